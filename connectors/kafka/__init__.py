@@ -1,16 +1,16 @@
-"""The log on a Kafka-compatible broker, over aiokafka: tails, ranges, appends, and the group that hints at ownership.
+"""The log on a Kafka-compatible broker, over aiokafka: tails, ranges, appends, and the group that proposes ownership.
 
-Nothing here is trusted for correctness. A tail has no group and its caller keeps the positions; an append answers with
-the broker's base offset, or with UnknownOutcome when that cannot be told; the group only says who should try to own
-which partition. Transactions are not used anywhere: only plain, idempotent
-producers write, so that offsets of an events partition are dense.
+Correctness does not depend on this package. A tail has no consumer group and its caller keeps the positions; an append
+returns the broker's base offset, or raises UnknownOutcome when the outcome is unknown; the group only proposes who
+should own which partition. Transactions are not used: only plain, idempotent producers write, so the offsets of an
+events partition are dense.
 
-    options.py      how to reach the broker, and the bounds of every client
-    appender.py     batches to partitions; tail.py: following a topic. Both over aiokafka's connections and record
+    options.py      how to reach the broker, and the limits of every client
+    appender.py     appends batches to partitions; tail.py: follows a topic. Both use aiokafka's connections and record
                     format with a request loop of our own, because its producer and consumer cost twice the CPU
-    ranges.py       the past, one range at a time; group.py, assignment.py: who should own what; both on its consumer
-    clients.py      starting clients, and what aiokafka's lack to outlive their brokers
-    admin.py        how many partitions a topic has, and deleting records
+    ranges.py       reads the past, one range at a time; group.py, assignment.py: proposed ownership; on its consumer
+    clients.py      starts clients, and adds what aiokafka's lack to survive the loss of their brokers
+    admin.py        counts the partitions of a topic, deletes records
 
 Not chosen: confluent-kafka (its asyncio producer cannot send headers).
 """

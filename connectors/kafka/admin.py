@@ -1,4 +1,4 @@
-"""Questions to the cluster that need no client of their own for long."""
+"""Cluster administration with short-lived clients."""
 
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from aiokafka.errors import KafkaError
@@ -10,20 +10,22 @@ from loomlog.connectors.kafka.options import KafkaOptions
 
 
 async def count_partitions(options: KafkaOptions, topic: str) -> int:
-    """Partitions of a topic; 0 when it does not exist. Raises Transient when the broker does not answer."""
+    """Return the number of partitions of a topic; 0 when it does not exist. Raises Transient when the broker does not
+    answer.
+    """
     admin = AIOKafkaAdminClient(**options.client_arguments())
     await start(admin, "admin", options)
     try:
-        found = await admin.describe_topics([topic])
+        descriptions = await admin.describe_topics([topic])
     except (KafkaError, OSError) as error:
         raise Transient(f"describe {topic}: {type(error).__name__}: {error}", kind="unavailable") from error
     finally:
         await admin.close()
-    return len(found[0]["partitions"]) if found and found[0]["error_code"] == 0 else 0
+    return len(descriptions[0]["partitions"]) if descriptions and descriptions[0]["error_code"] == 0 else 0
 
 
 async def delete_records(options: KafkaOptions, topic: str, partition: int, *, before: int) -> None:
-    """Delete the records of a partition below an offset, for ever. Raises Transient; then they may be gone or not."""
+    """Delete the records of a partition below an offset, permanently. After Transient they may be deleted or not."""
     admin = AIOKafkaAdminClient(**options.client_arguments())
     await start(admin, "admin", options)
     try:

@@ -1,8 +1,9 @@
-"""Who of the group is to own what: evenly, with as few moves as possible, and so that everybody knows of everybody.
+"""Assigns partitions to the members of the group: evenly, with few moves, and with every assignment known to all
+members.
 
-aiokafka's own strategies tell a member its partitions and nothing of the others, and deal anew at every change. Ours
-sends two things along in the fields that Kafka's protocol has for it: each member says under which life it runs, what
-it holds and whether it stands by for others, and the leader sends everybody's share to everybody.
+aiokafka's own strategies give a member its partitions and nothing about the others, and assign from scratch at every
+change. Ours sends two more things in fields that Kafka's protocol provides: each member reports its incarnation, the
+partitions it holds and whether it is a standby, and the leader sends all assignments to all members.
 
 Before: group.py joins the group with it. After: services/stream/ownership/assignment.py follows the assignment.
 """
@@ -20,7 +21,7 @@ from loomlog.connectors.protocols import MemberAssignment
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberMetadata:
-    """What a member says of itself when it joins."""
+    """What a member reports about itself when it joins."""
 
     incarnation: str
     held: frozenset[int] = frozenset()
@@ -28,26 +29,28 @@ class MemberMetadata:
 
 
 def balance(partitions: Sequence[int], held: Mapping[str, frozenset[int]]) -> dict[str, list[int]]:
-    """The partitions of each member, sorted; the numbers differ by at most one. `held` is what each holds now."""
-    wanted = frozenset(partitions)
-    # Who holds most gets what is left over, so that it has to give up the least.
-    order = sorted(held, key=lambda member: (-len(held[member] & wanted), member))
-    least, over = divmod(len(wanted), len(order))
+    """Return the partitions of each member, sorted; the counts differ by at most one. `held` is what each holds now."""
+    unassigned = frozenset(partitions)
+    # Members that hold most get the remainder, so that they give up the least.
+    order = sorted(held, key=lambda member: (-len(held[member] & unassigned), member))
+    least, over = divmod(len(unassigned), len(order))
     quotas = {member: least + (place < over) for place, member in enumerate(order)}
-    left, found = set(wanted), dict[str, list[int]]()
+    left, assignment = set(unassigned), dict[str, list[int]]()
     for member in order:
-        found[member] = sorted(held[member] & left)[: quotas[member]]
-        left.difference_update(found[member])
+        assignment[member] = sorted(held[member] & left)[: quotas[member]]
+        left.difference_update(assignment[member])
     free = sorted(left)
     for member in order:
-        missing = quotas[member] - len(found[member])
-        found[member] = sorted(found[member] + free[:missing])
+        missing = quotas[member] - len(assignment[member])
+        assignment[member] = sorted(assignment[member] + free[:missing])
         free = free[missing:]
-    return found
+    return assignment
 
 
 class BalancedAssignor(AbstractPartitionAssignor):  # type: ignore[misc]  # aiokafka ships no types
-    """One member's strategy. aiokafka's own are classes; it only calls them, so an object with a memory will do."""
+    """The assignment strategy of one member. aiokafka's own are classes; it only calls them, so an
+    instance works too.
+    """
 
     name = "loomlog-sharing"
     version = 0
@@ -59,22 +62,22 @@ class BalancedAssignor(AbstractPartitionAssignor):  # type: ignore[misc]  # aiok
         self._assignments: Mapping[str, MemberAssignment] = {}
 
     def latest_assignments(self) -> Mapping[str, MemberAssignment]:
-        """Everybody's share by life as the last assignment told it."""
+        """Return all assignments by incarnation, as of the last rebalance."""
         return self._assignments
 
     def metadata(self, topics: Iterable[str]) -> ConsumerProtocolMemberMetadata:
-        told = {"life": self._incarnation, "held": sorted(self.get_held_partitions()), "stands_by": self._is_standby}
-        return ConsumerProtocolMemberMetadata(self.version, list(topics), json.dumps(told).encode())
+        user_data = {"life": self._incarnation, "held": sorted(self.get_held_partitions()), "stands_by": self._is_standby}
+        return ConsumerProtocolMemberMetadata(self.version, list(topics), json.dumps(user_data).encode())
 
     def assign(
         self, cluster: Any, members: Mapping[str, ConsumerProtocolMemberMetadata]
     ) -> dict[str, ConsumerProtocolMemberAssignment]:
-        told = {member: _parse_metadata(metadata.user_data) for member, metadata in members.items()}
+        members_metadata = {member: _parse_metadata(metadata.user_data) for member, metadata in members.items()}
         [topic] = {topic for metadata in members.values() for topic in metadata.subscription}
         partitions = sorted(cluster.partitions_for_topic(topic) or ())
-        parts = balance(partitions, {member: one.held for member, one in told.items()})
+        parts = balance(partitions, {member: one.held for member, one in members_metadata.items()})
         shares = {
-            one.incarnation: {"partitions": parts[member], "stands_by": one.is_standby} for member, one in told.items()
+            one.incarnation: {"partitions": parts[member], "stands_by": one.is_standby} for member, one in members_metadata.items()
         }
         everybody = json.dumps(shares).encode()
         return {
@@ -91,5 +94,5 @@ class BalancedAssignor(AbstractPartitionAssignor):  # type: ignore[misc]  # aiok
 
 
 def _parse_metadata(user_data: bytes) -> MemberMetadata:
-    found = json.loads(user_data)
-    return MemberMetadata(incarnation=found["life"], held=frozenset(found["held"]), is_standby=found["stands_by"])
+    fields = json.loads(user_data)
+    return MemberMetadata(incarnation=fields["life"], held=frozenset(fields["held"]), is_standby=fields["stands_by"])

@@ -1,9 +1,9 @@
-"""Starting aiokafka's clients (0.14), and what they lack to outlive their brokers.
+"""Starts aiokafka's clients (0.14), and adds what they lack to survive the loss of their brokers.
 
-    rebootstrap   a client forgets the addresses it was given as soon as it knows brokers. When those it knows are all
-                  away it asks nobody else, for ever: one that refreshed its view while two of three brokers were down
-                  knows one broker, and stands still when later that one goes, although the other two are back
-    stop          the cancellation of a resting fetch comes out of Consumer.stop()
+    rebootstrap   a client discards its bootstrap addresses as soon as it knows brokers. When all brokers it knows are
+                  gone, it asks no other, forever: a client that refreshed its metadata while two of three brokers were
+                  down knows one broker, and stops when that one goes later, although the other two are back
+    stop          the cancellation of an idle fetch is raised from Consumer.stop()
 
 Both were found by killing brokers of a cluster (tests/chaos --brokers 3, two-lost before controller). Kafka's own
 clients do the first since 4.0 (KIP-899, metadata.recovery.strategy=rebootstrap).
@@ -34,7 +34,7 @@ async def connect(options: KafkaOptions, role: str) -> AIOKafkaClient:
 
 async def start(client: Any, role: str, options: KafkaOptions) -> None:
     """Start a consumer or an admin client. Raises Transient when no broker answers."""
-    # Alone among its kind, the admin client calls it close.
+    # Only the admin client names it close.
     close = client.close if isinstance(client, AIOKafkaAdminClient) else client.stop
     await _start_or_close(client.start, close, role, options)
     enable_rebootstrap(client._client)
@@ -50,7 +50,7 @@ async def _start_or_close(
         try:
             await close()
         except (KafkaError, OSError):
-            pass  # it never ran; the first error is the one to tell
+            pass  # it never ran; the first error is the one to raise
         raise Transient(
             f"{role}: the broker at {options.bootstrap} does not answer ({type(error).__name__}: {error}); "
             "is it running?",
@@ -59,7 +59,7 @@ async def _start_or_close(
 
 
 def enable_rebootstrap(client: Any) -> None:
-    """From now on the AIOKafkaClient asks the addresses it was given when none of the brokers it knows answers."""
+    """Make an AIOKafkaClient ask its bootstrap addresses when no broker it knows answers."""
     update = client._metadata_update
 
     async def update_or_begin_anew(cluster: Any, topics: Collection[str]) -> bool:
@@ -77,7 +77,7 @@ def enable_rebootstrap(client: Any) -> None:
 async def stop(consumer: AIOKafkaConsumer) -> None:
     """Stop a consumer without being cancelled by it.
 
-    In a task that nobody cancelled this would be a death without a word: a TaskGroup takes it for a planned end.
+    In a task that was not cancelled, that would be a silent end: a TaskGroup takes it for a planned one.
     """
     try:
         await consumer.stop()
@@ -85,4 +85,4 @@ async def stop(consumer: AIOKafkaConsumer) -> None:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise
-        await consumer._client.close()  # what stop() did not get to
+        await consumer._client.close()  # stop() did not reach it

@@ -1,4 +1,4 @@
-"""The consumer group that hints at who should own which partition. It reads no records."""
+"""The consumer group that proposes ownership of partitions. It reads no records."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,8 +16,8 @@ from loomlog.connectors.protocols import MemberAssignment
 class KafkaGroup:
     """Membership of a consumer group, only to learn which partitions to own. It reads no records.
 
-    `assigned` changes when a rebalance ends; `changed` is set then. While one is under way the old assignment stands,
-    so that an owner keeps serving what it holds. `life` names this process in `members`.
+    `assigned` changes when a rebalance ends; `changed` is set then. During a rebalance the old assignment remains, so
+    an owner continues to serve its partitions. `incarnation` names this process in `members`.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class KafkaGroup:
     ) -> None:
         self.assigned: frozenset[int] = frozenset()
         self.members: Mapping[str, MemberAssignment] = {}
-        """Everybody's share by life; empty before the first rebalance."""
+        """Assignments of all members by incarnation; empty before the first rebalance."""
         self.changed = asyncio.Event()
         self._topic = topic
         self._assignor = BalancedAssignor(incarnation, is_standby=is_standby)
@@ -45,8 +45,8 @@ class KafkaGroup:
             heartbeat_interval_ms=max(100, session_timeout_ms // 5),
             rebalance_timeout_ms=30_000,
             fetch_max_wait_ms=1_000,
-            # One only: aiokafka 0.14 sends a JoinGroup for each strategy, the list grown by one each time. Every one of
-            # them begins the rebalance anew, and two members can drive each other round for ever.
+            # One only: aiokafka 0.14 sends a JoinGroup for each strategy, with a list one longer each time. Each of
+            # them restarts the rebalance, and two members can restart each other's forever.
             partition_assignment_strategy=[self._assignor],
         )
         self._options = options
@@ -56,7 +56,7 @@ class KafkaGroup:
         self._consumer.subscribe([self._topic], listener=_RebalanceListener(self))
 
     async def stay(self) -> None:
-        """Keeps the membership alive; runs until cancelled. Paused partitions give no records."""
+        """Keep the membership alive; runs until cancelled. Paused partitions return no records."""
         while True:
             try:
                 await self._consumer.getmany(timeout_ms=500, max_records=1)
@@ -66,7 +66,7 @@ class KafkaGroup:
                 ) from error
 
     def report_held_partitions(self, get_held_partitions: Callable[[], Iterable[int]]) -> None:
-        """Asks `held` at every rebalance which partitions this process holds, so that few of them move."""
+        """Call `get_held_partitions` at every rebalance, so that few of the partitions this process holds move."""
         self._assignor.get_held_partitions = get_held_partitions
 
     def _on_assigned(self, partitions: frozenset[int]) -> None:
@@ -75,12 +75,12 @@ class KafkaGroup:
         self.changed.set()
 
     async def close(self) -> None:
-        """Leaves the group, so that others take over at once."""
+        """Leave the group, so that others take over at once."""
         try:
             async with asyncio.timeout(METADATA_WAIT_S):
                 await stop(self._consumer)
         except (KafkaError, TimeoutError):
-            pass  # the session will run out
+            pass  # the session will expire
 
 
 class _RebalanceListener(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka ships no types
@@ -88,11 +88,11 @@ class _RebalanceListener(ConsumerRebalanceListener):  # type: ignore[misc]  # ai
         self._group = group
 
     async def on_partitions_revoked(self, revoked: Sequence[TopicPartition]) -> None:
-        """Keep serving: terms make it safe, and dropping would repeat every open call."""
+        """Continue to serve: terms make it safe, and dropping the partitions would repeat every open call."""
 
     async def on_partitions_assigned(self, assigned: Sequence[TopicPartition]) -> None:
         try:
             self._group._consumer.pause(*assigned)
         except IllegalStateError:
-            pass  # the next rebalance is already under way and will call again
+            pass  # the next rebalance is already in progress and will call again
         self._group._on_assigned(frozenset(tp.partition for tp in assigned))

@@ -1,7 +1,7 @@
-"""The in-memory twin of the log: same protocols, no broker. For tests, simulation and trying things out.
+"""The log in memory: same protocols, no broker. For tests, simulation and trials.
 
-One MemoryLog is a cluster; its tails, ranges and appenders see the same partitions. Faults are asked for explicitly:
-`lose_acks` makes the next appends land and then report UnknownOutcome.
+One MemoryLog is a cluster; its tails, ranges and appenders share its partitions. Faults are injected explicitly:
+`lose_acks` makes the next appends succeed and then raise UnknownOutcome.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from loomlog.connectors.protocols import ConsumerRecord, LogRecord, ProducerReco
 
 
 class MemoryLog:
-    """Topics with the given numbers of partitions; `clock_ms` stamps records (default: 0)."""
+    """Topics with the given numbers of partitions; `clock_ms` timestamps records (default: 0)."""
 
     def __init__(self, topics: Mapping[str, int]) -> None:
         self._partitions = dict(topics)
@@ -24,7 +24,7 @@ class MemoryLog:
         self._appended = asyncio.Event()
 
     def put(self, topic: str, partition: int, records: Sequence[ProducerRecord]) -> int:
-        """Append at once; the base offset."""
+        """Append at once and return the base offset."""
         log = self.records[topic, partition]
         base = len(log)
         for index, record in enumerate(records):
@@ -37,16 +37,16 @@ class MemoryLog:
         return base
 
     def wake(self) -> None:
-        """Let every waiting poll look again."""
+        """Make every waiting poll check again."""
         self._appended.set()
         self._appended = asyncio.Event()
 
     def delete_before(self, topic: str, partition: int, offset: int) -> None:
-        """Records below the offset can be read no more; `records` has them still, by their offsets."""
+        """Make records below the offset unreadable; `records` still has them, by their offsets."""
         self._first_offsets[topic, partition] = offset
 
     def first_offset(self, topic: str, partition: int) -> int:
-        """The first offset that can be read."""
+        """Return the first readable offset."""
         return self._first_offsets.get((topic, partition), 0)
 
     async def append(self, topic: str, partition: int, records: Sequence[ProducerRecord]) -> int:
@@ -61,7 +61,7 @@ class MemoryLog:
         return self._partitions.get(topic, 0)
 
     async def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing: there is nothing to close."""
 
     def tail(self, topic: str, starts: Mapping[int, int]) -> "MemoryTail":
         return MemoryTail(self, topic, starts)
@@ -90,7 +90,7 @@ class MemoryRange:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Nothing was held."""
+        """Do nothing: nothing was held."""
 
     def __aiter__(self) -> "MemoryRange":
         return self
@@ -112,25 +112,25 @@ class MemoryTail:
 
     async def poll(self, *, timeout_s: float, max_records: int = 5_000) -> Mapping[int, Sequence[LogRecord]]:
         grown = self._log._appended
-        found = self._read_available(max_records)
-        if not found:
+        batches = self._read_available(max_records)
+        if not batches:
             try:
                 async with asyncio.timeout(timeout_s):
                     await grown.wait()
             except TimeoutError:
                 return {}
-            found = self._read_available(max_records)
-        return found
+            batches = self._read_available(max_records)
+        return batches
 
     def _read_available(self, max_records: int) -> dict[int, Sequence[LogRecord]]:
-        found: dict[int, Sequence[LogRecord]] = {}
+        batches: dict[int, Sequence[LogRecord]] = {}
         for partition, place in self._positions.items():
             at = max(place, self._log.first_offset(self.topic, partition))
             records = self._log.records[self.topic, partition][at : at + max_records]
             if records and partition not in self._paused:
-                found[partition] = records
+                batches[partition] = records
                 self._positions[partition] = at + len(records)
-        return found
+        return batches
 
     def seek(self, partition: int, offset: int) -> None:
         self._positions[partition] = offset
@@ -150,4 +150,4 @@ class MemoryTail:
         return {partition: self._log.first_offset(self.topic, partition) for partition in self._positions}
 
     async def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing: there is nothing to close."""

@@ -1,30 +1,33 @@
-"""How to reach the broker, and the bounds of every client."""
+"""How to reach the broker, and the limits of every client."""
 
 import ssl
 from dataclasses import dataclass
 from typing import Any
 
 MAX_BATCH_BYTES = 900_000
-"""Most bytes of one append; below the broker's default message.max.bytes of 1 MiB with room for framing."""
+"""Maximum bytes of one append; below the broker's default message.max.bytes of 1 MiB, with room for framing."""
 FETCH_MAX_WAIT_MS = 50
-"""Longest wait of an empty fetch where partitions come and go: a seek, a resume and another range wait for the fetch
-under way."""
+"""Maximum wait of an empty fetch where partitions are added and removed: a seek, a resume and another range wait for
+the fetch in flight.
+"""
 TAIL_FETCH_MAX_WAIT_MS = 1_000
-"""Longest wait of an empty fetch of a tail that only reads on: a new record ends it at once. Each empty fetch costs the
-broker and us 0.7 ms of CPU together; a dozen tails at 50 ms took a tenth of two cores while nothing happened."""
+"""Maximum wait of an empty fetch of a tail that only reads forward: a new record ends it at once. An empty fetch costs
+broker and client 0.7 ms of CPU together; a dozen tails at 50 ms took a tenth of two idle cores.
+"""
 REQUEST_TIMEOUT_MS = 10_000
-"""A request without an answer for this long is given up; the client connects anew."""
+"""Time without a response after which a request is abandoned and the client reconnects."""
 METADATA_WAIT_S = 10.0
-"""How long to wait for the broker when a client starts."""
+"""Time to wait for the broker when a client starts."""
 METADATA_MAX_AGE_MS = 10_000
-"""How old the view of the cluster may get without a reason to refresh it. aiokafka's five minutes are long for knowing
-one broker of three; a refresh is one small request."""
+"""Maximum age of cluster metadata. aiokafka's default of five minutes is long for a client that knows one broker of
+three; a refresh is one small request.
+"""
 RETRY_BACKOFF_MS = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaOptions:
-    """How to reach the broker. `bootstrap` is host:port, several with commas; secrets never show in repr."""
+    """How to reach the broker. `bootstrap` is host:port, or several with commas; secrets never show in repr."""
 
     bootstrap: str
     client_id: str = "loomlog"
@@ -35,19 +38,20 @@ class KafkaOptions:
     sasl_username: str = ""
     sasl_password: str = ""
     ca_file: str = ""
-    """PEM file of authorities; empty = the system's."""
+    """PEM file of certificate authorities; empty for the system's."""
     cert_file: str = ""
     key_file: str = ""
     key_password: str = ""
     compression: str = "lz4"
-    """How appended batches are packed: none, gzip, lz4 or zstd. lz4 takes a run of A3x2 from 9.2 to 7.1 KB of log (5 KB
-    of it random) without a difference in CPU that could be measured."""
+    """Compression of appended batches: none, gzip, lz4 or zstd. lz4 reduces a run of A3x2 from 9.2 to 7.1 KB of log (5
+    KB of it random) without a measurable difference in CPU.
+    """
 
     def __repr__(self) -> str:
         return f"KafkaOptions(bootstrap={self.bootstrap!r}, security_protocol={self.security_protocol!r})"
 
     def client_arguments(self) -> dict[str, Any]:
-        """Keyword arguments every aiokafka client takes."""
+        """Return the keyword arguments common to all aiokafka clients."""
         arguments: dict[str, Any] = {
             "bootstrap_servers": self.bootstrap,
             "client_id": self.client_id,

@@ -1,8 +1,8 @@
-"""Which partition a key belongs in: murmur2 like Kafka's own producers, so that everybody agrees."""
+"""Partition of a key: murmur2 as in Kafka's own producers, so that all writers agree."""
 
 from aiokafka.partitioner import murmur2
 
 
 def partition_of(key: bytes, partitions: int) -> int:
-    """The partition of a key among `partitions`."""
+    """Return the partition of a key among `partitions`."""
     return int((murmur2(key) & 0x7FFFFFFF) % partitions)

@@ -1,4 +1,4 @@
-"""One range of one partition at a time, over aiokafka's consumer: it reads ahead, which is right for the past."""
+"""Reads one range of one partition at a time over aiokafka's consumer, whose read-ahead suits history."""
 
 import asyncio
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from loomlog.connectors.protocols import LogRecord
 
 
 class KafkaRanges:
-    """Reads a range of one partition at a time: claims in a gap, a finished run, the tail for a take-over."""
+    """Reads a range of one partition at a time: claims in a gap, a finished run, the tail for a takeover."""
 
     def __init__(self, options: KafkaOptions) -> None:
         self._options = options
@@ -24,7 +24,7 @@ class KafkaRanges:
         consumer = AIOKafkaConsumer(
             **self._options.client_arguments(),
             enable_auto_commit=False,
-            # A position out of range must stop us, not jump.
+            # A position out of range must raise, not jump.
             auto_offset_reset="none",
             fetch_max_wait_ms=FETCH_MAX_WAIT_MS,
         )
@@ -39,33 +39,33 @@ class KafkaRanges:
         return RangeIterator(self, TopicPartition(topic, partition), start, end)
 
     async def end_offset(self, topic: str, partition: int) -> int:
-        """Offset after the last record. Raises Transient."""
+        """Return the offset after the last record. Raises Transient."""
         return await self._boundary_offset("end_offsets", topic, partition)
 
     async def beginning_offset(self, topic: str, partition: int) -> int:
-        """Offset of the first record there still is. Raises Transient."""
+        """Return the offset of the first remaining record. Raises Transient."""
         return await self._boundary_offset("beginning_offsets", topic, partition)
 
     async def offset_at(self, topic: str, partition: int, at_ms: int) -> int:
-        """Offset of the first record that is not older than that; the end when all are. Raises Transient."""
+        """Return the offset of the first record at or after a time; the end when all are older. Raises Transient."""
         assert self._consumer is not None
         tp = TopicPartition(topic, partition)
         try:
-            found = (await self._consumer.offsets_for_times({tp: at_ms}))[tp]
+            offset = (await self._consumer.offsets_for_times({tp: at_ms}))[tp]
         except (KafkaError, OSError) as error:
             raise Transient(
                 f"time {at_ms} of {topic}/{partition}: {type(error).__name__}", kind="unavailable"
             ) from error
-        return await self.end_offset(topic, partition) if found is None else int(found.offset)
+        return await self.end_offset(topic, partition) if offset is None else int(offset.offset)
 
     async def _boundary_offset(self, method: str, topic: str, partition: int) -> int:
         assert self._consumer is not None
         tp = TopicPartition(topic, partition)
         try:
-            found = await getattr(self._consumer, method)([tp])
+            offsets = await getattr(self._consumer, method)([tp])
         except (KafkaError, OSError) as error:
             raise Transient(f"{method} of {topic}/{partition}: {type(error).__name__}", kind="unavailable") from error
-        return int(found[tp])
+        return int(offsets[tp])
 
     async def close(self) -> None:
         if self._consumer is not None:
@@ -74,7 +74,7 @@ class KafkaRanges:
 
 
 class RangeIterator:
-    """Chunks of a range; see KafkaRanges.read."""
+    """Iterates a range in chunks; see KafkaRanges.read."""
 
     def __init__(self, ranges: KafkaRanges, tp: TopicPartition, start: int, end: int) -> None:
         self._ranges, self._tp, self._position, self._end = ranges, tp, start, end
@@ -90,7 +90,7 @@ class RangeIterator:
     async def __aexit__(self, *_: object) -> None:
         consumer = self._ranges._consumer
         if consumer is not None and self._tp in consumer.assignment():
-            consumer.pause(self._tp)  # or it fetches on, for nobody
+            consumer.pause(self._tp)  # otherwise it would continue to fetch
         self._ranges._lock.release()
 
     def __aiter__(self) -> "RangeIterator":
@@ -101,9 +101,9 @@ class RangeIterator:
         assert consumer is not None
         while self._position < self._end:
             try:
-                found = await consumer.getmany(self._tp, timeout_ms=200, max_records=5_000)
-                records = [r for r in found.get(self._tp, ()) if r.offset < self._end]
-                # The position moves over what is no record (control records), so that the end is always reached.
+                batches = await consumer.getmany(self._tp, timeout_ms=200, max_records=5_000)
+                records = [r for r in batches.get(self._tp, ()) if r.offset < self._end]
+                # The position passes control records too, so that the end is always reached.
                 self._position = records[-1].offset + 1 if records else await consumer.position(self._tp)
             except KafkaError as error:
                 raise Transient(

@@ -1,16 +1,16 @@
-"""Schema ids from a registry that speaks Confluent's REST API (Confluent, Redpanda, Apicurio), for installations that
-have one: other teams' consumers then find our schemas where they look for all others.
+"""Schema ids from a registry with Confluent's REST API (Confluent, Redpanda, Apicurio), so that other teams' consumers
+find our schemas where they look for all others.
 
-Each record has the subject of its full name. Every released version of it is looked up there; what is missing is
-registered, oldest first, after the subject's compatibility was set to BACKWARD_TRANSITIVE (a reader of today
-understands everything ever written). So only the first start after an upgrade writes, and a start with credentials that
-may only read works as long as nothing is missing. The registry is asked at the start and never again.
+The subject of a record is its full name. Every released version is looked up there; missing ones are registered, oldest
+first, after the subject's compatibility was set to BACKWARD_TRANSITIVE (today's reader understands everything ever
+written). So only the first start after an upgrade writes, and read-only credentials are enough as long as nothing is
+missing. The registry is used at the start only.
 
-The ids of a registry are not those of schemas/ids.json. A log is written with one kind from its first record on: with
-the registry set, records that were written without it carry ids that mean nothing, or something else, there.
+The ids of a registry are not those of schemas/ids.json. A log is written with one kind of ids from its first record on:
+records that were written without the registry carry ids that mean nothing, or something else, in it.
 
-Before: the settings, once in each main(). After: schemas.codec with the table of ids. Not chosen: asking for unknown
-ids while reading (a record of a newer version waits for a newer reader, whatever the registry could tell).
+Before: the settings, once in each main(). After: schemas.codec with the table of ids. Not chosen: looking up unknown
+ids while reading (a record of a newer version waits for a newer reader, whatever the registry returns).
 """
 
 import asyncio
@@ -27,20 +27,20 @@ from loomlog.schemas.codec import HERE, Codec, local_codec
 COMPATIBILITY = "BACKWARD_TRANSITIVE"
 MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
 TIMEOUT_S = 10.0
-"""Of one request."""
+"""Time limit of one request."""
 START_TIMEOUT_S = 60.0
-"""Of all together; there are about thirty subjects and one request each, or three when all are new."""
+"""Time limit of the whole exchange; about thirty subjects with one request each, or three when all are new."""
 MAX_CONCURRENT_SUBJECTS = 4
-"""Subjects at once: a registry writes one after the other anyway."""
+"""Concurrent subjects; a registry serializes writes anyway."""
 MAX_RESPONSE_BYTES = 1024 * 1024
 MAX_SHOWN_CHARACTERS = 300
-"""What a person is shown of the registry's own words."""
+"""Maximum characters of a registry's response in a message."""
 MAX_ID = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class ReleasedSchema:
-    """One released version of a record: its JSON text, complete in itself."""
+    """One released version of a record: its complete JSON text."""
 
     name: str
     version: int
@@ -48,9 +48,9 @@ class ReleasedSchema:
 
 
 async def load_codec(settings: Settings) -> Codec:
-    """The codec of this installation: over the registry's ids when one is set, otherwise over the committed lock.
+    """Load the codec of this installation: with the registry's ids when one is set, otherwise with the committed lock.
 
-    Raises Transient or Permanent when the registry does not give every id.
+    Raises Transient or Permanent when the registry does not return every id.
     """
     if not settings.schema_registry:
         return local_codec()
@@ -60,23 +60,23 @@ async def load_codec(settings: Settings) -> Codec:
 
 
 def load_released_schemas() -> tuple[ReleasedSchema, ...]:
-    """Every version of every record, oldest first in each name. Reads files."""
-    found: list[ReleasedSchema] = []
+    """Read every version of every record from files; versions of a record in order, oldest first."""
+    schemas: list[ReleasedSchema] = []
     for path in (HERE / "released").glob("*/*.avsc"):
-        # Without spaces and line ends: this text is what the registry keeps and shows.
+        # Without spaces and line ends: this is the text that the registry stores and shows.
         text = json.dumps(json.loads(path.read_text()), separators=(",", ":"), ensure_ascii=False)
-        found.append(ReleasedSchema(path.parent.name, int(path.stem), text))
-    return tuple(sorted(found, key=lambda schema: (schema.name, schema.version)))
+        schemas.append(ReleasedSchema(path.parent.name, int(path.stem), text))
+    return tuple(sorted(schemas, key=lambda schema: (schema.name, schema.version)))
 
 
 async def register_schemas(url: str, schemas: tuple[ReleasedSchema, ...]) -> dict[int, tuple[str, int]]:
-    """The registry's ids for these schemas, registering what it lacks; by id, (full record name, our version).
+    """Return the registry's ids of these schemas, registering missing ones: by id, (full record name, our version).
 
-    `url` may hold user and password. Raises Transient or Permanent.
+    `url` may contain user and password. Raises Transient or Permanent.
     """
     address = httpx.URL(url)
     names = sorted({schema.name for schema in schemas})
-    found: dict[int, tuple[str, int]] = {}
+    versions: dict[int, tuple[str, int]] = {}
     slots = asyncio.Semaphore(MAX_CONCURRENT_SUBJECTS)
     async with _client(address) as client:
         registry = _Registry(client, str(address.copy_with(userinfo=b"")).rstrip("/"))
@@ -97,24 +97,24 @@ async def register_schemas(url: str, schemas: tuple[ReleasedSchema, ...]) -> dic
             raise _first_failure(failures) from failures
     for name, task in tasks.items():
         for schema_id, version in task.result().items():
-            if schema_id in found:
+            if schema_id in versions:
                 raise Permanent(
-                    f"schema registry {registry.address}: gives the id {schema_id} to {found[schema_id][0]} and to "
+                    f"schema registry {registry.address}: gives the id {schema_id} to {versions[schema_id][0]} and to "
                     f"{name}; expected one id for each schema",
                     kind="invalid",
                 )
-            found[schema_id] = (name, version)
-    return found
+            versions[schema_id] = (name, version)
+    return versions
 
 
 def _client(address: httpx.URL) -> httpx.AsyncClient:
     auth = httpx.BasicAuth(address.username, address.password) if address.userinfo else None
-    # Nothing from the environment: credentials must not go through a proxy nobody asked for.
+    # No settings from the environment: credentials must not go through a proxy that was not configured.
     return httpx.AsyncClient(auth=auth, timeout=TIMEOUT_S, trust_env=False, headers={"Accept": MEDIA_TYPE})
 
 
 def _first_failure(failures: ExceptionGroup[Exception]) -> Exception:
-    """One failure tells enough: the others are mostly the same, or were cancelled for it."""
+    """Return the first failure: the others are mostly equal, or cancellations because of it."""
     for failure in failures.exceptions:
         if isinstance(failure, ConnectorError):
             return failure
@@ -122,22 +122,22 @@ def _first_failure(failures: ExceptionGroup[Exception]) -> Exception:
 
 
 class _Registry:
-    """The three requests we make. `shown` is the address without credentials."""
+    """The three requests in use. `address` has no credentials."""
 
     def __init__(self, client: httpx.AsyncClient, address: str) -> None:
         self.address = address
         self._client = client
 
     async def resolve_ids(self, name: str, schemas: list[ReleasedSchema]) -> dict[int, int]:
-        """Ids of the versions of one record; by id, the version."""
-        found = {schema.version: await self._look_up(schema) for schema in schemas}
-        if None in found.values():
+        """Return the version of each registry id, for the versions of one record."""
+        ids = {schema.version: await self._look_up(schema) for schema in schemas}
+        if None in ids.values():
             what = f"setting the compatibility of {name} to {COMPATIBILITY}"
             await self._request("PUT", f"/config/{name}", {"compatibility": COMPATIBILITY}, what)
         for schema in schemas:
-            if found[schema.version] is None:
-                found[schema.version] = await self._register(schema)
-        return {schema_id: version for version, schema_id in found.items() if schema_id is not None}
+            if ids[schema.version] is None:
+                ids[schema.version] = await self._register(schema)
+        return {schema_id: version for version, schema_id in ids.items() if schema_id is not None}
 
     async def _look_up(self, schema: ReleasedSchema) -> int | None:
         what = f"looking up {schema.name} version {schema.version}"
@@ -163,9 +163,9 @@ class _Registry:
     async def _request(
         self, method: str, path: str, body: Mapping[str, str], what: str, *, allow_missing: bool = False
     ) -> Mapping[str, object] | None:
-        """The JSON object answered; None for 404 when that may be."""
+        """Return the JSON object of the response; None for 404 where that is allowed."""
         try:
-            # Credentials go as a header; the address itself never holds them, so no message can.
+            # Credentials are sent as a header; the address never contains them, so no message can.
             async with self._client.stream(method, self.address + path, json=body) as response:
                 data = await self._read_bounded(response, what)
         except httpx.TimeoutException as error:
@@ -205,8 +205,8 @@ class _Registry:
         return bytes(data)
 
     def _status_error(self, status: int, data: bytes, what: str) -> ConnectorError:
-        said = data.decode(errors="replace")[:MAX_SHOWN_CHARACTERS]
-        text = f"schema registry {self.address}: {what} was refused with {status}: {said}"
+        body = data.decode(errors="replace")[:MAX_SHOWN_CHARACTERS]
+        text = f"schema registry {self.address}: {what} was refused with {status}: {body}"
         if status == 429 or status >= 500:
             return Transient(text, kind="rate_limited" if status == 429 else "unavailable", status=status)
         kind, hint = STATUS_ERRORS.get(

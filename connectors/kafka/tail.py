@@ -1,9 +1,9 @@
-"""Following one topic without a group, over aiokafka's connections.
+"""Follows one topic without a group, over aiokafka's connections.
 
 A fetch loop of our own: aiokafka's consumer spends 0.43 ms more CPU on a poll of four partitions (0.99 against 0.55,
-with 32 records of 500 bytes), most of it on tasks between its fetcher and its caller. Here a fetch leaves when somebody
-polls and nothing is at hand, and whatever came meanwhile arrives with it; only when a fetch was cut off by its bounds,
-so that there is more to read, the next one leaves while its records are being worked on.
+with 32 records of 500 bytes), most of it on tasks between its fetcher and its caller. Here a fetch is sent when a poll
+finds no buffered records, and returns what arrived in the meantime; only when a fetch was cut off by its limits, so
+that there is more to read, the next one is sent while its records are processed.
 
 Before: __init__.py. After: clients.py, aiokafka.
 """
@@ -29,9 +29,9 @@ from loomlog.connectors.protocols import ConsumerRecord, LogRecord
 log = logging.getLogger(__name__)
 
 FETCH_PARTITION_BYTES = 1 << 20
-"""Most bytes a fetch brings of one partition; a batch that is larger comes whole (Kafka protocol)."""
+"""Maximum bytes of one partition in a fetch; a larger batch is returned whole (Kafka protocol)."""
 FETCH_BYTES = 50 << 20
-"""Most bytes of one fetch."""
+"""Maximum bytes of one fetch."""
 NO_REPLICA = -1
 READ_UNCOMMITTED = 0
 EARLIEST, LATEST = -2, -1
@@ -40,7 +40,7 @@ EARLIEST, LATEST = -2, -1
 class KafkaTail:
     """A group-less reader of one topic (protocol LogTail). Partitions not in `starts` are never read.
 
-    `fetch_max_wait_ms` is the longest wait of an empty fetch, and so of a seek or a resume while somebody polls.
+    `fetch_max_wait_ms` is the longest wait of an empty fetch, and so of a seek or a resume during a poll.
     """
 
     def __init__(
@@ -56,20 +56,20 @@ class KafkaTail:
         self._options = options
         self._partitions = {p: TopicPartition(topic, p) for p in starts}
         self._positions = dict(starts)
-        """Offset of the next record to give out, or to fetch where nothing is at hand."""
+        """Offset of the next record to return, or to fetch when none is buffered."""
         self._fetched: dict[int, Iterator[LogRecord]] = {}
         self._paused: set[int] = set()
         self._out_of_range: set[int] = set()
         self._failure: Exception | None = None
         self._fetches: dict[int, asyncio.Task[None]] = {}
-        """By broker."""
+        """Fetches in flight, by broker."""
         self._metadata_task: asyncio.Task[None] | None = None
         self._has_more = False
         self._arrival: asyncio.Future[None] | None = None
         self._client: AIOKafkaClient | None = None
 
     async def start(self) -> None:
-        """Connects. Raises Transient when the broker does not answer."""
+        """Connect. Raises Transient when the broker does not answer."""
         client = await connect(self._options, f"tail of {self.topic}")
         self._client = client
         try:
@@ -84,7 +84,7 @@ class KafkaTail:
         return self._client
 
     async def poll(self, *, timeout_s: float, max_records: int = 5_000) -> Mapping[int, Sequence[LogRecord]]:
-        """As LogTail.poll. A position below the log's start (retention) moves to the first record there is."""
+        """Return records, as LogTail.poll. A position below the log's start (retention) moves to the first record."""
         loop = asyncio.get_running_loop()
         until = loop.time() + timeout_s
         while not self._fetched:
@@ -131,9 +131,9 @@ class KafkaTail:
         return taken
 
     def _send_fetches(self) -> None:
-        """A fetch to every broker that leads partitions of which nothing is at hand."""
+        """Send a fetch to every broker that leads partitions without buffered records."""
         client = self._connected_client
-        wanted: dict[int, list[tuple[int, int, int]]] = {}
+        requests: dict[int, list[tuple[int, int, int]]] = {}
         for partition, where in self._partitions.items():
             if partition in self._paused or partition in self._fetched or partition in self._out_of_range:
                 continue
@@ -142,8 +142,8 @@ class KafkaTail:
                 if self._metadata_task is None:
                     self._metadata_task = asyncio.get_running_loop().create_task(self._refresh_metadata(client))
             elif node not in self._fetches:
-                wanted.setdefault(node, []).append((partition, self._positions[partition], FETCH_PARTITION_BYTES))
-        for node, partitions in wanted.items():
+                requests.setdefault(node, []).append((partition, self._positions[partition], FETCH_PARTITION_BYTES))
+        for node, partitions in requests.items():
             self._fetches[node] = asyncio.get_running_loop().create_task(self._fetch(client, node, partitions))
 
     async def _refresh_metadata(self, client: AIOKafkaClient) -> None:
@@ -177,14 +177,14 @@ class KafkaTail:
             self._wake()
 
     def _handle_response(self, client: AIOKafkaClient, response: Any, requested_offsets: Mapping[int, int]) -> bool:
-        """Puts what came at hand; False when a partition was not answered and should be asked again later."""
+        """Buffer the records of a response; return False when a partition must be asked again later."""
         is_answered = True
         self._has_more = False
-        for _, found in response.topics:
-            for partition, code, high_water, *_, data in found:
+        for _, partitions in response.topics:
+            for partition, code, high_water, *_, data in partitions:
                 position = requested_offsets[partition]
                 if self._positions[partition] != position or partition in self._paused:
-                    continue  # a seek or a pause came between
+                    continue  # a seek or a pause happened in between
                 error = for_code(code)
                 if error is OffsetOutOfRangeError:
                     self._out_of_range.add(partition)
@@ -200,12 +200,12 @@ class KafkaTail:
         return is_answered
 
     def _iterate_records(self, partition: int, batches: Any, high_water: int) -> Iterator[LogRecord]:
-        """The records from the position on. The position moves with them, and over what is no record."""
+        """Iterate the records from the position on. The position moves with them, and past control records."""
         positions, topic = self._positions, self.topic
         while batches.has_next():
             batch = batches.next_batch()
             if not batch.validate_crc():
-                # What came before it is given out; the next poll tells, and the one after it asks again.
+                # The records before it are returned first; the next poll raises, and the one after that fetches again.
                 self._failure = KafkaError(f"the batch of {topic}/{partition} at {batch.base_offset} has a wrong CRC")
                 return
             if not batch.is_control_batch:
@@ -216,7 +216,7 @@ class KafkaTail:
                         yield ConsumerRecord(
                             topic, partition, offset, record.timestamp, record.key, record.value, record.headers
                         )
-            # A batch keeps its last offset when compaction takes its last records.
+            # A batch keeps its last offset when compaction removes its last records.
             positions[partition] = batch.next_offset
         if positions[partition] < high_water:
             self._has_more = True
@@ -244,7 +244,7 @@ class KafkaTail:
         self._positions[partition] = offset
 
     def pause(self, partitions: Sequence[int]) -> None:
-        """Stop fetching these partitions; what was fetched of them and not given out is dropped."""
+        """Stop fetching these partitions; their buffered records are dropped."""
         for partition in partitions:
             self._paused.add(partition)
             self._fetched.pop(partition, None)
@@ -253,46 +253,46 @@ class KafkaTail:
         self._paused.difference_update(partitions)
 
     async def end_offsets(self) -> Mapping[int, int]:
-        """Offset after the last record of each partition. Raises Transient."""
+        """Return the offset after the last record of each partition. Raises Transient."""
         return await self._list_offsets(LATEST, "end_offsets")
 
     async def beginning_offsets(self) -> Mapping[int, int]:
-        """Offset of the first record each partition still holds. Raises Transient."""
+        """Return the offset of the first remaining record of each partition. Raises Transient."""
         return await self._list_offsets(EARLIEST, "beginning_offsets")
 
     async def _list_offsets(self, timestamp: int, name: str) -> Mapping[int, int]:
         reason: object = "no leader"
-        found: dict[int, int] = {}
+        offsets: dict[int, int] = {}
         try:
             async with asyncio.timeout(METADATA_WAIT_S):
                 while True:
                     try:
-                        found |= await self._request_offsets(timestamp, self._partitions.keys() - found.keys())
+                        offsets |= await self._request_offsets(timestamp, self._partitions.keys() - offsets.keys())
                     except (KafkaError, OSError) as error:
                         reason = f"{type(error).__name__}: {error}"
-                    if len(found) == len(self._partitions):
-                        return found
+                    if len(offsets) == len(self._partitions):
+                        return offsets
                     await self._connected_client.force_metadata_update()
                     await asyncio.sleep(RETRY_BACKOFF_MS / 1_000)
         except TimeoutError:
             raise Transient(f"{name} of {self.topic}: {reason}", kind="unavailable") from None
 
     async def _request_offsets(self, timestamp: int, partitions: set[int]) -> Mapping[int, int]:
-        """Those that a leader answered."""
+        """Return the offsets of the partitions whose leader answered."""
         client = self._connected_client
-        wanted: dict[int, list[tuple[int, int]]] = {}
+        requests: dict[int, list[tuple[int, int]]] = {}
         for partition in partitions:
             node = client.cluster.leader_for_partition(self._partitions[partition])
             if node is not None and node != -1:
-                wanted.setdefault(node, []).append((partition, timestamp))
-        found: dict[int, int] = {}
-        for node, asked in wanted.items():
+                requests.setdefault(node, []).append((partition, timestamp))
+        offsets: dict[int, int] = {}
+        for node, asked in requests.items():
             request = OffsetRequest(NO_REPLICA, READ_UNCOMMITTED, [(self.topic, asked)])
-            # Over a connection of its own: a broker answers one request of a connection after the other.
+            # On a separate connection: a broker answers the requests of a connection in order.
             response = await client.send(node, request, group=ConnectionGroup.COORDINATION)
             for _, answered in response.topics:
-                found |= {partition: offset for partition, code, _, offset in answered if code == 0}
-        return found
+                offsets |= {partition: offset for partition, code, _, offset in answered if code == 0}
+        return offsets
 
     async def close(self) -> None:
         client, self._client = self._client, None
@@ -313,7 +313,7 @@ def _resolve(future: asyncio.Future[None]) -> None:
 async def open_tail(
     options: KafkaOptions, topic: str, starts: Mapping[int, int], *, fetch_max_wait_ms: int = TAIL_FETCH_MAX_WAIT_MS
 ) -> KafkaTail:
-    """A tail that reads. Raises Transient."""
+    """Open and start a tail. Raises Transient."""
     tail = KafkaTail(options, topic, starts, fetch_max_wait_ms=fetch_max_wait_ms)
     await tail.start()
     return tail

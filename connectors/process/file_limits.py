@@ -1,8 +1,8 @@
-"""How many files a process may have open: every stream, every connection and every segment of a log is one.
+"""Raises the number of files a process may have open: every stream, connection and log segment is one.
 
-Systems start processes with a low soft bound (often 1,024) under a much higher hard one. A process that serves
-thousands of streams raises its own soft bound; the hard one only an administrator can raise, so whoever needs more is
-told.
+Systems start processes with a low soft limit (often 1,024) below a much higher hard one. A process that serves
+thousands of streams raises its own soft limit; only an administrator can raise the hard one, so a process that needs
+more logs that.
 
 Before: a main. After: nothing.
 """
@@ -11,7 +11,7 @@ import resource
 
 
 def raise_open_file_limit(limit: int) -> int:
-    """Raises the soft bound of this process and of children it starts, up to `wanted`; the bound now."""
+    """Raise the soft limit of this process and its future children, up to `limit`; return the limit in effect."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= limit:
         return limit

@@ -1,11 +1,11 @@
-"""Keeps the other programs of this user out of this process.
+"""Protects this process from other programs of the same user.
 
 Linux shows a process's environment and memory in /proc/<pid>/environ and /proc/<pid>/mem to every program of the same
-user. A Bash command that a model writes is such a program, and the environment holds the keys of providers, broker and
-Postgres; taking them out of os.environ would not change what the kernel shows. A process that is not dumpable shows
+user. A Bash command that a model writes is such a program, and the environment contains the keys of providers, broker
+and Postgres; removing them from os.environ would not change what the kernel shows. A process that is not dumpable shows
 neither, except to root. The price: no core dump, and a profiler or debugger needs root.
 
-Children are as usual again: exec makes a program dumpable, so each must ask for itself.
+Children are not protected: exec makes a program dumpable again, so each calls this itself.
 """
 
 import ctypes
@@ -16,7 +16,7 @@ PR_SET_DUMPABLE = 4
 
 
 def disable_process_dumping() -> None:
-    """Makes this process not dumpable; does nothing where there is no /proc. Raises OSError when the kernel refuses."""
+    """Make this process not dumpable; a no-op where there is no /proc. Raises OSError when the kernel refuses."""
     if sys.platform != "linux":
         return
     libc = ctypes.CDLL(None, use_errno=True)

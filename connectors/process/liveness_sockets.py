@@ -1,16 +1,16 @@
-"""Lifelines: sockets that are open as long as a process lives, so that others learn of its death at once.
+"""Liveness sockets: open as long as a process lives, so that others learn of its death at once.
 
-A process listens, greets whoever connects with its *life* (a name no other process and no later start has) and says
-nothing more unless it is asked. When it dies, by whatever signal, the kernel closes its sockets and every holder reads
-the end of the stream. A planned end says `released` first.
+A process listens, greets each connection with its *incarnation* (a name unique to this start of this process) and sends
+nothing more unless asked. When it dies, by whatever signal, the kernel closes its sockets and every holder reads the
+end of the stream. A planned shutdown sends `released` first.
 
-Who is to own a partition next asks for it: `yield 3`, and the answer `yielded 3` comes once the calls under way there
+The next owner of a partition requests it: `yield 3`; the response `yielded 3` follows once the calls in progress there
 have ended and are in the log. That is the whole protocol.
 
-A broken connection is no dead process, so the holder connects once more: refused, or greeted by another life, means
-dead; accepted means that it carries on. Who was never greeted knows nothing: the address may be another machine's
-loopback. A process that is stopped keeps its sockets, and a machine that loses its power closes none: those two are
-left to the consumer group.
+A broken connection does not prove death, so the holder connects once more: refused, or greeted by another incarnation,
+means dead; accepted means alive. Without a first greeting nothing is known: the address may be another machine's
+loopback. A stopped process keeps its sockets, and a machine that loses power closes none: both cases are left to the
+consumer group.
 
 Before: services/runtime/main.py listens. After: services/stream/ownership/standby.py holds.
 """
@@ -24,35 +24,36 @@ from typing import NamedTuple, cast
 
 RELEASED = b"released"
 CONNECT_TIMEOUT_S = 1.0
-"""A machine that does not answer within this is not there to refuse, and nothing is known of its processes."""
+"""Connection timeout; after it the state of that machine's processes is unknown."""
 GREETING_TIMEOUT_S = 0.5
-"""Who asks does not wait longer for a greeting: a process that is stopped accepts, because its kernel does."""
+"""Time to wait for a greeting: a stopped process accepts connections, because its kernel does."""
 RECONNECT_DELAY_S = 1.0
-"""Between tries to reach one that could not be reached."""
+"""Pause between attempts to reach a process that could not be reached."""
 FIRST_RECONNECT_DELAY_S = 0.005
-"""After a connection that broke before the greeting, or soon after it; twice as long each time, up to PAUSE_S. A dying
-process may still accept, and who accepts and hangs up must not be called in a loop."""
+"""First pause after a connection that broke before the greeting, or soon after it; doubled each time, up to
+RECONNECT_DELAY_S. A dying process may still accept, and a peer that accepts and closes must not cause a busy loop.
+"""
 MAX_CONNECTIONS = 1_000
-"""Connections one process keeps open; every other process of the group has one."""
+"""Maximum open connections of one process; every other process of the group has one."""
 MAX_LINE_BYTES = 256
 HANDOVER_REQUEST = re.compile(rb"yield (\d{1,9})")
 
 
 class LivenessServer:
-    """This process's own. `address` is host:port, as others reach it; port 0 is any free one."""
+    """The socket of this process. `address` is host:port, as others reach it; port 0 chooses a free one."""
 
     def __init__(self, address: str, incarnation: str) -> None:
         self.endpoint = ""
-        """host:port/life once it is open; what Claims tell."""
+        """host:port/incarnation once it is open; written into claims."""
         self.on_handover_request: Callable[[int], Awaitable[None]] = _ignore_request
-        """Gives up a partition when that is right; returns when it is given up, or when that will not happen."""
+        """Gives up a partition if appropriate; returns when it is given up, or when that will not happen."""
         self._address = address
         self._incarnation = incarnation
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Transport] = set()
 
     async def open(self) -> None:
-        """Listens. Raises OSError when that address cannot be listened on."""
+        """Listen. Raises OSError when the address cannot be listened on."""
         host, _, port = self._address.rpartition(":")
         listening = asyncio.get_running_loop().create_server(
             lambda: _LivenessConnection(
@@ -69,13 +70,13 @@ class LivenessServer:
         self.endpoint = f"{host}:{bound}/{self._incarnation}"
 
     def announce_shutdown(self) -> None:
-        """A planned end: the holders are told, and nobody takes it for a death."""
+        """Announce a planned shutdown, so that holders do not take it for a death."""
         for transport in self._connections:
             transport.write(RELEASED + b"\n")
         self._stop_listening()
 
     async def close(self) -> None:
-        """Breaks what is still held."""
+        """Close the remaining connections."""
         self._stop_listening()
         for transport in list(self._connections):
             transport.close()
@@ -87,7 +88,7 @@ class LivenessServer:
 
 
 class _LivenessConnection(asyncio.Protocol):
-    """One connection of somebody who wants to know."""
+    """One connection of a holder."""
 
     def __init__(
         self,
@@ -103,7 +104,7 @@ class _LivenessConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, made: asyncio.BaseTransport) -> None:
-        transport = cast("asyncio.Transport", made)  # uvloop's only looks like one
+        transport = cast("asyncio.Transport", made)  # uvloop's transport is no asyncio.Transport
         if len(self._connections) >= MAX_CONNECTIONS:
             transport.abort()
             return
@@ -112,14 +113,14 @@ class _LivenessConnection(asyncio.Protocol):
         transport.write(self._incarnation.encode() + b"\n")
 
     def data_received(self, data: bytes) -> None:
-        """One question of one line; whatever else comes is not looked at."""
+        """Handle a request of one line; anything else is ignored."""
         if self._handover_task is not None or self._transport is None or len(self._received) > MAX_LINE_BYTES:
             return
         self._received += data
         line, ended, _ = self._received.partition(b"\n")
-        found = HANDOVER_REQUEST.fullmatch(line)
-        if ended and found is not None:
-            self._handover_task = asyncio.get_running_loop().create_task(self._hand_over(int(found[1])))
+        request = HANDOVER_REQUEST.fullmatch(line)
+        if ended and request is not None:
+            self._handover_task = asyncio.get_running_loop().create_task(self._hand_over(int(request[1])))
 
     async def _hand_over(self, number: int) -> None:
         await self._on_handover_request(number)
@@ -138,10 +139,10 @@ async def _ignore_request(number: int) -> None: ...
 
 
 async def request_handover(name: str, number: int, *, timeout_s: float) -> str:
-    """Asks the process of that name for a partition and waits until it has given it up.
+    """Request a partition from the process at that endpoint and wait until it has given it up.
 
-    `yielded`; or why there is nothing to wait for: `gone` (nobody listens there, or another life does), `silent` (it
-    does not greet: stopped, or not reachable from here), `late` (not given up within `timeout_s`).
+    Returns `yielded`; or why waiting is useless: `gone` (refused, or another incarnation), `silent` (no greeting:
+    stopped, or not reachable from here), `late` (not given up within `timeout_s`).
     """
     place = _parse_endpoint(name)
     if place is None:
@@ -161,7 +162,7 @@ async def request_handover(name: str, number: int, *, timeout_s: float) -> str:
             return "gone"
         writer.write(b"yield %d\n" % number)
         async with asyncio.timeout(timeout_s):
-            # The end of the stream is an answer too: whoever has ended holds nothing any more.
+            # The end of the stream is an answer too: an ended process holds nothing.
             return "yielded" if await reader.readline() else "gone"
     except TimeoutError:
         return missing
@@ -175,26 +176,27 @@ def _ignore_greeting() -> None: ...
 
 
 async def wait_for_disconnect(name: str, on_greeting: Callable[[], None] = _ignore_greeting) -> bool:
-    """Holds the lifeline of that name (host:port/life): True once its process has died, False once it let go.
+    """Hold the liveness socket of an endpoint (host:port/incarnation): True once its process has died, False once it
+    released.
 
-    `greeted` is called when it has greeted: from then on its death is noticed. Does not return while nothing is known,
-    which is for ever when it could not be reached once.
+    `on_greeting` is called after the greeting: from then on its death is noticed. Does not return while nothing is
+    known, which is forever when the endpoint could not be reached once.
     """
     place = _parse_endpoint(name)
     if place is None:
-        return bool(await asyncio.get_running_loop().create_future())  # which nobody sets
+        return bool(await asyncio.get_running_loop().create_future())  # never set
     met, pause_s = False, FIRST_RECONNECT_DELAY_S
     while True:
         began = time.monotonic()
-        said = await _read_last_line(place, on_greeting)
-        if said == RELEASED:
+        line = await _read_last_line(place, on_greeting)
+        if line == RELEASED:
             return False
-        if said == place.incarnation:
+        if line == place.incarnation:
             met = True
             if time.monotonic() - began > RECONNECT_DELAY_S:
                 pause_s = FIRST_RECONNECT_DELAY_S
                 continue
-        elif said is not None and met:
+        elif line is not None and met:
             return True
         await asyncio.sleep(pause_s if met else RECONNECT_DELAY_S)
         pause_s = min(RECONNECT_DELAY_S, 2 * pause_s)
@@ -207,7 +209,7 @@ class _Endpoint(NamedTuple):
 
 
 def _parse_endpoint(name: str) -> _Endpoint | None:
-    """host:port/life; None for what is no such name, from whatever record it came."""
+    """Parse host:port/incarnation; None for anything else, whatever record it came from."""
     address, _, life = name.rpartition("/")
     host, _, port = address.rpartition(":")
     if not (host and life and port.isascii() and port.isdigit()):
@@ -216,15 +218,15 @@ def _parse_endpoint(name: str) -> _Endpoint | None:
 
 
 async def _open_connection(endpoint: _Endpoint) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Raises OSError, or TimeoutError after CONNECT_S."""
+    """Open a connection. Raises OSError, or TimeoutError after CONNECT_TIMEOUT_S."""
     async with asyncio.timeout(CONNECT_TIMEOUT_S):
         return await asyncio.open_connection(endpoint.host, endpoint.port, limit=MAX_LINE_BYTES)
 
 
 async def _read_last_line(endpoint: _Endpoint, on_greeting: Callable[[], None]) -> bytes | None:
-    """The last that was said there: RELEASED, or its life when the connection broke after the greeting.
+    """Return the last line received: RELEASED, or the incarnation when the connection broke after the greeting.
 
-    Anything else when the process of that life is not there any more (refused: empty); None when that cannot be told.
+    Any other line means that this incarnation no longer exists (refused: empty); None when that is unknown.
     """
     try:
         reader, writer = await _open_connection(endpoint)
@@ -233,15 +235,15 @@ async def _read_last_line(endpoint: _Endpoint, on_greeting: Callable[[], None]) 
     except (OSError, TimeoutError):
         return None
     writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    said: bytes | None = None
+    line: bytes | None = None
     try:
-        # No time-out: one that is stopped greets when it goes on.
-        said = (await reader.readline()).strip() or None
-        if said == endpoint.incarnation:
+        # No timeout: a stopped process greets when it continues.
+        line = (await reader.readline()).strip() or None
+        if line == endpoint.incarnation:
             on_greeting()
-            said = (await reader.readline()).strip() or said
+            line = (await reader.readline()).strip() or line
     except (OSError, ValueError):
-        pass  # broken; or a line that is none of ours, from whoever listens there now
+        pass  # broken; or an invalid line from another program that listens there now
     finally:
         writer.close()
-    return said
+    return line

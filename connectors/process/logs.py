@@ -1,8 +1,8 @@
-"""Logging that people and machines can read: one JSON line or one plain line an event, and never the same one all day.
+"""Logging for people and machines: one JSON line or one plain line per event, with rate-limited repetition.
 
-While a broker is away aiokafka logs thousands of equal lines. Each kind of line, told by its
-logger and its message before the values are filled in, is let through a few times a minute; the next one that passes
-says how many were left out. The first of each kind is always seen.
+While a broker is away aiokafka logs thousands of equal lines. Each kind of line, identified by its logger and its
+message template, passes a few times a minute; the next one that passes reports how many were suppressed. The first of
+each kind is always logged.
 """
 
 import json
@@ -13,12 +13,13 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 LIBRARIES = ("aiokafka", "asyncio", "faust", "mode", "uvicorn", "httpx", "httpcore", "psycopg")
-"""Heard from WARNING on, or from the level asked for when that is higher; what they say below concerns their own
-developers."""
+"""Libraries logged from WARNING on, or from the configured level when that is higher; lower levels are for their own
+developers.
+"""
 LINES_PER_MINUTE = 3
 RATE_LIMIT_PERIOD_S = 60.0
 MAX_KINDS = 1_000
-"""Kinds of lines remembered; when there are more, all are forgotten, which only lets a few more lines through."""
+"""Kinds of lines remembered; above it all are forgotten, which only lets a few more lines through."""
 
 
 class RateLimitFilter(logging.Filter):
@@ -28,11 +29,11 @@ class RateLimitFilter(logging.Filter):
         super().__init__()
         self._clock = clock
         self._kinds: dict[tuple[str, str], tuple[float, int]] = {}
-        """By kind: when its period began, lines in it."""
+        """By kind: start of its period, lines in it."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.name.partition(".")[0] not in LIBRARIES:
-            return True  # what we say ourselves is said on purpose
+            return True  # our own lines are not limited
         kind = (record.name, str(record.msg))
         now = self._clock()
         began, lines = self._kinds.get(kind, (now, 0))
@@ -66,7 +67,7 @@ class JsonLineFormatter(logging.Formatter):
 
 
 def configure_logging(level: str = "info") -> None:
-    """Sets logging up for this process: JSON lines to stderr, plain ones when that is a terminal."""
+    """Configure logging of this process: JSON lines to stderr, plain ones when that is a terminal."""
     handler = logging.StreamHandler(sys.stderr)
     plain = logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
     handler.setFormatter(plain if sys.stderr.isatty() else JsonLineFormatter())

@@ -1,17 +1,16 @@
 """The blob store: payloads over the inline limit, by their SHA-256.
 
-FileBlobs keeps them in a folder as ab/cd/<sha256>, two levels so that no folder grows beyond what file systems like. A
-blob is written beside its place, flushed, renamed and its folder flushed, so that after `put` has returned it survives
-a crash and before that nothing of it is ever seen under its name. Because the name is the content, writers need no
-lock: two of them write the same bytes. `get` checks the hash every time; a disk that altered a byte is an error that
-says so, never a wrong answer.
+FileBlobs keeps them in a folder as ab/cd/<sha256>, two levels so that no folder grows too large for the file system. A
+blob is written to a temporary file, flushed, renamed, and its folder flushed: after `put` has returned it survives a
+crash, and before that it is never visible under its name. Because the name is the content, writers need no lock: two of
+them write the same bytes. `get` always verifies the hash; a corrupted file is an error, never a wrong result.
 
-What goes wrong is told to whoever asked, so it names the payload and the setting, never a folder of this machine.
+Errors are shown to clients, so they name the payload and the setting, never a folder of this machine.
 
-Everything that touches the disk runs in a thread. MemoryBlobs is the twin for tests and for people who embed loomlog.
-Not chosen: Postgres large objects (the read models may be deleted and rebuilt, the truth may not).
+All disk access runs in a thread. MemoryBlobs is the in-memory version for tests and for embedding loomlog. Not chosen:
+Postgres large objects (the read models may be deleted and rebuilt, payloads may not).
 
-Before: services/application/payloads.py, services/runtime. After: whoever reads the event that holds the reference.
+Before: services/application/payloads.py, services/runtime. After: readers of the event that holds the reference.
 """
 
 import asyncio
@@ -27,11 +26,11 @@ from loomlog.schemas.generated.values import BlobRef
 
 SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 TEMPORARY_PREFIX = "writing-"
-"""A file that begins so was left by a crash while it was written; nothing refers to it and it may be deleted."""
+"""Prefix of files left by a crash during a write; nothing refers to them and they may be deleted."""
 
 
 class FileBlobs:
-    """Blobs in a folder of this machine (protocol connectors.protocols.Blobs). The folder is made when missing."""
+    """Blobs in a folder of this machine (protocol connectors.protocols.Blobs). The folder is created when missing."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -43,7 +42,7 @@ class FileBlobs:
         return await asyncio.to_thread(self._get, ref)
 
     def blob_path(self, sha256: str) -> Path:
-        """Where the blob of that hash is. Raises Permanent(invalid) for anything but 64 hex digits."""
+        """Return the path of a blob. Raises Permanent(invalid) for anything but 64 hex digits."""
         if not SHA256.match(sha256):
             raise Permanent(f"blob {sha256[:80]!r}: expected 64 lower-case hex digits", kind="invalid")
         return self._folder / sha256[:2] / sha256[2:4] / sha256
@@ -55,7 +54,7 @@ class FileBlobs:
             if not (place.is_file() and place.stat().st_size == len(data)):
                 self._make_folders(place.parent)
                 self._write(place, data)
-            # Also for a blob that was there: whoever wrote it may not have flushed its folder yet.
+            # Also for an existing blob: its writer may not have flushed the folder yet.
             _flush_folder(place.parent)
         except OSError as error:
             raise _to_connector_error(f"write blob {ref.sha256}", error) from error
@@ -110,16 +109,16 @@ class MemoryBlobs:
 
 
 def blob_ref(data: bytes, media_type: str) -> BlobRef:
-    """The reference of these bytes."""
+    """Return the reference of these bytes."""
     return BlobRef(sha256=hashlib.sha256(data).hexdigest(), size_bytes=len(data), media_type=media_type)
 
 
 def verify_blob(ref: BlobRef, data: bytes) -> bytes:
-    """The bytes if they are those of the reference. Raises Permanent(invalid)."""
-    found = hashlib.sha256(data).hexdigest()
-    if found != ref.sha256:
+    """Return the bytes if they match the reference. Raises Permanent(invalid)."""
+    sha256 = hashlib.sha256(data).hexdigest()
+    if sha256 != ref.sha256:
         raise Permanent(
-            f"blob {ref.sha256}: its {len(data)} bytes hash to {found}; it was altered, restore it from a backup",
+            f"blob {ref.sha256}: its {len(data)} bytes hash to {sha256}; it was altered, restore it from a backup",
             kind="invalid",
         )
     return data

@@ -1,15 +1,14 @@
-"""Postgres: connections, reads over a bounded pool, tables from their definitions, and the two kinds of errors.
+"""Postgres: connections, reads over a bounded pool, tables from their definitions, and error translation.
 
-Two ways in. `connect` gives a plain psycopg connection for the projector's hot writes and for LISTEN. `open_reader`
-gives reads: statements of SQLAlchemy Core, compiled here and sent by psycopg over a pool. Both reach the server in the
-same way, with a bounded connect time, TCP keepalives (a server that vanished is noticed in about half a minute, a wait
-on a socket has no other end) and TLS as the connection string or the given parameters say.
+There are two ways in. `connect` returns a plain psycopg connection for the projector's hot writes and for LISTEN.
+`open_reader` returns a reader: statements of SQLAlchemy Core, compiled here and sent by psycopg over a pool. Both
+connect in the same way, with a bounded connect time, TCP keepalives (a vanished server is noticed in about half a
+minute; nothing else bounds a wait on a socket) and TLS as the connection string or the given parameters configure it.
 
-`json` columns come back as text, not parsed: what a client is to get was stored as it is to be sent.
+`json` columns are returned as text, not parsed: they were stored in the form clients receive.
 
-`translate_errors` turns every error of the drivers into Transient or Permanent, by SQLSTATE where there is one. A
-broken promise of our own (a unique key twice, a text in a number column) is Permanent too: the same call will fail
-again.
+`translate_errors` turns every driver error into Transient or Permanent, by SQLSTATE where there is one. A violated
+constraint or type (a duplicate key, a text in a number column) is Permanent too: the same call will fail again.
 
 Not chosen: SQLAlchemy's async engine (it needs greenlet and a second layer of connections for nothing we use), asyncpg
 (no pipeline mode, and no COPY that takes rows as they are).
@@ -32,17 +31,17 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 from loomlog.connectors.errors import ConnectorError, Permanent, Transient
 
 CONNECT_TIMEOUT_S = 5
-"""A server that does not answer for this long is away."""
+"""Connection timeout."""
 KEEPALIVE = {"keepalives": "1", "keepalives_idle": "10", "keepalives_interval": "5", "keepalives_count": "3"}
 """A dead peer is noticed after 10 + 3 * 5 seconds."""
 POOL_WAIT_S = 5.0
-"""A read that gets no connection for this long fails as overloaded."""
+"""A read that gets no connection within this time fails as overloaded."""
 WAITING_READS_MAX = 1_000
-"""Reads that wait for a connection; more fail at once, so that a stalled server does not fill our memory."""
+"""Maximum reads waiting for a connection; more fail at once, so that a stalled server does not fill our memory."""
 LOCK_TIMEOUT_MS = 10_000
-"""A lock that is held this long is a fault; the waiter gives up and comes again."""
+"""A lock held this long is a fault; the waiter fails and retries."""
 IDLE_IN_TRANSACTION_TIMEOUT_MS = 30_000
-"""A client that sleeps in a transaction loses it, so that it cannot hold up the others for ever."""
+"""An idle client loses its transaction after this time, so that it cannot block others forever."""
 
 DIALECT: Any = dialect_of_psycopg.dialect  # untyped in SQLAlchemy
 
@@ -66,37 +65,37 @@ class PostgresOptions:
     dsn: str = field(repr=False)
     """A libpq connection string, key=value or postgresql:// URL."""
     tls: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """sslmode, sslrootcert, sslcert, sslkey; they win over those in the connection string."""
+    """sslmode, sslrootcert, sslcert, sslkey; they override those in the connection string."""
     application_name: str = "loomlog"
 
     def conninfo(self) -> str:
-        """The connection string in full. Raises Permanent when the given one cannot be read."""
-        given = self._parse_dsn()
+        """Return the complete connection string. Raises Permanent when `dsn` cannot be parsed."""
+        parameters = self._parse_dsn()
         bounds = (
             f"-c lock_timeout={LOCK_TIMEOUT_MS} "
             f"-c idle_in_transaction_session_timeout={IDLE_IN_TRANSACTION_TIMEOUT_MS} "
-            # The server's side of the keepalive: what a vanished client held is free again as soon.
+            # The server's side of the keepalive: resources of a vanished client are released as soon.
             "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3"
         )
-        given["options"] = f"{bounds} {given.get('options', '')}".strip()
+        parameters["options"] = f"{bounds} {parameters.get('options', '')}".strip()
         defaults = {
             **KEEPALIVE,
             "connect_timeout": str(CONNECT_TIMEOUT_S),
             "application_name": self.application_name,
         }
-        return make_conninfo(**{**defaults, **given, **self.tls})
+        return make_conninfo(**{**defaults, **parameters, **self.tls})
 
     @property
     def address(self) -> str:
-        """Host, port and database, for messages."""
-        given = self._parse_dsn()
-        return f"{given.get('host', 'localhost')}:{given.get('port', '5432')}/{given.get('dbname', '')}"
+        """Return host, port and database, for messages."""
+        parameters = self._parse_dsn()
+        return f"{parameters.get('host', 'localhost')}:{parameters.get('port', '5432')}/{parameters.get('dbname', '')}"
 
     def _parse_dsn(self) -> dict[str, str]:
         try:
             return {name: str(value) for name, value in conninfo_to_dict(self.dsn).items() if value is not None}
         except psycopg.Error:
-            # Without the driver's words, which quote the string, and that may be a password.
+            # Without the driver's message, which quotes the string, and that may contain a password.
             raise Permanent(
                 "the Postgres connection string cannot be read: expected postgresql://user@host:port/database "
                 "or key=value pairs; see LOOMLOG_POSTGRES",
@@ -105,7 +104,7 @@ class PostgresOptions:
 
 
 async def connect(options: PostgresOptions) -> psycopg.AsyncConnection[Any]:
-    """A connection in autocommit mode: transactions are begun where they are meant. Raises Transient or Permanent."""
+    """Open a connection in autocommit mode: transactions are begun explicitly. Raises Transient or Permanent."""
     conninfo = options.conninfo()
     async with translate_errors(f"connect to Postgres at {options.address}"):
         connection = await psycopg.AsyncConnection.connect(conninfo, autocommit=True)
@@ -114,7 +113,7 @@ async def connect(options: PostgresOptions) -> psycopg.AsyncConnection[Any]:
 
 
 class PostgresReader:
-    """Reads rows. `schema` is where tables without a schema are looked for. Make it with `open_reader`."""
+    """Reads rows. `schema` is searched for tables without a schema. Create it with `open_reader`."""
 
     def __init__(self, pool: AsyncConnectionPool[Any], schema: str) -> None:
         self._pool = pool
@@ -126,7 +125,7 @@ class PostgresReader:
         }
 
     async def fetch(self, statement: Select[Any]) -> list[tuple[Any, ...]]:
-        """The rows of a SELECT, which is a transaction of its own. Raises Transient or Permanent."""
+        """Return the rows of a SELECT, which is a transaction of its own. Raises Transient or Permanent."""
         compiled = statement.compile(**self._options)
         async with translate_errors("read from the projections"), self._pool.connection() as connection:
             answer = await connection.execute(str(compiled), compiled.params)
@@ -134,14 +133,14 @@ class PostgresReader:
             return rows
 
     async def close(self) -> None:
-        """Closes the connections; reads under way fail."""
+        """Close the connections; reads in progress fail."""
         await self._pool.close()
 
 
 async def open_reader(
     options: PostgresOptions, *, schema: str, max_connections: int = 10, min_connections: int = 1
 ) -> PostgresReader:
-    """A reader with that many connections. A server that is away shows in the reads, not here."""
+    """Open a reader with a number of connections. An unreachable server fails the reads, not this call."""
     pool = AsyncConnectionPool(
         options.conninfo(),
         kwargs={"autocommit": True},
@@ -150,7 +149,7 @@ async def open_reader(
         timeout=POOL_WAIT_S,
         max_waiting=WAITING_READS_MAX,
         configure=_configure_connection,
-        # A connection that died while it was idle is replaced before it is given to a read.
+        # A connection that died while idle is replaced before a read uses it.
         check=AsyncConnectionPool.check_connection,
         open=False,
     )
@@ -160,12 +159,12 @@ async def open_reader(
 
 async def _configure_connection(connection: psycopg.AsyncConnection[Any]) -> None:
     connection.adapters.register_loader("json", TextLoader)
-    # Plans the server has kept would not survive a switch of the views to another build.
+    # Prepared plans would not survive a switch of the views to another build.
     connection.prepare_threshold = None
 
 
 async def create_tables(connection: psycopg.AsyncConnection[Any], metadata: MetaData, schema: str) -> None:
-    """Makes the tables and indexes in that schema; those that exist stay as they are."""
+    """Create the tables and indexes in that schema; existing ones are unchanged."""
     async with translate_errors(f"make tables in schema {schema}"), connection.transaction():
         await connection.execute(sql.SQL("SET LOCAL search_path TO {}").format(sql.Identifier(schema)))
         dialect = DIALECT()
@@ -177,7 +176,7 @@ async def create_tables(connection: psycopg.AsyncConnection[Any], metadata: Meta
 
 @asynccontextmanager
 async def translate_errors(action: str) -> AsyncIterator[None]:
-    """Errors of the drivers inside become Transient or Permanent; `what` says what was tried."""
+    """Translate driver errors inside into Transient or Permanent; `action` is named in the message."""
     try:
         yield
     except (psycopg.Error, OSError) as error:
@@ -185,7 +184,7 @@ async def translate_errors(action: str) -> AsyncIterator[None]:
 
 
 def to_connector_error(action: str, error: psycopg.Error | OSError) -> ConnectorError:
-    """The error of ours for one of a driver."""
+    """Return the ConnectorError for a driver error."""
     if isinstance(error, PoolTimeout | TooManyRequests):
         return Transient(
             f"{action}: no connection came free in {POOL_WAIT_S:g} s; Postgres is away or slow, or the pool "
@@ -210,7 +209,7 @@ def to_connector_error(action: str, error: psycopg.Error | OSError) -> Connector
 
 
 def _infer_sqlstate(error: psycopg.Error) -> str:
-    """SQLSTATE of a failed connect, which libpq gives as text only; empty when the text does not say."""
+    """Return the SQLSTATE of a failed connect, which libpq reports as text only; empty when unknown."""
     text = str(error)
     if "authentication failed" in text or "no pg_hba.conf entry" in text or "no password supplied" in text:
         return "28000"

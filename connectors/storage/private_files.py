@@ -1,4 +1,4 @@
-"""Files that hold what people, models and tools said: only the user who runs us may read them, whatever the umask says.
+"""Files with content of people, models and tools: only the user of this process may read them, whatever the umask.
 
 Before: blobs.py, state_files.py, exports and logs of the command line.
 """
@@ -12,12 +12,12 @@ FOLDER_MODE = 0o700
 
 
 def create_file(path: Path) -> IO[bytes]:
-    """A new file to write. Raises OSError, FileExistsError among them."""
+    """Create a file for writing. Raises OSError, FileExistsError among them."""
     return open(path, "xb", opener=_opener)
 
 
 def open_for_append(path: Path) -> IO[bytes]:
-    """A file to write behind what it has, unbuffered; made when there is none. One that is there keeps its mode."""
+    """Open a file for appending, unbuffered; created when missing. An existing file keeps its mode."""
     return open(path, "ab", buffering=0, opener=_opener)
 
 
@@ -26,7 +26,7 @@ def _opener(name: str, flags: int) -> int:
 
 
 def make_folders(folder: Path) -> list[Path]:
-    """Makes the folder and those above it that are missing; which were, innermost first. Raises OSError."""
+    """Create the folder and its missing parents; return those created, innermost first. Raises OSError."""
     missing = [part for part in (folder, *folder.parents) if not part.exists()]
     for part in reversed(missing):
         part.mkdir(mode=FOLDER_MODE, exist_ok=True)

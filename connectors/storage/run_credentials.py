@@ -1,14 +1,14 @@
-"""Secrets that come with the request of a run: outside the log, sealed, until the run ends.
+"""Credentials that come with the request of a run: outside the log, encrypted, until the run ends.
 
-A row for each run, in a schema that no rebuild of the read models touches. The api writes it before the order to start
-the run is in the log, so whoever owns the run finds it; the runtime deletes it when the end of the run is in the log.
-What is left behind lives LIFETIME_S at most. The values are sealed for the tenant and the run, so that a row that is
-copied to another run opens nothing, and a copy of the database without LOOMLOG_SECRET_KEY holds no secret.
+There is a row for each run, in a schema that no rebuild of the read models touches. The api writes it before the
+command to start the run is in the log, so the owner of the run finds it; the runtime deletes it when the end of the run
+is in the log. Leftover rows expire after LIFETIME_S. The values are encrypted for the tenant and the run, so a row that
+is copied to another run decrypts to nothing, and a copy of the database without LOOMLOG_SECRET_KEY contains no secret.
 
-The table is made by the first write; before it there is nothing to read.
+The first write creates the table.
 
-Not chosen: the log (what is in it stays), memory of one process (the next owner would not have them), a lease that
-owners extend (an installation that stands still for a day would lose what its runs need).
+Not chosen: the log (it keeps everything), memory of one process (the next owner would not have them), a lease that
+owners extend (an installation that is down for a day would lose what its runs need).
 
 Before: services/application/runs/start.py writes, services/runtime/content/run_credentials.py reads.
 """
@@ -25,42 +25,42 @@ from loomlog.connectors.errors import Permanent
 from loomlog.connectors.storage.postgres import POOL_WAIT_S, PostgresOptions, translate_errors
 
 LIFETIME_S = 7 * 86_400
-"""From the request on. A run that is longer under way, or parked, goes on without them."""
+"""Lifetime from the request on. A run that takes longer, or is parked longer, continues without them."""
 CONNECTIONS = 4
 SCHEMA = "loom_secrets"
 ENCRYPTION_PURPOSE = "run credentials"
 TABLE_LOCK_ID = 4_718_305_117
-"""Of the advisory lock under which the table is made; any number nobody else uses."""
+"""Advisory lock under which the table is created; an otherwise unused number."""
 
 
 class EncryptedCredentialRows(Protocol):
-    """Where the sealed bytes lie. Raises ConnectorError."""
+    """Storage of the encrypted bytes. Raises ConnectorError."""
 
     async def put(self, run_id: str, sealed: bytes, lifetime_s: float) -> None:
-        """The first row of a run stays: a request that is sent again brings the same."""
+        """Store the row of a run unless there is one: a repeated request brings the same values."""
         ...
 
     async def get(self, run_id: str) -> bytes | None: ...
     async def delete(self, run_ids: Sequence[str]) -> None: ...
     async def sweep(self) -> int:
-        """Deletes rows whose time is over; how many."""
+        """Delete expired rows; return how many."""
         ...
 
 
 class RunCredentials:
-    """Seals and opens. Everything raises ConnectorError."""
+    """Encrypts and decrypts the credentials of runs. All methods raise ConnectorError."""
 
     def __init__(self, rows: EncryptedCredentialRows, secret: SecretKey) -> None:
         self._rows = rows
         self._secret = secret
 
     async def put(self, tenant: str, run_id: str, credentials: Mapping[str, str]) -> None:
-        """Durable when it returns."""
+        """Store credentials; durable when it returns."""
         sealed = self._secret.encrypt(orjson.dumps(dict(credentials)), ENCRYPTION_PURPOSE, tenant, run_id)
         await self._rows.put(run_id, sealed, LIFETIME_S)
 
     async def get(self, tenant: str, run_id: str) -> Mapping[str, str]:
-        """By name; empty when they are gone."""
+        """Return credentials by name; empty when they no longer exist."""
         sealed = await self._rows.get(run_id)
         if sealed is None:
             return {}
@@ -78,7 +78,7 @@ class RunCredentials:
 
 
 class PostgresCredentialRows:
-    """Protocol EncryptedCredentialRows. Connections are made when they are needed and closed by `close`."""
+    """Protocol EncryptedCredentialRows. Connections are opened when needed and closed by `close`."""
 
     def __init__(self, options: PostgresOptions, *, schema: str = SCHEMA) -> None:
         self._options = options
@@ -86,8 +86,9 @@ class PostgresCredentialRows:
         self._table = sql.Identifier(schema, "run_credentials")
         self._pool: AsyncConnectionPool[Any] | None = None
         self._table_exists = False
-        """The table was seen. Who has no credentials has none, and asking one that is not there is an error in the
-        server's log each time."""
+        """Whether the table was seen. Most installations have none, and querying a missing table is an error in the
+        server's log each time.
+        """
 
     async def put(self, run_id: str, sealed: bytes, lifetime_s: float) -> None:
         statement = sql.SQL(
@@ -102,7 +103,7 @@ class PostgresCredentialRows:
         except Permanent as error:
             if error.kind != "not_found":
                 raise
-            await self._create_table()  # somebody has dropped it
+            await self._create_table()  # it was dropped meanwhile
             await self._execute(statement, values)
 
     async def get(self, run_id: str) -> bytes | None:
@@ -128,7 +129,7 @@ class PostgresCredentialRows:
             await self._pool.close()
 
     async def _execute_if_table_exists(self, statement: sql.SQL, values: Sequence[Any]) -> list[tuple[Any, ...]]:
-        """The rows; none before the table was made."""
+        """Execute and return the rows; none before the table was created."""
         if not await self._check_table():
             return []
         try:
@@ -140,8 +141,8 @@ class PostgresCredentialRows:
 
     async def _check_table(self) -> bool:
         if not self._table_exists:
-            found = await self._execute(sql.SQL("SELECT to_regclass(%s) IS NOT NULL"), (self._table.as_string(),))
-            self._table_exists = bool(found[0][0])
+            rows = await self._execute(sql.SQL("SELECT to_regclass(%s) IS NOT NULL"), (self._table.as_string(),))
+            self._table_exists = bool(rows[0][0])
         return self._table_exists
 
     async def _execute(self, statement: sql.SQL, values: Sequence[Any]) -> list[tuple[Any, ...]]:
@@ -157,7 +158,7 @@ class PostgresCredentialRows:
             pool.connection() as connection,
             connection.transaction(),
         ):
-            # Two processes that make it at once would meet in the catalogue.
+            # Two processes that create it at once would conflict in the catalog.
             await connection.execute("SELECT pg_advisory_xact_lock(%s)", (TABLE_LOCK_ID,))
             await connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(self._schema))
             await connection.execute(
@@ -197,8 +198,8 @@ class MemoryCredentialRows:
         self.rows.setdefault(run_id, (sealed, self._clock_s() + lifetime_s))
 
     async def get(self, run_id: str) -> bytes | None:
-        found = self.rows.get(run_id)
-        return found[0] if found is not None and found[1] > self._clock_s() else None
+        row = self.rows.get(run_id)
+        return row[0] if row is not None and row[1] > self._clock_s() else None
 
     async def delete(self, run_ids: Sequence[str]) -> None:
         for run_id in run_ids:

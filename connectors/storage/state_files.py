@@ -1,14 +1,14 @@
-"""State files in a folder of the blob store: each a file, and beside it a manifest that says what it is.
+"""State files in a folder of the blob store, each with a manifest.
 
     snap_...loomlog-state.gz    the state, written in pieces and flushed
-    snap_...json                its manifest; a file without one was never finished and does not exist for anybody
+    snap_...json                its manifest; a file without one is incomplete and treated as missing
 
-The manifest is written beside its place, flushed and renamed after the file is whole, so it is the commit. Writers need
-no lock, because every id is new. Removing takes the manifest first. All replicas see the folder that holds the payloads
-already, and it outlives Postgres. Everything that touches the disk runs in a thread.
+The manifest is written to a temporary file, flushed and renamed after the file is complete, so it is the commit.
+Writers need no lock, because every id is new. Removing deletes the manifest first. All replicas share the folder with
+the payloads, and it outlives Postgres. All disk access runs in a thread.
 
 Not chosen: blobs of the store (whole in memory, named by content and shared, so they could never be deleted); a topic
-(a state may be larger than any record, and what was deleted would stay in the log).
+(a state may be larger than any record, and deleted content would stay in the log).
 
 Before: services/application/transfer/state_files.py.
 """
@@ -32,14 +32,14 @@ PARTIAL_SUFFIX = ".part"
 
 
 class StateFiles:
-    """The state files of one folder, which is made when missing."""
+    """The state files of one folder, which is created when missing."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     @asynccontextmanager
     async def open_for_write(self, file_id: str) -> AsyncIterator[IO[bytes]]:
-        """A file to write in threads; it does not exist for anybody before `keep`. Raises Transient or Permanent."""
+        """Open a file for writing in threads; it is not visible before `commit`. Raises Transient or Permanent."""
         place = self._path(file_id, SUFFIX)
         file = await asyncio.to_thread(self._create, place)
         try:
@@ -51,25 +51,25 @@ class StateFiles:
         file.close()
 
     async def commit(self, file_id: str, file: IO[bytes], manifest: Mapping[str, Any]) -> None:
-        """Make what was written durable, and then its manifest. Raises Transient or Permanent."""
+        """Make the file durable, and then its manifest. Raises Transient or Permanent."""
         await asyncio.to_thread(self._commit, file_id, file, manifest)
 
     async def list_manifests(self) -> list[Mapping[str, Any]]:
-        """Of every whole file, newest first. Raises Transient or Permanent."""
+        """Return the manifests of all complete files, newest first. Raises Transient or Permanent."""
         return await asyncio.to_thread(self._list_manifests)
 
     async def read_manifest(self, file_id: str) -> Mapping[str, Any] | None:
-        """Of one; None when there is none."""
+        """Return one manifest; None when there is none."""
         if not FILE_ID.match(file_id):
             return None
         return await asyncio.to_thread(self._read_manifest, self._folder / f"{file_id}{MANIFEST_SUFFIX}")
 
     async def open(self, file_id: str) -> IO[bytes]:
-        """A whole file, to be read in threads and closed. Raises Permanent(not_found)."""
+        """Open a complete file, to be read in threads and closed. Raises Permanent(not_found)."""
         return await asyncio.to_thread(self._open, self._path(file_id, SUFFIX))
 
     async def remove(self, file_id: str) -> bool:
-        """Whether it was there."""
+        """Delete a file; return whether it existed."""
         if not FILE_ID.match(file_id):
             return False
         return await asyncio.to_thread(self._remove, file_id)
@@ -116,14 +116,14 @@ class StateFiles:
 
     def _read_manifest(self, path: Path) -> Mapping[str, Any] | None:
         try:
-            found = json.loads(path.read_bytes())
+            manifest = json.loads(path.read_bytes())
         except FileNotFoundError:
             return None  # removed meanwhile
         except OSError as error:
             raise _to_connector_error(f"read {path}", error) from error
         except ValueError as error:
             raise Permanent(f"{path} is not JSON ({error}): restore it, or delete it", kind="invalid") from error
-        return found if isinstance(found, dict) else None
+        return manifest if isinstance(manifest, dict) else None
 
     def _open(self, path: Path) -> IO[bytes]:
         try:

@@ -1,11 +1,11 @@
-"""Agent: sub-agents. The tool only reads what the model wants; the runtime starts the children as runs of their own.
+"""Agent: sub-agents. The tool only parses the request; the runtime starts the children as runs of their own.
 
-    spawn            one child, and its last words
-    parallel_spawn   1 to 32 children, a few at a time; results in the order they were asked for
-    open             a resident child: it stands still after each answer, for further texts
-    send poll cancel close    of a resident child, by its child_run_id
+    spawn            one child; returns its final text
+    parallel_spawn   1 to 32 children, a few at a time; results in request order
+    open             a resident child: it waits after each answer, for further prompts
+    send poll cancel close    for a resident child, by its child_run_id
 
-Reading has no effect, so a call that is lost before its plan is in the log is simply read again.
+Parsing has no effect, so a call that is lost before its plan is in the log is parsed again.
 
 Before: registry.py. After: services/core/run/subagents/children.py decides, services/runtime/run/child_runs.py starts
 and asks.
@@ -23,13 +23,13 @@ from loomlog.schemas.records import replace
 
 OPS = ("spawn", "parallel_spawn", "open", "send", "poll", "cancel", "close")
 SPAWNS_MAX = 32
-"""Children of one call (parity: reference runtime 3.4); services/core/run/limits.py holds it as well."""
+"""Maximum children of one call (parity: reference runtime 3.4); services/core/run/limits.py has it as well."""
 WAIT_MAX_MS = 10 * 60_000
-"""A model that wants to wait longer polls again."""
+"""Maximum wait of a poll; a model that needs longer polls again."""
 RESIDENTS_MAX = 8
-"""Resident children of one run, unless the operator says otherwise."""
+"""Resident children of one run, unless the operator configures otherwise."""
 IDLE_TTL_S = 30 * 60
-"""Seconds after which a resident child that nobody asks is closed, when neither `open` nor the operator says other."""
+"""Seconds after which an idle resident child is closed, unless `open` or the operator sets another value."""
 IDLE_TTL_MAX_S = 24 * 60 * 60
 NAME = {"type": "string", "description": "Name of the agent.", "minLength": 1, "maxLength": 128}
 PROMPT = {"type": "string", "description": "What the sub-agent is told.", "minLength": 1}
@@ -101,11 +101,11 @@ OP_SCHEMAS: Mapping[str, Mapping[str, Any]] = {
     "cancel": _object_schema({"child_run_id": CHILD_RUN_ID}, "child_run_id"),
     "close": _object_schema({"child_run_id": CHILD_RUN_ID}, "child_run_id"),
 }
-"""What each operation takes; anything else is refused, so that a misplaced argument is heard of."""
+"""Arguments of each operation; any other is refused, so that a misplaced argument is reported."""
 
 
 class AgentTool:
-    """Protocols Tool and Planner. `residents_max` and `idle_ttl_s` are the operator's."""
+    """Implements the protocols Tool and Planner. `residents_max` and `idle_ttl_s` come from the operator."""
 
     name = "Agent"
     description = (
@@ -115,7 +115,7 @@ class AgentTool:
     )
     side_effect_class = "state"
     timeout_s: float = 30.0
-    """For reading the call; children take as long as they take."""
+    """Time limit for parsing the call; children take as long as they take."""
     input_schema: Mapping[str, Any] = _object_schema(
         {
             **SPAWN_PROPERTIES,
@@ -134,9 +134,9 @@ class AgentTool:
         return EffectClass.PURE
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
-        wanted = self.plan(arguments)
-        if isinstance(wanted, ToolResult):
-            return wanted
+        plan = self.plan(arguments)
+        if isinstance(plan, ToolResult):
+            return plan
         return ToolResult(text="Agent was not called: sub-agents belong to a run.", is_error=True)
 
     def plan(self, arguments: Mapping[str, Any]) -> ChildrenPlan | ToolResult:
@@ -153,20 +153,20 @@ def _parse_plan(arguments: Mapping[str, Any]) -> ChildrenPlan:
     op = arguments.get("op") or "spawn"
     if op not in OPS:
         raise ToolCallRefused(f'Agent was not called: "op" is "{str(op)[:60]}", expected is one of {", ".join(OPS)}.')
-    given = check_arguments("Agent", arguments, OP_SCHEMAS[op])
+    fields = check_arguments("Agent", arguments, OP_SCHEMAS[op])
     if op == "parallel_spawn":
         spawns = tuple(
             _parse_spawn(check_arguments(f"Agent (spawns[{place}])", item, SPAWN_SCHEMA))
-            for place, item in enumerate(given["spawns"])
+            for place, item in enumerate(fields["spawns"])
         )
         return ChildrenPlan(op=op, spawns=spawns)
     if op in ("spawn", "open"):
-        return ChildrenPlan(op=op, spawns=(_parse_spawn(given),), idle_ttl_s=given.get("idle_ttl_seconds", 0))
+        return ChildrenPlan(op=op, spawns=(_parse_spawn(fields),), idle_ttl_s=fields.get("idle_ttl_seconds", 0))
     return ChildrenPlan(
         op=op,
-        child_run_id=given["child_run_id"],
-        prompt=given.get("prompt", ""),
-        timeout_ms=given.get("timeout_ms", 0),
+        child_run_id=fields["child_run_id"],
+        prompt=fields.get("prompt", ""),
+        timeout_ms=fields.get("timeout_ms", 0),
     )
 
 

@@ -1,14 +1,14 @@
-"""Checks a call's arguments against the tool's own input schema, strictly.
+"""Validates a call's arguments against the tool's own input schema, strictly.
 
-A model that misspells an argument must hear it: an ignored `pathh` would read the wrong file, an ignored
-`replace_al` would change one place instead of all. So unknown, missing and wrongly typed arguments are refused, all of
-them in one message that says what was expected, because each round costs a model turn.
+A misspelled argument must be reported: an ignored `pathh` would read the wrong file, an ignored `replace_al` would
+change one place instead of all. So unknown, missing and wrongly typed arguments are refused, all of them in one message
+that states what was expected, because each round costs a model turn.
 
-The schemas are ours and use few keywords, so this is a checker of those few and not a JSON Schema library: type,
-properties, required, enum, minimum, maximum, minLength, maxLength, minItems, maxItems, objects as maps of texts or with
-properties of their own. What a list holds is checked by its tool, item by item. `require_supported_schema`
-refuses any other when the tools are built. Two kindnesses: null for an optional argument means
-absent (several providers send every argument), and 3.0 is an integer, as JSON Schema says.
+The schemas are ours and use few keywords, so this checks those few and is not a JSON Schema library: type, properties,
+required, enum, minimum, maximum, minLength, maxLength, minItems, maxItems, objects as maps of strings or with
+properties of their own. Items of a list are validated by the tool. `require_supported_schema` refuses any other keyword
+when the tools are built. Two tolerances: null for an optional argument means absent (several providers send every
+argument), and 3.0 is an integer, as in JSON Schema.
 
 Before: a tool's `call`. After: the tool's own work.
 """
@@ -21,7 +21,7 @@ from loomlog.connectors.tools.results import ToolCallRefused
 KEYWORDS = frozenset(
     {"type", "description", "enum", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems"}
 )
-"""All a property may say, and additionalProperties of an object; anything else would look like a check and be none."""
+"""Supported keywords of a property, and additionalProperties of an object; any other would be silently unchecked."""
 STRING_MAP = {"type": "string"}
 """The only additionalProperties of an object: every value is text."""
 TYPES: Mapping[str, tuple[type, ...]] = {
@@ -34,7 +34,7 @@ TYPES: Mapping[str, tuple[type, ...]] = {
 
 
 def check_arguments(tool: str, arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments without nulls, integers as int. Raises Refusal that names every problem."""
+    """Return the arguments without nulls, integers as int. Raises Refusal that names every problem."""
     if not isinstance(arguments, Mapping):
         raise ToolCallRefused(f"{tool} expects its arguments as an object, not {type(arguments).__name__}.")
     properties: Mapping[str, Mapping[str, Any]] = schema["properties"]
@@ -64,7 +64,7 @@ def check_arguments(tool: str, arguments: Mapping[str, Any], schema: Mapping[str
 
 
 def require_supported_schema(tool: str, schema: Mapping[str, Any]) -> None:
-    """Asserts that `check_arguments` checks everything this schema says."""
+    """Assert that `check_arguments` checks every keyword of this schema."""
     assert set(schema) <= {"type", "properties", "required", "additionalProperties"}, (tool, sorted(schema))
     assert schema["type"] == "object", (tool, schema["type"])
     assert schema["additionalProperties"] is False, tool
@@ -78,7 +78,7 @@ def require_supported_schema(tool: str, schema: Mapping[str, Any]) -> None:
 
 
 def describe_expectation(rule: Mapping[str, Any]) -> str:
-    """What a property takes, in words."""
+    """Describe the values a property accepts."""
     if "enum" in rule:
         return "one of " + ", ".join(rule["enum"])
     words = {
@@ -148,5 +148,5 @@ def _join_names(names: Mapping[str, Any] | list[str]) -> str:
 
 
 def _quote(text: str) -> str:
-    """Bounded, because it is the model's own text sent back to it."""
+    """Quote a bounded part of the model's own text."""
     return f'"{text[:60]}"'

@@ -1,15 +1,15 @@
 """Bash: a shell command in a writable volume. Off unless the operator enables it.
 
-Three promises: the command sees no more environment than the operator allowed; its answer is bounded, whatever it
-prints; and when the call ends, in whatever way, nothing it started is left. The last one cannot be kept from here: a
-process that made itself a new session is in no group that could be signalled, and this process may be killed itself.
-So the shell runs under bash_supervisor.py, a small process that inherits whatever the command leaves behind and ends
-all of it, also when this process dies.
+Three guarantees: the command sees only the environment that the operator allowed; its result is bounded, whatever it
+prints; and when the call ends, in whatever way, no process it started remains. The last one cannot be guaranteed from
+here: a process that made itself a new session is in no group that could be signalled, and this process may be killed
+itself. So the shell runs under bash_supervisor.py, a small process that adopts whatever the command leaves behind and
+ends all of it, also when this process dies.
 
 It is no sandbox: the command runs as the user of this process and may read what that user may read.
 
-Output is collected by a subprocess protocol and not through streams: a protocol is told when the process ended even
-while a pipe is still open, and has no buffer that would stall a command nobody reads from.
+Output is collected by a subprocess protocol and not through streams: a protocol is notified of the exit even while a
+pipe is still open, and has no buffer that would stall a command whose output is not read.
 
 Before: registry.py. After: bash_supervisor.py.
 """
@@ -30,19 +30,19 @@ from loomlog.connectors.tools.thread_pool import ThreadPool
 from loomlog.connectors.tools.volumes import Volume, choose_volume
 
 OUTPUT_BYTES = 1024 * 1024
-"""Shown, of standard output and error together."""
+"""Maximum bytes shown, of standard output and error together."""
 OUTPUT_KILL_BYTES = 64 * 1024 * 1024
-"""A command that prints more than this is ended: nobody reads it, and carrying it here costs a processor."""
+"""A command that prints more than this is ended: its output is not used, and reading it costs a processor."""
 DEFAULT_TIMEOUT_S = 30
 MAX_TIMEOUT_S = 300
 GRACE_S = 2.0
-"""From SIGTERM to SIGKILL: enough to remove a lock file."""
+"""Time from SIGTERM to SIGKILL: enough to remove a lock file."""
 SUPERVISOR_GRACE_S = 8.0
-"""What the keeper may take on top of the grace: its own bound for killing is 5 s."""
+"""Time the supervisor may take in addition to the grace: its own limit for killing is 5 s."""
 OUTPUT_DRAIN_S = 1.0
-"""For what is still in the pipe when everything has ended."""
+"""Time to read what is still in the pipe when all processes have ended."""
 COMMAND_BYTES = 100_000
-"""Linux takes 131,072 bytes in one argument."""
+"""Maximum length of a command; Linux takes 131,072 bytes in one argument."""
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 _SUPERVISOR_PATH = str(Path(__file__).with_name("bash_supervisor.py"))
@@ -81,7 +81,7 @@ class BashTool:
         allowed_names: Sequence[str] = (),
         grace_s: float = GRACE_S,
     ) -> None:
-        """`environment` is where PATH and the allowed names are taken from; names it lacks are left out."""
+        """`environment` is the source of PATH and the allowed names; missing names are left out."""
         self._threads = threads
         allowed = {"PATH": environment.get("PATH", DEFAULT_PATH)}
         allowed |= {name: environment[name] for name in allowed_names if name in environment}
@@ -114,7 +114,7 @@ class BashTool:
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            # The call is over, but not before everything the command started is.
+            # The call ends only when everything the command started has ended.
             cancelled.set()
             await asyncio.shield(task)
             raise
@@ -141,7 +141,7 @@ class BashTool:
                 ended = ended or ("runaway" if output.overflowed.is_set() else "cancelled")
             status = transport.get_returncode()
             if status is None or status < 0:
-                # The keeper was killed, perhaps by the command itself.
+                # The supervisor was killed, perhaps by the command itself.
                 await self._threads.run(lambda _: kill_session(transport.get_pid()))
             await _wait_for_any(OUTPUT_DRAIN_S, output.closed)
             return _build_result(output, status, ended, timeout_s)
@@ -149,18 +149,18 @@ class BashTool:
             transport.close()
 
     async def _terminate(self, transport: asyncio.SubprocessTransport, output: "_CommandOutput") -> None:
-        """Asks the keeper to end everything; ends the keeper if it does not answer."""
+        """Ask the supervisor to end everything; kill the supervisor if it does not respond."""
         for signal, patience_s in ((transport.terminate, self._grace_s + SUPERVISOR_GRACE_S), (transport.kill, 1.0)):
             try:
                 signal()
             except ProcessLookupError:
-                pass  # It ended by itself in between.
+                pass  # it ended in between
             if await _wait_for_any(patience_s, output.exited):
                 return
 
 
 class _CommandOutput(asyncio.SubprocessProtocol):
-    """What the command printed, bounded; whether its keeper has ended, and whether all of the output has come."""
+    """The bounded output of the command; whether its supervisor has ended, and whether the output is complete."""
 
     def __init__(self) -> None:
         self.shown = bytearray()
@@ -183,7 +183,7 @@ class _CommandOutput(asyncio.SubprocessProtocol):
 
 
 async def _wait_for_any(timeout_s: float, *events: asyncio.Event) -> bool:
-    """Waits until one of the events is set; False when the time was over first."""
+    """Wait until one of the events is set; return False on timeout."""
     waits = [asyncio.create_task(event.wait()) for event in events]
     try:
         done, _ = await asyncio.wait(waits, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)

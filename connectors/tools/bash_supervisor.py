@@ -3,14 +3,14 @@
     bash_supervisor.py PARENT_PID GRACE_S COMMAND
 
 On Linux it makes itself the reaper of its descendants, so a process that leaves its group and session and loses its
-parent becomes a child of this one instead of vanishing to the system. It runs the command in a group of its own,
-waits for it, then ends everything that is still there: SIGTERM, the grace, SIGKILL until no child is left. SIGTERM to
-it does the same at once, and the kernel sends that SIGTERM when the parent dies, so a killed runtime leaves no command
-behind that a second one would run again. It exits with the command's status, 128 + n for signal n.
+parent becomes a child of this one instead of one of init. It runs the command in a group of its own, waits for it, then
+ends everything that is left: SIGTERM, the grace, SIGKILL until no child is left. SIGTERM to it does the same at once,
+and the kernel sends that SIGTERM when the parent dies, so a killed runtime leaves no command behind that a second one
+would run again. It exits with the command's status, 128 + n for signal n.
 
-The command's environment comes with a prefix before each name, because Python would take some names for itself and
-adds LC_CTYPE to its own environment. Standard library only, and started with -I -S: it costs about 20 ms and 10 MB.
-On other systems than Linux it can only end the command's process group.
+The command's environment has a prefix before each name, because Python would interpret some names and adds LC_CTYPE to
+its own environment. Standard library only, and started with -I -S: it costs about 20 ms and 10 MB. On other systems
+than Linux it can only end the command's process group.
 
 Before: bash.py. After: /bin/sh.
 """
@@ -29,11 +29,11 @@ PR_SET_CHILD_SUBREAPER = 36
 ENVIRONMENT_PREFIX = "COMMAND_"
 POLL_S = 0.01
 KILL_TIMEOUT_S = 5.0
-"""For the kernel to take killed processes away; one that hangs in a dead disk may never go."""
+"""Time for the kernel to remove killed processes; one that hangs on a dead disk may never go."""
 
 
 class TerminationRequested(BaseException):
-    """SIGTERM came. A BaseException, so that no handler in between swallows it."""
+    """SIGTERM was received. A BaseException, so that no handler in between swallows it."""
 
 
 def main(parent_pid: int, grace_s: float, command: str) -> int:
@@ -42,7 +42,7 @@ def main(parent_pid: int, grace_s: float, command: str) -> int:
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     _prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent_pid:
-        return 1  # It died before the kernel was asked to tell.
+        return 1  # the parent died before the kernel was asked to signal that
     shell = os.fork()
     if shell == 0:
         _exec_shell(command)
@@ -58,9 +58,10 @@ def main(parent_pid: int, grace_s: float, command: str) -> int:
 
 
 def kill_session(session_id: int) -> None:
-    """Kills what is left of a session. For the parent, when the keeper that led it was killed before its work was done.
+    """Kill what is left of a session. For the parent, when the supervisor that led it was killed before its work was
+    done.
 
-    What the command put into other sessions is not found this way; only the keeper finds that.
+    Processes that the command put into other sessions are not found this way; only the supervisor finds them.
     """
     until = time.monotonic() + KILL_TIMEOUT_S
     while time.monotonic() < until:
@@ -95,7 +96,7 @@ def _exec_shell(command: str) -> None:
 
 
 def _wait_for_shell(shell_pid: int) -> int:
-    """The shell's exit status. Orphans that end meanwhile are reaped too."""
+    """Return the shell's exit status. Orphans that end meanwhile are reaped too."""
     while True:
         pid, status = os.waitpid(-1, 0)
         if pid == shell_pid:
@@ -112,7 +113,7 @@ def _terminate_all(shell_pid: int, grace_s: float) -> None:
         time.sleep(POLL_S)
     until = time.monotonic() + KILL_TIMEOUT_S
     while _has_children() and time.monotonic() < until:
-        # Again and again: a process may have started another one since the last look.
+        # Repeatedly: a process may have started another one since the last scan.
         _signal_all(shell_pid, signal.SIGKILL)
         time.sleep(POLL_S)
 
@@ -121,7 +122,7 @@ def _signal_all(shell_pid: int, number: signal.Signals) -> None:
     try:
         os.killpg(shell_pid, number)
     except (ProcessLookupError, PermissionError):
-        pass  # Nobody is left in the group, or only zombies.
+        pass  # the group is empty, or has only zombies
     for pid in _list_descendants():
         _send_signal(pid, number)
 
@@ -130,11 +131,11 @@ def _send_signal(pid: int, number: signal.Signals) -> None:
     try:
         os.kill(pid, number)
     except (ProcessLookupError, PermissionError):
-        pass  # It ended in between, or became another user, which a command can do only with that user's help.
+        pass  # it ended in between, or became another user, which a command can do only with that user's help
 
 
 def _has_children() -> bool:
-    """Reaps what has ended. Every descendant is below a child, so without children there are none."""
+    """Reap ended children. Every descendant is below a child, so without children there are none."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -144,17 +145,17 @@ def _has_children() -> bool:
 
 
 def _list_descendants() -> list[int]:
-    """Processes below this one."""
+    """Return the processes below this one."""
     children: dict[int, list[int]] = {}
     for process in _list_processes():
         children.setdefault(process.parent_pid, []).append(process.pid)
-    found: list[int] = []
+    descendants: list[int] = []
     todo = [os.getpid()]
     while todo:
         below = children.get(todo.pop(), [])
-        found += below
+        descendants += below
         todo += below
-    return found
+    return descendants
 
 
 class ProcessInfo(NamedTuple):
@@ -165,16 +166,16 @@ class ProcessInfo(NamedTuple):
 
 
 def _list_processes() -> Iterator[ProcessInfo]:
-    """All there are, from /proc; none where there is no /proc."""
+    """Iterate all processes, from /proc; none where there is no /proc."""
     for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
         if not name.isdigit():
             continue
         try:
             with open(f"/proc/{name}/stat", "rb") as file:
-                # The command's name is in parentheses and may itself hold any character.
+                # The command's name is in parentheses and may itself contain any character.
                 state, parent, _, session, *_ = file.read().rpartition(b")")[2].split()
         except (OSError, ValueError):
-            continue  # It ended while its entry was read.
+            continue  # it ended while its entry was read
         yield ProcessInfo(pid=int(name), state=state.decode(), parent_pid=int(parent), session_id=int(session))
 
 

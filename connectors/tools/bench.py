@@ -1,8 +1,8 @@
-"""Bench: a tool that costs nothing, so that a benchmark measures the runtime and not the tool.
+"""Bench: a tool without cost, so that a benchmark measures the runtime and not the tool.
 
-It answers at once with 1,000 printable characters that depend on the call's idempotency key and nothing else: every
-call's answer differs (nothing downstream can deduplicate or compress it away), and a repeated call answers the same, so
-a test can tell from the answer alone which call it belongs to.
+It answers at once with 1,000 printable characters that depend only on the call's idempotency key: every call's answer
+differs (nothing downstream can deduplicate or compress it away), and a repeated call answers the same, so a test can
+tell from the answer alone which call it belongs to.
 
 Before: registry.py. After: nothing.
 """
@@ -44,5 +44,5 @@ class BenchTool:
 
 
 def derive_answer(key: str) -> str:
-    """What a call with this key returns."""
+    """Return the answer of a call with this key."""
     return base64.b64encode(hashlib.shake_256(key.encode()).digest(_DIGEST_BYTES)).decode("ascii")

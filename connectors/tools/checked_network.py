@@ -1,14 +1,14 @@
 """Opens connections for web tools, only to addresses that were checked.
 
 httpcore asks its network backend for a connection to a host name; this backend resolves the name, drops every address
-that hosts.address_is_allowed refuses, and dials the rest by address. No second look-up happens between check and
-connection, so DNS rebinding has nothing to change. TLS is started by httpcore afterwards with the host name, so server
-name and certificate checks stay right.
+that hosts.address_is_allowed refuses, and connects to the rest by address. No second lookup happens between check and
+connection, so DNS rebinding has no effect. httpcore starts TLS afterwards with the host name, so server name and
+certificate checks stay right.
 
 Not chosen: rewriting the URL to the address, which breaks both; checking the peer after connecting, which has already
 sent a packet into the private network.
 
-The reasons given to the model never contain a resolved address: it would map the internal network for whoever asks.
+The reasons given to the model never contain a resolved address: it would map the internal network.
 
 Before: web_client.py. After: httpcore's own backend.
 """
@@ -23,12 +23,12 @@ from loomlog.connectors.tools.hosts import canonical_host, is_address_allowed
 from loomlog.connectors.tools.results import ToolCallRefused
 
 CONNECT_TIMEOUT_S = 10.0
-"""For one address; the whole exchange has its own bound."""
+"""Time limit for one address; the whole exchange has its own."""
 MAX_ADDRESSES = 8
-"""Of one name that are tried; more only delays the error."""
+"""Maximum addresses of a name to try; more would only delay the error."""
 
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
-"""The addresses of a host. Raises OSError when there are none."""
+"""Resolves the addresses of a host. Raises OSError when there are none."""
 SocketOptions = Iterable[tuple[int, int, int] | tuple[int, int, bytes | bytearray] | tuple[int, int, None, int]] | None
 
 
@@ -37,12 +37,14 @@ class RequestNotSent(ToolCallRefused):
 
 
 async def resolve_with_system(host: str, port: int) -> Sequence[str]:
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+    infos = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(address[0]) for *_, address in infos))
 
 
 class CheckedNetwork(httpcore.AsyncNetworkBackend):
-    """`private_hosts` are canonical names that may resolve to private addresses."""
+    """Network backend with address checks. `private_hosts` are canonical names that may resolve to
+    private addresses.
+    """
 
     def __init__(
         self,
@@ -63,7 +65,7 @@ class CheckedNetwork(httpcore.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: SocketOptions = None,
     ) -> httpcore.AsyncNetworkStream:
-        """Raises RequestNotSent when no address may be or could be reached."""
+        """Connect to the first reachable allowed address. Raises RequestNotSent when there is none."""
         addresses = await self._resolve_allowed(host, port)
         for address in addresses:
             try:

@@ -1,12 +1,12 @@
-"""A tool that a client carries out on its own machine: the last hop is a WebSocket, which an api process holds.
+"""A tool that a client executes on its own machine: the last hop is a WebSocket, held by an api process.
 
-It is asked over the log as tools of microservices are (remote_tool.py), with the connection named in the request; the
-api that holds it hands the call on and writes the result. Its effect is unsafe and it has no memory that could be
-asked, so the call is made at most once: every attempt is a call of its own (the core begins another one only when
-somebody knows that the last one had no effect), and what a client left open has an unknown outcome.
+Calls go over the log like those of microservices' tools (remote_tool.py), with the connection named in the request; the
+api that holds it forwards the call and writes the result. Its effect is unsafe and it has no memory to query, so the
+call is made at most once: every attempt is a call of its own (the core begins another one only when the last one is
+known to have had no effect), and a call that a client left open has an unknown outcome.
 
-The reconciler's part is played by the log: the result of a lost attempt reaches whoever owns the run now, and an api
-that did not hand the call out says so, after which it may be made again.
+The log serves as the reconciler: the result of a lost attempt reaches the current owner of the run, and an api that did
+not forward the call reports that, after which it may be made again.
 
 Before: the runtime's tool calls. After: remote_calls.py.
 """
@@ -24,8 +24,9 @@ from loomlog.schemas.generated.stream_records import RemoteToolRequest, RemoteTo
 UNKNOWN, NOT_BEGUN = "unknown", "not_begun"
 """Outcomes of a RemoteToolResult."""
 LIVENESS_CHECK_S = 2.0
-"""Between two looks whether the client's connection is there. At the second one that it is not, its results have come:
-whoever ends a connection writes them first."""
+"""Seconds between checks whether the client's connection is open. When two checks in a row find it closed, its results
+have arrived: an api writes them before it closes a connection.
+"""
 
 
 class RemoteCaller(Protocol):
@@ -41,9 +42,10 @@ class RemoteCaller(Protocol):
 
 
 class ClientSideTool:
-    """A tool of a connection (protocols Tool and Reconciler). `connection_id` empty: nobody offers it now.
+    """A tool of a connection (protocols Tool and Reconciler). `connection_id` is empty when no connection offers it
+    now.
 
-    `is_there` tells whether the connection of a request can still answer.
+    `is_connected` returns whether the connection of a request can still answer.
     """
 
     def __init__(
@@ -63,7 +65,7 @@ class ClientSideTool:
         self.name = name
         self.description = description
         self.input_schema = input_schema
-        # Its own time comes first; this one is for a broker that does not answer.
+        # The call's own timeout comes first; this one is for a broker that does not answer.
         self.timeout_s = timeout_s + 2 * RESULT_GRACE_S
         self._call_timeout_s = timeout_s
         self._calls = calls
@@ -77,7 +79,7 @@ class ClientSideTool:
         return EffectClass.UNSAFE
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
-        """What the client says. Raises Transient and Permanent."""
+        """Return the client's result. Raises Transient and Permanent."""
         if not self._connection_id:
             return _error_result(f"no client that offers {self.name} is connected now; nothing was done")
         text = json.dumps(arguments, ensure_ascii=False)
@@ -114,16 +116,16 @@ class ClientSideTool:
     async def reconcile(
         self, arguments: Mapping[str, Any], context: ToolContext
     ) -> ToolResult | NoEffect | UnknownEffect:
-        """What became of a lost attempt, as far as the log tells in its time. Raises as `call`."""
+        """Return the outcome of a lost attempt, as far as the log has it in time. Raises as `call`."""
         since_ms = max(0, context.started_at_ms - CLOCK_SKEW_MS)
-        found = await self._calls.wait_for_result(
+        outcome = await self._calls.wait_for_result(
             self._topic, _attempt_key(context), context.tenant, since_ms, expiry_watch=self._wait_for_expiry
         )
-        if isinstance(found, str):
-            return UnknownEffect(reason=found)
-        if found.outcome == UNKNOWN:
-            return UnknownEffect(reason=found.text)
-        return NoEffect(reason=found.text) if found.outcome == NOT_BEGUN else _to_tool_result(self.name, found)
+        if isinstance(outcome, str):
+            return UnknownEffect(reason=outcome)
+        if outcome.outcome == UNKNOWN:
+            return UnknownEffect(reason=outcome.text)
+        return NoEffect(reason=outcome.text) if outcome.outcome == NOT_BEGUN else _to_tool_result(self.name, outcome)
 
     async def _wait_for_expiry(self, request: RemoteToolRequest) -> str:
         misses = 0
@@ -138,7 +140,7 @@ class ClientSideTool:
 
 
 def _attempt_key(context: ToolContext) -> str:
-    """Of one attempt: the next one is another call, which the result of this one must not answer."""
+    """Key of one attempt: the next attempt is another call, which this one's result must not answer."""
     return f"{context.idempotency_key}:{context.attempt}"
 
 

@@ -1,10 +1,10 @@
 """Context: what a run may know about itself, its tools and the time.
 
-Field names are those that agents written for loomcycle read. Fields that this build has no source for are left out and
-not sent empty: absent means "not known here", empty would mean "known to be none".
+Field names are those that agents written for loomcycle read. Fields without a source here are omitted, not empty:
+absent means "not known here", empty would mean "known to be none".
 
-Side-effect classes come from the tools themselves, so the list cannot grow stale; a tool that says nothing (one that
-another server offers) is shown as unknown.
+Side-effect classes come from the tools themselves, so the list is always current; a tool without one (offered by
+another server) is shown as unknown.
 
 Before: registry.py. After: nothing; every answer comes from the call's context.
 """
@@ -28,7 +28,7 @@ COMPACT = "compact"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerInfo:
-    """What the running server says about itself."""
+    """The running server's description of itself."""
 
     version: str = ""
     commit: str = ""
@@ -86,7 +86,7 @@ class ContextTool:
         return ToolResult(text=orjson.dumps(self._ops[op](context)).decode(), asks_compaction=op == COMPACT)
 
     def _describe_run(self, context: ToolContext) -> dict[str, Any]:
-        told: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "agent_name": context.agent,
             "agent_id": context.agent_id,
             "user_id": context.user_id,
@@ -98,21 +98,21 @@ class ContextTool:
             "model": context.model,
         }
         if context.sampling is not None:
-            told["sampling"] = _drop_defaults(context.sampling.to_avro())
+            fields["sampling"] = _drop_defaults(context.sampling.to_avro())
         if context.compaction is not None:
-            told["compaction"] = _drop_defaults(context.compaction.to_avro())
+            fields["compaction"] = _drop_defaults(context.compaction.to_avro())
         if context.max_tokens > 0:
-            told["context"] = _context_usage(context)
-        told |= _describe_volumes(context)
+            fields["context"] = _context_usage(context)
+        fields |= _describe_volumes(context)
         server = self._server
-        told["network"] = {"allowed_hosts": list(context.allowed_hosts), "source": context.hosts_source}
-        told["principal"] = {"tenant_id": context.tenant, "subject": context.subject}
-        told["loomcycle"] = {"version": server.version, "commit": server.commit, "build_time": server.build_time}
-        told["server"] = {"listen_addr": server.listen_addr, "url": server.url}
-        return told
+        fields["network"] = {"allowed_hosts": list(context.allowed_hosts), "source": context.hosts_source}
+        fields["principal"] = {"tenant_id": context.tenant, "subject": context.subject}
+        fields["loomcycle"] = {"version": server.version, "commit": server.commit, "build_time": server.build_time}
+        fields["server"] = {"listen_addr": server.listen_addr, "url": server.url}
+        return fields
 
     def _describe_tools(self, context: ToolContext) -> dict[str, Any]:
-        told = [
+        entries = [
             {
                 "name": name,
                 "description": self._catalogue[name].description,
@@ -121,16 +121,16 @@ class ContextTool:
             for name in context.tools
             if name in self._catalogue
         ]
-        told += [
+        entries += [
             {"name": name, "description": "Carried out by a client of yours.", "side_effect_class": UNKNOWN}
             for name in context.tools
             if name.startswith(CLIENT_PREFIX)
         ]
-        return {"tools": told, "count": len(told)}
+        return {"tools": entries, "count": len(entries)}
 
     def _describe_compaction(self, context: ToolContext) -> dict[str, Any]:
-        told: dict[str, Any] = {"scheduled": True, "when": "before the next turn"}
-        return told | ({"context": _context_usage(context)} if context.max_tokens > 0 else {})
+        fields: dict[str, Any] = {"scheduled": True, "when": "before the next turn"}
+        return fields | ({"context": _context_usage(context)} if context.max_tokens > 0 else {})
 
     def _describe_time(self, context: ToolContext) -> dict[str, Any]:
         now = self._clock_ms()
@@ -148,7 +148,7 @@ def _context_usage(context: ToolContext) -> dict[str, Any]:
 
 
 def _drop_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Only what was asked for: an absent wish is the default."""
+    """Return only the options that were set; an absent one has the default."""
     return {name: value for name, value in options.items() if value not in (None, (), [], "")}
 
 

@@ -1,7 +1,7 @@
-"""The way in: all use cases over one log, one set of read models and one hub.
+"""The entry point: all use cases over one log, one set of read models and one event hub.
 
-A process makes one Application (bootstrap.py over Kafka and Postgres, or over the in-memory twins) and keeps `run`
-going beside its transport. Whatever the transport, it asks `gate` who is calling and then one of
+A process creates one Application (bootstrap.py over Kafka and Postgres, or over the in-memory versions) and keeps `run`
+running next to its transport. Every transport identifies the caller with `gate` and then calls one of
 
     runs      start, continue_session            -> Accepted, with the run's stream
     forks     fork                              -> Accepted, with the fork's stream
@@ -10,7 +10,7 @@ going beside its transport. Whatever the transport, it asks `gate` who is callin
     control   post_input, cancel, close_resident, resolve, pause, resume, quarantine, release
     interrupts resolve, cancel_turn, of_run, of_all   (questions to people)
     compactions compact, replay                (a summary for the older part; a session for another agent)
-    bulk      preview, act                      (one of those orders, to the runs of a filter)
+    bulk      preview, act                      (one of those commands, for the runs of a filter)
     reads     run, agent, runs, transcript, stream
     run_states follow
     audit     events, record
@@ -20,11 +20,11 @@ going beside its transport. Whatever the transport, it asks `gate` who is callin
     hooks     register, listed, remove
     pausing   pause, resume, state   (wider than a run; control has those of one run)
     budgets   limits, set, remove, usage
-    probing   probe                  (of the providers of models)
-    clients   serve                  (a connection of a client that carries tools out)
+    probing   probe                  (of the model providers)
+    clients   serve                  (a connection of a client that executes tools)
     erasing   report, erase, subjects, wrap_anew
 
-and every one of them raises Declined and nothing else for what a caller can cause.
+All of them raise RequestRefused, and nothing else, for errors that a caller can cause.
 """
 
 import asyncio
@@ -84,12 +84,12 @@ log = logging.getLogger(__name__)
 
 TOPIC_PREFIX = "loom"
 RANDOM_BYTES = 10
-"""Of a fresh token; loomlog.schemas.ids takes that many."""
+"""Bytes of a new token; loomlog.schemas.ids takes that many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplicationTopics:
-    """The topics of the run family and of budgets, and of wider pauses, hooks, keys of subjects, providers, clients."""
+    """Topics of runs and budgets, and of wider pauses, hooks, subject keys, providers and clients."""
 
     commands: str
     events: str
@@ -120,17 +120,17 @@ TOPICS = ApplicationTopics.with_prefix(TOPIC_PREFIX)
 
 
 def clock_ms() -> int:
-    """UTC milliseconds."""
+    """Return the UTC time in milliseconds."""
     return time.time_ns() // 1_000_000
 
 
 def new_token() -> str:
-    """A fresh token for ids."""
+    """Return a new token for ids."""
     return fresh_token(clock_ms(), os.urandom(RANDOM_BYTES))
 
 
 class Application:
-    """The use cases. Built from parts that are open already; `run` works until cancelled."""
+    """The use cases. Built from opened resources; `run` works until cancelled."""
 
     def __init__(
         self,
@@ -159,8 +159,9 @@ class Application:
         credentials: RunCredentials | None = None,
         client_limits: ClientLimits | None = None,
     ) -> None:
-        """`keys` None: content is not encrypted. `secret` None: callbacks are not signed. `credentials` None: requests
-        that bring some are refused."""
+        """`keys` None: content is not encrypted. `installation_key` None: callbacks are not signed. `credentials` None:
+        requests with credentials are refused.
+        """
         self.keys = keys
         self.authenticator = authenticator
         self.hub = hub
@@ -257,7 +258,7 @@ class Application:
         )
 
     async def run(self, events: LogTail, previews: LogTail, *background_tasks: Callable[[], Awaitable[None]]) -> None:
-        """Publishes and reads until cancelled; `beside` are tasks that belong to the same life."""
+        """Publish and read until cancelled, together with `background_tasks`."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.publisher.run(), name="publisher")
             group.create_task(self.hub.run(events, previews), name="hub")

@@ -1,9 +1,9 @@
-"""From a token to a Caller, and the one sentence with which a right is demanded.
+"""Resolves a token to a Caller, and checks scopes.
 
-The table of tokens is a connector's (connectors.configuration.principals: hashes, compared in constant time); what a
-caller may do is the core's (loomlog.services.core.access). Here the two meet, once for all transports.
+The table of tokens belongs to a connector (connectors.configuration.principals: hashes, compared in constant time);
+what a caller may do is defined in the core (loomlog.services.core.access). They meet here, once for all transports.
 
-Before: a transport hands over what it got. After: every use case begins with `require_scope`.
+Before: a transport passes the header. After: every use case begins with `require_scope`.
 """
 
 from loomlog.connectors.configuration.principals import Principal, TokenTable, authenticate
@@ -14,8 +14,9 @@ from loomlog.services.core.access.scopes import OPERATOR_KEY
 
 
 class Authenticator:
-    """Knows the callers of one configuration. `restricts_operator_key`: only who has the scope for it may spend the
-    operator's provider keys."""
+    """Authenticates callers of one configuration. With `restricts_operator_key` only callers with that scope may use
+    the operator's provider keys.
+    """
 
     def __init__(self, table: TokenTable, *, restricts_operator_key: bool = False) -> None:
         self._table = table
@@ -27,7 +28,7 @@ class Authenticator:
         return self._table.open_mode
 
     def identify(self, authorization: str | None) -> Caller:
-        """Whom an Authorization header belongs to. Raises Declined(unauthorized)."""
+        """Return the caller of an Authorization header. Raises RequestRefused(unauthorized)."""
         principal = authenticate(self._table, authorization)
         if principal is None:
             why = "the token is not known, or the header has another form" if authorization else "there is no token"
@@ -42,7 +43,7 @@ class Authenticator:
 
 
 def require_scope(caller: Caller, scope: str) -> None:
-    """Raises Declined(insufficient_scope) unless the caller may do what needs the scope."""
+    """Raise RequestRefused(insufficient_scope) unless the caller has the scope."""
     if not has_scope(caller, scope):
         raise RequestRefused("insufficient_scope", f"this needs the scope {scope}", details={"scope": scope})
 

@@ -1,8 +1,8 @@
-"""Opens the command layer over Kafka and Postgres, and waits for both as long as it takes.
+"""Opens the application over Kafka and Postgres, and waits for both as long as needed.
 
-A broker or a server that is not there yet is the usual thing after a restart of everything: it is said once in a while
-what is waited for, and nothing crashes. What can never work (a wrong password, a topic that does not exist) is said the
-same way, because an operator may be putting it right just now.
+A missing broker or server is normal after a restart of everything: the wait is logged from time to time, and nothing
+crashes. What can never work (a wrong password, a missing topic) is logged the same way, because an operator may be
+fixing it.
 
 Before: a service's main. After: application.py.
 """
@@ -43,9 +43,9 @@ log = logging.getLogger(__name__)
 
 RETRY_S = 1.0
 LOG_EVERY_TRIES = 10
-"""Tries between two lines that say what is waited for."""
+"""Attempts between two log lines about the same wait."""
 LIVE_RUNS_MAX = 20_000
-"""Live runs counted at the start; more are counted as their events come by."""
+"""Live runs loaded at the start; others are counted as their events arrive."""
 LIVE_RUNS_PAGE = 500
 
 Resource = TypeVar("Resource")
@@ -53,7 +53,7 @@ Resource = TypeVar("Resource")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoints:
-    """Where everything is."""
+    """Addresses and keys of everything the application connects to."""
 
     kafka: KafkaOptions
     postgres: PostgresOptions
@@ -62,18 +62,18 @@ class Endpoints:
     postgres_connections: int = 10
     postgres_min_connections: int = 1
     read_model_prefix: str = PREFIX
-    """Of the schemas of the read models."""
+    """Prefix of the schemas of the read models."""
     topics: ApplicationTopics = TOPICS
     key_encryption_keys: KeyEncryptionKeys | None = None
-    """None = content is not encrypted."""
+    """None: content is not encrypted."""
     client_limits: ClientLimits = field(default_factory=ClientLimits)
     installation_key: SecretKey | None = field(default=None, repr=False)
-    """None = callbacks are not signed, and runs take no credentials."""
+    """None: callbacks are not signed, and runs take no credentials."""
 
 
 @dataclass(slots=True)
 class Readiness:
-    """What is there and what is still waited for, for /readyz. Empty when everything is."""
+    """What is not available yet, for /readyz. Empty when everything is."""
 
     missing: dict[str, str] = field(default_factory=dict)
 
@@ -88,7 +88,7 @@ async def open_application(
     readiness: Readiness,
     on_batch: Callable[[int], None] = lambda records: None,
 ) -> AsyncIterator[tuple[Application, Callable[[], Awaitable[None]]]]:
-    """The layer, and what must be kept running beside the transport until this is left."""
+    """Open the application, and the tasks that must run next to the transport until the context is left."""
     readiness.missing |= {"broker": "not asked yet", "postgres": "not asked yet"}
     async with contextlib.AsyncExitStack() as stack:
         appender = KafkaAppender(endpoints.kafka)
@@ -114,7 +114,7 @@ async def open_application(
         )
 
         async def tail(topic: str, offsets: Mapping[int, int]) -> KafkaTail:
-            """Of that topic from there on, until everything is closed."""
+            """Open a tail of the topic from these offsets, until everything is closed."""
             kafka_tail = await wait_for("broker", readiness, partial(open_tail, endpoints.kafka, topic, offsets))
             stack.push_async_callback(kafka_tail.close)
             return kafka_tail
@@ -150,7 +150,7 @@ async def open_application(
         await layer.publisher.open()
 
         async def following(board: GlobalTable) -> Callable[[], Awaitable[None]]:
-            """What keeps the board up to date, once it has read what there is."""
+            """Load a global table and return the task that keeps it up to date."""
             await wait_for("broker", readiness, partial(board.catch_up, ranges))
             return partial(board.follow, await tail(board.topic, {PARTITION: board.next_offset}))
 
@@ -183,11 +183,11 @@ async def _open_subject_keys(
 
 
 async def wait_for(name: str, readiness: Readiness, open_resource: Callable[[], Awaitable[Resource]]) -> Resource:
-    """What it gives once it works; until then `readiness` tells under that name what is wrong."""
+    """Return the resource once it opens; until then `readiness` has the error under that name."""
     tries = 0
     while True:
         try:
-            found = await open_resource()
+            resource = await open_resource()
         except (ConnectorError, RequestRefused) as error:
             readiness.missing[name] = str(error)
             if tries % LOG_EVERY_TRIES == 0:
@@ -198,7 +198,7 @@ async def wait_for(name: str, readiness: Readiness, open_resource: Callable[[], 
         readiness.missing.pop(name, None)
         if tries:
             log.info("the %s is there", name)
-        return found
+        return resource
 
 
 async def _partition_count(appender: KafkaAppender, topics: ApplicationTopics) -> int:
@@ -213,7 +213,7 @@ async def _partition_count(appender: KafkaAppender, topics: ApplicationTopics) -
 
 
 async def _hub_starts(projection: SqlReadModels, topic: str, partitions: int) -> dict[int, HubStart]:
-    """Where the read models stand; a partition they have not begun with is read from its beginning."""
+    """Return the positions of the read models; a partition they have not begun is read from its start."""
     try:
         cursors = await projection.cursors()
     except RequestRefused as declined:
@@ -229,24 +229,24 @@ async def _hub_starts(projection: SqlReadModels, topic: str, partitions: int) ->
 
 
 async def _list_live_runs(projection: SqlReadModels) -> list[str]:
-    found: list[str] = []
+    run_ids: list[str] = []
     after = ""
     run_filter = RunFilter(statuses=frozenset({"running"}))
     try:
-        while len(found) < LIVE_RUNS_MAX:
+        while len(run_ids) < LIVE_RUNS_MAX:
             page = await projection.runs(EVERY_TENANT, run_filter, limit=LIVE_RUNS_PAGE, after=after)
-            found += [row.run_id for row in page.rows]
+            run_ids += [row.run_id for row in page.rows]
             after = page.next
             if not after:
                 break
     except RequestRefused as declined:
         if not has_no_tables(declined):
             raise
-    return found
+    return run_ids
 
 
 async def _open_client_requests(options: KafkaOptions, ranges: KafkaRanges, appender: KafkaAppender) -> KafkaTail:
-    """Requests for clients, from now on. Raises Transient."""
+    """Open a tail of requests for clients, from now on. Raises Transient."""
     partitions = await appender.partitions(REQUESTS_TOPIC)
     if not partitions:
         raise Transient(f"there is no topic {REQUESTS_TOPIC}; run python -m loomlog.redpanda.apply", kind="unavailable")
@@ -254,22 +254,22 @@ async def _open_client_requests(options: KafkaOptions, ranges: KafkaRanges, appe
 
 
 async def _end_offsets(ranges: KafkaRanges, topic: str, partitions: int) -> Mapping[int, int]:
-    """Where what comes from now on begins."""
+    """Return the current end offsets of a topic."""
     return {partition: await ranges.end_offset(topic, partition) for partition in range(partitions)}
 
 
 async def _watch_positions(watch: PositionWatch) -> None:
-    """Follows the positions of the read models, also while the tables do not exist yet."""
-    said = False
+    """Follow the positions of the read models, also while their tables do not exist yet."""
+    logged = False
     while True:
         try:
             await watch.run()
         except Permanent as error:
             if error.kind != "not_found":
                 raise
-            if not said:
+            if not logged:
                 log.warning("the read models do not exist yet; the projector makes them: %s", error)
-            said = True
+            logged = True
             await asyncio.sleep(RETRY_S)
 
 

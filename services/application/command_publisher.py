@@ -1,11 +1,11 @@
-"""Commands on their way into the log: one batch for each partition and each moment the wire is free.
+"""Publishes commands: one batch at a time for each partition.
 
-Whatever came together while a batch was under way travels in the next one (group commit), so a thousand starts a
-second are some dozens of appends. Each partition is a lane of its own: one that has lost its leader does not hold up
-the others, and lanes whose answers come together fly together again.
+Commands that arrive while a batch is in flight travel in the next one (group commit), so a thousand starts a second are
+some dozens of appends. Each partition has its own queue: one that lost its leader does not block the others, and
+partitions whose responses arrive together send together again.
 
-An unknown outcome is appended again, the same commands with the same ids: owners recognise a repetition. What is not
-in the log when its time is up is given up, and its sender is told whether it may be in the log all the same.
+An append with unknown outcome is repeated with the same command ids: owners deduplicate. A command that is not in the
+log within its time is abandoned, and its sender learns whether it may be in the log nevertheless.
 
 Before: services/application/runs/start.py, services/application/runs/control.py. After: the owner of the partition
 reads loom.<family>.commands.
@@ -30,20 +30,20 @@ from loomlog.services.application.errors import RETRY_SOON_S, RequestRefused
 log = logging.getLogger(__name__)
 
 RECORD_OVERHEAD_BYTES = 260
-"""What key, headers and framing of a record take at most besides its value."""
+"""Maximum bytes of a record's key, headers and framing, without its value."""
 CLOUDEVENTS_SOURCE = b"/loomlog/commands"
 
 
 @dataclass(frozen=True, slots=True)
 class LogPosition:
-    """Where a command lies."""
+    """Position of a command in the log."""
 
     partition: int
     offset: int
 
 
 class _WaitingCommand:
-    """A command whose sender waits."""
+    """A command whose sender is waiting."""
 
     __slots__ = ("deadline", "done", "outgoing", "sent", "size")
 
@@ -58,7 +58,7 @@ class _WaitingCommand:
 
 
 class _PartitionQueue:
-    """One partition."""
+    """The queue of one partition."""
 
     __slots__ = ("in_flight", "number", "queue")
 
@@ -69,7 +69,7 @@ class _PartitionQueue:
 
 
 class CommandPublisher:
-    """Appends commands. `open` once, then `run` as a task; `publish` from anywhere."""
+    """Appends commands. `open` once, then `run` as a task; `publish` from any task."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class CommandPublisher:
 
     @property
     def waiting_count(self) -> int:
-        """Commands that are not in the log yet."""
+        """Number of commands that are not in the log yet."""
         return self._waiting
 
     @property
@@ -106,22 +106,24 @@ class CommandPublisher:
         return len(self._queues)
 
     async def open(self) -> None:
-        """Learns how many partitions there are. Raises Transient when the broker does not answer."""
+        """Read the number of partitions. Raises Transient when the broker does not answer."""
         self._queues = [_PartitionQueue(number) for number in range(await self._appender.partitions(self.topic))]
         self._partitioner = StickyPartitioner(len(self._queues))
 
     def choose_partition(self, fresh: str, at_ms: int) -> str:
-        """The fresh token of a run that begins now, in the partition of those that begin with it."""
+        """Return a token for a new run, in a partition chosen so that runs which begin together share it."""
         assert self._partitioner is not None, f"{self.topic} is not open"
         return self._partitioner.assign_partition(fresh, at_ms)
 
     def partition_of(self, key: str) -> int:
-        """The partition of a key, the same in the commands and the events topic."""
+        """Return the partition of a key, which is the same in the commands and events topics."""
         assert self._queues, f"{self.topic} is not open or has no partitions"
         return partition_of(key.encode(), len(self._queues))
 
     async def publish(self, key: str, command_id: str, command: Record, *, traceparent: str = "") -> LogPosition:
-        """Where the command lies once every replica has it. Raises Declined(log_unavailable) within `wait_s`."""
+        """Return the command's position once every replica has it. Raises
+        RequestRefused(log_unavailable) on timeout.
+        """
         value = self._codec.encode(command)
         if len(value) > limits.COMMAND_BYTES_MAX:
             raise RequestRefused(
@@ -149,7 +151,7 @@ class CommandPublisher:
             self._waiting_bytes -= size
 
     async def run(self) -> None:
-        """Sends until cancelled."""
+        """Send until cancelled."""
         async with asyncio.TaskGroup() as group:
             while True:
                 await self._ready.wait()
@@ -169,7 +171,7 @@ class CommandPublisher:
         except UnknownOutcome as error:
             self.unknown_outcomes += 1
             log.warning("%d commands for partition %d go again: %s", len(batch), partition_queue.number, error)
-            # Those whose sender was told already are left out by _take.
+            # `_take_batch` skips those whose sender has its answer already.
             partition_queue.queue.extendleft(reversed(batch))
             await asyncio.sleep(self._retry_s)
         else:
@@ -188,7 +190,7 @@ class CommandPublisher:
             waiting.done.set_exception(
                 self._unavailable_error(f"no acknowledgement in {self._wait_s:g} s", sent=waiting.sent)
             )
-        # While the wire is stuck nobody takes from the lane; it must not grow for as long as the broker is away.
+        # While the connection is stuck nothing is taken from the queue; it must not grow while the broker is away.
         while partition_queue.queue and partition_queue.queue[0].done.done():
             partition_queue.queue.popleft()
 
@@ -208,7 +210,7 @@ class CommandPublisher:
 
 
 def _take_batch(partition_queue: _PartitionQueue) -> list[_WaitingCommand]:
-    """The next batch of a lane, without those whose sender has gone."""
+    """Take the next batch of a queue, without commands whose sender has left."""
     batch: list[_WaitingCommand] = []
     size = 0
     while partition_queue.queue:
@@ -224,7 +226,7 @@ def _take_batch(partition_queue: _PartitionQueue) -> list[_WaitingCommand]:
 
 
 def _headers(command_id: str, schema: str, traceparent: bytes) -> tuple[tuple[str, bytes], ...]:
-    """CloudEvents attributes for tools that do not read Avro, and the trace context for the owner."""
+    """Return CloudEvents attributes for tools that do not read Avro, and the trace context for the owner."""
     headers = (
         ("ce_specversion", b"1.0"),
         ("ce_id", command_id.encode()),

@@ -1,11 +1,11 @@
-"""User content at the edge of the command layer: sealed as it comes in, opened for whoever may see it.
+"""Encryption of user content at the edge of the application: encrypted on the way in, decrypted for permitted callers.
 
-Everything behind (commands, events, rows, the hub's ring, frames and states that are kept) holds tokens. They are
-opened at the last moment, for one answer and the tenant of what it shows, so that nothing but the key has to be
-forgotten when a subject is erased. Without a key everything stays as it is.
+Everything behind it (commands, events, rows, the hub's buffer, stored frames and state files) contains encrypted
+tokens. They are decrypted at the last moment, for one response and the tenant it belongs to, so that erasing a subject
+only requires deleting its key. Without a key, content is in plaintext.
 
 Before: a use case has found what its caller may see. After: a transport writes it. services/application/runs/start.py
-and services/application/runs/control.py seal.
+and services/application/runs/control.py encrypt.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,20 +31,22 @@ ValueT = TypeVar("ValueT")
 
 
 def keys_unavailable(error: ConnectorError) -> RequestRefused:
-    """Why a key of a subject cannot be had: the log does not answer, or this process has an old key-encryption key."""
+    """Return the refusal for a subject key that is unavailable: the log does not answer, or this process has an old
+    key-encryption key.
+    """
     if isinstance(error, NewerInstallationKey):
         return RequestRefused("keys_unavailable", str(error), retry_after_s=RETRY_SOON_S)
     return unavailable("log", error)
 
 
 class ContentAccess:
-    """Seals and opens. `keys` None: content is not encrypted."""
+    """Encrypts and decrypts. `keys` None: content is not encrypted."""
 
     def __init__(self, keys: SubjectKeys | None = None) -> None:
         self.keys = keys
 
     async def encryptor_for(self, tenant: str, subject: str) -> ContentEncryptor | None:
-        """Seals for that user of the tenant; None when content is not encrypted. Raises Declined."""
+        """Return the encryptor of a user of the tenant; None when content is not encrypted. Raises RequestRefused."""
         if self.keys is None:
             return None
         try:
@@ -54,7 +56,7 @@ class ContentAccess:
         return lambda text, untrusted: sealer.untrusted_text(text) if untrusted else sealer.text(text)
 
     async def keyed_digest(self, tenant: str, subject: str, digest: str) -> str:
-        """A digest of content that nobody can compare with a guess. Raises Declined."""
+        """Return a keyed digest of content, which cannot be compared with a guess. Raises RequestRefused."""
         if self.keys is None or not digest:
             return digest
         try:
@@ -63,7 +65,7 @@ class ContentAccess:
             raise keys_unavailable(error) from error
 
     async def wait_for_keys(self, value: Any) -> None:
-        """Makes sure that what is known of the keys in a value is up to date. Raises Declined."""
+        """Wait until the keys used in a value are up to date. Raises RequestRefused."""
         if self.keys is None:
             return
         try:
@@ -72,7 +74,9 @@ class ContentAccess:
             raise keys_unavailable(error) from error
 
     async def decrypt(self, value: ValueT, tenant: str) -> ValueT:
-        """The value with every text in it in clear; hashes in it are those of what is stored. Raises Declined."""
+        """Return the value with all texts decrypted; its hashes remain those of the stored form.
+        Raises RequestRefused.
+        """
         if self.keys is None:
             return value
         await self.wait_for_keys(value)
@@ -80,18 +84,18 @@ class ContentAccess:
         return opened
 
     async def decrypt_rows(self, rows: Sequence[RunRow]) -> tuple[RunRow, ...]:
-        """Runs as they are shown. Raises Declined."""
+        """Decrypt runs for display. Raises RequestRefused."""
         if self.keys is None:
             return tuple(rows)
         await self.wait_for_keys([text for row in rows for text in (row.error, row.metadata, row.parent_context)])
         return tuple([self._decrypt_run_row(row) for row in rows])
 
     async def decrypt_row(self, row: RunRow) -> RunRow:
-        """As `rows`, for one."""
+        """Decrypt one run, as `decrypt_rows`."""
         return row if self.keys is None else (await self.decrypt_rows([row]))[0]
 
     async def decrypt_transcript(self, rows: Sequence[TranscriptRow]) -> tuple[TranscriptRow, ...]:
-        """Stored frames as they are shown. Raises Declined."""
+        """Decrypt stored frames for display. Raises RequestRefused."""
         if self.keys is None:
             return tuple(rows)
         await self.wait_for_keys([text for row in rows for text in (row.event, row.payload or "")])
@@ -106,7 +110,7 @@ class ContentAccess:
         )
 
     async def decrypt_interrupts(self, rows: Sequence[InterruptRow]) -> tuple[InterruptRow, ...]:
-        """Interrupts as they are shown. Raises Declined."""
+        """Decrypt interruptions for display. Raises RequestRefused."""
         if self.keys is None:
             return tuple(rows)
         await self.wait_for_keys(
@@ -115,11 +119,11 @@ class ContentAccess:
         return tuple([self._decrypt_interrupt_row(row) for row in rows])
 
     def decrypt_text(self, text: str, tenant: str) -> str:
-        """A text in clear; `know` first."""
+        """Decrypt a text; call `wait_for_keys` first."""
         return text if self.keys is None else self.keys.decrypt(text, tenant)
 
     def decrypt_frame(self, frame: Frame, tenant: str) -> Frame:
-        """A live frame in clear; `know` first."""
+        """Decrypt a live frame; call `wait_for_keys` first."""
         return replace(frame, event=self._decrypt_event(frame.event, tenant))
 
     def _decrypt_run_row(self, row: RunRow) -> RunRow:
@@ -138,7 +142,7 @@ class ContentAccess:
         )
 
     def _decrypt_stored_frame(self, event: str, tenant: str) -> str:
-        """A stored frame in clear, with masked what could not be masked while it was a token."""
+        """Decrypt a stored frame, and redact what could not be redacted in encrypted form."""
         if TOKEN_PREFIX not in event:
             return event
         return orjson.dumps(mask_frame(self._decrypt_event(orjson.loads(event), tenant))).decode()
@@ -155,19 +159,19 @@ class ContentAccess:
         opened: dict[str, Any] = self._decrypt_value(dict(event), tenant)
         use = event.get("tool_use")
         if isinstance(use, dict) and isinstance(sealed := use.get("input"), str) and is_token(sealed, untrusted=False):
-            # The frame was made from the token; in clear it would have shown the arguments as JSON.
+            # The frame was made from the token; in plaintext it would have shown the arguments as JSON.
             opened["tool_use"]["input"] = parse_input(opened["tool_use"]["input"])
         acted = event.get("hook_acted")
         if (
             isinstance(acted, dict)
-            and isinstance(given := acted.get("input"), str)
-            and is_token(given, untrusted=False)
+            and isinstance(input_text := acted.get("input"), str)
+            and is_token(input_text, untrusted=False)
         ):
             opened["hook_acted"]["input"] = parse_input(opened["hook_acted"]["input"])
         return opened
 
     def _decrypt_value(self, value: Any, tenant: str) -> Any:
-        """The same shape with the texts opened; what holds no token is the same object."""
+        """Return the same shape with texts decrypted; values without tokens are the same object."""
         if isinstance(value, str):
             return self.decrypt_text(value, tenant) if has_tokens(value) else value
         if isinstance(value, list):
@@ -178,8 +182,8 @@ class ContentAccess:
         if isinstance(value, Mapping):
             return {name: self._decrypt_value(item, tenant) for name, item in value.items()}
         if isinstance(value, Struct):
-            found = asdict(value)
-            changes = {name: now for name, was in found.items() if (now := self._decrypt_value(was, tenant)) != was}
+            fields = asdict(value)
+            changes = {name: now for name, was in fields.items() if (now := self._decrypt_value(was, tenant)) != was}
             return structs.replace(value, **changes) if changes else value
         return value
 

@@ -22,11 +22,13 @@ from loomlog.schemas.generated.values import LimitNotice
 RETRY_LATER_S = 5
 """What a caller is told who met a bound: runs take seconds, so sooner is of no use (parity: reference surfaces 0.5)."""
 RETRY_SOON_S = 1
-"""What a caller is told who met something that passes quickly: a start, a projection a little behind."""
+"""Retry delay for callers that reached a limit: runs take seconds, so sooner is useless (parity: reference surfaces
+0.5).
+"""
 
 CODES = frozenset(
     {
-        # what was asked
+        # the request
         "bad_request",
         "invalid_registration",
         "confirm_mismatch",
@@ -38,13 +40,13 @@ CODES = frozenset(
         "encryption_off",
         "credentials_off",
         "idempotency_key_reused",
-        # who asked
+        # the caller
         "unauthorized",
         "insufficient_scope",
         "tier_agent_not_available",
         "operator_key_restricted",
         "forbidden_origin",
-        # what it was asked of
+        # the resource
         "not_found",
         "unknown_agent_id",
         "provider_unknown",
@@ -80,14 +82,14 @@ CODES = frozenset(
         "compaction_failed",
         "already_quarantined",
         "not_quarantined",
-        # bounds
+        # limits
         "backpressure",
         "per_user_quota_exhausted",
         "provider_concurrency_exhausted",
         "token_limit_exceeded",
         "queue_full",
         "too_many_streams",
-        # what is away, or not there yet
+        # unavailable dependencies
         "runtime_paused",
         "tier_unavailable",
         "pin_unavailable",
@@ -117,11 +119,11 @@ CODES = frozenset(
 )
 
 CODE_ALIASES: Mapping[str, str] = {"invalid_argument": "bad_request", "invalid_request": "bad_request"}
-"""Codes of a run's owner that callers know by another name."""
+"""Codes of a run's owner that clients know by another name."""
 
 
 QUOTA_FIELDS: Mapping[str, str] = {"per_user_quota_exhausted": "user_id", "provider_concurrency_exhausted": "provider"}
-"""Under which name an answer tells who has all that he may have (parity: reference surfaces 0.5)."""
+"""Field of the response that names the exhausted user or provider (parity: reference surfaces 0.5)."""
 
 
 class RequestRefused(Exception):
@@ -144,16 +146,16 @@ class RequestRefused(Exception):
 
 
 def bad_request(message: str) -> RequestRefused:
-    """The request itself is wrong; the message names the field."""
+    """Return the refusal of an invalid request; the message names the field."""
     return RequestRefused("bad_request", message)
 
 
 def owner_refusal(
     code: str, message: str, limit: LimitNotice | None = None, *, subject: str = "", cap: int = 0
 ) -> RequestRefused:
-    """What the owner of a run decided. A code of a newer owner that this process does not know is shown as it is.
+    """Return the refusal for a decision of the run's owner. A code unknown to this process is passed through.
 
-    `limit`: the one on spending that was reached; `about`, `cap`: the user or provider that is full, and the bound.
+    `limit`: the spending limit that was reached; `about`, `cap`: the user or provider at its limit, and the limit.
     """
     known = CODE_ALIASES.get(code, code)
     if known not in CODES:
@@ -170,7 +172,7 @@ def owner_refusal(
 
 
 def stopping_error() -> RequestRefused:
-    """The process ends before it knows an answer."""
+    """Return the refusal of a process that is shutting down."""
     return RequestRefused(
         "stopping",
         "this process is being stopped before it could answer; what was asked may still take effect: ask again, with "
@@ -180,7 +182,9 @@ def stopping_error() -> RequestRefused:
 
 
 def unavailable(dependency: str, error: ConnectorError) -> RequestRefused:
-    """Something outside does not answer: log, projection, blobs or credentials. Its details are not for callers."""
+    """Return the refusal for a dependency that does not answer: log, projection, blobs or credentials. Details are not
+    exposed.
+    """
     hint = "it is not set up rightly; see the logs" if isinstance(error, Permanent) else "try again in a moment"
     names = {
         "log": "the log",

@@ -1,12 +1,12 @@
-"""Large texts and images of a request go to the blob store; the command keeps their hash, size and type.
+"""Moves large texts and images of a request to the blob store; the command keeps their hash, size and type.
 
-A block over INLINE_BYTES always goes. If many smaller ones together are too much for one command, the largest go too,
-until it fits. System texts stay inline, because a run is pinned to them as they are and they are small; a request
-whose system texts alone are too much is refused.
+A block over INLINE_BYTES always goes there. If many smaller ones together are too much for one command, the largest go
+too, until it fits. System texts stay inline, because a run is pinned to them and they are small; a request whose system
+texts alone are too large is refused.
 
-The store is content-addressed, so a blob whose command is never sent, or sent twice, does no harm.
-Before: services/application/runs/requests.py has checked the blocks. After: services/application/runs/start.py builds
-the command.
+The store is content-addressed, so a blob whose command is never sent, or sent twice, does no harm. Before:
+services/application/runs/requests.py has checked the blocks. After: services/application/runs/start.py builds the
+command.
 """
 
 from dataclasses import dataclass
@@ -19,9 +19,9 @@ from loomlog.services.application.errors import RequestRefused, unavailable
 from loomlog.services.application.limits import COMMAND_BYTES_MAX, INLINE_BYTES
 
 COMMAND_OVERHEAD_BYTES = 150_000
-"""What a command may hold besides its blocks: metadata, narrowing lists, ids."""
+"""Maximum bytes of a command without its blocks: metadata, narrowing lists, ids."""
 REF_BYTES = 150
-"""A block whose payload is in the blob store, roughly."""
+"""Approximate bytes of a block whose payload is in the blob store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +32,18 @@ class _BlockLocation:
 
 
 async def offload_payloads(segments: tuple[Segment, ...], blobs: Blobs) -> tuple[Segment, ...]:
-    """The segments with large payloads replaced by references. Raises Declined."""
+    """Return the segments with large payloads replaced by references. Raises RequestRefused."""
     sizes = [[_block_size(block) for block in segment.content] for segment in segments]
     room = COMMAND_BYTES_MAX - COMMAND_OVERHEAD_BYTES
     total = sum(map(sum, sizes))
     if total <= INLINE_BYTES:
-        return segments  # the usual case: nothing can be over the bound
+        return segments  # the usual case: nothing can be over the limit
     movable = sorted(
         (
             _BlockLocation(number, place, size)
-            for number, (segment, found) in enumerate(zip(segments, sizes, strict=True))
+            for number, (segment, segment_sizes) in enumerate(zip(segments, sizes, strict=True))
             if segment.role == "user"
-            for place, size in enumerate(found)
+            for place, size in enumerate(segment_sizes)
             if size > REF_BYTES
         ),
         key=lambda place: -place.size,
@@ -69,7 +69,7 @@ async def offload_payloads(segments: tuple[Segment, ...], blobs: Blobs) -> tuple
 
 
 async def store_text(text: str, blobs: Blobs) -> tuple[str, BlobRef | None]:
-    """One text for a command: itself when it is short, else where it lies. Raises Declined."""
+    """Return a text for a command: the text itself when short, otherwise a blob reference. Raises RequestRefused."""
     data = text.encode()
     return (text, None) if len(data) <= INLINE_BYTES else ("", await _store_blob(data, blobs))
 
@@ -79,7 +79,7 @@ def _block_size(block: ContentBlock) -> int:
 
 
 async def _offload_block(block: ContentBlock, blobs: Blobs) -> ContentBlock:
-    # Of an image it is the base64 text that is stored: what a provider is sent.
+    # Of an image the base64 text is stored: what a provider receives.
     return replace(block, text="", data="", blob=await _store_blob((block.data or block.text).encode(), blobs))
 
 

@@ -1,8 +1,8 @@
-"""A record on one of the small topics that every process reads whole: accepted means acknowledged there.
+"""Publishes a record on one of the small topics that every process reads whole: accepted means acknowledged there.
 
-Hooks, pauses and requests for probes are not commands to a run: nobody decides on them, and everybody who has a board
-obeys. When the log does not answer, the outcome is unknown, and asking again does no harm: a board folds the same wish
-twice to the same table.
+Hooks, pauses and probe requests are not commands to a run: no owner decides on them, and every process with the table
+applies them. When the log does not answer, the outcome is unknown, and a repetition does no harm: a table folds the
+same record twice to the same result.
 
 Before: services/application/admin/hooks.py, services/application/admin/pauses.py and
 services/application/admin/probes.py. After: services/stream/global_tables/global_table.py in every process.
@@ -20,7 +20,7 @@ from loomlog.services.stream.global_tables.global_table import PARTITION, Global
 
 
 class TablePublisher:
-    """Posts to the topic of one board."""
+    """Publishes to the topic of one global table."""
 
     def __init__(self, table: GlobalTable, appender: LogAppender, codec: Codec) -> None:
         self._table = table
@@ -28,9 +28,9 @@ class TablePublisher:
         self._codec = codec
 
     async def publish(self, record: Record, *, unknown_message: str) -> int:
-        """The offset of the record, once it is in the log.
+        """Return the offset of the record, once it is in the log.
 
-        Raises Declined(log_unavailable); `unknown` is what it says of the outcome, and what to do.
+        Raises RequestRefused(log_unavailable); `unknown_message` describes the unknown outcome and what to do.
         """
         outgoing = ProducerRecord(key=None, value=self._codec.encode(record))
         try:
@@ -42,7 +42,9 @@ class TablePublisher:
             ) from error
 
     async def publish_and_wait(self, record: Record, *, status_route: str) -> str:
-        """The place of the record, once it is in the log and on our own board, which the route `shown_at` tells."""
+        """Return the position of the record, once it is in the log and in our own table, which the route `status_route`
+        shows.
+        """
         unknown = f"the log did not acknowledge; {status_route} tells what is so, and asking again does no harm"
         offset = await self.publish(record, unknown_message=unknown)
         await self._table.has_read(offset, timeout_s=limits.CONTROL_WAIT_S)

@@ -1,7 +1,7 @@
-"""How commands are run: failures become one sentence on stderr and an exit code, whatever part of us they come from.
+"""How commands are run: failures become one sentence on stderr and an exit code, wherever they come from.
 
-Errors of the parts a command uses are told apart here and only here: the outside not answering is 3, the rest 1. A bug
-stays a stack trace: it is for us, not for the person at the terminal.
+Connector errors are mapped to exit codes only here: an unreachable service is 3, the rest 1. A bug remains a stack
+trace: it is for developers, not for the user.
 
 Before: main.py. After: the shell.
 """
@@ -24,14 +24,14 @@ from loomlog.services.cli.terminal.output import ERROR, error_console
 
 Result = TypeVar("Result")
 QUIET_LOGGERS = ("aiokafka", "psycopg", "httpx", "loomlog.services.families.budget.replica")
-"""What these have to say reaches people as the sentence of a failure, once; they would say it on stderr many times."""
+"""Libraries whose log lines would repeat the failure that the user sees once as a sentence."""
 
 
 class CommandGroup(TyperGroup):
-    """A group of commands that ends in the way described above.
+    """A group of commands that ends as described above.
 
-    `modules` names commands by the place of their function or group, `module:name`. Such a module is imported when its
-    command is asked for: the drivers that some commands need take longer to import than most commands to run.
+    `modules` maps command names to their function or group, `module:name`. A module is imported when its command is
+    used: the drivers that some commands need take longer to import than most commands to run.
     """
 
     modules: ClassVar[Mapping[str, str]] = {}
@@ -41,20 +41,20 @@ class CommandGroup(TyperGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         nothing_yet: dict[str, Any] = dict.fromkeys(self.modules)
-        self.commands = nothing_yet | dict(self.commands)  # what "did you mean" chooses from
+        self.commands = nothing_yet | dict(self.commands)  # names that "did you mean" chooses from
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """In the order of the table."""
+        """Return the names in the order of the table."""
         return list(self.commands)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command of that name, imported now; None when there is none."""
+        """Import and return the command of that name; None when there is none."""
         cmd_name = self.aliases.get(cmd_name, cmd_name)
         place = self.modules.get(cmd_name)
         return super().get_command(ctx, cmd_name) if place is None else _load_command(cmd_name, place)
 
     def invoke(self, ctx: Any) -> Any:
-        """Runs the command."""
+        """Run the command."""
         for name in QUIET_LOGGERS:
             logging.getLogger(name).setLevel(logging.CRITICAL)
         try:
@@ -70,7 +70,7 @@ class CommandGroup(TyperGroup):
 
 
 def run(coroutine: Coroutine[Any, Any, Result]) -> Result:
-    """Runs the asynchronous part of a command; an ExceptionGroup with one error in it becomes that error."""
+    """Run the asynchronous part of a command; an ExceptionGroup with one error in it becomes that error."""
     try:
         return asyncio.run(coroutine)
     except BaseExceptionGroup as group:
@@ -79,18 +79,18 @@ def run(coroutine: Coroutine[Any, Any, Result]) -> Result:
 
 def _load_command(name: str, target: str) -> Any:
     module, _, attribute = target.partition(":")
-    found = getattr(importlib.import_module(module), attribute)
-    if not isinstance(found, typer.Typer):
+    loaded = getattr(importlib.import_module(module), attribute)
+    if not isinstance(loaded, typer.Typer):
         alone = typer.Typer(add_completion=False)
-        alone.command(name)(found)
-        found = alone
-    command = get_command(found)
+        alone.command(name)(loaded)
+        loaded = alone
+    command = get_command(loaded)
     command.name = name
     return command
 
 
 def _unwrap_group(group: BaseException) -> BaseException:
-    """The one error there is; two tasks that met the same one have not met two."""
+    """Return the only error of a group; equal errors of two tasks count as one."""
     while isinstance(group, BaseExceptionGroup) and len({repr(error) for error in group.exceptions}) == 1:
         group = group.exceptions[0]
     return group

@@ -67,11 +67,11 @@ def loomlog(
         bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Runs agents over a log: every step of a run is an event, and every state comes back from the events."""
+    """Run agents over a log: every step of a run is an event, and every state is rebuilt from the events."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The script `loomlog`. Ends the process with the exit code."""
+    """Entry point of the script `loomlog`. Ends the process with the exit code."""
     app(args=None if arguments is None else list(arguments), prog_name="loomlog")
 
 

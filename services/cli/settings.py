@@ -1,10 +1,11 @@
-"""What the command line is told, and where everything is: settings, the state folder, the stack that runs in it.
+"""Settings of the command line: the environment, the state folder, and the stack that runs in it.
 
-Addresses are looked for in this order: what the environment says, what the stack that runs in this state folder says
-(stack.json and wiring.json), the default. So every command works without any setting beside `loomlog up`, and against
-an installation elsewhere with LOOMLOG_BASE_URL, LOOMLOG_KAFKA and LOOMLOG_POSTGRES.
+Addresses are resolved in this order: the environment, the stack that runs in this state folder (stack.json and
+wiring.json), the default. So every command works without any setting next to `loomlog up`, and against an installation
+elsewhere with LOOMLOG_BASE_URL, LOOMLOG_KAFKA and LOOMLOG_POSTGRES.
 
-LOOMLOG_TOKEN is the command line's own: the token it shows. It is no setting of the services and not handed to them.
+LOOMLOG_TOKEN belongs to the command line: the token it sends. It is not a setting of the services and not passed to
+them.
 
 Before: every command, once. After: services/cli/http/api.py, log.py, stack/.
 """
@@ -22,18 +23,18 @@ from loomlog.services.cli.stack.status import StackStatus, read_stack_status
 
 TOKEN_VARIABLE = "LOOMLOG_TOKEN"
 CLIENT_ID = "loomlog-cli"
-"""What a command calls itself towards the broker and Postgres."""
+"""Client id of a command at the broker and Postgres."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CliSettings:
-    """Everything a command needs to know. `environ` is the environment without what is ours alone."""
+    """All settings of a command. `environ` is the environment without the command line's own settings."""
 
     settings: Settings
     home: Home
     stack: StackStatus
     services_record: ServicesRecord | None
-    """What the services of the running stack were told; None when none runs or it is still starting."""
+    """Addresses and folders of the running stack; None when none runs or it is still starting."""
     environ: Mapping[str, str] = field(repr=False)
     token: str = field(repr=False)
 
@@ -45,16 +46,16 @@ class CliSettings:
 
     @property
     def insights_url(self) -> str:
-        """Empty when nobody serves insights here."""
+        """URL of insights; empty when it is not served here."""
         return self.services_record.insights_url if self.services_record is not None else ""
 
     @property
     def record(self) -> StackRecord | None:
-        """What runs here; None also when only the list of a stack is left that is dead."""
+        """The running stack; None also when only the record of a dead stack is left."""
         return self.stack.record if self.stack.is_supervised or self.stack.running_children else None
 
     def kafka(self) -> str:
-        """Bootstrap servers. Raises Unreachable when nothing runs here and none are named."""
+        """Bootstrap servers. Raises Unreachable when nothing runs here and none are configured."""
         text = self.settings.kafka or (self.record.kafka if self.record is not None else "")
         if not text:
             raise Unreachable(self._not_running_message("LOOMLOG_KAFKA"))
@@ -72,7 +73,7 @@ class CliSettings:
 
 
 def load_cli_settings(environ: Mapping[str, str], *, working_directory: Path) -> CliSettings:
-    """Raises UsageError with every setting that cannot be used."""
+    """Load the settings. Raises UsageError with every setting that cannot be used."""
     own = {name: value for name, value in environ.items() if name != TOKEN_VARIABLE}
     try:
         settings, _ = read_settings(own, working_directory=working_directory)
@@ -82,7 +83,7 @@ def load_cli_settings(environ: Mapping[str, str], *, working_directory: Path) ->
     home = Home(root=root, cache=root / "cache")
     stack = read_stack_status(home)
     wiring = load_services_record(home.root) if stack.is_supervised else None
-    # One that a killed supervisor left behind speaks of another stack.
+    # A record left behind by a killed supervisor describes another stack.
     is_current = wiring is not None and stack.supervisor is not None and wiring.supervisor_pid == stack.supervisor.pid
     return CliSettings(
         settings=settings,

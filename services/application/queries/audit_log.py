@@ -1,8 +1,8 @@
-"""The raw log as its owners may look at it: what was decided, where it lies, under which term.
+"""The raw log as an audit view: what was decided, at which position, under which term.
 
-The audit index (projections/audit.py) says where a run lies; the records themselves are read from the log, never from
-a copy, through the one reading rule. A page scans a bounded number of records, so it may come back with few events or
-none and a place to go on from. Records of a fenced owner are left out of lists; `record` shows them and says `stale`.
+The audit index (projections/audit.py) has the offsets of a run; the records themselves are read from the log, never
+from a copy, by the shared reading rule. A page scans a bounded number of records, so it may return few events or none
+and a cursor to continue from. Records of a fenced owner are left out of lists; `record` returns them marked `stale`.
 
 Before: a transport. After: log_window.py reads the log.
 """
@@ -34,15 +34,15 @@ from loomlog.services.core.access.decide import Caller, ResourceOwner, access_fi
 from loomlog.services.core.access.scopes import RUNS_READ
 
 READ_WAIT_S = 10.0
-"""How long one page may take."""
+"""Time limit of one page."""
 CLOCK_SLACK_MS = 60_000
-"""How far the times of neighbouring records may be out of order: writers have clocks of their own."""
+"""Maximum disorder of the times of neighbouring records: writers have clocks of their own."""
 CURSOR_PATTERN = re.compile(r"(\d{1,9}):(\d{1,18}):(-?\d{1,18})\Z")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventQuery:
-    """Which events. Offsets need a partition; times are UTC milliseconds; both ends: from <= x < to."""
+    """Filter of events. Offsets need a partition; times are UTC milliseconds; ranges are from <= x < to."""
 
     run_id: str = ""
     type: str = ""
@@ -57,7 +57,7 @@ class EventQuery:
 
 
 class EventView(Value, frozen=True, kw_only=True):
-    """A record of the log in words. `payload` is its body; `at_ms` and `seq` are 0 for what has none."""
+    """A record of the log for display. `payload` is its body; `at_ms` and `seq` are 0 when the record has none."""
 
     topic: str
     partition: int
@@ -76,7 +76,7 @@ class EventView(Value, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventPage:
-    """Events by partition and offset. `next` is the place to go on from, empty at the end."""
+    """Events by partition and offset. `next` is the cursor of the next page, empty at the end."""
 
     events: tuple[EventView, ...]
     next: str
@@ -84,7 +84,7 @@ class EventPage:
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """Where to read in one partition. `term` None: to be found."""
+    """A range to read in one partition. `term` None: unknown yet."""
 
     partition: int
     start: int
@@ -93,7 +93,7 @@ class _Range:
 
 
 class AuditLog:
-    """Looks into the events topic."""
+    """Reads the events topic for auditing."""
 
     def __init__(
         self, sources: StreamSources, ranges: LogRanges, codec: Codec, *, events_topic: str, commands_topic: str
@@ -106,7 +106,7 @@ class AuditLog:
         self._read_lock = asyncio.Lock()
 
     async def events(self, caller: Caller, query: EventQuery) -> EventPage:
-        """A page of events the caller may see. Raises Declined."""
+        """Return a page of events that the caller may see. Raises RequestRefused."""
         require_scope(caller, RUNS_READ)
         types = self._schema_ids(query.type) if query.type else None
         if query.run_id:
@@ -121,7 +121,7 @@ class AuditLog:
             return await self._read_page(caller, query, types, ranges)
 
     async def record(self, caller: Caller, topic: str, partition: int, offset: int) -> EventView:
-        """One record, stale or not. Commands are for administrators. Raises Declined(not_found)."""
+        """Return one record, stale or not. Commands are for administrators. Raises RequestRefused(not_found)."""
         require_scope(caller, RUNS_READ)
         missing = RequestRefused("not_found", f"there is no record {topic[:140]}/{partition}:{offset}")
         window = self._window(topic)
@@ -141,14 +141,14 @@ class AuditLog:
         return replace(view, stale=True) if is_stale else view
 
     def _window(self, topic: str) -> LogWindow | None:
-        """The topic by its name, with or without the prefix."""
+        """Return the topic by its name, with or without the prefix."""
         for window in (self._events_window, self._commands_window):
             if topic in (window.topic, window.topic.removeprefix("loom.")):
                 return window
         return None
 
     async def ping(self) -> None:
-        """Whether the broker answers. Raises Transient."""
+        """Check that the broker answers. Raises Transient."""
         await self._events_window.end_offset(0)
 
     # --- where to look -----------------------------------------------------------------------------------------------
@@ -168,11 +168,11 @@ class AuditLog:
         at = self._decode_cursor(query.cursor)
         if at is not None:
             return _Range(place.partition, max(at.start, place.first_offset), place.last_offset + 1, at.term)
-        # The first event of a run is in the index because it was legal, so its own term is the one in force.
+        # The first event of a run is in the index because it was valid, so its own term is the one in force.
         return _Range(place.partition, place.first_offset, place.last_offset + 1, None)
 
     async def _partition_ranges(self, query: EventQuery) -> list[_Range]:
-        """The ranges of all partitions asked for, those before the cursor left out."""
+        """Return the ranges of all requested partitions, without those before the cursor."""
         if (query.from_offset is not None or query.to_offset is not None) and query.partition is None:
             raise bad_request("from and to are offsets: name the partition, or give times (RFC 3339)")
         known = self._sources.hub.partitions
@@ -201,12 +201,12 @@ class AuditLog:
         if not cursor:
             return None
         try:
-            found = CURSOR_PATTERN.match(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode())
+            match = CURSOR_PATTERN.match(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode())
         except (binascii.Error, UnicodeDecodeError, ValueError):
-            found = None
-        if found is None or int(found[1]) not in self._sources.hub.partitions:
+            match = None
+        if match is None or int(match[1]) not in self._sources.hub.partitions:
             raise bad_request("cursor is not a place this list gave out: use `next` of an earlier answer")
-        return _Range(int(found[1]), int(found[2]), 0, int(found[3]))
+        return _Range(int(match[1]), int(match[2]), 0, int(match[3]))
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -253,7 +253,7 @@ class AuditLog:
         try:
             raw = reader.read(record.offset, record.value)
         except Undecodable:
-            # Of no run and no tenant: only who sees everything sees it, as a single record.
+            # It belongs to no run and no tenant: only a caller who may see everything sees it, as a single record.
             return None
         if raw is None:
             is_claim = reader.claims > claims and caller.is_admin and not query.run_id
@@ -271,7 +271,7 @@ class AuditLog:
         return self._to_view(record, self._events_window.topic)
 
     def _to_view(self, record: LogRecord, topic: str) -> EventView | None:
-        """A record in words; None for one that nobody can read."""
+        """Return a record for display; None for an unreadable one."""
         try:
             decoded = self._codec.decode(record.value or b"")
         except Undecodable:
@@ -304,7 +304,7 @@ class AuditLog:
 
     @asynccontextmanager
     async def _read_slot(self) -> AsyncIterator[None]:
-        """One look at the log at a time, bounded; the broker being away is an answer."""
+        """Allow one reader of the log at a time, with a bounded queue; an unreachable broker becomes a refusal."""
         if self._waiting_reads >= limits.EVENTS_WAITING_MAX:
             raise RequestRefused(
                 "backpressure",
@@ -325,10 +325,10 @@ class AuditLog:
 
     def _schema_ids(self, name: str) -> frozenset[int]:
         full = name if "." in name else f"loom.run.events.{name}"
-        found = self._codec.schema_ids_of(frozenset({full, Claim.SCHEMA} if name == Claim.__name__ else {full}))
-        if not found:
+        schema_ids = self._codec.schema_ids_of(frozenset({full, Claim.SCHEMA} if name == Claim.__name__ else {full}))
+        if not schema_ids:
             raise bad_request(f"type is {name[:80]!r}: expected the name of an event, for example RunStarted")
-        return found
+        return schema_ids
 
 
 def _encode_cursor(text: str) -> str:

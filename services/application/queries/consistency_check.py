@@ -1,4 +1,4 @@
-"""Whether the read models say the same of a run as its fold. They must be as far as the fold is.
+"""Compares the read models with the fold of a run. They must have caught up with it.
 
 Before: services/core/run/history/replay.py folded the run. After: the replay of the API and of the command line.
 """
@@ -10,10 +10,10 @@ from loomlog.services.core.run.state import AwaitingModel, AwaitingTools, Compac
 
 
 def find_differences(replayed: ReplayResult, audit_row: AuditRow | None, row: RunRow | None) -> list[str]:
-    """What the read models say otherwise than the fold, a sentence each."""
+    """Return the differences of the read models from the fold, a sentence each."""
     if audit_row is None:
         return ["the read models do not know the run"]
-    found = [
+    differences = [
         f"the read models say {name} {theirs}, the log says {ours}"
         for name, ours, theirs in (
             ("last seq", replayed.seq, audit_row.last_seq),
@@ -23,16 +23,16 @@ def find_differences(replayed: ReplayResult, audit_row: AuditRow | None, row: Ru
         if ours != theirs
     ]
     if audit_row.halted_offset is not None:
-        found.append(
+        differences.append(
             f"the read models halted the run at offset {audit_row.halted_offset}: {audit_row.withheld} records wait"
         )
     state = replayed.state
     if not isinstance(state, AwaitingModel | AwaitingTools | Parked | Paused | Compacting | Ended):
-        return found
+        return differences
     if row is None:
-        return [*found, "the read models have no row for the run"]
+        return [*differences, "the read models have no row for the run"]
     facts = state.facts
-    found += [
+    differences += [
         f"the read models say {name} {theirs}, the fold gives {ours}"
         for name, ours, theirs in (
             ("status", replayed.status, row.status),
@@ -49,4 +49,4 @@ def find_differences(replayed: ReplayResult, audit_row: AuditRow | None, row: Ru
         )
         if ours != theirs
     ]
-    return found
+    return differences

@@ -1,4 +1,4 @@
-"""A run at a moment, a proof and a comparison as JSON, one shape for every transport.
+"""A run at a given event, a replay and a comparison as JSON, one shape for every transport.
 
 Before: run_history.py. After: a transport writes it.
 """
@@ -44,7 +44,7 @@ from loomlog.services.core.run.state import (
 
 
 def run_at_json(run_at: RunAt) -> RunStateAt:
-    """The run as it was."""
+    """Return the JSON of a run as it was."""
     replayed, row = run_at.replayed, run_at.row
     state = replayed.state
     last = replayed.entries[-1] if replayed.entries else None
@@ -71,7 +71,7 @@ def run_at_json(run_at: RunAt) -> RunStateAt:
 
 
 def proof_json(proof: ReplayProof) -> RunReplay:
-    """A replay; the same names as `loomlog replay --json`."""
+    """Return the JSON of a replay; the same names as `loomlog replay --json`."""
     replayed = proof.replayed
     return {
         "run_id": replayed.run_id,
@@ -93,7 +93,7 @@ def proof_json(proof: ReplayProof) -> RunReplay:
 
 
 def comparison_json(run_pair: RunPair) -> RunComparison:
-    """Two runs side by side; `first` is the first step that differs."""
+    """Return the JSON of two runs compared; `first` is the first step that differs."""
     comparison = run_pair.comparison
     first = None if comparison.first_difference is None else comparison.steps[comparison.first_difference]
     return {
@@ -110,7 +110,7 @@ def comparison_json(run_pair: RunPair) -> RunComparison:
 
 
 def entry_json(entry: TimelineEntry) -> TimelineEvent:
-    """An event on the timeline."""
+    """Return the JSON of an event on the timeline."""
     return {
         "seq": entry.seq,
         "offset": entry.offset,
@@ -123,7 +123,7 @@ def entry_json(entry: TimelineEntry) -> TimelineEvent:
 
 
 def message_json(message: Message) -> ConversationMessage:
-    """A message as a model sees it; payloads in the blob store are named."""
+    """Return the JSON of a message as a model sees it; payloads in the blob store are named."""
     shown: ConversationMessage = {"role": message.role, "content": [_block_json(block) for block in message.blocks]}
     if message.reasoning:
         shown["reasoning"] = message.reasoning
@@ -158,7 +158,7 @@ def _with_blob(block: MessageBlock, ref: BlobRef | None) -> MessageBlock:
 
 
 def _phase(state: State) -> RunPhase:
-    """What the run waited for."""
+    """Return what the run waited for."""
     match state:
         case AwaitingModel():
             return {"phase": "awaiting_model", "turn": state.turn, "attempt": state.attempt, "open_calls": []}

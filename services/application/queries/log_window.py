@@ -1,8 +1,8 @@
-"""Reading pieces of one topic of the log by offset: ranges, the term in force somewhere, where a time begins.
+"""Reads ranges of one topic of the log by offset: records, the term in force at an offset, the offset of a time.
 
-A range that begins in the middle of an events partition needs the term in force there: the nearest Claim before it. It
-is searched backwards, bounded; further back than that the newest term met stands for it, which is wrong only if more
-records than the bound in a row were all stale.
+A range that begins in the middle of an events partition needs the term in force there: that of the nearest Claim before
+it. The search goes backwards and is bounded; beyond the bound the newest term found is used instead, which is wrong
+only if more consecutive records than the bound were all stale.
 
 Before: audit_log.py. After: loomlog.connectors.kafka.KafkaRanges.
 """
@@ -16,13 +16,13 @@ from loomlog.schemas.generated.stream_events import Claim
 from loomlog.services.application.limits import TERM_SEARCH_MAX
 
 CHUNK_RECORDS = 1_000
-"""Records read at a time when looking backwards, and the range in which a time is not searched any closer."""
+"""Records read at a time in a backwards search, and the precision of a search by time."""
 YIELD_EVERY = 500
-"""Records handled before others get the event loop."""
+"""Records handled before yielding to the event loop."""
 
 
 class LogWindow:
-    """Ranges of one topic. Everything raises Transient when the broker does not answer."""
+    """Ranges of one topic. All methods raise Transient when the broker does not answer."""
 
     def __init__(self, ranges: LogRanges, codec: Codec, topic: str) -> None:
         self.topic = topic
@@ -31,20 +31,20 @@ class LogWindow:
         self._ranges = ranges
 
     async def end_offset(self, partition: int) -> int:
-        """Offset after the last record."""
+        """Return the offset after the last record."""
         return await self._ranges.end_offset(self.topic, partition)
 
     async def beginning_offset(self, partition: int) -> int:
-        """Offset of the first record there still is."""
+        """Return the offset of the first remaining record."""
         return await self._ranges.beginning_offset(self.topic, partition)
 
     async def record_at(self, partition: int, offset: int) -> LogRecord | None:
-        """The record at that offset; None when there is none."""
+        """Return the record at that offset; None when there is none."""
         records = await self._read(partition, offset, min(offset + 1, await self.end_offset(partition)))
         return records[0] if records else None
 
     async def records(self, partition: int, start: int, end: int) -> AsyncGenerator[LogRecord, None]:
-        """Records from `start` up to but not including `end`. Close it when you leave early."""
+        """Iterate records from `start` up to but not including `end`. Close the generator when leaving early."""
         if start >= end:
             return
         async with await self._ranges.read(self.topic, partition, start, end) as chunks:
@@ -55,7 +55,7 @@ class LogWindow:
                     yield record
 
     async def offset_before(self, partition: int, start: int, end: int, at_ms: int) -> int:
-        """An offset in [start, end] before which every record is older than `at_ms`, as far as clocks agree."""
+        """Return an offset in [start, end] before which every record is older than `at_ms`, as far as clocks agree."""
         while end - start > CHUNK_RECORDS:
             middle = (start + end) // 2
             records = await self._read(partition, middle, middle + 1)
@@ -66,7 +66,7 @@ class LogWindow:
         return start
 
     async def term_before(self, partition: int, offset: int) -> int:
-        """The term in force for the record at that offset of an events topic; -1 when there is none."""
+        """Return the term in force for the record at that offset of an events topic; -1 when there is none."""
         beginning = await self.beginning_offset(partition)
         end, newest = offset, -1
         while end > beginning and offset - end < TERM_SEARCH_MAX:

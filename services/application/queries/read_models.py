@@ -1,7 +1,7 @@
-"""The read models as the command layer asks them: a seam, so that tests and embedders can put another behind it.
+"""The read models as the application queries them: a protocol, so that tests and embedders can replace it.
 
-SqlReadModels is the real one: every question is one of the queries that live beside their table in `projections`, with
-a bound on its time and its errors translated into an answer for the caller.
+SqlReadModels is the implementation over Postgres: every method runs one of the queries next to their tables in
+`projections`, with a time limit and errors translated into refusals.
 
 Before: services/application/runs/start.py, services/application/streaming/run_stream.py,
 services/application/runs/start.py. After: projections/*.
@@ -32,7 +32,7 @@ QueryResult = TypeVar("QueryResult")
 
 
 class ReadModels(Protocol):
-    """Questions about what has happened. All raise Declined(projection_unavailable)."""
+    """Queries about past events. All raise RequestRefused(projection_unavailable)."""
 
     async def run(self, scope: Scope, run_id: str) -> RunRow | None: ...
     async def run_of_handle(
@@ -59,30 +59,30 @@ class ReadModels(Protocol):
 
 
 class Positions(Protocol):
-    """How far the read models are; loomlog.projections.engine.positions.PositionWatch."""
+    """Positions of the read models; loomlog.projections.engine.positions.PositionWatch."""
 
     async def wait(self, position: Position, *, timeout_s: float) -> WaitResult: ...
 
 
 def scope_of(reach: AccessFilter) -> Scope:
-    """The WHERE of a query for what a caller may reach."""
+    """Return the WHERE clause for what a caller may reach."""
     return EVERY_TENANT if reach.tenant is None else reach.tenant
 
 
 def has_no_tables(refusal: RequestRefused) -> bool:
-    """Whether the read models were asked before any projector has made them."""
+    """Return whether the read models do not exist yet because no projector has created them."""
     cause = refusal.__cause__
     return isinstance(cause, Permanent) and cause.kind == "not_found"
 
 
 class SqlReadModels:
-    """The read models in Postgres (protocol Projection)."""
+    """The read models in Postgres (protocol ReadModels)."""
 
     def __init__(self, reader: PostgresReader, *, wait_s: float = limits.PROJECTION_WAIT_S) -> None:
         self._reader = reader
         self._wait_s = wait_s
         self._open_queries: set[asyncio.Future[Any]] = set()
-        """Queries under way, so that one that was given up is not collected before it has ended."""
+        """Queries in progress, so that an abandoned one is not garbage-collected before it has ended."""
 
     async def run(self, scope: Scope, run_id: str) -> RunRow | None:
         return await self._query("a run", run_queries.run_by_id(self._reader, scope, run_id))
@@ -140,8 +140,8 @@ class SqlReadModels:
         return await self._query("what was spent", asked)
 
     async def _query(self, description: str, query: Coroutine[Any, Any, QueryResult]) -> QueryResult:
-        """The answer, or Declined within the bound. A query that is given up is left to end by itself: the driver
-        would otherwise wait for a server that does not answer to confirm that it was cancelled.
+        """Return the result, or raise RequestRefused at the time limit. An abandoned query ends by itself: the driver
+        would otherwise wait for an unresponsive server to confirm the cancellation.
         """
         task = asyncio.ensure_future(query)
         self._open_queries.add(task)
@@ -164,4 +164,4 @@ class SqlReadModels:
     def _query_done(self, task: "asyncio.Future[Any]") -> None:
         self._open_queries.discard(task)
         if not task.cancelled():
-            task.exception()  # of a query that was given up nobody asks any more
+            task.exception()  # the caller of an abandoned query has left

@@ -1,11 +1,11 @@
-"""Reading one's own writes: a position in the log names a write, and a read waits until the read models have passed it.
+"""Read-your-writes: a position in the log identifies a write, and a read waits until the read models have passed it.
 
-    implicit    a read of one thing waits, shortly, for what this process has seen of its partition
-    explicit    a read with a position token waits a little longer; then it says not_yet and how far behind they are
-    whole       whatever is in the log now, by whichever process: for sums that must not miss anything
+    implicit    a read of one resource waits, shortly, for what this process has seen of its partition
+    explicit    a read with a position token waits a little longer; then it returns not_yet and the lag
+    complete    everything in the log now, by any process: for sums that must not miss anything
 
-A token is `run.events/<partition>:<offset>`; every write answers with one. The longer form of the read models
-(`loom.run.events:<partition>:<offset>`) is understood too, so that both kinds of tools can pass tokens on.
+A token is `run.events/<partition>:<offset>`; every write returns one. The longer form of the read models
+(`loom.run.events:<partition>:<offset>`) is accepted too, so that both kinds of tools can pass tokens on.
 
 Before: services/application/runs/start.py, services/application/streaming/run_stream.py. After:
 projections/engine/positions.py.
@@ -33,13 +33,13 @@ class PositionBarrier:
         self._topic = topic
 
     def token(self, partition: int, offset: int) -> str:
-        """The position token of a record of the events topic."""
+        """Return the position token of a record of the events topic."""
         return f"run.events/{partition}:{offset}"
 
     async def wait_for_own_writes(self, partition: int | None, *, timeout_s: float = limits.OWN_WRITES_WAIT_S) -> int:
-        """Wait for what this process has seen of the partition, or of all when it cannot be known.
+        """Wait for what this process has seen of the partition, or of all when it is unknown.
 
-        Gives the number of records the read models still miss, 0 when they have all. Never fails.
+        Returns the number of records the read models still lack, 0 when they have all. Never fails.
         """
         asked = self._hub.partitions if partition is None else [partition]
         deadline = asyncio.get_running_loop().time() + timeout_s
@@ -50,7 +50,7 @@ class PositionBarrier:
         return lag
 
     async def wait_for_all(self, ends: Mapping[int, int], *, timeout_s: float) -> None:
-        """Wait for everything before these offsets of the partitions. Raises Declined: not_yet with the lag."""
+        """Wait for everything before these offsets of the partitions. Raises RequestRefused: not_yet with the lag."""
         deadline = asyncio.get_running_loop().time() + timeout_s
         lag = 0
         for partition, end in ends.items():
@@ -60,7 +60,7 @@ class PositionBarrier:
             raise not_yet_error("the read models have not reached the end of the log", lag)
 
     async def wait_for(self, token: str, *, timeout_s: float = limits.POSITION_WAIT_S) -> None:
-        """Wait for the position of a token. Raises Declined: bad_request, or not_yet with the lag."""
+        """Wait for the position of a token. Raises RequestRefused: bad_request, or not_yet with the lag."""
         match = POSITION_PATTERN.match(token)
         if match is None or int(match[1]) not in self._hub.partitions:
             raise bad_request(
@@ -72,7 +72,7 @@ class PositionBarrier:
             raise not_yet_error(f"the read models have not reached {self.token(partition, offset)}", lag)
 
     async def _wait(self, partition: int, offset: int, timeout_s: float) -> int:
-        """The number of records that are missing after the wait; 0 when none is."""
+        """Return the number of missing records after the wait; 0 when none is."""
         if offset < 0:
             return 0
         position = Position(topic=self._topic, partition=partition, offset=offset)
@@ -81,7 +81,7 @@ class PositionBarrier:
 
 
 def not_yet_error(what: str, lag: int) -> RequestRefused:
-    """The answer to a read that would be older than its caller may expect."""
+    """Return the refusal of a read that would be older than its caller may expect."""
     return RequestRefused(
         "not_yet",
         f"{what}: {lag} records are missing; try again",

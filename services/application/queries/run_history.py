@@ -1,7 +1,7 @@
-"""Runs as their events tell them: replayed, looked at as they were, compared, taken out as a file.
+"""Histories of runs from their events: replay, state at an event, comparison, export.
 
-The read models say where a run lies and who may see it; what is answered is folded from the log, never from a row. So
-these reads cost the run's history and are bounded: a few at a time, one run or two of at most EVENTS_FOLDED_MAX events.
+The read models have a run's offsets and access; the result is folded from the log, never from a row. So these reads
+cost the run's history and are bounded: a few at a time, one run or two of at most EVENTS_FOLDED_MAX events.
 
 Before: a transport. After: services/stream/archive/run_log.py reads the log, services/core/run folds.
 """
@@ -34,7 +34,7 @@ from loomlog.services.stream.partition.fold import BrokenHistory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayProof:
-    """A run replayed from the log. `not_compared`: why the read models were not looked at; empty when they agree or
+    """A run replayed from the log. `not_compared`: why the read models were not compared; empty when they agree or
     their differences are in `drift`.
     """
 
@@ -42,14 +42,14 @@ class ReplayProof:
     replayed: ReplayResult
     drift: tuple[str, ...]
     ancestor_count: int
-    """Earlier runs it goes on with."""
+    """Number of earlier runs it continues."""
     stale: int
     not_compared: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunAt:
-    """A run as it was after one of its events."""
+    """A run after one of its events."""
 
     row: RunRow
     replayed: ReplayResult
@@ -57,7 +57,7 @@ class RunAt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPair:
-    """Two runs compared, each as it was at its newest event or at the one asked for."""
+    """Two runs compared, each at its newest event or at the requested one."""
 
     a: RunAt
     b: RunAt
@@ -66,7 +66,7 @@ class RunPair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _RunHistory:
-    """Where a run lies, with all that it goes on with."""
+    """The offsets of a run and of all runs it continues."""
 
     row: RunRow
     log: RunLog
@@ -74,7 +74,7 @@ class _RunHistory:
 
 
 class RunHistories:
-    """The use cases that read a run's events from the log. `clock_ms` brings the time of an export in."""
+    """The use cases that read a run's events from the log. `clock_ms` provides the time of an export."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class RunHistories:
         self._active_reads = 0
 
     async def replay(self, caller: Caller, run_id: str, *, to_seq: int = 0) -> ReplayProof:
-        """Fold the run again and compare. Raises Declined."""
+        """Fold the run again and compare it with the read models. Raises RequestRefused."""
         require_scope(caller, RUNS_READ)
         async with self._read_slot():
             history = await self._load_history(caller, run_id, to_seq)
@@ -120,13 +120,15 @@ class RunHistories:
         )
 
     async def state_at(self, caller: Caller, run_id: str, seq: int) -> RunAt:
-        """The run as it was after its event `seq`; 0 is its newest. Raises Declined(not_found) when there is none."""
+        """Return the run after its event `seq`; 0 is its newest. Raises RequestRefused(not_found)
+        when there is none.
+        """
         require_scope(caller, RUNS_READ)
         async with self._read_slot():
             return await self._run_at(caller, run_id, seq)
 
     async def compare(self, caller: Caller, a: str, b: str, *, a_seq: int = 0, b_seq: int = 0) -> RunPair:
-        """Two runs side by side. Raises Declined."""
+        """Compare two runs. Raises RequestRefused."""
         require_scope(caller, RUNS_READ)
         async with self._read_slot():
             one = await self._run_at(caller, a, a_seq)
@@ -134,7 +136,7 @@ class RunHistories:
             return RunPair(a=one, b=other, comparison=compare_runs(one.replayed, other.replayed))
 
     async def export(self, caller: Caller, run_id: str) -> AsyncGenerator[bytes, None]:
-        """The run as a bundle, piece by piece. Everything that can be declined is declined before the first piece."""
+        """Iterate the run as a bundle, piece by piece. All refusals are raised before the first piece."""
         require_scope(caller, RUNS_READ)
         async with self._read_slot():
             history = await self._load_history(caller, run_id, 0, bounded=False)
@@ -205,7 +207,7 @@ class RunHistories:
     async def _run_at(self, caller: Caller, run_id: str, seq: int) -> RunAt:
         history = await self._load_history(caller, run_id, seq)
         replayed = await self._fold(history, seq, None)
-        # Opened before it is compared: two tokens of the same text are never the same.
+        # Decrypted before the comparison: two tokens of the same text are never equal.
         return RunAt(row=history.row, replayed=await self._sources.content.decrypt(replayed, history.row.tenant))
 
     async def _load_history(self, caller: Caller, run_id: str, seq: int, *, bounded: bool = True) -> _RunHistory:
@@ -214,10 +216,10 @@ class RunHistories:
             raise RequestRefused(
                 "not_found", f"the run {run_id} has the events 1 to {row.last_seq}; there is no {seq} yet"
             )
-        wanted = seq or row.last_seq
-        if bounded and wanted > limits.EVENTS_FOLDED_MAX:
+        last_seq = seq or row.last_seq
+        if bounded and last_seq > limits.EVENTS_FOLDED_MAX:
             raise bad_request(
-                f"the run has {wanted} events up to there, at most {limits.EVENTS_FOLDED_MAX} are folded here; "
+                f"the run has {last_seq} events up to there, at most {limits.EVENTS_FOLDED_MAX} are folded here; "
                 "export it and replay the file"
             )
         log = RunLog(self._ranges, self._codec, self._topic, row.partition)
@@ -237,7 +239,7 @@ class RunHistories:
 
     @asynccontextmanager
     async def _read_slot(self) -> AsyncIterator[None]:
-        """Bounded; what is wrong with the log or a run in it is an answer."""
+        """Bound concurrency; errors of the log or of a run in it become refusals."""
         if self._active_reads >= limits.HISTORIES_MAX:
             raise RequestRefused(
                 "backpressure",

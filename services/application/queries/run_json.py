@@ -1,7 +1,7 @@
-"""Rows as the JSON that clients know: one shape of a run for every transport and every list.
+"""Rows as JSON: one shape of a run for every transport and every list.
 
-Names follow reference surfaces 1.2; what it does not have is additive (provider, model, cost, paused, position ...). A
-fact nobody knows is null, never left out, so that typed clients need no special cases.
+Names follow reference surfaces 1.2; further fields are additions (provider, model, cost, paused, position ...). An
+unknown value is null, never left out, so that typed clients need no special cases.
 
 Before: services/application/runs/start.py. After: a transport writes it.
 """
@@ -30,7 +30,7 @@ from loomlog.services.application.queries.json_types import (
 
 
 def run_json(row: RunRow) -> Run:
-    """A run. JSON columns go through as they are."""
+    """Return the JSON of a run. JSON columns are passed through."""
     return {
         "agent_id": row.agent_id,
         "run_id": row.run_id,
@@ -67,7 +67,7 @@ def run_json(row: RunRow) -> Run:
         "under_way": row.under_way.split(),
         "quarantined": row.quarantined,
         "quarantine_error": row.quarantine_error or None,
-        # Kept for clients that read them: an owner needs no heartbeat, its term is in the log.
+        # Kept for clients that read it: an owner needs no heartbeat, its term is in the log.
         "last_heartbeat_at": None,
         "replica_id": None,
         "awaited_state": "interrupted" if row.open_interrupts else None,
@@ -92,7 +92,7 @@ def run_json(row: RunRow) -> Run:
 
 
 def resident_json(row: RunRow) -> Resident:
-    """A resident child in their list."""
+    """Return the JSON of a resident child in their list."""
     return {
         "child_run_id": row.run_id,
         "agent_id": row.agent_id,
@@ -106,14 +106,14 @@ def resident_json(row: RunRow) -> Resident:
 
 
 def resident_state(row: RunRow) -> ResidentState:
-    """running, awaiting_input, completed, failed, cancelled or closed."""
+    """Return running, awaiting_input, completed, failed, cancelled or closed."""
     if row.status == "running":
         return "awaiting_input" if row.parked else "running"
     return "closed" if row.stop_reason == "closed" else row.status
 
 
 def usage_json(row: RunRow) -> RunUsage:
-    """Tokens of a run so far."""
+    """Return the token usage of a run so far."""
     return {
         "input_tokens": row.input_tokens,
         "output_tokens": row.output_tokens,
@@ -126,7 +126,7 @@ def usage_json(row: RunRow) -> RunUsage:
 
 
 def context_json(row: RunRow) -> ContextFill | None:
-    """How full the context is, as it was counted; None before the first answer, and when a provider counts nothing."""
+    """Return the context usage as last counted; None before the first answer, and when the provider reports none."""
     if not row.max_context_tokens or not row.context_tokens:
         return None
     used_pct = round(100 * row.context_tokens / row.max_context_tokens, 1)
@@ -134,7 +134,7 @@ def context_json(row: RunRow) -> ContextFill | None:
 
 
 def frame_json(row: TranscriptRow) -> TranscriptFrame:
-    """A stored frame. The event and the payload go out byte for byte as they were stored."""
+    """Return the JSON of a stored frame. The event and the payload are byte for byte as stored."""
     shown: TranscriptFrame = {
         "seq": row.seq,
         "run_id": row.run_id,
@@ -148,7 +148,7 @@ def frame_json(row: TranscriptRow) -> TranscriptFrame:
 
 
 def interrupt_json(row: InterruptRow) -> Interrupt:
-    """A question to a person, or a notice."""
+    """Return the JSON of a question to a person, or of a notice."""
     return {
         "interrupt_id": row.interrupt_id,
         "run_id": row.run_id,
@@ -177,7 +177,7 @@ def _rfc3339_or_none(at_ms: int | None) -> str | None:
 
 
 def session_json(session_id: str, newest: RunRow) -> SessionSummary:
-    """A session, told from its newest run."""
+    """Return the JSON of a session, from its newest run."""
     return {
         "id": session_id,
         "session_id": session_id,
@@ -193,7 +193,7 @@ def session_json(session_id: str, newest: RunRow) -> SessionSummary:
 
 
 def event_json(view: EventView) -> EventRecord:
-    """A record of the log."""
+    """Return the JSON of a record of the log."""
     return {
         "position": f"{view.topic.removeprefix('loom.')}/{view.partition}:{view.offset}",
         "topic": view.topic,
@@ -222,12 +222,12 @@ def _embed(text: str | bytes) -> JsonObject:
 
 
 def _metadata_json(text: str) -> dict[str, Any] | None:
-    """The caller's object; its values were kept as JSON texts."""
+    """Return the caller's object; its values were stored as JSON texts."""
     return None if text == "{}" else {name: _parse_value(value) for name, value in orjson.loads(text).items()}
 
 
 def _parse_value(text: str) -> Any:
-    """What the caller gave; a text that is no JSON is what is shown of erased content."""
+    """Return the caller's value; a text that is not JSON is the placeholder of erased content."""
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:

@@ -1,8 +1,8 @@
-"""Reads of runs: one by id or handle, lists, transcripts, and the stream of a run from anywhere in it.
+"""Reads of runs: one by id or handle, lists, transcripts, and the stream of a run from any position.
 
-Every read is confined to what its caller may see, and what is not seen is answered as if it were not there. A read
-waits shortly for the read models to pass what this process has seen. A read of one thing that then finds nothing
-although they are behind says not_yet and not not_found, because the two mean different things to whoever retries.
+Every read is restricted to what its caller may see; anything else is answered as if it did not exist. A read waits
+shortly for the read models to pass what this process has seen. A read of one resource that then finds nothing although
+the read models lag returns not_yet and not not_found, because a client retries only the first.
 
 Before: a transport. After: read_models.py.
 """
@@ -37,9 +37,9 @@ from loomlog.services.core.subjects import Erasure
 
 CURSOR_PATTERN = re.compile(r"[A-Za-z0-9_-]*\Z")
 CURSOR_CHARACTERS_MAX = 1_024
-"""Characters; the longest we give out has two ids and a number."""
+"""Maximum length of a cursor; the longest valid one has two ids and a number."""
 GENERATED_ID_PREFIXES = ("s_", "a_")
-"""How sessions and handles begin that are named after the run they began with."""
+"""Prefixes of sessions and handles that are named after the run they began with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class RunList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transcript:
-    """Frames of a session in order, with the newest run of it; `next` is empty at the end."""
+    """Frames of a session in order, with its newest run; `next` is empty at the end."""
 
     session_id: str
     newest: RunRow
@@ -62,7 +62,7 @@ class Transcript:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionHead:
-    """What a further run of a session has to know of it."""
+    """What a further run of a session needs from it."""
 
     owner: ResourceOwner
     agent: str
@@ -72,7 +72,7 @@ class SessionHead:
 
 
 class RunQueries:
-    """Everything that is asked about runs."""
+    """All queries about runs."""
 
     def __init__(self, sources: StreamSources) -> None:
         self._sources = sources
@@ -80,29 +80,29 @@ class RunQueries:
         self._barrier: PositionBarrier = sources.barrier
 
     async def run(self, caller: Caller, run_id: str, *, position: str = "") -> RunRow:
-        """The run of that id. Raises Declined(not_found)."""
+        """Return the run of that id. Raises RequestRefused(not_found)."""
         require_scope(caller, RUNS_READ)
         return await self._sources.content.decrypt_row(await self.visible_run(caller, run_id, position=position))
 
     async def visible_run(self, caller: Caller, run_id: str, *, position: str = "") -> RunRow:
-        """As `run`, for use cases that have demanded another right."""
+        """Return a run as `run`, for use cases that require another scope."""
         _check_id("not_found", "run", run_id)
         lag = await self._wait_for_writes(position, self._sources.partition_of(run_id))
         row = await self._projection.run(scope_of(access_filter(caller)), run_id)
         return _require_visible(caller, row, lag, "not_found", f"there is no run {run_id}")
 
     async def run_to_continue(self, caller: Caller, run_id: str) -> RunRow:
-        """As `visible_run`, for one whose conversation is to be gone on with. Raises Declined(content_erased)."""
+        """Return a run as `visible_run`, for continuing its conversation. Raises RequestRefused(content_erased)."""
         row = await self.visible_run(caller, run_id)
         await self._check_not_erased(row)
         return row
 
     async def run_target(self, caller: Caller, run_id: str) -> CommandTarget:
-        """The run that an order is for. Raises Declined(not_found).
+        """Return the run as the target of a command. Raises RequestRefused(not_found).
 
-        A run that is live as far as this process has read needs no row when it knows whose it is
-        (services/application/runs/run_target.py), and otherwise any row that says the same, however old. So an order to
-        a run under way does not wait for the read models.
+        A run that is live as far as this process has read needs no row when its owner is known
+        (services/application/runs/run_target.py), and otherwise any row, however old. So a command to a live run does
+        not wait for the read models.
         """
         _check_id("not_found", "run", run_id)
         known = self._known_target(caller, run_id)
@@ -114,7 +114,9 @@ class RunQueries:
         return await self.visible_run(caller, run_id)
 
     async def handle_target(self, caller: Caller, agent_id: str) -> CommandTarget:
-        """As `run_to_order`, by the handle; only one that we gave is a name of one run. Raises unknown_agent_id."""
+        """Return a command's target by its handle; only a generated handle names exactly one run. Raises
+        unknown_agent_id.
+        """
         _check_id("unknown_agent_id", "run with the handle", agent_id)
         known = self._known_target(caller, f"r_{agent_id.removeprefix('a_')}")
         if known is not None and known.agent_id == agent_id:
@@ -127,7 +129,7 @@ class RunQueries:
         return await self.row_of_handle(caller, agent_id)
 
     def _known_target(self, caller: Caller, run_id: str) -> RunTarget | None:
-        """A run of which this process knows that it is live, if the caller sees it."""
+        """Return a run that this process knows to be live, if the caller may see it."""
         known = self._sources.hub.live_runs.get(run_id)
         if known is None or not can_see(caller, ResourceOwner(tenant=known.tenant, user_id=known.user_id)):
             return None
@@ -138,14 +140,14 @@ class RunQueries:
         return row
 
     async def agent(self, caller: Caller, agent_id: str, *, position: str = "") -> RunRow:
-        """The run the caller means by that handle. Raises Declined(unknown_agent_id)."""
+        """Return the run of a handle. Raises RequestRefused(unknown_agent_id)."""
         require_scope(caller, RUNS_READ)
         return await self._sources.content.decrypt_row(await self.row_of_handle(caller, agent_id, position=position))
 
     async def row_of_handle(self, caller: Caller, agent_id: str, *, position: str = "") -> RunRow:
-        """As `agent`, for use cases that have demanded another right."""
+        """Return a run as `agent`, for use cases that require another scope."""
         _check_id("unknown_agent_id", "run with the handle", agent_id)
-        # A handle of ours tells its partition; a chosen one may have been used anywhere.
+        # A generated handle contains its partition; a chosen one may have been used anywhere.
         lag = await self._wait_for_writes(
             position, self._sources.partition_of(agent_id) if agent_id.startswith("a_") else None
         )
@@ -153,7 +155,7 @@ class RunQueries:
         return _require_visible(caller, row, lag, "unknown_agent_id", f"there is no run with the handle {agent_id}")
 
     async def _find_by_handle(self, caller: Caller, agent_id: str) -> RunRow | None:
-        """Of the runs the caller may reach his own tenant's before others', a live one before one that has ended."""
+        """Find a run by handle: the caller's own tenant before others, a live run before an ended one."""
         scope = await self._scope_of_name(caller, agent_id)
         home = caller.tenant if scope is EVERY_TENANT else ""
         return await self._projection.run_of_handle(
@@ -169,7 +171,9 @@ class RunQueries:
         limit: int = limits.LIST_DEFAULT,
         after: str = "",
     ) -> RunList:
-        """Runs, newest first. `tenant` narrows the list of an administrator. Raises Declined(bad_request)."""
+        """Return runs, newest first. `tenant` narrows the list of an administrator. Raises
+        RequestRefused(bad_request).
+        """
         require_scope(caller, RUNS_READ)
         allowed = access_filter(caller)
         if allowed.tenant is None and tenant:
@@ -191,7 +195,7 @@ class RunQueries:
         return RunList(rows=await self._sources.content.decrypt_rows(page.rows), next=page.next)
 
     async def count_active(self, caller: Caller) -> list[ActiveRuns]:
-        """How many runs are at work, for an administrator."""
+        """Return the numbers of active runs, for an administrator."""
         require_scope(caller, ADMIN)
         await self._barrier.wait_for_own_writes(None)
         return await self._projection.count_active(EVERY_TENANT)
@@ -205,7 +209,7 @@ class RunQueries:
         limit: int = limits.TRANSCRIPT_MAX,
         after: str = "",
     ) -> Transcript:
-        """The stored frames of a session. Raises Declined(not_found)."""
+        """Return the stored frames of a session. Raises RequestRefused(not_found)."""
         require_scope(caller, RUNS_READ)
         _check_id("not_found", "session", session_id)
         _check_cursor(after)
@@ -222,7 +226,9 @@ class RunQueries:
         return Transcript(session_id=session_id, newest=newest, rows=rows, next=page.next)
 
     async def stream(self, caller: Caller, run_id: str, *, after: int = -1, position: str = "") -> RunStream:
-        """The frames of a run after the place `after`, then what happens; ids first. Raises Declined(not_found)."""
+        """Return the frames of a run after position `after`, then live ones; ids first. Raises
+        RequestRefused(not_found).
+        """
         require_scope(caller, RUNS_READ)
         _check_id("not_found", "run", run_id)
         lag = await self._wait_for_writes(position, self._sources.partition_of(run_id))
@@ -234,7 +240,7 @@ class RunQueries:
         return self._open_stream(row.tenant, run_id, row.session_id, row.agent_id, after)
 
     async def session(self, caller: Caller, session_id: str) -> SessionHead:
-        """What a further run of the session needs. Raises Declined: not_found, content_erased."""
+        """Return what a further run of the session needs. Raises RequestRefused: not_found, content_erased."""
         _check_id("not_found", "session", session_id)
         lag = await self._barrier.wait_for_own_writes(self._sources.partition_of(session_id))
         newest = await self._newest_run(caller, session_id)
@@ -247,12 +253,14 @@ class RunQueries:
         return SessionHead(owner=owner_of(row), agent=row.agent, user_tier=row.user_tier, newest=row)
 
     async def count_session_events(self, tenant: str, session_id: str) -> int:
-        """How many events its latest runs have together."""
+        """Return the number of events of its latest runs together."""
         page = await self._projection.runs(tenant, RunFilter(session_id=session_id), limit=limits.LIST_MAX)
         return sum(row.last_seq for row in page.rows)
 
     async def _check_not_erased(self, row: RunRow) -> None:
-        """Raises Declined(content_erased) when what the run began with is: it would go on with no words."""
+        """Raise RequestRefused(content_erased) when the run's input is erased: a continuation would
+        have no messages.
+        """
         erasure = await self.erasure_of(row)
         if erasure is not None:
             raise RequestRefused(
@@ -262,9 +270,10 @@ class RunQueries:
             )
 
     async def erasure_of(self, row: RunRow) -> Erasure | None:
-        """The erasure that took a key of what the run began with.
+        """Return the erasure that deleted a key of the run's input.
 
-        Or the first one since its subject began it, when it has no key: it lies in clear, and is not to be used.
+        For a run in plaintext it is the first erasure of its subject after its start: its content is not to be used
+        either.
         """
         keys = self._sources.content.keys
         if keys is None or not (erasures := keys.table.erasures_of(row.tenant, row.user_id)):
@@ -282,8 +291,9 @@ class RunQueries:
         return page.rows[0] if page.rows else None
 
     async def _scope_of_name(self, caller: Caller, name: str) -> Scope:
-        """Where the caller means a session or a handle to be. A name that we gave belongs to the tenant of the run that
-        began with it, whatever a run of another tenant says it is called."""
+        """Return the scope in which a session or handle is meant. A generated name belongs to the tenant of the run
+        that began with it, whatever a run of another tenant calls itself.
+        """
         scope = scope_of(access_filter(caller))
         if scope is not EVERY_TENANT:
             return scope
@@ -295,7 +305,7 @@ class RunQueries:
         return scope if began is None else began.tenant
 
     def _started_event(self, caller: Caller, run_id: str) -> tuple[str, RunStarted] | None:
-        """Tenant and first event of a run which the hub has from its beginning, if the caller may see it."""
+        """Return tenant and first event of a run that the hub has from its start, if the caller may see it."""
         recent = self._sources.hub.recent(run_id)
         if not recent or recent[0].raw.seq != 1:
             return None
@@ -318,7 +328,7 @@ class RunQueries:
 
 
 def owner_of(row: RunRow) -> ResourceOwner:
-    """Whose a run is, for whoever goes on with it."""
+    """Return the owner of a run, for continuing it."""
     return ResourceOwner(tenant=row.tenant, user_id=row.user_id, is_foreign=bool(row.told_events) and not row.restored)
 
 
@@ -331,7 +341,7 @@ def _require_visible(caller: Caller, row: RunRow | None, lag: int, code: str, me
 
 
 def _check_id(code: str, what: str, any_id: str) -> None:
-    """An id that nothing can have is answered like one that nothing has."""
+    """Answer an impossible id like an unknown one."""
     if not ID_PATTERN.match(any_id):
         raise RequestRefused(code, f"there is no {what} {any_id[:140]}")
 

@@ -1,20 +1,19 @@
-"""The one reader of a process: every event and every preview passes here once, whoever waits for it.
+"""The one reader of a process: all events and previews pass here once, for all subscribers.
 
-A group-less tail over all partitions of the events topic, through the one reading rule (schemas.reader: terms), and one
-over the topic of previews. A record costs a peek and two look-ups; it is decoded when a subscriber of its run wants it
-and not otherwise. Everything goes through the ring as well, so that a subscriber which comes a moment late, or before
-the read models are there, misses nothing.
+A group-less tail over all partitions of the events topic, by the shared reading rule (schemas.reader: terms), and one
+over the topic of previews. A record costs a peek and two lookups; it is decoded only when a subscriber of its run needs
+it. Everything also goes into the buffer of recent events, so that a subscriber which arrives a moment late, or before
+the read models have caught up, misses nothing.
 
-The hub starts where the projections stand (offset and term of their cursor), so it never reads the whole log, and what
-lies before is in the read models. `position` tells how far it is; single reads wait until the projections have passed
-it, and so a caller reads its own writes.
+The hub starts at the positions of the projections (offset and term of their cursor), so it never reads the whole log;
+earlier events are in the read models. `position` returns how far it has read; single reads wait until the projections
+have passed it, and so a caller reads its own writes.
 
-Not chosen: a consumer or a group for each client (brokers remember groups), decoding for everybody (nine tenths of the
-records of a busy system have no reader here). A record nobody could read is counted and passed by: the run's owner and
-the projector report it, and a stream that meets it ends with the reason.
+Not chosen: a consumer or a group for each client (brokers store groups), decoding for all (nine tenths of the records
+of a busy system have no reader here). An undecodable record is counted and skipped: the run's owner and the projector
+report it, and a stream that reaches it ends with the reason.
 
-Before: the owners' appends. After: run_stream.py; services/application/queries/read_your_writes.py asks
-for positions.
+Before: the owners' appends. After: run_stream.py; services/application/queries/read_your_writes.py asks for positions.
 """
 
 import asyncio
@@ -46,15 +45,15 @@ from loomlog.services.application.streaming.subscription import STOPPING, Subscr
 log = logging.getLogger(__name__)
 
 EVERY_RUN = "*"
-"""Under which those listen who want to hear of every run; no run can have that id."""
+"""Subscription key for all runs; no run can have that id."""
 RUN_END_EVENTS = frozenset({RunCompleted.SCHEMA, RunFailed.SCHEMA, RunCancelled.SCHEMA})
 URGENT_EVENTS = RUN_END_EVENTS | {RunParked.SCHEMA, RunQuarantined.SCHEMA, InterruptionOpened.SCHEMA}
-"""Events on which a client acts; those who gather (run_stream.py) are given them at once."""
+"""Events on which a client acts; batching streams (run_stream.py) receive them at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubStart:
-    """Where the hub begins in a partition, and the term in force there."""
+    """Start offset of the hub in a partition, and the term in force there."""
 
     next_offset: int = 0
     term: int = -1
@@ -73,12 +72,12 @@ class EventHub:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.live_runs: dict[str, RunTarget | None] = dict.fromkeys(live_runs)
-        """Runs that have started and not ended, of all processes; with whose they are where that was learned."""
+        """Runs that have started and not ended, of all processes; with their target where it was learned."""
         self.events = 0
         self.previews = 0
         self.unreadable = 0
         self.newest_ms = 0
-        """Time of the newest event that was seen."""
+        """Time of the newest event seen."""
         self._codec = codec
         self._clock = clock
         self._recent_events = recent_events if recent_events is not None else RecentEvents()
@@ -104,7 +103,7 @@ class EventHub:
 
     @property
     def stale(self) -> int:
-        """Records of owners that had lost their partition."""
+        """Number of records from fenced owners."""
         return sum(reader.stale for reader in self._readers.values())
 
     @property
@@ -116,7 +115,7 @@ class EventHub:
         return sorted(self._readers)
 
     def subscribe(self, run_id: str, *, previews: bool = False) -> Subscription:
-        """A queue of what happens to the run; it begins with what the ring still has. Close it when you leave."""
+        """Subscribe to a run; the queue begins with its recent events. Close it after use."""
         recent: list[Item] = self._recent_items(run_id) if previews else list(self.recent(run_id))
         subscription = Subscription(run_id, wants_previews=previews, recent=recent, on_close=self._remove_subscription)
         if self._is_stopping:
@@ -127,7 +126,7 @@ class EventHub:
         return subscription
 
     def subscribe_to_states(self) -> Subscription:
-        """A queue of the first and the last event of every run, from now on. Close it when you leave."""
+        """Subscribe to the first and last event of every run, from now on. Close it after use."""
         subscription = Subscription(EVERY_RUN, wants_previews=False, on_close=self._remove_subscription)
         if self._is_stopping:
             subscription.close(STOPPING)
@@ -137,27 +136,27 @@ class EventHub:
         return subscription
 
     def recent(self, run_id: str) -> list[EventItem]:
-        """The events of a run that the ring still has, oldest first."""
+        """Return the recent events of a run, oldest first."""
         return [item for item in self._recent_items(run_id) if isinstance(item, EventItem)]
 
     def _recent_items(self, run_id: str) -> list[Item]:
         return [restore_item(run_id, kept, self._codec) for kept in self._recent_events.of_run(run_id)]
 
     def learn_run(self, run: RunTarget) -> None:
-        """Remember whose a run is while it lives."""
+        """Remember the target of a run while it is live."""
         if run.run_id in self.live_runs:
             self.live_runs[run.run_id] = run
 
     def position(self, partition: int) -> int:
-        """Offset after the last event that was read."""
+        """Return the offset after the last event that was read."""
         return self._readers[partition].next_offset
 
     def term(self, partition: int) -> int:
-        """The term in force there, as far as this process has read."""
+        """Return the term in force in a partition, as far as this process has read."""
         return self._readers[partition].term
 
     def stop(self) -> None:
-        """Closes every subscription: the process is about to end and its clients come back to another."""
+        """Close every subscription: the process is shutting down and its clients reconnect to another."""
         self._is_stopping = True
         for subscriptions in list(self._subscriptions.values()):
             for subscription in list(subscriptions):
@@ -166,7 +165,7 @@ class EventHub:
     # --- reading -----------------------------------------------------------------------------------------------------
 
     async def run(self, events: LogTail, previews: LogTail) -> None:
-        """Reads both topics until cancelled. The tails begin where `starts` says, and at the end."""
+        """Read both topics until cancelled. The tails begin at `starts`, and at the end."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._read_tail(events, self.handle_events))
             group.create_task(self._read_tail(previews, self.handle_previews))
@@ -189,12 +188,12 @@ class EventHub:
                 handle(partition, records)
             self._recent_events.drop_expired(self._clock())
             self.wake()
-            # One that is behind goes on at once.
+            # When behind, continue at once.
             if polled and sum(map(len, polled.values())) < limits.POLL_RECORDS_MAX:
                 await self._pause_without_listeners()
 
     async def _pause_without_listeners(self) -> None:
-        """Until somebody subscribes, at most UNHEARD_REST_S; not at all when somebody has."""
+        """Wait for a subscription, at most IDLE_POLL_PAUSE_S; not at all when there is one."""
         if self._subscriptions:
             return
         self._has_subscriber.clear()
@@ -205,7 +204,7 @@ class EventHub:
             pass
 
     def handle_events(self, partition: int, records: Sequence[LogRecord]) -> None:
-        """Records of the events topic, in offset order. Call `wake` after the last partition of a poll."""
+        """Handle records of the events topic, in offset order. Call `wake` after the last partition of a poll."""
         reader = self._readers[partition]
         now = self._clock()
         for record in records:
@@ -232,7 +231,7 @@ class EventHub:
             self.newest_ms = max(self.newest_ms, records[-1].timestamp)
 
     def handle_previews(self, partition: int, records: Sequence[LogRecord]) -> None:
-        """Records of the topic of previews."""
+        """Handle records of the topic of previews."""
         now = self._clock()
         for record in records:
             run_id = self._run_of_preview(record.value)
@@ -247,7 +246,7 @@ class EventHub:
                 self._dispatch(DeltaItem(record.value, partition, self._codec), wanting)
 
     def wake(self) -> None:
-        """Wakes every subscriber that was given something, once."""
+        """Wake every subscriber with new items, once."""
         touched, self._to_wake = self._to_wake, set()
         for subscription in touched:
             subscription.wake()
@@ -258,14 +257,14 @@ class EventHub:
             self._to_wake.add(subscription)
 
     def _run_of_preview(self, value: bytes | None) -> str | None:
-        """The run a preview is of. Its first two fields are the term and the run id."""
+        """Return the run of a preview. Its first two fields are the term and the run id."""
         if value is None or len(value) <= FRAME_BYTES or value[0] != 0:
             return None
         if int.from_bytes(value[1:FRAME_BYTES], "big") not in self._preview_ids:
             return None
         at = FRAME_BYTES
         try:
-            while value[at] >= 0x80:  # the bytes of a number but its last have the high bit
+            while value[at] >= 0x80:  # all bytes of a varint but the last have the high bit
                 at += 1
             return read_text(value, at + 1)[0]
         except (IndexError, UnicodeDecodeError, Undecodable):
@@ -275,7 +274,7 @@ class EventHub:
         subscriptions = self._subscriptions.get(subscription.run_id)
         if subscriptions is None or subscription not in subscriptions:
             return
-        # A new list, because the hub may be going through the old one.
+        # A new list, because the hub may be iterating over the old one.
         kept = [other for other in subscriptions if other is not subscription]
         if kept:
             self._subscriptions[subscription.run_id] = kept

@@ -1,12 +1,12 @@
-"""What the hub hands to its subscribers: an accepted event or a preview, decoded and encoded at most once.
+"""Items of the hub's subscriptions: an accepted event or a preview, decoded and encoded at most once.
 
-All subscribers of a run get the same item, so the work of the first serves the others: the decoded record, the frames
-and their JSON bytes. That is sound because the frames of an event depend on the events before it only, and those are
-the same for everybody.
+All subscribers of a run share an item, so the work of the first serves the others: the decoded record, the frames and
+their JSON bytes. That is sound because the frames of an event depend only on the events before it, which are the same
+for all.
 
-Once they are handed out nothing but their subscribers holds them. What is kept for those who come late are the plain
-values of `SupervisedChild`, from which items are made again: decoded, the events of half a minute would be hundreds of
-thousands of objects, and the garbage collector stopped the process for up to a second when it walked through them.
+After delivery only the subscribers hold an item. For late subscribers the plain values of `StoredItem` are kept, from
+which items are rebuilt: decoded, the events of half a minute would be hundreds of thousands of objects, and the garbage
+collector stopped the process for up to a second when it traversed them.
 
 Before: event_hub.py makes them. After: merge.py turns them into what one client is sent.
 """
@@ -27,7 +27,7 @@ from loomlog.schemas.reader import RawEvent
 
 
 class StreamChunk(NamedTuple):
-    """A frame as it goes to a client. `seq` is None for a preview, which cannot be resumed at.
+    """A frame as sent to a client. `seq` is None for a preview, at which a stream cannot be resumed.
 
     With `blob` set the text of the frame has still to be loaded, and `skip` characters of it were sent already.
     """
@@ -60,23 +60,23 @@ class EventItem:
 
     @property
     def encrypted_text(self) -> str:
-        """The record as text, in which tokens can be found; empty when it has none."""
+        """Return the record as text, in which tokens can be found; empty when it has none."""
         return _text_with_tokens(self.raw.value)
 
     @property
     def record(self) -> Event:
-        """The event. Raises Undecodable."""
+        """Return the event. Raises Undecodable."""
         return self._decode()[1]
 
     @property
     def envelope(self) -> Envelope:
-        """The envelope alone; cheaper than the record when that is not needed."""
+        """Return the envelope alone; cheaper than the record."""
         if self._envelope is None:
             self._envelope = read_envelope(self.raw.value)[0]
         return self._envelope
 
     def frames(self, memory: FrameMemory) -> tuple[list[Frame], list[StreamChunk], FrameMemory]:
-        """The live frames, the same as they go out, and the memory for the next event. Raises Undecodable."""
+        """Return the live frames, their encoded form, and the memory for the next event. Raises Undecodable."""
         if self._chunks is None or self._memory is None:
             envelope, record = self._decode()
             frames, self._memory = build_frames(memory, envelope, record)
@@ -110,20 +110,20 @@ class DeltaItem:
 
     @property
     def encrypted_text(self) -> str:
-        """As of an event."""
+        """Return the preview as text, as EventItem.encrypted_text."""
         return _text_with_tokens(self.value)
 
     @property
     def delta(self) -> ModelDelta:
-        """The preview. Raises Undecodable."""
+        """Return the preview. Raises Undecodable."""
         if self._delta is None:
-            found = (self._codec or local_codec()).decode(self.value).record
-            assert isinstance(found, ModelDelta), f"{type(found).__name__} on the topic of previews"
-            self._delta = found
+            record = (self._codec or local_codec()).decode(self.value).record
+            assert isinstance(record, ModelDelta), f"{type(record).__name__} on the topic of previews"
+            self._delta = record
         return self._delta
 
     def chunk(self) -> StreamChunk:
-        """The whole preview as a frame."""
+        """Return the whole preview as a frame."""
         if self._chunk is None:
             self._chunk = preview_chunk(self.delta.text, thinking=self.delta.thinking)
         return self._chunk
@@ -132,17 +132,18 @@ class DeltaItem:
 Item = EventItem | DeltaItem
 
 StoredItem = tuple[int, bytes] | tuple[int, bytes, int, int, int, int]
-"""An item as it is kept: partition and record; of an event also offset, schema id, term and seq. A tuple of plain
-values is looked at by the garbage collector once and never again."""
+"""An item as stored: partition and record; of an event also offset, schema id, term and seq. The garbage collector
+untracks a tuple of plain values at its first pass.
+"""
 
 
 def stored_event(raw: RawEvent, partition: int) -> StoredItem:
-    """An event to be kept under its run."""
+    """Return an event in its stored form."""
     return partition, raw.value, raw.offset, raw.schema_id, raw.term, raw.seq
 
 
 def restore_item(run_id: str, stored: StoredItem, codec: Codec | None) -> Item:
-    """The item again, nothing of it decoded."""
+    """Return the item of a stored form, not decoded."""
     if len(stored) == 2:
         partition, value = stored
         return DeltaItem(value, partition, codec)
@@ -151,17 +152,17 @@ def restore_item(run_id: str, stored: StoredItem, codec: Codec | None) -> Item:
 
 
 def _text_with_tokens(value: bytes) -> str:
-    # Tokens are ASCII, and Avro writes texts as they are.
+    # Tokens are ASCII, and Avro writes texts unchanged.
     return value.decode("latin-1") if TOKEN_PREFIX.encode() in value else ""
 
 
 def chunk_of(frame: Frame) -> StreamChunk:
-    """A frame of an event as it goes out."""
+    """Encode a frame of an event."""
     made = stream_frame(frame)
     return StreamChunk(made.seq, made.type, made.data.encode(), made.blob)
 
 
 def preview_chunk(text: str, *, thinking: bool) -> StreamChunk:
-    """A frame with characters of a turn that is not in the log yet."""
+    """Encode a frame with characters of a turn that is not in the log yet."""
     kind = "thinking" if thinking else "text"
     return StreamChunk(None, kind, orjson.dumps({"type": kind, "text": text}))

@@ -1,16 +1,16 @@
-"""Events and previews of one run become the frames of one client. Pure: items in, pieces out.
+"""Merges events and previews of one run into the frames of one client. Pure: items in, chunks out.
 
-Previews show a model turn while it streams; its event brings the whole turn. What a client is sent must be the turn's
-text, once: of a turn whose previews were shown only the rest is sent when the event arrives, counted in characters of
-that attempt. The two come over different topics in any order, so:
+Previews show a model turn while it streams; its event contains the whole turn. A client must receive the turn's text
+exactly once: of a turn with previews only the remainder is sent when the event arrives, counted in characters of that
+attempt. The two arrive over different topics in any order, so:
 
-    a preview of the open attempt       is sent, from the character that comes next; one after a hole is left out
+    a preview of the open attempt       is sent, from the next character on; one after a gap is dropped
     a preview of a later attempt        waits for the event that opens it, which is already in the log
-    any other preview                   is left out: its turn is in the log, its attempt failed, or its owner was fenced
-    a new attempt                       begins the text again, after the `retry` frame that announces it
+    any other preview                   is dropped: its turn is in the log, its attempt failed, or its owner was fenced
+    a new attempt                       restarts the text, after the `retry` frame that announces it
 
-Events must come dense; a hole (the subscriber joined later than the read models reach) is `EventGap`, and the stream
-goes back to the read models. The state of the previews lives through that, so that no character is sent twice.
+Events must be dense; a gap (the subscription began later than the read models reach) is `EventGap`, and the stream
+falls back to the read models. The state of the previews survives that, so that no character is sent twice.
 
 Before: subscription.py. After: run_stream.py.
 """
@@ -31,12 +31,12 @@ RUN_END_FRAMES = frozenset({"done", "error"})
 
 
 class EventGap(Exception):
-    """An event lies between the last one that was sent and this one."""
+    """An event is missing between the last one that was sent and this one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decryptor:
-    """Opens encrypted content for a client that may see what one tenant has."""
+    """Decrypts content for a client that may see one tenant's data."""
 
     content: ContentAccess
     tenant: str
@@ -49,7 +49,7 @@ class Decryptor:
 
 
 class PreviewBuffer:
-    """How much of the turn under way a client has seen."""
+    """Tracks how much of the current turn a client has received."""
 
     __slots__ = ("_attempt", "_decryptor", "_held", "_open", "_sent")
 
@@ -62,12 +62,12 @@ class PreviewBuffer:
         self._held: list[DeltaItem] = []
 
     def resume_after(self, recent: Iterable[EventItem], last_event: int) -> None:
-        """The client joins after event `last_event`; `recent` events are at hand.
+        """Start after event `last_event`; `recent` events are available.
 
-        If the event that opened the turn is not among them, nothing tells which attempt is under way: the turn is then
-        shown when it is in the log, without previews.
+        If the event that opened the turn is not among them, the current attempt is unknown: the turn is then shown when
+        it is in the log, without previews.
         """
-        # Those that waited come again with the new subscription, or their hole is filled when the turn is in the log.
+        # The waiting ones arrive again with the new subscription, or their gap is filled when the turn is in the log.
         self._held.clear()
         for item in reversed([item for item in recent if item.raw.seq <= last_event]):
             match item.record:
@@ -86,7 +86,7 @@ class PreviewBuffer:
                     pass
 
     def turn_requested(self, turn: int, attempt: int) -> list[StreamChunk]:
-        """A model call begins; the previews that waited for it."""
+        """Note the start of a model call; return the previews that waited for it."""
         if (turn, attempt) != self._attempt:
             self._attempt = (turn, attempt)
             self._sent = {"text": 0, "thinking": 0}
@@ -95,11 +95,11 @@ class PreviewBuffer:
         return [piece for item in held for piece in self.new_chunks(item)]
 
     def turn_ended(self) -> None:
-        """The model call has returned or failed; what still comes of its previews is late."""
+        """Note that the model call has returned or failed; later previews of it are dropped."""
         self._open = False
 
     def new_chunks(self, item: DeltaItem) -> list[StreamChunk]:
-        """What of a preview is sent now."""
+        """Return the part of a preview to send now."""
         delta = item.delta
         attempt = (delta.turn, delta.attempt)
         if attempt > self._attempt:
@@ -110,7 +110,7 @@ class PreviewBuffer:
             return []
         channel = "thinking" if delta.thinking else "text"
         sent = self._sent[channel]
-        # Places are counted in characters of what was said, not of its token.
+        # Positions count characters of the text, not of its token.
         text = delta.text if self._decryptor is None else self._decryptor.decrypt_text(delta.text)
         fresh = text[sent - delta.start :] if delta.start <= sent else ""
         if not fresh:
@@ -120,9 +120,9 @@ class PreviewBuffer:
         return [item.chunk() if whole else preview_chunk(fresh, thinking=delta.thinking)]
 
     def remainder(self, chunk: StreamChunk, text: Callable[[], str]) -> StreamChunk | None:
-        """A frame of the log without the characters that were sent as previews; None when nothing is left of it."""
+        """Return a frame of the log without the characters sent as previews; None when nothing remains."""
         if chunk.type in ("retry", "usage", "turn_cancelled"):
-            # The first frame of an attempt and the last of a turn: what was open is over, what follows is another text.
+            # The first frame of an attempt and the last of a turn end the current text; another one follows.
             self._open = False
             self._sent = {"text": 0, "thinking": 0}
         sent = self._sent.get(chunk.type, 0)
@@ -139,7 +139,7 @@ class StreamMerge:
     """The stream of one client from a given event on.
 
     `memory` and `next_event` belong together: the memory after all events before that one. Frames up to `after` were
-    sent already. `term_of` gives the term in force in a partition.
+    sent already. `term_of` returns the term in force in a partition.
     """
 
     __slots__ = ("_decryptor", "_memory", "_next_event", "_previews", "_term_of", "after", "ended")
@@ -163,7 +163,7 @@ class StreamMerge:
         self._previews = previews if previews is not None else PreviewBuffer()
 
     def take(self, item: EventItem | DeltaItem) -> list[StreamChunk]:
-        """The pieces an item gives. Raises Missed, and Undecodable for an event nobody can read."""
+        """Return the chunks of an item. Raises EventGap, and Undecodable for an unreadable event."""
         if isinstance(item, DeltaItem):
             return [] if item.delta.term < self._term_of(item.partition) else self._previews.new_chunks(item)
         return self._merge_event(item)
@@ -171,7 +171,7 @@ class StreamMerge:
     def _merge_event(self, item: EventItem) -> list[StreamChunk]:
         seq = item.raw.seq
         if seq < self._next_event:
-            return []  # the read models had it
+            return []  # already read from the read models
         if seq > self._next_event:
             raise EventGap(f"event {seq} of {item.raw.aggregate} came, {self._next_event} was next")
         frames, pieces, self._memory = item.frames(self._memory)
@@ -180,7 +180,7 @@ class StreamMerge:
             frames = [self._decryptor.decrypt_frame(frame) for frame in frames]
             pieces = [chunk_of(frame) for frame in frames]
         self._next_event = seq + 1
-        found = [
+        chunks = [
             kept
             for frame, piece in zip(frames, pieces, strict=True)
             if frame.seq > self.after and (kept := self._previews.remainder(piece, _text_getter(frame))) is not None
@@ -191,12 +191,12 @@ class StreamMerge:
         record = item.record
         match record:
             case ModelCallRequested():
-                found += self._previews.turn_requested(record.turn, record.attempt)
+                chunks += self._previews.turn_requested(record.turn, record.attempt)
             case ModelReplied() | ModelCallFailed() | TurnCancelled():
                 self._previews.turn_ended()
             case _:
                 pass
-        return found
+        return chunks
 
 
 def _text_getter(frame: Frame) -> Callable[[], str]:

@@ -1,7 +1,7 @@
-"""The last moments of the log by run, bounded by bytes and by age, for subscribers that come late.
+"""Recent events of the log by run, bounded by bytes and age, for late subscribers.
 
-Somebody who begins to follow a run finds here what the read models do not have yet, and the previews of a turn that is
-under way. Oldest out first, whatever run it is of; what is gone is in the read models.
+A new subscriber finds here what the read models do not have yet, and the previews of the current turn. The oldest are
+dropped first, whatever run they belong to; dropped events are in the read models.
 """
 
 from collections import deque
@@ -11,7 +11,7 @@ from loomlog.services.application.streaming.items import StoredItem
 
 
 class RecentEvents:
-    """Items in the order they came. Times are monotonic seconds."""
+    """Items in arrival order. Times are monotonic seconds."""
 
     __slots__ = ("_age_s", "_max_bytes", "_order", "_runs", "bytes")
 
@@ -38,11 +38,11 @@ class RecentEvents:
             self._drop_oldest()
 
     def of_run(self, run_id: str) -> list[StoredItem]:
-        """What is kept of a run, oldest first."""
+        """Return the stored items of a run, oldest first."""
         return list(self._runs.get(run_id, ()))
 
     def drop_expired(self, now: float) -> None:
-        """Lets go of what is older than the bound."""
+        """Drop items older than the limit."""
         while self._order and now - self._order[0][0] > self._age_s:
             self._drop_oldest()
 

@@ -1,11 +1,11 @@
-"""The states of a user's runs as they change: a stream for whoever shows a list of them.
+"""A stream of state changes of a user's runs, for clients that show a list of them.
 
-    stream_open   what is filtered for, at once
-    run_state     a run has started or ended; nothing is told of what happened before
+    stream_open   the filter, at once
+    run_state     a run has started or ended; earlier changes are not sent
 
-One queue of the hub gets the first and the last event of every run; they are decoded for those who listen only. The end
-of a run does not say whose it is, so the live runs of the user are read once, after the queue is open, and from then on
-every start is seen. The stream ends after LIFETIME_S, and its client opens another.
+One queue of the hub receives the first and last event of every run; they are decoded only while there are subscribers.
+The end of a run does not contain its user, so the live runs of the user are read once, after the queue is open, and
+from then on every start is seen. The stream ends after LIFETIME_S, and its client opens another.
 
 Before: a transport. After: event_hub.py, projections/runs.py.
 """
@@ -32,16 +32,16 @@ from loomlog.services.core.access.decide import Caller, access_filter
 from loomlog.services.core.access.scopes import RUNS_READ
 
 KEEPALIVE_S = 25
-"""Silence after which a sign of life is sent (parity: reference surfaces 0.7)."""
+"""Idle time after which a keepalive is sent (parity: reference surfaces 0.7)."""
 LIFETIME_S = 30 * 60.0
-"""How long one stream lasts (parity: surfaces 1.2)."""
+"""Maximum duration of one stream (parity: surfaces 1.2)."""
 LIVE_RUNS_MAX = 20_000
-"""Live runs of one user that are known at the start; more belong to no list anybody reads."""
+"""Maximum live runs of one user known at the start; no list shows more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveRunInfo:
-    """What the end of a run is told with."""
+    """What the end of a run is reported with."""
 
     agent: str
     agent_id: str
@@ -51,7 +51,7 @@ class LiveRunInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateFilter:
-    """Whose runs, and which changes; what is empty does not narrow. `tenant` is for administrators."""
+    """Whose runs, and which changes; empty fields do not narrow. `tenant` is for administrators."""
 
     user_id: str
     statuses: frozenset[str] = frozenset()
@@ -60,7 +60,7 @@ class StateFilter:
 
 
 class RunStates:
-    """Makes such streams."""
+    """Creates state streams."""
 
     def __init__(
         self, sources: StreamSources, *, lifetime_s: float = LIFETIME_S, keepalive_s: float = KEEPALIVE_S
@@ -70,7 +70,9 @@ class RunStates:
         self._keepalive_s = keepalive_s
 
     def follow(self, caller: Caller, state_filter: StateFilter) -> "StateStream":
-        """What the caller may see of it: of a foreign tenant or user, nothing. Raises Declined(insufficient_scope)."""
+        """Open a stream of what the caller may see: nothing of a foreign tenant or user. Raises
+        RequestRefused(insufficient_scope).
+        """
         require_scope(caller, RUNS_READ)
         allowed = access_filter(caller)
         if allowed.tenant is None and state_filter.tenant:
@@ -88,7 +90,7 @@ class RunStates:
 
 
 class StateStream:
-    """One client's view; `next` and `close` as of follow.RunStream."""
+    """One client's view; `next` and `close` as in run_stream.RunStream."""
 
     def __init__(
         self,
@@ -114,7 +116,9 @@ class StateStream:
         self._known_runs: dict[str, LiveRunInfo] | None = None
 
     async def next(self) -> list[StreamChunk] | None:
-        """Pieces, [] for a sign of life, None at the end. Raises Declined when the read models are away."""
+        """Return chunks, [] for a keepalive, None at the end. Raises RequestRefused when the read models are
+        unavailable.
+        """
         if not self._is_open:
             self._is_open = True
             return [self._open_chunk()]
@@ -139,33 +143,33 @@ class StateStream:
         return None
 
     def close(self, reason: str = CLIENT_LEFT) -> None:
-        """Ends the stream; a `next` that waits returns."""
+        """End the stream; a waiting `next` returns."""
         self.end_reason = self.end_reason or reason
         self._subscription.close(reason)
 
     def _open_chunk(self) -> StreamChunk:
-        said = {
+        fields = {
             "user_id": self._filter.user_id,
             "filter_status": sorted(self._filter.statuses),
             "filter_agent": self._filter.agent,
             "keepalive_interval": KEEPALIVE_S,
         }
-        return StreamChunk(None, "stream_open", orjson.dumps(said))
+        return StreamChunk(None, "stream_open", orjson.dumps(fields))
 
     async def _live_runs(self) -> dict[str, LiveRunInfo]:
-        found: dict[str, LiveRunInfo] = {}
+        runs: dict[str, LiveRunInfo] = {}
         if not self._sees_any:
-            return found
+            return runs
         await self._sources.barrier.wait_for_own_writes(None)
         run_filter = RunFilter(user_id=self._filter.user_id, agent=self._filter.agent, statuses=frozenset({"running"}))
         after = ""
-        while len(found) < LIVE_RUNS_MAX:
+        while len(runs) < LIVE_RUNS_MAX:
             page = await self._sources.projection.runs(self._scope, run_filter, limit=PAGE_MAX, after=after)
-            found |= {row.run_id: _live_run_info(row) for row in page.rows}
+            runs |= {row.run_id: _live_run_info(row) for row in page.rows}
             after = page.next
             if not after:
                 break
-        return found
+        return runs
 
     async def _chunks_of(self, item: EventItem) -> list[StreamChunk]:
         assert self._known_runs is not None
@@ -200,7 +204,7 @@ class StateStream:
     ) -> list[StreamChunk]:
         if self._filter.statuses and status not in self._filter.statuses:
             return []
-        said = {
+        fields = {
             "run_id": item.raw.aggregate,
             "agent_id": run.agent_id,
             "agent": run.agent,
@@ -214,7 +218,7 @@ class StateStream:
         }
         return [
             StreamChunk(
-                None, "run_state", orjson.dumps(await self._sources.content.decrypt(said, item.envelope.tenant))
+                None, "run_state", orjson.dumps(await self._sources.content.decrypt(fields, item.envelope.tenant))
             )
         ]
 

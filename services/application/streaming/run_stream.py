@@ -1,16 +1,16 @@
-"""The stream of one run for one client: what is stored, then what happens, without a hole and without a repetition.
+"""The stream of one run for one client: stored frames, then live ones, without gap and without repetition.
 
-A fresh run is followed from its first event, which the hub has: no read model is asked, and a run costs nothing but its
-events. Any other stream first subscribes, then reads what is stored (waiting shortly for the read models to pass what
-this process has seen), then goes on with what the subscription has gathered. A stream that fell behind, or finds a hole
-between the two, does the same again from the last frame it sent. So the read models may be late, and a client slow,
-and neither loses anything.
+A new run is followed from its first event, which the hub has: no read model is queried, and a run costs only its
+events. Any other stream first subscribes, then reads the stored frames (waiting shortly for the read models to pass
+what this process has seen), then continues with what the subscription has queued. A stream that fell behind, or finds a
+gap between the two, does the same again from the last frame it sent. So the read models may lag, and a client may be
+slow, and neither loses anything.
 
-`next` gives the pieces to send, [] when it is time to show that the connection lives, None at the end. `close` ends it
-from outside; the run goes on, whoever listens.
+`next` returns the chunks to send, [] when a keepalive is due, None at the end. `close` ends the stream from outside;
+the run continues without listeners.
 
-Before: services/application/runs/start.py (a fresh run), services/application/queries/runs.py (any other). After: a
-transport writes the pieces.
+Before: services/application/runs/start.py (a new run), services/application/queries/runs.py (any other). After: a
+transport writes the chunks.
 """
 
 import asyncio
@@ -41,12 +41,12 @@ ENDED = "ended"
 FELL_BEHIND = "behind"
 UNREADABLE = "unreadable"
 MODEL_OUTPUT_FRAMES = frozenset({"text", "thinking", "tool_call"})
-"""Frames of what a model says."""
+"""Frames with model output."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamSources:
-    """What streams and reads are made from. `partition_of` gives the partition of any id of a run family."""
+    """What streams and reads are made from. `partition_of` returns the partition of any id of a run family."""
 
     hub: EventHub
     projection: ReadModels
@@ -58,7 +58,7 @@ class StreamSources:
 
 
 class RunStream:
-    """One client's view of one run; make it with `new_stream` or `resumed_stream`."""
+    """One client's view of one run; create it with `new_stream` or `resumed_stream`."""
 
     def __init__(
         self,
@@ -71,13 +71,15 @@ class RunStream:
         from_first_event: bool = False,
     ) -> None:
         self.end_reason = ""
-        """Empty while there is more; ENDED when the run is over; else why the client has to come again."""
+        """Empty while there is more; ENDED when the run has ended; otherwise the reason why the client has to
+        reconnect.
+        """
         self._sources = sources
         self._subscription = subscription
         self._scope = scope
         self._head = list(head)
         self._after = after
-        # What is shown belongs to one run, so to one tenant; nothing is opened for a stream over all of them.
+        # A stream shows one run, so one tenant; nothing is decrypted for a stream over all of them.
         self._tenant = scope if isinstance(scope, str) else ""
         content = sources.content if sources.content.keys is not None else None
         self._decryptor = None if content is None else Decryptor(content, self._tenant)
@@ -85,13 +87,15 @@ class RunStream:
         self._merge = self._new_merge() if from_first_event else None
         self._stored_run: tuple[RunRow, FrameMemory] | None = None
         self._has_output = False
-        """Something a model said was sent. Until then nothing is gathered: how soon an answer begins is noticed."""
+        """Model output was sent. Nothing is batched before: the time to the first output is noticed."""
         self._catch_up_count = 0
         self._clock = asyncio.get_running_loop().time
         self._last_sent = self._clock()
 
     async def next(self) -> list[StreamChunk] | None:
-        """See the module. Raises Declined when the read models are needed and away."""
+        """Return the next chunks, as the module describes. Raises RequestRefused when the read models are needed and
+        unavailable.
+        """
         while not self.end_reason:
             pieces = await (self._catch_up() if self._merge is None else self._listen(self._merge))
             if pieces is not None:
@@ -99,7 +103,7 @@ class RunStream:
         return await self._complete_chunks([]) if self._head else None
 
     def close(self, reason: str = CLIENT_LEFT) -> None:
-        """Ends the stream; a `next` that waits returns."""
+        """End the stream; a waiting `next` returns."""
         self.end_reason = self.end_reason or reason
         self._subscription.close(reason)
 
@@ -116,8 +120,8 @@ class RunStream:
     # --- live --------------------------------------------------------------------------------------------------------
 
     async def _listen(self, merge: StreamMerge) -> list[StreamChunk] | None:
-        """Pieces of what has happened, [] for a sign of life, None when there is nothing to show of it."""
-        # The ids do not wait for anything; what is queued already goes along with them.
+        """Return chunks of new events, [] for a keepalive, None when they have nothing to show."""
+        # The ids are sent at once; already queued items go along with them.
         silent = self._clock() - self._last_sent
         left = 0.0 if self._head else self._sources.keepalive_s - silent
         gather_s = limits.GATHER_S - silent if self._has_output else 0.0
@@ -158,7 +162,7 @@ class RunStream:
     # --- stored ------------------------------------------------------------------------------------------------------
 
     async def _catch_up(self) -> list[StreamChunk] | None:
-        """The next page of what is stored; after the last one the stream is live, or the run is over."""
+        """Return the next page of stored frames; after the last one the stream is live, or the run has ended."""
         if self._stored_run is None:
             await self._restart()
             return None
@@ -188,7 +192,7 @@ class RunStream:
             await asyncio.sleep(limits.CATCH_UP_PAUSE_S)
             if self.end_reason:
                 return
-            # The new subscription begins before the rows are read, so nothing can fall between.
+            # The new subscription begins before the rows are read, so nothing is missed in between.
             self._subscription.close()
             self._subscription = self._sources.hub.subscribe(run_id, previews=True)
         await self._sources.barrier.wait_for_own_writes(self._sources.partition_of(run_id))
@@ -217,7 +221,7 @@ class RunStream:
         return pieces
 
     async def _load_text(self, chunk: StreamChunk) -> StreamChunk:
-        """The piece with the text its blob holds; when that cannot be had it says so and keeps the reference."""
+        """Return the chunk with the text of its blob; when that is unavailable, with a note and the reference."""
         assert chunk.blob is not None
         event = orjson.loads(chunk.data)
         try:
@@ -238,12 +242,12 @@ def _text_getter(chunk: StreamChunk) -> Callable[[], str]:
 def new_stream(
     sources: StreamSources, subscription: Subscription, *, scope: Scope, head: Sequence[StreamChunk] = ()
 ) -> RunStream:
-    """The stream of a run whose first event is in the subscription or still to come."""
+    """Open the stream of a run whose first event is in the subscription or still to come."""
     return RunStream(sources, subscription, scope=scope, head=head, from_first_event=True)
 
 
 def resumed_stream(
     sources: StreamSources, run_id: str, *, scope: Scope, head: Sequence[StreamChunk] = (), after: int = -1
 ) -> RunStream:
-    """The stream of a run from the frame after `after`; -1 is from the beginning."""
+    """Open the stream of a run from the frame after `after`; -1 is from the start."""
     return RunStream(sources, sources.hub.subscribe(run_id, previews=True), scope=scope, head=head, after=after)

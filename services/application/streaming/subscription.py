@@ -1,8 +1,8 @@
-"""One subscriber's bounded queue of what happens to one run.
+"""One subscriber's bounded queue of items.
 
 `put` never waits and never blocks the hub: when the subscriber is too slow the queue is emptied and closed with the
-reason, and the subscriber goes on from the read models. One batch of records wakes it once, and a subscriber that
-gathers is woken for an urgent item at once and for all others together when its time is over.
+reason, and the subscriber continues from the read models. One batch of records wakes it once; a batching subscriber is
+woken for an urgent item at once and for all others together when its time has passed.
 
 Before: event_hub.py puts. After: run_stream.py waits for all of them, runs/start.py for the first.
 """
@@ -19,7 +19,9 @@ CLIENT_LEFT = "left"
 
 
 class Subscription:
-    """What is put is taken in the same order. `closed` says why nothing more will come; empty while it is open."""
+    """Items are taken in the order they were put. `closed` is the reason why no more will come;
+    empty while it is open.
+    """
 
     __slots__ = (
         "_bytes",
@@ -47,22 +49,22 @@ class Subscription:
         self.run_id = run_id
         self.wants_previews = wants_previews
         self.close_reason = ""
-        # What the ring has is bounded there; only what comes on top of it tells who is slow.
+        # Recent events are bounded already; only what is added later counts against a slow subscriber.
         self._items: list[Item] = list(recent)
         self._put = 0
         self._bytes = 0
-        # What happened before is wanted at once.
+        # Past items are urgent.
         self._urgent = bool(self._items)
         self._waiter: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._gather_until = 0.0
-        """Monotonic; items wait until then unless one of them is urgent."""
+        """Monotonic time until which items wait, unless one of them is urgent."""
         self._held = False
-        """Items wait for that moment, and the timer is set to it."""
+        """Items wait for that time, and the timer is set."""
         self._forget = on_close
 
     def put(self, item: Item, *, urgent: bool = False) -> None:
-        """Queue an item; call `wake` when the batch is through. An urgent one is not gathered."""
+        """Queue an item; call `wake` when the batch is complete. An urgent one is not delayed."""
         if self.close_reason:
             return
         self._items.append(item)
@@ -73,7 +75,7 @@ class Subscription:
             self.close(SLOW_CONSUMER)
 
     def put_back(self, items: list[Item]) -> None:
-        """Items that were taken and not used; they are the next to be taken."""
+        """Return unused items; they are taken next."""
         if not self.close_reason or self.close_reason == STOPPING:
             self._items[:0] = items
             self._urgent = True
@@ -90,9 +92,9 @@ class Subscription:
             self._set_timer(loop.call_at(self._gather_until, _wake_on_timeout, waiter))
 
     async def take(self, timeout_s: float, *, gather_s: float = 0.0) -> list[Item]:
-        """Everything that is queued; waits for the first of it, at most `timeout_s`. Empty when nothing came.
+        """Take everything queued; waits for the first item, at most `timeout_s`. Empty on timeout.
 
-        With `gather_s` it gives nothing before that time has passed, except when something urgent is queued.
+        With `gather_s` it returns nothing before that time has passed, except when something urgent is queued.
         """
         if timeout_s > 0 and not self.close_reason and not self._urgent and (not self._items or gather_s > 0):
             loop = asyncio.get_running_loop()
@@ -112,13 +114,13 @@ class Subscription:
         return items
 
     def _set_timer(self, timer: asyncio.TimerHandle | None) -> None:
-        """The one timer that ends a wait without being woken."""
+        """Set the one timer that ends a wait."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = timer
 
     def close(self, reason: str = CLIENT_LEFT) -> None:
-        """Nothing more is queued. A subscriber that was slow or has left also loses what it did not take."""
+        """Queue nothing more. A subscriber that was slow or has left also loses what it did not take."""
         if self.close_reason:
             return
         self.close_reason = reason

@@ -1,7 +1,6 @@
-"""The checks of `loomlog doctor`: what is there to start with, and how what runs is doing. None changes anything.
+"""The checks of `loomlog doctor`: prerequisites, and the health of what runs. None changes anything.
 
-What the stack itself would say when it cannot start is not said a second time in other words: the same functions are
-called, and their sentence is shown.
+Where the stack itself would report a problem at the start, the same function is called and its message is shown.
 
 Before: doctor.py. After: stack/, services/cli/stack/plan.py, status.py.
 """
@@ -53,13 +52,13 @@ STALL_REMEDIES = {
     "suspended": "A suspended one was stopped by somebody: `kill -CONT` of its process lets it go on",
 }
 MAX_UNSIGNED_PERIODS = 3
-"""Periods of the auditor that a record may wait for its signature, and beside them:"""
+"""Periods of the auditor that a record may wait for its signature, in addition to:"""
 UNSIGNED_SLACK_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One line. `remedy` says why it matters and what to do; empty when all is well."""
+    """One line. `remedy` explains why it matters and what to do; empty when there is no problem."""
 
     name: str
     state: str
@@ -68,7 +67,7 @@ class Check:
 
 
 async def run_checks(cli: CliSettings, working_directory: Path) -> list[Check]:
-    """All checks, in the order in which a start needs what they look at."""
+    """Run all checks, in the order in which a start needs their subjects."""
     checks = [_check_python(), _check_disk(cli), *_check_configuration(cli, working_directory)]
     if not cli.settings.kafka:
         checks += [await _check_java(cli), _check_jars(cli)]
@@ -162,7 +161,9 @@ def _check_models(cli: CliSettings, loaded: ProcessConfiguration) -> Check:
 
 
 def _check_provider_keys(cli: CliSettings, loaded: ProcessConfiguration) -> list[Check]:
-    """The providers that are there only for runs with a key of their own; nothing where there are none."""
+    """Return a line for the providers that only runs with a key of their own can use; none if there are no such
+    providers.
+    """
     providers = build_providers(loaded.configuration, loaded.settings, cli.environ)
     of_runs = run_key_provider_ids(providers.values(), loaded.settings)
     if not of_runs:
@@ -200,8 +201,8 @@ def _check_jars(cli: CliSettings) -> Check:
         return Check(name="broker's jars", state=OK, found=f"in {cli.home.cache}")
     maven = shutil.which("mvn", path=cli.environ.get("PATH"))
     if maven is None:
-        found = "not there, and no Maven on the PATH to get them"
-        return Check(name="broker's jars", state=FAIL, found=found, remedy=INSTALL_MAVEN_HINT)
+        problem = "not there, and no Maven on the PATH to get them"
+        return Check(name="broker's jars", state=FAIL, found=problem, remedy=INSTALL_MAVEN_HINT)
     return Check(name="broker's jars", state=OK, found=f"not there yet; the first start gets them with {maven} (43 MB)")
 
 
@@ -215,16 +216,16 @@ def _check_postgres_programs() -> Check:
 def _check_ports(cli: CliSettings) -> list[Check]:
     settings = cli.settings
     known = load_ports(cli.home.ports)
-    wanted = {"LOOMLOG_LISTEN_ADDR": int(settings.listen_addr.rpartition(":")[2])}
+    configured = {"LOOMLOG_LISTEN_ADDR": int(settings.listen_addr.rpartition(":")[2])}
     if settings.insights_enabled:
-        wanted["LOOMLOG_INSIGHTS_PORT"] = settings.insights_port
+        configured["LOOMLOG_INSIGHTS_PORT"] = settings.insights_port
     if not settings.kafka:
-        wanted["LOOMLOG_KAFKA_PORT"] = settings.kafka_port or known.get("kafka", KAFKA_PORT)
+        configured["LOOMLOG_KAFKA_PORT"] = settings.kafka_port or known.get("kafka", KAFKA_PORT)
     if not settings.postgres:
-        wanted["LOOMLOG_POSTGRES_PORT"] = settings.postgres_port or known.get("postgres", POSTGRES_PORT)
-    taken = {name: port for name, port in wanted.items() if port and not is_port_free(port)}
+        configured["LOOMLOG_POSTGRES_PORT"] = settings.postgres_port or known.get("postgres", POSTGRES_PORT)
+    taken = {name: port for name, port in configured.items() if port and not is_port_free(port)}
     if not taken:
-        listed = ", ".join(str(port) for port in wanted.values() if port)
+        listed = ", ".join(str(port) for port in configured.values() if port)
         return [Check(name="ports", state=OK, found=f"{listed} are free")]
     return [
         Check(
@@ -251,15 +252,15 @@ def _check_leftovers(cli: CliSettings) -> Check:
 
 
 async def _check_running_stack(cli: CliSettings) -> list[Check]:
-    found = await collect_status(cli)
+    status = await collect_status(cli)
     return [
-        _check_children(found),
+        _check_children(status),
         await _check_topics(cli),
         await _check_budget(cli),
-        *([await _check_audit(cli)] if any(child["name"] == "auditor" for child in found["children"]) else []),
-        _check_component("api", found["api"], lambda part: f"{part['url']} is ready"),
-        _check_read_models(found["projection"] or {"error": "nobody could be asked"}),
-        _check_insights(found["insights"]),
+        *([await _check_audit(cli)] if any(child["name"] == "auditor" for child in status["children"]) else []),
+        _check_component("api", status["api"], lambda part: f"{part['url']} is ready"),
+        _check_read_models(status["projection"] or {"error": "nobody could be asked"}),
+        _check_insights(status["insights"]),
     ]
 
 
@@ -288,7 +289,7 @@ def _check_children(status: dict[str, Any]) -> Check:
 
 
 async def _check_audit(cli: CliSettings) -> Check:
-    """Of the auditor, which listens nowhere: whether it signs what comes."""
+    """Check whether the auditor, which has no port, signs new records."""
     try:
         waits_s = await oldest_unsigned_age_s(cli)
     except (CliError, ConnectorError) as error:
@@ -305,7 +306,7 @@ async def _check_audit(cli: CliSettings) -> Check:
 
 
 async def _check_budget(cli: CliSettings) -> Check:
-    """Whether limits on spending can be told; every runtime and api reads the same."""
+    """Check whether the budget topic can be read; every runtime and api reads the same."""
     options = kafka_options(cli.settings, CLIENT_ID, bootstrap=cli.kafka())
     try:
         books = await read_budget_table(options, await load_codec(cli.settings), topics_of())

@@ -1,10 +1,10 @@
-"""`loomlog doctor`: is everything there that is needed, and is everything well that runs? Exit 1 when not.
+"""`loomlog doctor`: checks the prerequisites and the health of what runs. Exit 1 when a check fails.
 
-Every check is a line: what was looked at, what was found, and when it is not as it should be, why that matters and what
-to do. What is only worth knowing is a warning and does not fail.
+Every check is a line: its subject, the finding, and if there is a problem, why it matters and what to do. Warnings do
+not fail.
 
     to start     Python, the state folder and its disk, configuration, models, access, Java, jars, Postgres, ports
-    that runs    processes, broker, topics, Postgres, API, read models, insights
+    what runs    processes, broker, topics, Postgres, API, read models, insights
 
 Before: services/cli/main.py. After: checks.py.
 """
@@ -28,7 +28,7 @@ MARKS = {OK: ("ok    ", SUCCESS), WARN: ("odd   ", WARNING), FAIL: ("wrong ", ER
 
 
 def doctor(as_json: Annotated[bool, typer.Option("--json", help="JSON instead of text.")] = False) -> None:
-    """Check every prerequisite and every part; say what is wrong, why, and what to do."""
+    """Check every prerequisite and every running part; report what is wrong, why, and what to do."""
     cli = load_cli_settings(os.environ, working_directory=Path.cwd())
     checks = run(run_checks(cli, Path.cwd()))
     if as_json:

@@ -1,11 +1,11 @@
-"""`loomlog status`: what runs here, where it answers, and how far it is. Exit 3 when nothing does.
+"""`loomlog status`: what runs here, its addresses, and its lag. Exit 3 when nothing runs.
 
     stack.json and the lock    the children and their supervisor
-    the API's /readyz          can it work
-    cursors and ends           are the read models behind
-    insights                   what the runs of the last minutes were like
+    the API's /readyz          whether it can work
+    cursors and ends           whether the read models lag
+    insights                   the runs of the last minutes
 
-Each part is asked by itself: one that does not answer is a line that says so, and the others are shown all the same.
+Each part is queried separately: one that does not answer is a line with its error, and the others are still shown.
 
 Before: services/cli/main.py. After: stack/status.py, services/cli/http/api.py, services/cli/log/projections.py.
 """
@@ -34,7 +34,7 @@ from loomlog.services.cli.terminal.formatting import duration, number, pluralize
 from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, SUCCESS, WARNING, console, print_json, print_table
 
 WINDOW = "5m"
-"""Of insights: long enough for a rate, short enough to be about now."""
+"""Window of the insights: long enough for a rate, short enough to be current."""
 STATE_STYLE = {
     "ready": SUCCESS,
     "starting": WARNING,
@@ -51,17 +51,17 @@ STATE_STYLE = {
 def status(as_json: Annotated[bool, typer.Option("--json", help="JSON instead of text.")] = False) -> None:
     """Show what runs here: processes, addresses, lag, rates."""
     cli = load_cli_settings(os.environ, working_directory=Path.cwd())
-    found = run(collect_status(cli))
+    state = run(collect_status(cli))
     if as_json:
-        print_json(found)
+        print_json(state)
     else:
-        _print_status(console(), found)
-    if not found["supervised"] and not found["api"]["ready"]:
+        _print_status(console(), state)
+    if not state["supervised"] and not state["api"]["ready"]:
         raise typer.Exit(UNREACHABLE)
 
 
 async def collect_status(cli: CliSettings) -> dict[str, Any]:
-    """Everything as JSON; parts that do not answer have `error`."""
+    """Return everything as JSON; parts that do not answer have `error`."""
     stack, wiring = cli.stack, cli.services_record
     record = cli.record
     has_log = bool(cli.settings.kafka or record is not None)
@@ -107,10 +107,10 @@ async def _api_status(cli: CliSettings) -> dict[str, Any]:
 async def _insights_status(cli: CliSettings) -> dict[str, Any]:
     async with ApiClient(cli.insights_url) as insights:
         try:
-            found: dict[str, Any] = await insights.get("/insights")
+            summary: dict[str, Any] = await insights.get("/insights")
         except CliError as failure:
             return {"url": cli.insights_url, "error": str(failure)}
-    return {"url": cli.insights_url, **found}
+    return {"url": cli.insights_url, **summary}
 
 
 async def _result_or_error(pending: Awaitable[dict[str, Any]]) -> dict[str, Any]:
@@ -125,7 +125,7 @@ async def _no_result() -> None:
 
 
 async def _child_status(child: ChildRecord, *, is_alive: bool) -> dict[str, Any]:
-    # The list is written at every change; what died together with its supervisor could not be.
+    # The record is written at every change, except for children that died together with their supervisor.
     state: str = child.state if is_alive or child.pid is None else "dead"
     if is_alive and child.pid is not None and state == "ready":
         state = await find_stall(child.pid, listens=child.name.startswith("runtime")) or state
@@ -142,7 +142,7 @@ async def _child_status(child: ChildRecord, *, is_alive: bool) -> dict[str, Any]
 
 
 def _memory_bytes(pid: int | None) -> int | None:
-    """Of the process and all it has started."""
+    """Return the memory of the process and of all its descendants."""
     try:
         process = psutil.Process(pid)
         return sum(int(one.memory_info().rss) for one in (process, *process.children(recursive=True)))

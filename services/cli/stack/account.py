@@ -1,12 +1,12 @@
-"""As whom Postgres runs. It refuses root, and in a container one often is root.
+"""The account that runs Postgres, which refuses root; in a container the user often is root.
 
 An ordinary user: as that user. Root: as an unprivileged account of this machine (`postgres`, else `nobody`), if that
-account can reach the state folder and the programs. If it cannot, as when all of it lies in root's own folder (mode
-0700), in a user namespace in which root looks like that account, so that nothing has to be opened up for others. If
-the kernel forbids that too: a sentence.
+account can reach the state folder and the programs. If it cannot, for example because all of it is in root's own folder
+(mode 0700): in a user namespace in which root looks like that account, so that no folder has to be opened to others. If
+the kernel forbids that too: an error.
 
-Not chosen: making an account and changing the modes of every folder up to / (what the wheel's own server class does). A
-development tool has no business in /etc/passwd or with the mode of somebody's home.
+Not chosen: creating an account and changing the modes of every folder up to / (what the wheel's own server class does).
+A development tool must not change /etc/passwd or the mode of a home directory.
 
 Before: postgres.  After: launch, which does it.
 """
@@ -28,7 +28,7 @@ NAMESPACE_TEST_TIMEOUT_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostgresAccount:
-    """As whom to run: `option` for the launcher (empty: as we are), and who owns the files on disk then."""
+    """The account to run as: `option` for the launcher (empty: the current user), and the owner of the files."""
 
     launch_options: tuple[str, ...]
     uid: int
@@ -36,7 +36,7 @@ class PostgresAccount:
 
 
 async def choose_account(*, required_paths: Sequence[Path]) -> PostgresAccount:
-    """The account for Postgres, which has to reach every folder of `to_enter`. Raises StackError."""
+    """Choose the account for Postgres, which has to reach every folder of `required_paths`. Raises StackError."""
     if os.geteuid() != ROOT:
         return PostgresAccount(launch_options=(), uid=os.geteuid(), gid=os.getegid())
     entry = _find_unprivileged_account()
@@ -61,23 +61,26 @@ async def choose_account(*, required_paths: Sequence[Path]) -> PostgresAccount:
 
 
 def find_inaccessible_folder(path: Path, uid: int, gid: int) -> Path | None:
-    """The outermost folder on the way to `path` (itself included) that the account may not enter; None when none."""
+    """Return the outermost folder on the way to `path` (itself included) that the account may not enter; None when
+    none.
+    """
     for folder in (*reversed(path.parents), path):
-        found = folder.stat()
-        bit = stat.S_IXUSR if found.st_uid == uid else stat.S_IXGRP if found.st_gid == gid else stat.S_IXOTH
-        if not found.st_mode & bit:
+        status = folder.stat()
+        bit = stat.S_IXUSR if status.st_uid == uid else stat.S_IXGRP if status.st_gid == gid else stat.S_IXOTH
+        if not status.st_mode & bit:
             return folder
     return None
 
 
 def change_owner(folder: Path, account: PostgresAccount) -> None:
-    """Give `folder` and all in it to the account, when root runs it and somebody else owns it. Blocking."""
+    """Give `folder` and its content to the account, when root runs it and the owner is another. Blocking."""
     if os.geteuid() != ROOT or folder.stat().st_uid == account.uid:
         return
     for place, _, files in os.walk(folder, topdown=False):
         for name in files:
             os.chown(os.path.join(place, name), account.uid, account.gid, follow_symlinks=False)
-        os.chown(place, account.uid, account.gid)  # the top last: until then an interrupted change is seen and redone
+        # the top folder last: until then an interrupted change is detected and repeated
+        os.chown(place, account.uid, account.gid)
 
 
 def _find_unprivileged_account() -> pwd.struct_passwd:

@@ -1,16 +1,16 @@
 """The local broker: Apache Kafka in one JVM, formatted once, started from an archive of its loaded classes.
 
 First start: the jars (java.py), then the storage is formatted by Kafka's own StorageTool (0.5 s), into a folder that
-gets its name only when it is complete. Every start: server.properties is written from the template with the ports of
-the day.
+gets its name only when it is complete. Every start: server.properties is written from the template with the current
+ports.
 
-The archive (AppCDS) halves the start. The JVM writes it while it exits, so the first clean stop makes it and no start
-waits for it. It is bound to Java build, flags and jars by its name, never required (-Xshare:auto), checked by the JVM
-when it is mapped, and thrown away when a broker that used it dies before it was ready.
+The archive (AppCDS) halves the start time. The JVM writes it at its exit, so the first clean stop creates it and no
+start waits for it. Its name depends on Java build, flags and jars; it is never required (-Xshare:auto), checked by the
+JVM when it is mapped, and deleted when a broker that used it dies before it was ready.
 
-Not chosen: writing the storage's files ourselves (half a second, once, against a format that is Kafka's to change).
+Not chosen: writing the storage's files ourselves (half a second, once, against a format that Kafka may change).
 
-Before: local.  After: children, loomlog.redpanda.cluster (the readiness question).
+Before: local.  After: children, loomlog.redpanda.cluster (the readiness check).
 """
 
 import asyncio
@@ -41,22 +41,22 @@ READY_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 8.0
 FORMAT_TIMEOUT_S = 60.0
 PROBE_TIMEOUT_S = 3.0
-# An unfinished archive of this age belongs to nobody any more; writing one takes seconds.
+# An unfinished archive of this age was abandoned; writing one takes seconds.
 UNFINISHED_ARCHIVE_S = 600.0
-# One is used; others belong to another Java or to jars of last month. 50 MB each.
+# One is used; others are for another Java or older jars. 50 MB each.
 MAX_ARCHIVES = 3
 # 60 MB of live data here (buffers, indexes, group state), the rest is for bursts. On the few processors of a local
-# stack the serial collector is the quickest: its pauses are as long as G1's (9 ms here), it marks nothing beside the
-# work, and large pages spare the processor looking addresses up. Perf data would be a file in /tmp synced on every
-# change; out of memory ends the process, which is then restarted.
+# stack the serial collector is the fastest: its pauses are as long as G1's (9 ms here), it marks nothing concurrently,
+# and large pages save address lookups. Perf data would be a file in /tmp synced on every change; out of memory ends the
+# process, which is then restarted.
 JVM_FLAGS = (
     "-Xms192m", "-Xmx512m", "-Xmn32m", "-XX:+UseSerialGC", "-XX:+AlwaysPreTouch", "-XX:+UseTransparentHugePages",
     "-XX:+ExitOnOutOfMemoryError", "-XX:-UsePerfData", "-Djava.awt.headless=true", "-Dfile.encoding=UTF-8",
 )  # fmt: skip
 FORMAT_FLAGS = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
-# The JVM's exit code after SIGTERM, that is after a clean stop.
+# The JVM's exit codes after a clean stop with SIGTERM.
 CLEAN_EXIT_CODES = (0, 128 + signal.SIGTERM)
-# Somebody ended it: no fault of the archive.
+# It was killed: no fault of the archive.
 KILLED_EXIT_CODES = (-signal.SIGKILL, -signal.SIGTERM, *CLEAN_EXIT_CODES)
 
 
@@ -101,7 +101,7 @@ class Broker:
         self._used_archive = self._archive.exists()
         sharing: tuple[str, ...]
         if self._used_archive:
-            # Verified, because a flipped bit in it would otherwise be code; costs 50 ms.
+            # Verified, because a flipped bit in it would be executed as code; costs 50 ms.
             sharing = (f"-XX:SharedArchiveFile={self._archive}", "-Xshare:auto", "-XX:+VerifySharedSpaces")
         else:
             sharing = (f"-XX:ArchiveClassesAtExit={self._temporary_archive(self._archive)}", "-Xshare:auto")
@@ -119,7 +119,7 @@ class Broker:
             return str(problem)
         if answer.cluster_id != self._cluster_id:
             return f"cluster {answer.cluster_id} answers at {self.bootstrap}, expected our {self._cluster_id}"
-        # A broker that has not registered yet, or whose registration has expired, is not in its own answer.
+        # A broker that has not registered yet, or whose registration has expired, is missing from its own response.
         return None if answer.brokers else "the broker has not registered with its controller yet"
 
     async def _after_exit(self, child_exit: ChildExit) -> bool:
@@ -150,13 +150,13 @@ class Broker:
 
     @property
     def _class_path_file(self) -> Path:
-        """A file of arguments for `java`: 46 jars on the command line would fill every `ps` and stack.json."""
+        """Return a file of arguments for `java`: 46 jars on the command line would fill every `ps` and stack.json."""
         return self._home.kafka / "class-path"
 
     def _write_settings(self, jars: tuple[Path, ...]) -> None:
         home = self._home
         temporary = home.kafka / "tmp"
-        shutil.rmtree(temporary, ignore_errors=True)  # native libraries unpacked by the last run
+        shutil.rmtree(temporary, ignore_errors=True)  # native libraries unpacked by the previous run
         temporary.mkdir(mode=0o700)
         write_atomically(home.kafka_settings, server_properties(home.kafka_data, self._ports))
         quoted = class_path(jars).replace("\\", "\\\\").replace('"', '\\"')
@@ -195,27 +195,29 @@ class Broker:
 
 
 def archive_path(cache: Path, java: Java, jars: tuple[Path, ...]) -> Path:
-    """Where the archive for this Java, these flags and these jars lies. The JVM accepts it for exactly these only."""
+    """Return the archive's path for this Java, these flags and these jars. The JVM accepts it only
+    for exactly these.
+    """
     facts = [java.version, str(java.program), *JVM_FLAGS]
     for jar in jars:
-        found = jar.stat()
-        facts.append(f"{jar} {found.st_size} {found.st_mtime_ns}")
+        status = jar.stat()
+        facts.append(f"{jar} {status.st_size} {status.st_mtime_ns}")
     return cache / f"broker-{hashlib.sha256('|'.join(facts).encode()).hexdigest()[:16]}.jsa"
 
 
 def class_path(jars: tuple[Path, ...]) -> str:
-    """Jar by jar in a fixed order: an archive does not work with a wildcard."""
+    """Return the jars one by one in a fixed order: an archive does not work with a wildcard."""
     return ":".join(str(jar) for jar in jars)
 
 
 def server_properties(data: Path, ports: Mapping[str, str]) -> str:
-    """The broker's settings for this folder and these ports."""
+    """Return the broker's settings for this folder and these ports."""
     template = string.Template((LOCAL_BROKER / "server.properties").read_text("utf-8"))
     return template.substitute(ports, data=escape_property_value(str(data)))
 
 
 def escape_property_value(text: str) -> str:
-    """`text` as a value of a .properties file, which is Latin-1 and has backslashes as escapes."""
+    """Escape `text` as a value of a .properties file, which is Latin-1 and has backslashes as escapes."""
     return "".join(
         "\\\\" if character == "\\" else character if 32 <= ord(character) < 127 else _escape_character(character)
         for character in text
@@ -228,7 +230,9 @@ def _escape_character(character: str) -> str:
 
 
 def new_cluster_id() -> str:
-    """Kafka's form of a random UUID: 16 bytes in 22 characters. None begins with a dash, which reads as an option."""
+    """Return a random UUID in Kafka's form: 16 bytes in 22 characters. None begins with a dash, which reads as an
+    option.
+    """
     while True:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         if not text.startswith("-"):
@@ -236,7 +240,7 @@ def new_cluster_id() -> str:
 
 
 def read_cluster_id(data: Path) -> str:
-    """The id the storage was formatted with. Raises StackError when `data` is not a formatted storage."""
+    """Return the id the storage was formatted with. Raises StackError when `data` is not a formatted storage."""
     try:
         lines = (data / "meta.properties").read_text("latin-1").splitlines()
         return next(line.partition("=")[2].strip() for line in lines if line.startswith("cluster.id="))
@@ -249,10 +253,10 @@ def read_cluster_id(data: Path) -> str:
 
 
 def is_broker_of(home: Home, arguments: list[str]) -> bool:
-    """Whether a process with these arguments is the broker of this state folder."""
+    """Return whether a process with these arguments is the broker of this state folder."""
     return MAIN_CLASS in arguments and str(home.kafka_settings) in arguments
 
 
 def server_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """What broker and Postgres get to see of our environment: where programs are, and UTF-8."""
+    """Return the environment of broker and Postgres: the paths of programs, and UTF-8."""
     return {"PATH": environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8"}

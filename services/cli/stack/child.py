@@ -1,10 +1,10 @@
-"""One child: what it is (`DelegatedChild`), and one life of it from start to exit (`SupervisedChild.run_once`).
+"""One child: its specification (`ChildSpec`), and one process of it from start to exit (`SupervisedChild.run_once`).
 
-A life: what has to be done first, the process in a session of its own, asking until it is ready, waiting until it
-ends. The session means that Ctrl-C in the terminal reaches only the supervisor; the launcher, that the kernel signals
-the child should the supervisor be killed.
+`run_once` does the preparation, starts the process in a session of its own, probes until it is ready, and waits until
+it ends. The session means that Ctrl-C in the terminal reaches only the supervisor; the launcher makes the kernel signal
+the child if the supervisor is killed.
 
-Before: children, which decides how many lives there are.  After: launch, logfile.
+Before: children, which decides about restarts.  After: launch, logfile.
 """
 
 import asyncio
@@ -22,18 +22,18 @@ from loomlog.services.cli.stack.processes import identify
 from loomlog.services.cli.stack.record import ChildRecord, ChildState
 
 PROBE_INTERVAL_S = 0.05
-# One probe; a broker under load answers in milliseconds.
+# Time limit of one probe; a broker under load answers in milliseconds.
 PROBE_TIMEOUT_S = 5.0
-# What a service gets to become ready, and for its drain before SIGKILL.
+# Time for a service to become ready, and for its drain before SIGKILL.
 READY_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 4.0
-# After SIGKILL only the kernel is left to wait for.
+# Time for the kernel to remove a killed process.
 KILL_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildExit:
-    """How a child ended: exit code (negative: the signal), whether it had been ready, whether we asked it to stop."""
+    """How a child ended: exit code (negative: the signal), whether it had been ready, whether it was asked to stop."""
 
     code: int
     was_ready: bool
@@ -47,11 +47,11 @@ Requirement = Literal["always", "to begin", "never"]
 class ChildSpec:
     """A program to keep running.
 
-    `ready` asks once and returns None when it is ready, else the reason why not; without it running is ready.
+    `ready` probes once and returns None when it is ready, else the reason why not; without it running means ready.
     `before_start` runs before each start and returns the arguments to use instead of `argv`; it may raise StackError.
-    `after_exit` runs after each exit; True means "the cause is removed, start again at once, even if it was the first".
-    `needed` says when everything ends because this child cannot be kept running: whenever that is so, only if it could
-    not be started the first time, or never.
+    `after_exit` runs after each exit; True means "the cause is removed, restart at once, even if it was the first
+    start". `needed` states when the whole stack ends because this child cannot be kept running: always, only when its
+    first start failed, or never.
     """
 
     name: str
@@ -64,7 +64,7 @@ class ChildSpec:
     ready_timeout_s: float = READY_TIMEOUT_S
     stop_signal: signal.Signals = signal.SIGTERM
     stop_timeout_s: float = STOP_TIMEOUT_S
-    # What it gets when the supervisor dies without stopping it. Services are safe to kill; servers get their stop
+    # Signal to it when the supervisor dies without stopping it. Services are safe to kill; servers get their stop
     # signal.
     orphan_signal: signal.Signals = signal.SIGKILL
     # Options for launch.py, such as the account to run as.
@@ -75,7 +75,7 @@ class ChildSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildAttempt:
-    """What became of one start: `problem` continues a sentence that begins with the child's name."""
+    """The result of one start: `problem` continues a sentence that begins with the child's name."""
 
     problem: str
     exit: ChildExit
@@ -84,7 +84,7 @@ class ChildAttempt:
 
 @dataclass(slots=True, kw_only=True)
 class SupervisedChild:
-    """A child under supervision: what is true of it now."""
+    """A child under supervision, with its current state."""
 
     spec: ChildSpec
     group: int
@@ -97,11 +97,11 @@ class SupervisedChild:
     started_s: float = 0.0
     became_ready: asyncio.Event = field(default_factory=asyncio.Event)
     first_attempt_done: asyncio.Event = field(default_factory=asyncio.Event)
-    """It was ready, or its first life is over and the others go on without it."""
+    """It was ready, or its first process has ended and the others continue without it."""
     task: asyncio.Task[None] | None = None
 
     async def run_once(self, on_state: Callable[[ChildState], Awaitable[None]]) -> ChildAttempt:
-        """Start it and wait until it ends, telling `change` its states. Raises StackError when it cannot start."""
+        """Start it and wait until it ends, reporting states to `on_state`. Raises StackError when it cannot start."""
         loop = asyncio.get_running_loop()
         self.argv = await self.spec.before_start() if self.spec.before_start is not None else self.spec.argv
         process = await self._spawn()
@@ -118,7 +118,7 @@ class SupervisedChild:
             elif not ended.done():
                 self.kill()
             code = await ended
-            self.kill()  # what it started in its group ends with it
+            self.kill()  # other processes of its group end with it
         finally:
             ended.cancel()
         exit_ = ChildExit(code=code, was_ready=unready is None, stop_requested=self.stop_requested)
@@ -134,12 +134,12 @@ class SupervisedChild:
         """Stop the process: its signal, then SIGKILL. False when its signal was not enough."""
         process = self.process
         assert process is not None, "only a started child can be ended"
-        with suppress(ProcessLookupError):  # it ends in this moment by itself
+        with suppress(ProcessLookupError):  # it has just ended by itself
             # Not process.send_signal: that may reap the child before asyncio does, and its exit code would be lost.
             os.kill(process.pid, self.spec.stop_signal)
-            os.kill(process.pid, signal.SIGCONT)  # a stopped process would not notice
+            os.kill(process.pid, signal.SIGCONT)  # a stopped process would not handle the signal
         in_time = await _wait_for_exit(process, self.spec.stop_timeout_s)
-        self.kill()  # itself if it has to be, and in any case what it started in its group
+        self.kill()  # the process if necessary, and the rest of its group in any case
         await _wait_for_exit(process, KILL_TIMEOUT_S)
         return in_time
 
@@ -147,13 +147,13 @@ class SupervisedChild:
         return self.process is not None and self.process.returncode is None
 
     def kill(self) -> None:
-        """SIGKILL to its whole group, which is also its session."""
+        """Send SIGKILL to its whole group, which is also its session."""
         if self.process is not None:
-            with suppress(ProcessLookupError, PermissionError):  # nobody is left in it
+            with suppress(ProcessLookupError, PermissionError):  # the group is empty
                 os.killpg(self.process.pid, signal.SIGKILL)
 
     def to_record(self) -> ChildRecord:
-        """What others are told about it."""
+        """Return its record for other terminals."""
         return ChildRecord(
             name=self.spec.name,
             group=self.group,
@@ -169,7 +169,7 @@ class SupervisedChild:
         )
 
     def log_tail(self) -> str:
-        """The end of its log, to put behind a message."""
+        """Return the end of its log, to append to a message."""
         lines = read_tail(self.log)
         return f" Its log {self.log} ends with:\n{lines}" if lines else f" Its log {self.log} is empty."
 
@@ -196,7 +196,7 @@ class SupervisedChild:
         return self.process
 
     async def _wait_until_ready(self, exit_task: "asyncio.Task[int]") -> str | None:
-        """None when it is ready, "" when it ended before, else the last reason why it was not ready in time."""
+        """Return None when it is ready, "" when it ended before, else the last reason why it was not ready in time."""
         if self.spec.ready is None:
             return None
         reason = "it was never asked"

@@ -1,7 +1,7 @@
 """`loomlog up --detach`: the same command in a session of its own, its output in logs/up.log and logs/up-errors.log.
 
-This process shows that output until everything is ready (wiring.json of exactly that process says so) and then leaves.
-There is no second way to run a stack.
+This process shows that output until everything is ready (wiring.json of that process exists) and then exits. There is
+no second way to run a stack.
 
 Before: up.py. After: another `loomlog up`.
 """
@@ -25,16 +25,18 @@ from loomlog.services.cli.stack.services_record import load_services_record
 from loomlog.services.cli.terminal.output import SUCCESS
 
 TIMEOUT_S = 900.0
-"""The very first start may fetch the broker over a slow line; each part has a bound of its own far below this."""
+"""Time limit of a start; the first may download the broker over a slow line; each part has a far lower limit of its
+own.
+"""
 POLL_INTERVAL_S = 0.1
 ERROR_LINES = 40
-"""A sentence, and the end of the log of the child that failed."""
+"""Lines of output shown on failure: a sentence, and the end of the log of the failed child."""
 END_OF_STEPS = "Try it:"
-"""What the foreground command says after this is for who sits in front of it."""
+"""The foreground command's output after this line is for interactive use."""
 
 
 def start_detached(cli: CliSettings, runtimes: int, out: Console) -> None:
-    """Returns when everything is ready. Raises Failure with what the other process said when it ended before."""
+    """Return when everything is ready. Raises CliError with the output of the other process when it ended before."""
     home = open_home(cli.home.root)
     log, errors = home.logs / "up.log", home.logs / "up-errors.log"
     for earlier in (log, errors):
@@ -68,7 +70,7 @@ def start_detached(cli: CliSettings, runtimes: int, out: Console) -> None:
 
 
 def _print_new_lines(log: Path, offset: int, out: Console) -> int:
-    """Prints the whole lines of the log from `shown` on; the place after them."""
+    """Print the complete lines of the log from `offset` on; return the offset after them."""
     with open(log, "rb") as file:
         file.seek(offset)
         text = file.read()

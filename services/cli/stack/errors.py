@@ -1,16 +1,16 @@
-"""What can be wrong on this machine, said to people.
+"""Errors of the local machine, for people.
 
-Every message is a sentence that says what was tried, with which value, what was expected and what to do about it,
-because it is the whole of what `loomlog up` prints before it exits.
+Every message is a sentence with the attempted action, the value, what was expected and what to do, because it is all
+that `loomlog up` prints before it exits.
 """
 
 
 class StackError(Exception):
-    """The local stack cannot do what was asked. str() is the sentence for people."""
+    """The local stack cannot do what was requested. str() is the sentence for people."""
 
 
 class DiskFull(StackError):
-    """The disk of the state folder is full. Everything else is well, so it passes when somebody frees some space."""
+    """The disk of the state folder is full. Everything else works, so it passes when space is freed."""
 
 
 class StackAlreadyRunning(StackError):

@@ -1,9 +1,9 @@
-"""Everything up, as one block: broker, Postgres, topics, services; and all of it stopped at the end.
+"""The whole stack as one block: broker, Postgres, topics, services; all of it stopped at the end.
 
-    async with standing_stack(cli, plan, steps) as standing:
-        ...                               what is needed for a run is ready
-        await standing.complete()         the rest is ready too, and wiring.json says so
-        await standing.wait()
+    async with foreground_stack(cli, plan, steps) as stack:
+        ...                               everything a run needs is ready
+        await stack.start_secondary()     the rest is ready too, and wiring.json is written
+        await stack.wait()
 
 Before: up.py, services/cli/runs/review.py. After: stack/local.py, services.py.
 """
@@ -29,7 +29,7 @@ from loomlog.services.cli.terminal.output import DIM
 
 
 class StepLog:
-    """Tells people what has been reached and how long it took since the beginning."""
+    """Prints each completed step with the time since the start."""
 
     def __init__(self, out: Console, clock: Callable[[], float]) -> None:
         self._out = out
@@ -55,7 +55,7 @@ class ForegroundStack:
     steps: StepLog
 
     async def start_secondary(self, *, quietly: bool = False) -> None:
-        """Starts what stands beside and then says to other terminals that everything is there. Raises StackError."""
+        """Start the secondary services, then tell other terminals that the stack is complete. Raises StackError."""
         if self.services.secondary:
             names = list(await self.stack.start(*self.services.secondary))
             if names and not quietly:
@@ -65,13 +65,13 @@ class ForegroundStack:
         )
 
     async def wait(self) -> None:
-        """Until a child is given up (StackError) or this task is cancelled."""
+        """Wait until a child is given up (StackError) or this task is cancelled."""
         await self.stack.wait()
 
 
 @asynccontextmanager
 async def foreground_stack(cli: CliSettings, plan: StackPlan, steps: StepLog) -> AsyncIterator[ForegroundStack]:
-    """Raises StackError, Failure or Unreachable, with nothing left running."""
+    """Start the stack. Raises StackError, CliError or Unreachable, with nothing left running."""
     home = await asyncio.to_thread(open_home, cli.home.root)
     settings = plan.settings
     async with AsyncExitStack() as probes:
@@ -84,7 +84,7 @@ async def foreground_stack(cli: CliSettings, plan: StackPlan, steps: StepLog) ->
             kafka_port=settings.kafka_port,
             postgres_port=settings.postgres_port,
         ) as stack:
-            # The state folder is ours from here on: what a killed stack wrote must not speak for this one.
+            # The state folder is ours from here on: the record of a killed stack must not describe this one.
             await asyncio.to_thread(remove_services_record, home.root)
             try:
                 steps.report(f"broker {stack.kafka} and Postgres {_postgres_address(stack.postgres)} answer")
@@ -114,7 +114,7 @@ def build_services_record(plan: StackPlan, ready_after_s: float) -> ServicesReco
 
 
 def require_not_running(cli: CliSettings) -> None:
-    """Raises Failure when a supervisor lives in this state folder."""
+    """Raise CliError when a supervisor runs in this state folder."""
     if cli.stack.is_supervised:
         pid = cli.stack.supervisor.pid if cli.stack.supervisor is not None else "?"
         raise CliError(

@@ -1,15 +1,15 @@
-"""The state folder: where everything the local stack keeps lies, and whether it can be used at all.
+"""The state folder: the layout of everything the local stack stores, and whether it can be used.
 
-    <root>/  format  lock  ports.json  stack.json  .gitignore      who runs here, with which ports and children
+    <root>/  format  lock  ports.json  stack.json  .gitignore      the running stack, its ports and children
              logs/<child>.log                              bounded (logfile.py)
              kafka/  server.properties  data/  tmp/        the log
              postgres/  data/                              the projections
              cache/  jars-<hash>/  broker-<hash>.jsa       may be deleted at any time, may be shared by several folders
 
-The folder is checked before anything is started: a full or read-only disk is a sentence here and a stack trace of
-another program's later.
+The folder is checked before anything is started: a full or read-only disk is one sentence here, and would be a stack
+trace of another program later.
 
-Not chosen: a folder under the user's home. A folder per project lets two checkouts live side by side.
+Not chosen: a folder under the user's home. With a folder per project two checkouts can run at the same time.
 
 Before: the command line, which passes LOOMLOG_HOME or `.loomlog`.  After: every other module here.
 """
@@ -24,13 +24,12 @@ from pathlib import Path
 from loomlog.connectors.storage.private_files import FOLDER_MODE
 from loomlog.services.cli.stack.errors import DiskFull, StackError
 
-# What the first start needs: jars 43 MB, archive 50 MB, an empty Postgres 50 MB, Kafka's files; the rest is room to
-# work.
+# Space for the first start: jars 43 MB, archive 50 MB, an empty Postgres 50 MB, Kafka's files; the rest is for work.
 MINIMUM_FREE_BYTES = 1024**3
-# A later start needs less room, but with none it would only die again.
+# A later start needs less space, but without any it would only fail again.
 RESTART_FREE_BYTES = 100 * 1024**2
 FORMAT = "2"
-"""Of what a state folder holds. Raised when the records in an existing one can no longer be read."""
+"""Version of the content of a state folder. Raised when the records in an existing one can no longer be read."""
 DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
 # Java splits a class path at ':', Kafka log.dirs at ','; neither can be escaped. A newline would end a setting.
 FORBIDDEN_PATH_CHARACTERS = ":,\n\r"
@@ -38,7 +37,7 @@ FORBIDDEN_PATH_CHARACTERS = ":,\n\r"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Home:
-    """The layout of one state folder. Made by `open_home`, which makes sure that it can be used."""
+    """The layout of one state folder. Created by `open_home`, which ensures that it can be used."""
 
     root: Path
     cache: Path
@@ -81,13 +80,15 @@ class Home:
 
     @property
     def needed_bytes(self) -> int:
-        """What has to be free for a start: the jars and empty data of a first one are there at a later one."""
+        """Return the free space that a start needs: after the first one, jars and databases exist already."""
         was_started = self.kafka_data.exists() or self.postgres_data.exists()
         return RESTART_FREE_BYTES if was_started else MINIMUM_FREE_BYTES
 
 
 def open_home(root: Path, *, cache: Path | None = None) -> Home:
-    """The state folder at `root`, made if it is absent. Raises StackError when it cannot be written or named so."""
+    """Open the state folder at `root`, created if missing. Raises StackError when it is not writable or its name is
+    invalid.
+    """
     root = root.expanduser().absolute()
     home = Home(root=root, cache=(cache or root / "cache").absolute())
     for folder in (home.root, home.cache):
@@ -101,11 +102,11 @@ def open_home(root: Path, *, cache: Path | None = None) -> Home:
     try:
         for folder in (home.root, home.cache, home.logs, home.kafka, home.postgres):
             folder.mkdir(parents=True, exist_ok=True)
-        for folder in (home.kafka, home.logs):  # what people and models said to each other
+        for folder in (home.kafka, home.logs):  # messages of people and models
             folder.chmod(FOLDER_MODE)
         ignore = home.root / ".gitignore"
         if not ignore.exists():
-            write_atomically(ignore, "*\n")  # whatever project it lies in, this folder is not part of it
+            write_atomically(ignore, "*\n")  # the folder is not part of the project it is in
         with tempfile.TemporaryFile(dir=home.root) as probe:
             probe.write(b"writable")
         _check_format(home)
@@ -118,7 +119,7 @@ def open_home(root: Path, *, cache: Path | None = None) -> Home:
 
 
 def _check_format(home: Home) -> None:
-    """Mark a new state folder with FORMAT, and refuse one whose log another version of the format wrote."""
+    """Mark a new state folder with FORMAT; refuse one whose log was written in another format."""
     mark = home.root / "format"
     if not mark.exists() and not home.kafka_data.exists():
         write_atomically(mark, f"{FORMAT}\n")
@@ -143,7 +144,7 @@ def require_space(folder: Path, *, minimum_bytes: int) -> None:
 
 
 def write_atomically(path: Path, text: str, *, mode: int = 0o644) -> None:
-    """Replace `path` by `text`: a reader, or a crash, sees the old content or the new, never half of it.
+    """Replace `path` by `text` atomically: a reader, or a crash, sees the old content or the new.
 
     Raises DiskFull when the disk is full, OSError when it cannot be written for another reason.
     """

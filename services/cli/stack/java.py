@@ -1,11 +1,11 @@
 """Java and the broker's jars: found, checked, and resolved by Maven once.
 
-The jars that redpanda/local/pom.xml names are copied into the cache under a name made from that file's content, so a
-changed file is resolved anew and an interrupted copy is never taken for a whole one. With the jars there, Maven is
-not needed.
+The jars of redpanda/local/pom.xml are copied into the cache under a name made from that file's content, so a changed
+file is resolved again and an interrupted copy is never taken for a complete one. With the jars there, Maven is not
+needed.
 
-Not chosen: a Kafka download, which is three times as large and would need its own check of what was downloaded; Maven
-verifies checksums and uses whatever mirror or proxy the machine is set up for.
+Not chosen: a Kafka download, which is three times as large and would need its own verification; Maven verifies
+checksums and uses whatever mirror or proxy the machine is configured for.
 
 Before: broker.  After: the machine's Java and Maven.
 """
@@ -43,7 +43,7 @@ INSTALL_MAVEN_HINT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Java:
-    """A Java runtime: its program, its major version, and all that `java -version` says (it identifies the build)."""
+    """A Java runtime: its program, its major version, and the output of `java -version` (it identifies the build)."""
 
     program: Path
     major: int
@@ -51,7 +51,7 @@ class Java:
 
 
 async def find_java(environ: Mapping[str, str]) -> Java:
-    """The first Java of JAVA_HOME and PATH that is new enough. Raises StackError saying what was found instead."""
+    """Return the first Java of JAVA_HOME and PATH that is new enough. Raises StackError with what was found instead."""
     tried = []
     for program in _find_programs("java", environ):
         try:
@@ -66,12 +66,12 @@ async def find_java(environ: Mapping[str, str]) -> Java:
             tried.append(f"{program} is Java {major}")
         else:
             return Java(program=program, major=major, version=answer.output)
-    found = "; ".join(tried) or "there is no `java` in JAVA_HOME or on the PATH"
-    raise StackError(f"The local broker (Kafka) needs Java {MINIMUM_JAVA} or later, but {found}. {INSTALL_JAVA_HINT}")
+    problem = "; ".join(tried) or "there is no `java` in JAVA_HOME or on the PATH"
+    raise StackError(f"The local broker (Kafka) needs Java {MINIMUM_JAVA} or later, but {problem}. {INSTALL_JAVA_HINT}")
 
 
 def parse_java_major(version: str) -> int | None:
-    """The major version in the answer of `java -version`; None when it has none. "1.8.0" is 8."""
+    """Return the major version in the output of `java -version`; None when it has none. "1.8.0" is 8."""
     match = re.search(r'version "(\d+)(?:\.(\d+))?', version)
     if match is None:
         return None
@@ -80,7 +80,7 @@ def parse_java_major(version: str) -> int | None:
 
 
 async def resolve_jars(cache: Path, environ: Mapping[str, str], report: Callable[[str], None]) -> tuple[Path, ...]:
-    """The broker's jars in a fixed order. Resolves them when the cache has none for the present pom.xml."""
+    """Return the broker's jars in a fixed order. Resolves them when the cache has none for the current pom.xml."""
     pom = LOCAL_BROKER / "pom.xml"
     folder = cache / f"jars-{hashlib.sha256(pom.read_bytes()).hexdigest()[:16]}"
     if not folder.is_dir():
@@ -101,7 +101,7 @@ async def _run_maven(pom: Path, folder: Path, environ: Mapping[str, str]) -> Non
         )
     temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f"{folder.name}."))
     try:
-        # The copying plugin's version is Maven's own default: what is copied is fixed by pom.xml, not by the copier.
+        # The version of the copy plugin is Maven's default: pom.xml fixes what is copied.
         argv = (str(maven), "--quiet", "--batch-mode", "--file", str(pom), "dependency:copy-dependencies",
                 "-DincludeScope=runtime", f"-DoutputDirectory={temporary}", "-Dstyle.color=never")  # fmt: skip
         try:
@@ -128,15 +128,15 @@ def _move_into_cache(temporary: Path, folder: Path) -> None:
     try:
         os.rename(temporary, folder)
     except OSError:
-        if not folder.is_dir():  # otherwise another start was quicker, with the same result
+        if not folder.is_dir():  # otherwise another start was faster, with the same result
             raise
 
 
 def _find_programs(name: str, environ: Mapping[str, str]) -> list[Path]:
-    found = []
+    programs = []
     if name == "java" and environ.get("JAVA_HOME"):
         program = shutil.which(str(Path(environ["JAVA_HOME"]) / "bin" / name))
-        found += [program] if program else []
+        programs += [program] if program else []
     program = shutil.which(name, path=environ.get("PATH"))
-    found += [program] if program else []
-    return [Path(program) for program in dict.fromkeys(found)]
+    programs += [program] if program else []
+    return [Path(program) for program in dict.fromkeys(programs)]

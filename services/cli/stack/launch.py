@@ -1,16 +1,17 @@
-"""What a child runs for a moment before it becomes the program: `python -I -S launch.py [options] -- program args`.
+"""The launcher of a child, which prepares the process and becomes the program: `python -I -S launch.py [options] --
+program args`.
 
-Three things have to happen inside the new process, between fork and exec: ask the kernel to be signalled when the
-parent dies (so that `kill -9` of the supervisor leaves no orphans), give up root, or map root to another number. A
-`preexec_fn` would do them in a copy of a process that has threads, where a lock held by another thread is held for
-ever; a small program of its own is safe and costs 20 ms.
+Three things have to happen inside the new process, between fork and exec: ask the kernel for a signal when the parent
+dies (so that `kill -9` of the supervisor leaves no orphans), drop root, or map root to another number. A `preexec_fn`
+would do them in a copy of a process with threads, where a lock held by another thread is held forever; a small program
+is safe and costs 20 ms.
 
     --parent PID:SIGNAL   get SIGNAL when PID dies; end at once if it has died (Linux; elsewhere shutdown.py cleans up).
-                          The kernel means the thread that started us, so a supervisor belongs into one that stays.
+                          The kernel means the thread that started us, so a supervisor must run in a permanent one.
     --account UID:GID     become this account (needs root)
-    --namespace UID:GID   stay the same to the outside, look like this account inside (user namespace)
+    --namespace UID:GID   stay the same outside, look like this account inside (user namespace)
 
-Imports nothing of ours: with -I -S there is nothing of ours to import.
+Imports nothing of the project: -I -S exclude it.
 
 Before: children, oneshot.  After: the program.
 """
@@ -26,7 +27,7 @@ CANNOT_LAUNCH = 127
 
 
 def launch(arguments: "list[str]") -> None:
-    """Do what the options say and become the program. Does not return."""
+    """Apply the options and become the program. Does not return."""
     options, program = _split_arguments(arguments)
     try:
         if "--account" in options:
@@ -67,7 +68,7 @@ def _enter_user_namespace(uid: int, gid: int) -> None:
     outer_uid, outer_gid = os.geteuid(), os.getegid()
     _call_libc("unshare", CLONE_NEWUSER)
     for name, text in (
-        ("setgroups", "deny"),  # the kernel asks for this before it takes a group map
+        ("setgroups", "deny"),  # the kernel requires this before it accepts a group map
         ("uid_map", f"{uid} {outer_uid} 1"),
         ("gid_map", f"{gid} {outer_gid} 1"),
     ):

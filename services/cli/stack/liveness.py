@@ -1,12 +1,12 @@
-"""Whether what runs also moves: a process that hangs is there, keeps its ports open and does nothing.
+"""Detects processes that run but hang: they keep their ports open and make no progress.
 
-    suspended   the operating system says that it is stopped (SIGSTOP, a debugger)
-    silent      it listens, but its event loop answers nobody
+    suspended   the operating system reports it as stopped (SIGSTOP, a debugger)
+    silent      it listens, but its event loop does not answer
 
-The second is asked of runtimes, at whatever port they listen on: each of theirs says something to whoever connects
-and sends a line (services/runtime/telemetry/metrics_server.py, connectors/process/liveness_sockets.py). API, insights
-and projector are asked elsewhere (services/cli/doctor/status.py), and the auditor, which listens nowhere, is known by
-what it signs (services/cli/log/verification.py).
+The second applies to runtimes, on whatever port they listen: each answers a connection that sends a line
+(services/runtime/telemetry/metrics_server.py, connectors/process/liveness_sockets.py). API, insights and projector are
+checked elsewhere (services/cli/doctor/status.py), and the auditor, which has no port, by its signatures
+(services/cli/log/verification.py).
 
 Before: services/cli/doctor/status.py. After: the operating system.
 """
@@ -18,13 +18,15 @@ import psutil
 
 StallState = Literal["suspended", "silent"]
 RESPONSE_TIMEOUT_S = 3.0
-"""After as long without a word the group takes a runtime for dead, too."""
+"""Time to wait for an answer; the group declares a runtime dead after the same time."""
 REQUEST = b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
 WILDCARD_ADDRESSES = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 async def find_stall(pid: int, *, listens: bool) -> StallState | None:
-    """Why a process does nothing; None when it moves, has ended, or nobody can say. `listens`: its ports are asked."""
+    """Return why a process hangs; None when it works, has ended, or that is unknown. `listens`: its
+    ports are checked.
+    """
     if await asyncio.to_thread(is_suspended, pid):
         return "suspended"
     places = await asyncio.to_thread(_listening_addresses, pid) if listens else []
@@ -34,7 +36,7 @@ async def find_stall(pid: int, *, listens: bool) -> StallState | None:
 
 
 def is_suspended(pid: int) -> bool:
-    """Whether somebody has stopped the process without ending it."""
+    """Return whether the process is stopped (SIGSTOP)."""
     try:
         return psutil.Process(pid).status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
     except psutil.Error:
@@ -43,10 +45,10 @@ def is_suspended(pid: int) -> bool:
 
 def _listening_addresses(pid: int) -> list[tuple[str, int]]:
     try:
-        found = psutil.Process(pid).net_connections("tcp")
+        connections = psutil.Process(pid).net_connections("tcp")
     except psutil.Error:
-        return []  # gone, or another user's
-    places = {(one.laddr.ip, one.laddr.port) for one in found if one.status == psutil.CONN_LISTEN}
+        return []  # ended, or another user's
+    places = {(one.laddr.ip, one.laddr.port) for one in connections if one.status == psutil.CONN_LISTEN}
     return sorted((WILDCARD_ADDRESSES.get(host, host), port) for host, port in places)
 
 

@@ -1,12 +1,11 @@
 """The whole local stack as one block: broker and Postgres run inside it, and stop with it.
 
-    async with local_stack(home, say=print) as stack:
-        await stack.start(Child(name="runtime", ...), Child(name="projector", ...))
+    async with local_stack(home, report=print) as stack:
+        await stack.start(ChildSpec(name="runtime", ...), ChildSpec(name="projector", ...))
         await stack.wait()
 
-Entering it: room on the disk, the lock, what an earlier stack left behind, ports, then broker and Postgres side by
-side. An address given from outside (LOOMLOG_KAFKA, LOOMLOG_POSTGRES) replaces that part: it is only asked whether it
-is there.
+On entry: free disk space, the lock, leftovers of an earlier stack, ports, then broker and Postgres concurrently. An
+external address (LOOMLOG_KAFKA, LOOMLOG_POSTGRES) replaces that part: it is only probed.
 
 Before: `loomlog up`, the tests.  After: broker, postgres, children.
 """
@@ -36,7 +35,7 @@ from loomlog.services.cli.stack.record import ChildRecord, build_stack_record, s
 from loomlog.services.cli.stack.shutdown import stop_leftovers
 from loomlog.services.cli.stack.supervisor import Supervisor
 
-# For servers that are not ours: they should be there already, or be just starting beside us (compose).
+# For external servers: they should be running already, or be starting at the same time (compose).
 EXTERNAL_TIMEOUT_S = 15.0
 EXTERNAL_PROBE_TIMEOUT_S = 5.0
 EXTERNAL_PROBE_INTERVAL_S = 0.3
@@ -51,11 +50,11 @@ class LocalStack:
     supervisor: Supervisor
 
     async def start(self, *children: ChildSpec) -> tuple[str, ...]:
-        """As Supervisor.start."""
+        """Start children, as Supervisor.start."""
         return await self.supervisor.start(*children)
 
     async def wait(self) -> None:
-        """Until a child is given up (StackError) or this task is cancelled."""
+        """Wait until a child is given up (StackError) or this task is cancelled."""
         await self.supervisor.wait()
 
 
@@ -70,22 +69,22 @@ async def local_stack(
     kafka_port: int | None = None,
     postgres_port: int | None = None,
 ) -> AsyncIterator[LocalStack]:
-    """Run broker and Postgres in `home`. `kafka`, `postgres`: what to use instead, if not empty.
+    """Run broker and Postgres in `home`. `kafka`, `postgres`: external servers to use instead, if not empty.
 
-    Ports: None is that of last time or the default, 0 any free one. `environ` is for finding Java and Maven. Raises
-    StackError, with nothing left running, when a part cannot be had; StackAlreadyRunning when a stack runs here
+    Ports: None is the previous one or the default, 0 any free one. `environ` is for finding Java and Maven. Raises
+    StackError, with nothing left running, when a part is unavailable; StackAlreadyRunning when a stack runs here
     already.
     """
     require_space(home.root, minimum_bytes=home.needed_bytes)
     with supervisor_lock(home.lock):
         await stop_leftovers(home, report)
-        wanted = frozenset(name for name, given in (("kafka", kafka), ("postgres", postgres)) if not given)
+        local_servers = frozenset(name for name, address in (("kafka", kafka), ("postgres", postgres)) if not address)
         ports = await asyncio.to_thread(
             lambda: choose_ports(
                 remembered=load_ports(home.ports),
                 kafka=kafka_port,
                 postgres=postgres_port,
-                local_servers=wanted,
+                local_servers=local_servers,
                 is_free=is_port_free,
                 pick=pick_port,
                 describe_holder=describe_port_holder,
@@ -122,10 +121,10 @@ async def local_stack(
 
 @contextmanager
 def cancel_on_signals() -> Iterator[None]:
-    """SIGINT, SIGTERM and SIGHUP cancel what the current task does inside the block; leaving it then is not an error.
+    """Make SIGINT, SIGTERM and SIGHUP cancel the current task inside the block; leaving it then is not an error.
 
-    The blocks inside stop the stack on their way out. A second signal meanwhile changes nothing: stopping is bounded,
-    and a half-stopped stack helps nobody.
+    The blocks inside stop the stack on their way out. A second signal meanwhile has no effect: stopping is bounded, and
+    a half-stopped stack is of no use.
     """
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()

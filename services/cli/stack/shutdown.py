@@ -1,12 +1,11 @@
-"""Stopping a stack from anywhere, also one that is half dead.
+"""Stops a stack from anywhere, also a partly dead one.
 
-A living supervisor is asked (SIGTERM) and stops its children itself. When it does not, or is dead already, its
-children are stopped here: those in stack.json, and the broker and Postgres of this folder that are found among the
-running processes even when stack.json is lost. Only a process whose pid, start time and command fit is touched.
+A living supervisor is asked (SIGTERM) and stops its children itself. When it does not, or is dead already, its children
+are stopped here: those in stack.json, and the broker and Postgres of this folder that are found among the running
+processes even when stack.json is lost. A signal is sent only if pid, start time and command match.
 
-Not chosen: adopting healthy orphans. A broker nobody supervises is stopped and started again in two seconds;
-supervising what is not one's child would be a second, weaker kind of supervision for a case the kernel prevents on
-Linux (launch.py).
+Not chosen: adopting healthy orphans. An unsupervised broker is restarted in two seconds; supervising a process that is
+not a child would be a second, weaker kind of supervision for a case the kernel prevents on Linux (launch.py).
 
 Before: `loomlog down`; local, before it starts.  After: processes.
 """
@@ -44,7 +43,7 @@ SUPERVISOR_TIMEOUT_S = 20.0
 LOCK_POLL_S = 0.05
 # Orphans got their signal from the kernel when the supervisor died, so this is short.
 LOCK_TIMEOUT_S = 5.0
-# Another terminal's `loomlog down` stops what is left in two groups, each within its own timeout.
+# Another terminal's `loomlog down` stops the rest in two groups, each within its own timeout.
 CONCURRENT_STOP_TIMEOUT_S = 30.0
 HOLDER_ATTEMPTS = 5
 
@@ -61,7 +60,7 @@ class Leftover:
 
 
 async def stop_stack(home: Home, report: Callable[[str], None]) -> bool:
-    """Stop whatever runs in this state folder. True when something did. Raises StackError when it cannot be.
+    """Stop whatever runs in this state folder. True when something did. Raises StackError when it cannot be stopped.
 
     When another terminal is stopping it already, this waits until that is done.
     """
@@ -89,7 +88,9 @@ async def stop_stack(home: Home, report: Callable[[str], None]) -> bool:
 
 
 async def stop_leftovers(home: Home, report: Callable[[str], None]) -> int:
-    """Stop what an earlier supervisor left running, and forget it. Call it with the lock held. How many there were."""
+    """Stop the processes of an earlier supervisor and delete its record; return how many. Call it
+    with the lock held.
+    """
     leftovers = await asyncio.to_thread(find_leftovers, home, report)
     for group in sorted({leftover.group for leftover in leftovers}, reverse=True):
         ended = [leftover for leftover in leftovers if leftover.group == group]
@@ -109,7 +110,7 @@ async def stop_leftovers(home: Home, report: Callable[[str], None]) -> int:
 
 
 def find_leftovers(home: Home, report: Callable[[str], None]) -> list[Leftover]:
-    """Running processes of an earlier stack in this folder. Reads every process: blocking."""
+    """Return running processes of an earlier stack in this folder. Reads every process: blocking."""
     leftovers: dict[int, Leftover] = {}
     try:
         record = load_record(home.record)
@@ -163,7 +164,7 @@ async def _stop_supervisor(home: Home, holder: ProcessIdentity | None, report: C
 
 
 async def _read_settled_lock(home: Home) -> LockState:
-    """The lock, after a moment for its new holder to write its name."""
+    """Return the lock, after a moment for its new holder to write its name."""
     for _ in range(HOLDER_ATTEMPTS):
         lock = await asyncio.to_thread(read_lock_state, home.lock)
         if lock.holder is not None or not lock.is_held:

@@ -12,7 +12,7 @@ from loomlog.services.cli.stack.record import ChildRecord, InvalidStackRecord, S
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackStatus:
-    """`supervised`: a supervisor lives. `alive`: the children whose process really runs, supervised or left over."""
+    """`supervised`: a supervisor is alive. `alive`: the children whose process really runs, supervised or left over."""
 
     is_supervised: bool
     supervisor: ProcessIdentity | None
@@ -22,12 +22,12 @@ class StackStatus:
 
     @property
     def has_orphans(self) -> bool:
-        """Children without a supervisor: `loomlog down` (or the next `up`) stops them."""
+        """Whether there are children without a supervisor: `loomlog down` (or the next `up`) stops them."""
         return bool(self.running_children) and not self.is_supervised
 
 
 def read_stack_status(home: Home) -> StackStatus:
-    """Reads two files and a process per child. Blocking, but for milliseconds."""
+    """Read the status from two files and a process per child. Blocking, but for milliseconds."""
     lock = read_lock_state(home.lock)
     damage = ""
     try:

@@ -1,14 +1,14 @@
 """Supervision: named child processes, started together, kept running, stopped in reverse order.
 
-A `Supervisor` starts groups of children. A group is started concurrently and waited for; groups are stopped last
-first. The first start of a child must succeed (a wrong setting should be a message, not a loop); later deaths are
-answered with a restart after a growing pause, and after MAX_RESTARTS in a row the supervisor gives up and says why. A
-child that is not needed ends nothing: it is tried again every WITHOUT_IT_PAUSE_S. A full disk ends nothing either: a
-child that died of it is started again once there is space, however long that takes.
-After every change the states are handed to `record`, so that other terminals can find and stop it all.
+A `Supervisor` starts groups of children. A group is started concurrently and awaited; groups are stopped in reverse
+order. The first start of a child must succeed (a wrong setting should be a message, not a loop); later deaths lead to a
+restart after a growing pause, and after MAX_RESTARTS in a row the supervisor gives up with the reason. A child that is
+not needed ends nothing: it is retried every OPTIONAL_RETRY_S. A full disk ends nothing either: a child that died of it
+is restarted once there is space, however long that takes. After every change the states are passed to `record`, so that
+other terminals can find and stop everything.
 
-Not chosen: systemd, supervisord, honcho. The stack has to work the same in a bare container and on a laptop, and what
-is special here (readiness, what to do before a start and after an exit) would have to be glued to them anyway.
+Not chosen: systemd, supervisord, honcho. The stack has to work the same in a bare container and on a laptop, and its
+special parts (readiness, actions before a start and after an exit) would have to be added to them anyway.
 
 Before: local.  After: child, record, logfile.
 """
@@ -27,12 +27,12 @@ from loomlog.services.cli.stack.record import ChildRecord, ChildState
 
 INITIAL_BACKOFF_S = 0.05
 MAX_BACKOFF_S = 10.0
-# A child that was ready this long had started well: its death counts as the first. Short, because somebody who kills
-# processes to see what happens should not be stopped from it by a growing pause.
+# A child that was ready this long had started well: its death counts as the first. Short, because a user who kills
+# processes to see what happens should not be stopped by a growing pause.
 STABLE_AFTER_S = 2.0
-# In a row, none of which became ready or stayed so; with the pauses above half a minute of trying.
+# Consecutive restarts without a stable start; with the pauses above, half a minute of trying.
 MAX_RESTARTS = 10
-# Of a child that is not needed and cannot be kept running.
+# Pause between restarts of an optional child that cannot be kept running.
 OPTIONAL_RETRY_S = 60.0
 # Enough to get from any first pause to the longest one.
 MAX_DOUBLINGS = 32
@@ -89,9 +89,9 @@ class Supervisor:
             self._raise_failure()
 
     async def start(self, *children: ChildSpec) -> tuple[str, ...]:
-        """Start a group concurrently, wait until all of it is ready, and give the names.
+        """Start a group concurrently, wait until all of it is ready, and return the names.
 
-        Raises StackError when a child that is needed cannot be; another is not among the names then.
+        Raises StackError when a needed child cannot start; an optional one that cannot is missing from the names.
         """
         self._groups += 1
         group = [self._add_child(child) for child in children]
@@ -107,12 +107,12 @@ class Supervisor:
         return tuple(kept.spec.name for kept in group if kept.became_ready.is_set())
 
     async def wait(self) -> None:
-        """Wait until a child is given up. Raises StackError then; otherwise it never ends by itself."""
+        """Wait until a child is given up, and raise its StackError; never returns otherwise."""
         await asyncio.wait((self._failure,))
         self._raise_failure()
 
     def child_records(self) -> tuple[ChildRecord, ...]:
-        """What is true of each child now, in the order of their starts."""
+        """Return the current record of each child, in start order."""
         return tuple(kept.to_record() for kept in self._supervised)
 
     def _add_child(self, spec: ChildSpec) -> SupervisedChild:
@@ -125,7 +125,7 @@ class Supervisor:
         return kept
 
     async def _supervise(self, child: SupervisedChild) -> None:
-        """One life after the other, until it is stopped or given up."""
+        """Start it again and again, until it is stopped or given up."""
         name = child.spec.name
         deaths = 0
         refusals = 0
@@ -170,7 +170,7 @@ class Supervisor:
             await asyncio.sleep(pause_s)
 
     def _backoff_s(self, attempts: int) -> float:
-        # The exponent is bounded too: a disk may be full for days, and a float is not endless.
+        # The exponent is bounded too: a disk may be full for days, and a float overflows.
         return min(MAX_BACKOFF_S, self._initial_backoff_s * 2.0 ** min(attempts - 1, MAX_DOUBLINGS))
 
     async def _stop_all(self) -> None:
@@ -199,7 +199,7 @@ class Supervisor:
 
     @property
     def _failure(self) -> "asyncio.Future[None]":
-        """Gets the exception of the first child that is given up."""
+        """A future with the exception of the first child that is given up."""
         assert self._failure_future is not None, "a supervisor is used inside `async with`"
         return self._failure_future
 
@@ -214,14 +214,14 @@ class Supervisor:
         error = task.exception()
         if error is not None:
             self._failure.set_exception(error)
-            self._failure.exception()  # start, wait or the end of the block raise it; asyncio need not complain too
+            self._failure.exception()  # start, wait or the end of the block raise it; asyncio need not log it too
 
     async def _set_state(self, child: SupervisedChild, state: ChildState) -> None:
         child.state = state
         try:
             await self._write_record()
         except StackError as problem:
-            # A full disk must not keep the rest from being stopped, nor from coming back.
+            # A full disk must prevent neither stopping nor restarting the rest.
             passes = isinstance(problem, DiskFull) and child.first_attempt_done.is_set()
             if not (passes or self._stopping):
                 raise
@@ -238,7 +238,7 @@ class Supervisor:
         while True:
             await asyncio.sleep(LOG_CHECK_INTERVAL_S)
             if self._record_pending:
-                with suppress(StackError):  # it has been said
+                with suppress(StackError):  # already reported
                     await self._write_record()
             for kept in self._supervised:
                 try:

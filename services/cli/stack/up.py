@@ -40,14 +40,14 @@ def up(
 
 
 def down() -> None:
-    """Stop everything that runs in this state folder, also what an earlier stack left behind."""
+    """Stop everything that runs in this state folder, including leftovers of an earlier stack."""
     cli = load_cli_settings(os.environ, working_directory=Path.cwd())
     out = console()
     if not cli.home.root.is_dir():
         out.print(f"Nothing runs: there is no state folder {cli.home.root}.")
         return
     began = time.monotonic()
-    # Not open_home: what runs on a full disk can be stopped too.
+    # Not open_home: a stack on a full disk can be stopped too.
     stopped = run(stop_stack(cli.home, out.print))
     if stopped:
         took_s = time.monotonic() - began
@@ -59,7 +59,7 @@ def down() -> None:
 async def prepare_plan(
     cli: CliSettings, steps: StepLog, *, runtimes: int = 1, folders: ReviewFolders | None = None
 ) -> StackPlan:
-    """The plan of a stack. What an earlier one left running is stopped first: it may hold our ports."""
+    """Create the plan of a stack. Leftovers of an earlier stack are stopped first: they may hold our ports."""
     home = await asyncio.to_thread(open_home, cli.home.root)
     if cli.stack.has_orphans:
         await stop_stack(home, steps.report)
@@ -88,7 +88,7 @@ async def _up(cli: CliSettings, runtimes: int, out: Console) -> None:
 
 
 def print_configuration(plan: StackPlan, steps: StepLog, out: Console) -> None:
-    """Which files were read, and what is odd about them."""
+    """Print the configuration files that were read, and their warnings."""
     files = ", ".join(_display_path(file) for file in plan.files) or "none"
     steps.report(f"configuration: {files}")
     for warning in plan.warnings:
@@ -96,7 +96,7 @@ def print_configuration(plan: StackPlan, steps: StepLog, out: Console) -> None:
 
 
 def print_addresses(stack: ForegroundStack, out: Console) -> None:
-    """The addresses of what runs."""
+    """Print the addresses of what runs."""
     made = stack.plan
     out.print()
     _print_address(out, "API", made.api_url, "documentation at /v1/docs")
