@@ -45,6 +45,7 @@ check: $(STAMP) ## formatting, lint, types, import rules, generated files
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/python -m loomlog.schemas.generate --check
 	@$(BIN)/python -m tests.lint.pointers
+	@$(BIN)/python -m tests.lint.words
 	@$(BIN)/python -m loomlog.connectors.configuration.document --check
 
 format: $(STAMP) ## format and fix what can be fixed

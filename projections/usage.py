@@ -49,7 +49,7 @@ class UsageRow(NamedTuple):
     provider: str
     model: str
     source: str
-    """Who paid: `run` (calls with a key of the run) or `operator` (its key, or a provider that needs none)."""
+    """Payer: `run` (calls with a key of the run) or `operator` (its key, or a provider that needs none)."""
     currency: str
     """Empty: unpriced."""
     calls: int

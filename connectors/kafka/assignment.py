@@ -66,7 +66,11 @@ class BalancedAssignor(AbstractPartitionAssignor):  # type: ignore[misc]  # aiok
         return self._assignments
 
     def metadata(self, topics: Iterable[str]) -> ConsumerProtocolMemberMetadata:
-        user_data = {"life": self._incarnation, "held": sorted(self.get_held_partitions()), "stands_by": self._is_standby}
+        user_data = {
+            "life": self._incarnation,
+            "held": sorted(self.get_held_partitions()),
+            "stands_by": self._is_standby,
+        }
         return ConsumerProtocolMemberMetadata(self.version, list(topics), json.dumps(user_data).encode())
 
     def assign(
@@ -77,7 +81,8 @@ class BalancedAssignor(AbstractPartitionAssignor):  # type: ignore[misc]  # aiok
         partitions = sorted(cluster.partitions_for_topic(topic) or ())
         parts = balance(partitions, {member: one.held for member, one in members_metadata.items()})
         shares = {
-            one.incarnation: {"partitions": parts[member], "stands_by": one.is_standby} for member, one in members_metadata.items()
+            one.incarnation: {"partitions": parts[member], "stands_by": one.is_standby}
+            for member, one in members_metadata.items()
         }
         everybody = json.dumps(shares).encode()
         return {

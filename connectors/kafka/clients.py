@@ -62,7 +62,7 @@ def enable_rebootstrap(client: Any) -> None:
     """Make an AIOKafkaClient ask its bootstrap addresses when no broker it knows answers."""
     update = client._metadata_update
 
-    async def update_or_begin_anew(cluster: Any, topics: Collection[str]) -> bool:
+    async def update_or_rebootstrap(cluster: Any, topics: Collection[str]) -> bool:
         if await update(cluster, topics):
             return True
         try:
@@ -71,7 +71,7 @@ def enable_rebootstrap(client: Any) -> None:
             return False
         return bool(await update(cluster, topics))
 
-    client._metadata_update = update_or_begin_anew
+    client._metadata_update = update_or_rebootstrap
 
 
 async def stop(consumer: AIOKafkaConsumer) -> None:

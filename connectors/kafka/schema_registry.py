@@ -219,7 +219,7 @@ STATUS_ERRORS = {
     401: ("unauthorised", "give user and password in LOOMLOG_SCHEMA_REGISTRY (http://user:password@host:port)"),
     403: ("forbidden", "let this user write the subject and its config, or register the schemas beforehand"),
     404: ("not_found", "is LOOMLOG_SCHEMA_REGISTRY the address of a schema registry?"),
-    409: ("refused", "the subject holds a schema that this one cannot read; was it registered by somebody else?"),
+    409: ("refused", "the subject holds a schema that this one cannot read; did another system register it?"),
     422: ("invalid", "the registry does not accept the schema or the compatibility level"),
 }
 

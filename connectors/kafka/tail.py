@@ -170,7 +170,7 @@ class KafkaTail:
             log.debug("fetch of %s from broker %s: %s: %s", self.topic, node, type(error).__name__, error)
             client.force_metadata_update()
             await asyncio.sleep(RETRY_BACKOFF_MS / 1_000)
-        except Exception as error:  # noqa: BLE001 - a bug: whoever polls gets it
+        except Exception as error:  # noqa: BLE001 - a bug: the next poll raises it
             self._failure = error
         finally:
             del self._fetches[node]

@@ -8,7 +8,7 @@ because they point to different faults: no headers is a provider that is down or
 lost connection.
 
 Not chosen: HTTP/2 (one lost connection would end every turn on it); httpx's own read timeout (it cannot tell the two
-apart); following redirects (a key would go to a host nobody configured); the environment's proxies (settings are built
+apart); following redirects (a key would go to an unconfigured host); the environment's proxies (settings are built
 in main, once). A turn is never sent twice here, not even when the provider closed the kept connection it was sent on:
 that is a failure of its own kind, which a run may try again once, and the log shows both (services/core/run).
 

@@ -63,12 +63,12 @@ async def partitions_of(topic: str, bootstrap: str) -> list[TopicPartition]:
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
     await admin.start()
     try:
-        (found,) = await admin.describe_topics([topic])
+        (description,) = await admin.describe_topics([topic])
     finally:
         await admin.close()
-    if found["error_code"]:
+    if description["error_code"]:
         raise SystemExit(f"there is no topic {topic} at {bootstrap}")
-    return [TopicPartition(topic, partition["partition"]) for partition in found["partitions"]]
+    return [TopicPartition(topic, partition["partition"]) for partition in description["partitions"]]
 
 
 async def follow(options: argparse.Namespace) -> None:

@@ -14,7 +14,7 @@ Four things make such a client right:
   1. each call is carried out once and answered with its call_id. A call is handed out at most once: when the connection
      breaks before the answer, the agent is told that the outcome is unknown, and the call does not come again;
   2. the input was written by a model: it is checked, and whatever cannot be undone is for the person to confirm;
-  3. a call takes less time than its deadline_ms (UTC); after it nobody waits for the answer;
+  3. a call takes less time than its deadline_ms (UTC); after it the answer is ignored;
   4. after a break it connects again and says hello again, with a pause that grows.
 
 LOOMLOG_TOKEN holds the token; without it none is sent. Needs the package websockets and nothing of loomlog.
@@ -41,9 +41,9 @@ TOOLS = [
 ]
 
 
-def add_note(notes: Path, given: Any) -> str:
+def add_note(notes: Path, arguments: Any) -> str:
     """What the tool does. Raises ValueError for input that makes no sense."""
-    text = given.get("text") if isinstance(given, dict) else None
+    text = arguments.get("text") if isinstance(arguments, dict) else None
     if not isinstance(text, str) or "\n" in text:
         raise ValueError("expected text, one line")
     with notes.open("a") as file:
@@ -91,9 +91,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--url", default="http://127.0.0.1:8787")
     parser.add_argument("--notes", type=Path, default=Path("notes.txt"))
-    said = parser.parse_args()
+    options = parser.parse_args()
     try:
-        asyncio.run(run(said.url, said.notes))
+        asyncio.run(run(options.url, options.notes))
     except InvalidStatus as error:
         print(f"refused: {error.response.body.decode() if error.response.body else error}", file=sys.stderr)
         return 1

@@ -18,7 +18,7 @@ Four things make such a service right:
   1. the key of a result is the key of its request: by it the result finds who waits;
   2. the work and its answer are saved together under the idempotency key, before the answer is sent: a request that
      comes again (a consumer restarted, a runtime died) gets the same answer and nothing is done twice;
-  3. a request whose deadline is over is not begun: nobody waits for it, and the model was told that it timed out;
+  3. a request past its deadline is not executed: its result is ignored, and the model got a timeout;
   4. the position in the topic is committed after the result is in the log.
 
 More of these in the same group share the partitions. Needs aiokafka[lz4] and fastavro, and the two schemas, which lie
@@ -62,8 +62,8 @@ class Schemas:
         schema = self.by_id.get(number)
         if magic != 0 or schema is None:
             return None
-        found = fastavro.schemaless_reader(io.BytesIO(value[FRAME.size :]), schema)
-        return found if isinstance(found, dict) else None
+        request = fastavro.schemaless_reader(io.BytesIO(value[FRAME.size :]), schema)
+        return request if isinstance(request, dict) else None
 
     def written(self, result: dict[str, Any]) -> bytes:
         body = io.BytesIO()
@@ -81,7 +81,7 @@ class Orders:
         self.answers: dict[str, tuple[str, bool]] = saved["answers"]
 
     def carry_out(self, key: str, arguments: Any) -> tuple[str, bool]:
-        """(text, is_error). The second time under a key it is only said again."""
+        """(text, is_error). A repeated key returns the stored result."""
         if key in self.answers:
             text, is_error = self.answers[key]
             return text, is_error
@@ -161,8 +161,8 @@ def main() -> int:
     parser.add_argument("--results", default="loom.tool.results")
     parser.add_argument("--done", type=Path, default=Path("orders.json"))
     parser.add_argument("--group", default=TOOL)
-    said = parser.parse_args()
-    asyncio.run(serve(said.bootstrap, said.requests, said.results, said.done, said.group))
+    options = parser.parse_args()
+    asyncio.run(serve(options.bootstrap, options.requests, options.results, options.done, options.group))
     return 0
 
 

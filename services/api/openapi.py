@@ -154,7 +154,7 @@ def refusal_statuses(route: Route) -> tuple[int, ...]:
 
 
 def access_text(route: Route) -> str:
-    """Who may call a route."""
+    """Access rules of a route."""
     return route.access.value if isinstance(route.access, Access) else f"scope {route.access}"
 
 

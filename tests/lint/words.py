@@ -19,8 +19,10 @@ PROSE = re.compile(
 OPENING = re.compile(r'^\s*"""(Of|By whom|Whoever|Who|Whose|Told|Said)\b')
 """Docstrings that open with a fragment."""
 NAMES = frozenset({"found", "said", "told", "wanted", "given"})
-UNREAD: tuple[str, ...] = ()
-"""Folders whose prose is still to be rewritten."""
+UNREAD = ("tests/", "docs/PLAN.md")
+"""Folders whose prose is not checked."""
+ALLOWED = frozenset({("services/cli/stack/account.py", "nobody"), ("services/cli/admin/budget_limits.py", "anew")})
+"""Words that are names of something else: an account of Unix systems, a former name of a command."""
 
 
 def prose(path: Path) -> Iterator[tuple[int, str]]:
@@ -46,7 +48,7 @@ def names(path: Path) -> Iterator[tuple[int, str]]:
 
 def problems(path: Path) -> Iterator[str]:
     for line, text in prose(path):
-        yield from (f"{path}:{line}: {word}" for word in PROSE.findall(text))
+        yield from (f"{path}:{line}: {word}" for word in PROSE.findall(text) if (str(path), word) not in ALLOWED)
         if path.suffix == ".py" and OPENING.match(text):
             yield f"{path}:{line}: opens with a fragment: {text.strip()[:60]}"
     if path.suffix == ".py":
@@ -55,7 +57,7 @@ def problems(path: Path) -> Iterator[str]:
 
 def main() -> int:
     tree = subprocess.run(["git", "ls-files", "*.py", "*.md"], capture_output=True, text=True, check=True).stdout
-    paths = [Path(name) for name in tree.split() if not name.startswith((*UNREAD, "tests/lint/", "schemas/generated/"))]
+    paths = [Path(name) for name in tree.split() if not name.startswith((*UNREAD, "schemas/generated/"))]
     wrong = [problem for path in paths if path.exists() for problem in problems(path)]
     print("\n".join(wrong), file=sys.stderr)
     return 1 if wrong else 0

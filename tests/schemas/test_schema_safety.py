@@ -33,7 +33,7 @@ UNFIT: list[tuple[Any, str]] = [
     (ITSELF, "R contains itself"),
     (record({"type": "array", "items": record(["null", "R"], name="S")}), "R contains itself"),
     (record({"type": "bytes", "logicalType": "decimal", "precision": 10**6}), "logical type"),
-    (chain(2 * DEPTH_MAX), f"over {DEPTH_MAX} types"),
+    (chain(2 * DEPTH_MAX), f"nested more than {DEPTH_MAX} deep"),
 ]
 
 

@@ -265,7 +265,7 @@ class RunQueries:
         if erasure is not None:
             raise RequestRefused(
                 "content_erased",
-                f"nobody can go on with {row.run_id}: what was said in it is erased (erasure "
+                f"{row.run_id} cannot be continued: its content is erased (erasure "
                 f"{erasure.record.erasure_id}); start a new run",
             )
 
@@ -282,8 +282,8 @@ class RunQueries:
         key_ids = {key_id for frame in frames for key_id in key_ids_in(f"{frame.event} {frame.payload or ''}")}
         if not key_ids:
             return next((one for one in erasures if row.started_at_ms <= one.record.at_ms), None)
-        found = (keys.table.erasure_of(key_id, row.tenant) for key_id in key_ids)
-        return next((erasure for erasure in found if erasure is not None), None)
+        of_keys = (keys.table.erasure_of(key_id, row.tenant) for key_id in key_ids)
+        return next((erasure for erasure in of_keys if erasure is not None), None)
 
     async def _newest_run(self, caller: Caller, session_id: str) -> RunRow | None:
         scope = await self._scope_of_name(caller, session_id)

@@ -51,7 +51,7 @@ class LiveRunInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateFilter:
-    """Whose runs, and which changes; empty fields do not narrow. `tenant` is for administrators."""
+    """Filter by owner of the run and kind of change; empty fields do not narrow. `tenant` is for administrators."""
 
     user_id: str
     statuses: frozenset[str] = frozenset()

@@ -106,10 +106,10 @@ class Backups:
         """Return the manifest of a state file. Raises snapshot_not_found."""
         require_scope(caller, ADMIN)
         async with self._file_store() as files:
-            found = await files.read_manifest(file_id)
-        if found is None:
+            manifest = await files.read_manifest(file_id)
+        if manifest is None:
             raise RequestRefused("snapshot_not_found", f"there is no snapshot {file_id[:80]}")
-        return cast("StateFile", found)
+        return cast("StateFile", manifest)
 
     async def open(self, caller: Caller, file_id: str) -> tuple[StateFile, IO[bytes]]:
         """Open a state file; returns its manifest and the file, which the caller closes. Raises snapshot_not_found."""

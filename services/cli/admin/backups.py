@@ -63,9 +63,9 @@ def create(
 @backup_app.command("ls")
 def list_backups(as_json: Json = False) -> None:
     """List the stored backups, newest first."""
-    found = run(_get(BACKUPS_PATH))
+    backups = run(_get(BACKUPS_PATH))
     if as_json:
-        print_json(found)
+        print_json(backups)
         return
     rows = [
         (
@@ -77,7 +77,7 @@ def list_backups(as_json: Json = False) -> None:
             size(entry["byte_size"]),
             entry["label"],
         )
-        for entry in found["entries"]
+        for entry in backups["entries"]
     ]
     print_table(console(), ("ID", "CREATED", "TENANT", "RUNS", "LIVE", "SIZE", "LABEL"), rows, right_aligned=(3, 4, 5))
 

@@ -61,7 +61,7 @@ def list_limits(
         out.print(Text("no limits", style=DIM))
         return
     table = Table(box=None, pad_edge=False, header_style=DIM)
-    for column in ("whose", "used", "soft", "hard", "set by", "at"):
+    for column in ("account", "used", "soft", "hard", "set by", "at"):
         table.add_column(column)
     for limit in listing["limits"]:
         for unit in ("", "_micros"):
@@ -107,10 +107,10 @@ def set_limit(
         "soft_limit_micros": _parse_micros("--soft-money", soft_money),
         "hard_limit_micros": _parse_micros("--hard-money", hard_money),
     }
-    given = {name: value for name, value in amounts.items() if value is not None}
-    if not given:
+    changes = {name: value for name, value in amounts.items() if value is not None}
+    if not changes:
         raise UsageError("a limit needs at least one of --soft, --hard, --soft-money and --hard-money.")
-    body = {**_account_fields(everybody, tenant, user), **given, **({"strict": True} if strict else {})}
+    body = {**_account_fields(everybody, tenant, user), **changes, **({"strict": True} if strict else {})}
     answer = run(_put(body))
     if as_json:
         print_json({**answer.value, "position": answer.position or None})

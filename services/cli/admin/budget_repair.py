@@ -1,15 +1,15 @@
-"""`loomlog limits reset`: books that cannot be read any more are put aside, on an operator's word.
+"""`loomlog limits reset`: archives a budget topic that can no longer be read, after the operator confirms it.
 
-    loomlog pause --reason "the books"            nothing is spent meanwhile
-    loomlog limits reset FILE                where they stopped, which limits stood there; nothing is done
-    loomlog limits reset FILE --confirm      keeps every record of the books in FILE, deletes them from the log
+    loomlog pause --reason "repair"       nothing is spent meanwhile
+    loomlog limits reset FILE                shows where reading stops and the limits at that point; changes nothing
+    loomlog limits reset FILE --confirm      writes every record of the topic to FILE, then deletes them from the log
 
-Books stop at an event that cannot follow the one before it: a record was lost, damaged, or written by somebody else.
-What it said nobody knows, so going on behind it could let a hard limit be exceeded. Begun anew, each limit counts what
-the read models know of the month, as every first limit of an account does.
+Reading stops at an event that cannot follow the one before it: a record was lost, damaged, or written by another
+program. Its content is unknown, so continuing after it could let a hard limit be exceeded. After a reset, each limit
+counts what the read models know of the month, as every first limit of an account does.
 
-Not chosen: leaving the event out (what it reserved would be free again). Better, and not built: an event behind it that
-states limits and sums anew, which every fold of the books would have to know.
+Not chosen: skipping the event (its reservations would be released). Better, and not built: an event after it that
+restates limits and sums, which every fold of the topic would have to know.
 
 Before: budget_limits.py. After: connectors/kafka/admin.py, services/families/budget/replica.py.
 """
@@ -62,8 +62,8 @@ def reset(
         board = await read_budget_table(options, codec, topics_of())
         if not board.broken:
             raise CliError(
-                "The books can be read to their end, so there is nothing to begin anew. When a process says otherwise, "
-                "start that process again."
+                "The budget topic can be read to its end, so there is nothing to reset. If a process reports "
+                "otherwise, restart it."
             )
         return board, await archive_records(options, topics_of(), file) if confirm else 0
 
@@ -74,14 +74,17 @@ def reset(
         return
     out = console()
     out.print(Text(board.broken, style=ERROR))
-    out.print("The limits that stood there, and what had been used and set aside of each by then:")
+    out.print("The limits at that point, with the used and reserved amounts of each:")
     for line in limit_lines(board.books):
         out.print(line)
     if not confirm:
-        out.print(Text(f"Nothing was done. To begin anew: loomlog limits reset {file} --confirm", style=WARNING))
+        out.print(Text(f"Nothing was changed. To reset: loomlog limits reset {file} --confirm", style=WARNING))
         return
     out.print(
-        Text(f"{pluralize(kept, 'record')} of the books are kept in {file} and gone from the log.", style=SUCCESS)
+        Text(
+            f"{pluralize(kept, 'record')} of the budget topic are stored in {file} and deleted from the log.",
+            style=SUCCESS,
+        )
     )
     out.print("Now start every runtime and api again, set the limits with the lines above, then `loomlog resume`.")
 
@@ -182,5 +185,5 @@ async def _require_paused() -> None:
     if status["state"] != "paused":
         raise CliError(
             f"The installation is {status['state']}. Pause everything first (`loomlog pause`), until `loomlog state` "
-            "says paused: what is spent while the books begin anew would be counted nowhere."
+            "reports paused: spending during the reset would not be counted."
         )

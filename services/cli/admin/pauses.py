@@ -56,7 +56,7 @@ def resume(tenant: Tenant = "", agent: Agent = "", as_json: Json = False) -> Non
     if as_json:
         print_json({**result, "position": answer.position or None})
         return
-    goes_on = pluralize(result["resumed_runs_count"], "run goes", "runs go")
+    goes_on = pluralize(result["resumed_runs_count"], "run continues", "runs go")
     text = f"{_target_name(tenant, agent)} is resumed, {goes_on} on"
     console().print(Text.assemble(text, ("  event ", DIM), answer.position))
 

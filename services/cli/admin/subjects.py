@@ -27,7 +27,7 @@ from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, SUCCESS, WARN
 PATH = "/v1/_erasure"
 
 subjects_app = typer.Typer(
-    cls=CommandGroup, no_args_is_help=True, help="Whose content is encrypted, and erasing somebody's."
+    cls=CommandGroup, no_args_is_help=True, help="Subjects with encrypted content, and erasing a subject."
 )
 Subject = Annotated[str, typer.Argument(metavar="SUBJECT", help="A user_id, or (tenant) for runs that name no user.")]
 Tenant = Annotated[str, typer.Option("--tenant", help="The tenant of the subject.")]
@@ -66,7 +66,7 @@ def erase_subject(
     is stored as plaintext and stays readable.
     """
     if confirm and not reason:
-        raise UsageError("Why is it erased? --reason WHY is kept with the erasure, for whoever asks for proof of it.")
+        raise UsageError("--reason WHY is required; it is stored with the erasure as part of its proof.")
     body: dict[str, Any] = {"subject": subject, "dry_run": not confirm}
     body |= {"reason": reason} if reason else {}
     body |= {"confirm": confirm} if confirm else {}
@@ -136,7 +136,9 @@ def _print_erasures(report: Mapping[str, Any]) -> None:
     """Print each erasure with the keys it destroyed; it may have destroyed none."""
     for erasure in report["erasures"]:
         keys = [
-            key["key_id"] for key in report["keys"] if key["erased"] and key["erasure"]["position"] == erasure["position"]
+            key["key_id"]
+            for key in report["keys"]
+            if key["erased"] and key["erasure"]["position"] == erasure["position"]
         ]
         why = f": {erasure['reason']}" if erasure["reason"] else ""
         for key_id in keys or ["no key"]:
@@ -156,7 +158,7 @@ def rewrap_keys(as_json: Json = False) -> None:
     if as_json:
         print_json(result)
         return
-    console().print(f"{pluralize(result['wrapped'], 'key')} wrapped anew")
+    console().print(f"{pluralize(result['wrapped'], 'key')} rewrapped")
 
 
 def _print_subject(report: Mapping[str, Any]) -> None:

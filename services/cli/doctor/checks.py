@@ -48,8 +48,8 @@ OK, WARN, FAIL = "ok", "warn", "fail"
 MINIMUM_PYTHON = (3, 11)
 REVIEWER = "reviewer"
 STALL_REMEDIES = {
-    "silent": "A silent one answers nobody: `kill -9` of its process has it started again; its log says what it did",
-    "suspended": "A suspended one was stopped by somebody: `kill -CONT` of its process lets it go on",
+    "silent": "A silent one does not answer: after `kill -9` of its process it is restarted; its log has the reason",
+    "suspended": "A suspended one was stopped (SIGSTOP): `kill -CONT` of its process continues it",
 }
 MAX_UNSIGNED_PERIODS = 3
 """Periods of the auditor that a record may wait for its signature, in addition to:"""
@@ -62,7 +62,7 @@ class Check:
 
     name: str
     state: str
-    found: str
+    text: str
     remedy: str = ""
 
 
@@ -87,8 +87,8 @@ def _check_python() -> Check:
     version = platform.python_version()
     if sys.version_info < MINIMUM_PYTHON:
         remedy = "loomlog uses asyncio.timeout and TaskGroup. Get one with apt-get, pyenv or uv, then `make run`."
-        return Check(name="python", state=FAIL, found=f"{version}, needed is 3.11 or later", remedy=remedy)
-    return Check(name="python", state=OK, found=f"{version} at {sys.executable}")
+        return Check(name="python", state=FAIL, text=f"{version}, needed is 3.11 or later", remedy=remedy)
+    return Check(name="python", state=OK, text=f"{version} at {sys.executable}")
 
 
 def _check_disk(cli: CliSettings) -> Check:
@@ -97,14 +97,14 @@ def _check_disk(cli: CliSettings) -> Check:
     free = shutil.disk_usage(existing).free
     if not os.access(existing, os.W_OK):
         remedy = "The log, the database and reports are kept there. Repair its rights, or set LOOMLOG_HOME."
-        return Check(name="state folder", state=FAIL, found=f"{existing} cannot be written", remedy=remedy)
+        return Check(name="state folder", state=FAIL, text=f"{existing} cannot be written", remedy=remedy)
     needed = cli.home.needed_bytes
     if free < needed:
         remedy = f"A start needs {size(needed)}. Free some space, or set LOOMLOG_HOME to another disk."
         if cli.stack.is_supervised:
             remedy = f"What dies of it waits until {size(needed)} are free and then goes on by itself. Free some space."
-        return Check(name="state folder", state=FAIL, found=f"{root}, {size(free)} free", remedy=remedy)
-    return Check(name="state folder", state=OK, found=f"{root}, {size(free)} free")
+        return Check(name="state folder", state=FAIL, text=f"{root}, {size(free)} free", remedy=remedy)
+    return Check(name="state folder", state=OK, text=f"{root}, {size(free)} free")
 
 
 def _check_configuration(cli: CliSettings, working_directory: Path) -> list[Check]:
@@ -115,7 +115,7 @@ def _check_configuration(cli: CliSettings, working_directory: Path) -> list[Chec
             Check(
                 name="configuration",
                 state=FAIL,
-                found=f"{pluralize(len(problem.findings), 'mistake')}; no service would start",
+                text=f"{pluralize(len(problem.findings), 'mistake')}; no service would start",
                 remedy=str(problem),
             )
         ]
@@ -123,7 +123,7 @@ def _check_configuration(cli: CliSettings, working_directory: Path) -> list[Chec
     agents = pluralize(len(loaded.configuration.agents), "agent")
     warnings = "\n".join(str(warning) for warning in loaded.warnings)
     return [
-        Check(name="configuration", state=WARN if warnings else OK, found=f"{files}: {agents}", remedy=warnings),
+        Check(name="configuration", state=WARN if warnings else OK, text=f"{files}: {agents}", remedy=warnings),
         _check_volumes(loaded),
         _check_models(cli, loaded),
         *_check_provider_keys(cli, loaded),
@@ -137,8 +137,8 @@ def _check_volumes(loaded: ProcessConfiguration) -> Check:
         missing = "\n".join(str(warning) for warning in check_volumes(loaded.configuration))
     except ConfigurationError as problem:
         text = f"{pluralize(len(problem.findings), 'folder')} cannot be made; no runtime would start"
-        return Check(name="volumes", state=FAIL, found=text, remedy=str(problem))
-    return Check(name="volumes", state=WARN if missing else OK, found=pluralize(len(volumes), "volume"), remedy=missing)
+        return Check(name="volumes", state=FAIL, text=text, remedy=str(problem))
+    return Check(name="volumes", state=WARN if missing else OK, text=pluralize(len(volumes), "volume"), remedy=missing)
 
 
 def _check_models(cli: CliSettings, loaded: ProcessConfiguration) -> Check:
@@ -146,18 +146,18 @@ def _check_models(cli: CliSettings, loaded: ProcessConfiguration) -> Check:
     usable = usable_provider_ids(providers.values())
     if REVIEWER not in loaded.configuration.agents:
         remedy = "`loomlog review` needs it. loomlog.yaml of the repository has one; LOOMLOG_CONFIG_FILES names files."
-        return Check(name="models", state=WARN, found=f"there is no agent {REVIEWER}", remedy=remedy)
+        return Check(name="models", state=WARN, text=f"there is no agent {REVIEWER}", remedy=remedy)
     agent = resolve_agent(loaded.configuration, REVIEWER, usable=usable)
     if isinstance(agent, UnresolvedAgent):
         why = "; ".join(f"{one.id}: {one.unusable_reason}" for one in providers.values() if not one.is_usable)
-        return Check(name="models", state=FAIL, found=agent.message, remedy=f"Not usable: {why}")
+        return Check(name="models", state=FAIL, text=agent.message, remedy=f"Not usable: {why}")
     text = f"{REVIEWER} runs on {agent.provider}/{agent.model}"
     if providers[agent.provider].driver == "mock":
         remedy = (
             "That is a script, not a model. Set ANTHROPIC_API_KEY or OPENAI_API_KEY and start again for a real one."
         )
-        return Check(name="models", state=WARN, found=text, remedy=remedy)
-    return Check(name="models", state=OK, found=text)
+        return Check(name="models", state=WARN, text=text, remedy=remedy)
+    return Check(name="models", state=OK, text=text)
 
 
 def _check_provider_keys(cli: CliSettings, loaded: ProcessConfiguration) -> list[Check]:
@@ -169,7 +169,7 @@ def _check_provider_keys(cli: CliSettings, loaded: ProcessConfiguration) -> list
     if not of_runs:
         return []
     named = ", ".join(f"{one.id} ({one.api_key_env})" for one in providers.values() if one.id in of_runs)
-    return [Check(name="provider keys", state=OK, found=f"only for runs that bring the key as a credential: {named}")]
+    return [Check(name="provider keys", state=OK, text=f"only for runs that bring the key as a credential: {named}")]
 
 
 def _check_access(cli: CliSettings, loaded: ProcessConfiguration) -> Check:
@@ -177,14 +177,14 @@ def _check_access(cli: CliSettings, loaded: ProcessConfiguration) -> Check:
     if settings.auth_token or loaded.configuration.principals:
         if not cli.token:
             remedy = "The command line shows no token: set LOOMLOG_TOKEN to one of those."
-            return Check(name="access", state=WARN, found="by token", remedy=remedy)
-        return Check(name="access", state=OK, found="by token")
+            return Check(name="access", state=WARN, text="by token", remedy=remedy)
+        return Check(name="access", state=OK, text="by token")
     if is_loopback_listen_addr(settings.listen_addr):
-        remedy = "Whoever is on this machine may use it. LOOMLOG_AUTH_TOKEN closes it."
-        return Check(name="access", state=WARN, found=f"open, on {settings.listen_addr} only", remedy=remedy)
+        remedy = "Every user of this machine has access. LOOMLOG_AUTH_TOKEN requires a token."
+        return Check(name="access", state=WARN, text=f"open, on {settings.listen_addr} only", remedy=remedy)
     remedy = "It would be open to the network, so nothing starts. Set LOOMLOG_AUTH_TOKEN, or listen on 127.0.0.1."
     return Check(
-        name="access", state=FAIL, found=f"no token, but the API is to listen on {settings.listen_addr}", remedy=remedy
+        name="access", state=FAIL, text=f"no token, but the API is to listen on {settings.listen_addr}", remedy=remedy
     )
 
 
@@ -192,25 +192,25 @@ async def _check_java(cli: CliSettings) -> Check:
     try:
         java = await find_java(cli.environ)
     except StackError as problem:
-        return Check(name="java", state=FAIL, found="none that will do", remedy=str(problem))
-    return Check(name="java", state=OK, found=f"Java {java.major} at {java.program}")
+        return Check(name="java", state=FAIL, text="none that will do", remedy=str(problem))
+    return Check(name="java", state=OK, text=f"Java {java.major} at {java.program}")
 
 
 def _check_jars(cli: CliSettings) -> Check:
     if any(cli.home.cache.glob("jars-*/*.jar")):
-        return Check(name="broker's jars", state=OK, found=f"in {cli.home.cache}")
+        return Check(name="broker's jars", state=OK, text=f"in {cli.home.cache}")
     maven = shutil.which("mvn", path=cli.environ.get("PATH"))
     if maven is None:
         problem = "not there, and no Maven on the PATH to get them"
-        return Check(name="broker's jars", state=FAIL, found=problem, remedy=INSTALL_MAVEN_HINT)
-    return Check(name="broker's jars", state=OK, found=f"not there yet; the first start gets them with {maven} (43 MB)")
+        return Check(name="broker's jars", state=FAIL, text=problem, remedy=INSTALL_MAVEN_HINT)
+    return Check(name="broker's jars", state=OK, text=f"not there yet; the first start gets them with {maven} (43 MB)")
 
 
 def _check_postgres_programs() -> Check:
     try:
-        return Check(name="postgres", state=OK, found=f"programs in {find_programs()}")
+        return Check(name="postgres", state=OK, text=f"programs in {find_programs()}")
     except StackError as problem:
-        return Check(name="postgres", state=FAIL, found="its programs are not installed", remedy=str(problem))
+        return Check(name="postgres", state=FAIL, text="its programs are not installed", remedy=str(problem))
 
 
 def _check_ports(cli: CliSettings) -> list[Check]:
@@ -226,12 +226,12 @@ def _check_ports(cli: CliSettings) -> list[Check]:
     taken = {name: port for name, port in configured.items() if port and not is_port_free(port)}
     if not taken:
         listed = ", ".join(str(port) for port in configured.values() if port)
-        return [Check(name="ports", state=OK, found=f"{listed} are free")]
+        return [Check(name="ports", state=OK, text=f"{listed} are free")]
     return [
         Check(
             name="ports",
             state=FAIL,
-            found=f"{port} is in use: {describe_port_holder(port)}",
+            text=f"{port} is in use: {describe_port_holder(port)}",
             remedy=f"Nothing would start. Stop that, or choose another port with {name}.",
         )
         for name, port in taken.items()
@@ -243,9 +243,9 @@ def _check_leftovers(cli: CliSettings) -> Check:
         names = ", ".join(child.name for child in cli.stack.running_children)
         remedy = "`loomlog down` stops it; `loomlog up` would stop it first and then start everything."
         return Check(
-            name="earlier stack", state=WARN, found=f"{names} still running without a supervisor", remedy=remedy
+            name="earlier stack", state=WARN, text=f"{names} still running without a supervisor", remedy=remedy
         )
-    return Check(name="earlier stack", state=OK, found="nothing left over")
+    return Check(name="earlier stack", state=OK, text="nothing left over")
 
 
 # --- what runs --------------------------------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ async def _check_running_stack(cli: CliSettings) -> list[Check]:
         await _check_budget(cli),
         *([await _check_audit(cli)] if any(child["name"] == "auditor" for child in status["children"]) else []),
         _check_component("api", status["api"], lambda part: f"{part['url']} is ready"),
-        _check_read_models(status["projection"] or {"error": "nobody could be asked"}),
+        _check_read_models(status["projection"] or {"error": "Postgres is unreachable"}),
         _check_insights(status["insights"]),
     ]
 
@@ -270,22 +270,22 @@ def _check_children(status: dict[str, Any]) -> Check:
     if supervisor is not None and is_suspended(supervisor):
         remedy = f"Nothing that dies is started again. {STALL_REMEDIES['suspended']}."
         return Check(
-            name="processes", state=FAIL, found=f"the supervisor is suspended (process {supervisor})", remedy=remedy
+            name="processes", state=FAIL, text=f"the supervisor is suspended (process {supervisor})", remedy=remedy
         )
     standing = [child for child in children if child["state"] in STALL_REMEDIES]
     if standing:
         listed = ", ".join(f"{child['name']} is {child['state']} (process {child['pid']})" for child in standing)
         remedy = f"{'. '.join(STALL_REMEDIES[state] for state in sorted({child['state'] for child in standing}))}."
-        return Check(name="processes", state=FAIL, found=listed, remedy=f"{remedy} Nothing that was accepted is lost.")
+        return Check(name="processes", state=FAIL, text=listed, remedy=f"{remedy} Nothing that was accepted is lost.")
     unwell = [f"{child['name']} is {child['state']}" for child in children if child["state"] != "ready"]
     restarted = [f"{child['name']} {child['restarts']} times" for child in children if child["restarts"]]
     if unwell:
         remedy = f"The logs in {status['logs']} say why; a child that keeps dying ends the stack."
-        return Check(name="processes", state=FAIL, found=", ".join(unwell), remedy=remedy)
+        return Check(name="processes", state=FAIL, text=", ".join(unwell), remedy=remedy)
     if restarted:
         remedy = f"They died and were started again. The logs in {status['logs']} say why."
-        return Check(name="processes", state=WARN, found=f"started again: {', '.join(restarted)}", remedy=remedy)
-    return Check(name="processes", state=OK, found=f"{len(children)} run, none was started again")
+        return Check(name="processes", state=WARN, text=f"started again: {', '.join(restarted)}", remedy=remedy)
+    return Check(name="processes", state=OK, text=f"{len(children)} run, none was started again")
 
 
 async def _check_audit(cli: CliSettings) -> Check:
@@ -293,16 +293,16 @@ async def _check_audit(cli: CliSettings) -> Check:
     try:
         waits_s = await oldest_unsigned_age_s(cli)
     except (CliError, ConnectorError) as error:
-        return Check(name="audit", state=FAIL, found="nobody can say what is signed", remedy=str(error))
+        return Check(name="audit", state=FAIL, text="the signatures cannot be read", remedy=str(error))
     if waits_s > MAX_UNSIGNED_PERIODS * cli.settings.audit_every_ms / 1000 + UNSIGNED_SLACK_S:
         remedy = (
             f"The auditor hangs, catches up, or refuses to sign: its log in {cli.home.logs} says which. `kill -9` of "
             "its process has it started again; it goes on where it was."
         )
         return Check(
-            name="audit", state=FAIL, found=f"records have not been signed for {duration(waits_s)}", remedy=remedy
+            name="audit", state=FAIL, text=f"records have not been signed for {duration(waits_s)}", remedy=remedy
         )
-    return Check(name="audit", state=OK, found="what is in the log is signed")
+    return Check(name="audit", state=OK, text="what is in the log is signed")
 
 
 async def _check_budget(cli: CliSettings) -> Check:
@@ -311,11 +311,11 @@ async def _check_budget(cli: CliSettings) -> Check:
     try:
         books = await read_budget_table(options, await load_codec(cli.settings), topics_of())
     except ConnectorError as error:
-        return Check(name="books", state=FAIL, found="cannot be read now", remedy=str(error))
+        return Check(name="books", state=FAIL, text="cannot be read now", remedy=str(error))
     if books.broken:
         remedy = "Runs with a limit do not start. `loomlog limits reset` archives the budget topic."
-        return Check(name="books", state=FAIL, found=books.broken, remedy=remedy)
-    return Check(name="books", state=OK, found=f"{pluralize(len(books.books.limits), 'limit')} on what is spent")
+        return Check(name="books", state=FAIL, text=books.broken, remedy=remedy)
+    return Check(name="books", state=OK, text=f"{pluralize(len(books.books.limits), 'limit')} on what is spent")
 
 
 async def _check_topics(cli: CliSettings) -> Check:
@@ -324,46 +324,49 @@ async def _check_topics(cli: CliSettings) -> Check:
             cli.kafka(), replicas=cli.settings.replication_factor, environ=cli.environ, check=True
         )
     except CliError as failure:
-        return Check(name="topics", state=FAIL, found="not as they should be", remedy=str(failure))
+        return Check(name="topics", state=FAIL, text="not as they should be", remedy=str(failure))
     pending = [change for change in changes if change.changes_something]
     if pending:
         listed = "\n".join(f"{change.topic}: {change.text}" for change in pending)
         remedy = f"{listed}\n`loomlog topics apply` puts that right."
-        return Check(name="topics", state=FAIL, found=pluralize(len(pending), "difference"), remedy=remedy)
-    return Check(name="topics", state=OK, found=f"as they should be, at {cli.kafka()}")
+        return Check(name="topics", state=FAIL, text=pluralize(len(pending), "difference"), remedy=remedy)
+    return Check(name="topics", state=OK, text=f"as they should be, at {cli.kafka()}")
 
 
 def _check_read_models(projection: dict[str, Any]) -> Check:
     name = "read models"
     if projection.get("error"):
         remedy = "Lists, `runs show` and reads of the API come from them; runs themselves go on without."
-        return Check(name=name, state=FAIL, found=str(projection["error"]), remedy=remedy)
+        return Check(name=name, state=FAIL, text=str(projection["error"]), remedy=remedy)
     silent = [one for one in projection["projectors"] if one["said_s_ago"] > SILENT_AFTER_S]
     if silent or not projection["projectors"]:
         since = f"for {duration(silent[0]['said_s_ago'])}" if silent else "ever"
         remedy = "Lists and reads grow old; runs themselves go on. See its log."
-        return Check(name=name, state=FAIL, found=f"the projector has not said anything {since}", remedy=remedy)
+        return Check(name=name, state=FAIL, text=f"the projector has not said anything {since}", remedy=remedy)
     if problems := projection["problems"]:
         remedy = "`loomlog projections problems` lists them; `projections rebuild` after the cause is removed."
         return Check(
-            name=name, state=WARN, found=f"{pluralize(problems, 'record')} could not be projected", remedy=remedy
+            name=name, state=WARN, text=f"{pluralize(problems, 'record')} could not be projected", remedy=remedy
         )
     lag = f"{projection['lag']} records behind" if projection["lag"] else "up to date"
-    return Check(name=name, state=OK, found=lag)
+    return Check(name=name, state=OK, text=lag)
 
 
 def _check_insights(insights: dict[str, Any] | None) -> Check:
     if insights is None:
-        return Check(name="insights", state=OK, found="switched off")
+        return Check(name="insights", state=OK, text="switched off")
     if insights.get("error"):
         remedy = "Only live figures are missing; nothing else depends on it."
-        return Check(name="insights", state=WARN, found=str(insights["error"]), remedy=remedy)
-    return Check(name="insights", state=OK, found=f"{insights['url']}, {insights['lag_records']} records behind")
+        return Check(name="insights", state=WARN, text=str(insights["error"]), remedy=remedy)
+    return Check(name="insights", state=OK, text=f"{insights['url']}, {insights['lag_records']} records behind")
 
 
 def _check_component(name: str, component: dict[str, Any], describe: Callable[[dict[str, Any]], str]) -> Check:
     if component.get("error"):
         return Check(
-            name=name, state=FAIL, found=str(component["error"]), remedy="Nobody can start or read runs over HTTP."
+            name=name,
+            state=FAIL,
+            text=str(component["error"]),
+            remedy="Runs can be neither started nor read over HTTP.",
         )
-    return Check(name=name, state=OK, found=describe(component))
+    return Check(name=name, state=OK, text=describe(component))

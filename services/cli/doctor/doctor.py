@@ -41,7 +41,7 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="JSON instead of
 
 def _print_checks(out: Console, checks: list[Check]) -> None:
     for check in checks:
-        out.print(Text.assemble(MARKS[check.state], (f"{check.name:<15}", "bold"), check.found))
+        out.print(Text.assemble(MARKS[check.state], (f"{check.name:<15}", "bold"), check.text))
         if check.remedy:
             for line in check.remedy.splitlines():
                 out.print(Text(f"      {'':<15}{line}", style=DIM))

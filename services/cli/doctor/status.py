@@ -162,7 +162,7 @@ def _print_status(out: Console, report: Mapping[str, Any]) -> None:
         words = (str(api["error"]), ERROR) if report["supervised"] else ("does not answer", DIM)
     _print_line(out, "api", Text.assemble((api["url"], NAME), "  ", words))
     if report["open_mode"]:
-        _print_line(out, "access", Text("open: no token is set, whoever is on this machine may use it", style=WARNING))
+        _print_line(out, "access", Text("open: no token is set, every user of this machine has access", style=WARNING))
     if report["volumes"] and report["volumes"]["source"]:
         _print_line(
             out, "folders", Text(f"source {report['volumes']['source']}, out {report['volumes']['out'] or 'none'}")
@@ -182,7 +182,7 @@ def _print_stack(out: Console, report: Mapping[str, Any]) -> None:
         out.print(line)
     elif report["half_dead"]:
         out.print(Text(f"What an earlier stack left behind still runs in {report['home']}.", style=ERROR))
-        out.print("`loomlog down` stops it, `loomlog up` stops it and starts anew.")
+        out.print("`loomlog down` stops it, `loomlog up` restarts it.")
     else:
         out.print(Text.assemble("Nothing runs in ", (report["home"], NAME), ". `loomlog up` starts it."))
     if report["damage"]:

@@ -207,7 +207,9 @@ class RunFollower:
 
     def _timeout_error(self, problem: CliError | None) -> Unreachable:
         text = str(problem) if problem is not None else "The stream ends again and again before the run does."
-        rest = f" The run {self.ids.run_id} is not affected: `loomlog runs follow {self.ids.run_id}` goes on."
+        rest = (
+            f" The run {self.ids.run_id} is not affected: `loomlog runs follow {self.ids.run_id}` follows it further."
+        )
         return Unreachable(f"{text}{rest if self.ids.run_id else ''} Tried for {self._timeout_s:g} s.")
 
 

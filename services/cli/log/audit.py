@@ -254,7 +254,7 @@ def partition_mismatch(task: VerificationTask, count: int, signed_count: int) ->
     rest = (
         f"{signed_count - count} that were signed are missing"
         if count < signed_count
-        else f"nobody signed {count - signed_count}"
+        else f"{count - signed_count} are not signed"
     )
     return (
         f"{task.records_topic} has {pluralize(count, 'partition')}, {task.checkpoints_topic} has "

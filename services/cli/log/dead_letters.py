@@ -50,7 +50,9 @@ ERROR_CHARACTERS = 80
 Json = Annotated[bool, typer.Option("--json", help="JSON instead of text.")]
 Offset = Annotated[int, typer.Argument(min=0, metavar="OFFSET", help="Of the letter, as `loomlog dlq ls` shows it.")]
 
-dead_letters_app = typer.Typer(help="Records nobody could handle: look at them, put them back.", no_args_is_help=True)
+dead_letters_app = typer.Typer(
+    help="Dead letters (records that could not be handled): list, show and replay them.", no_args_is_help=True
+)
 
 
 class DeadLetterKind(StrEnum):

@@ -47,7 +47,9 @@ ERROR_CHARACTERS = 100
 
 Json = Annotated[bool, typer.Option("--json", help="JSON instead of text.")]
 
-projections_app = typer.Typer(help="The read models: how far they are, and making them anew.", no_args_is_help=True)
+projections_app = typer.Typer(
+    help="The read models: their lag, their problems, and rebuilding them.", no_args_is_help=True
+)
 
 
 @projections_app.command("lag")
@@ -147,7 +149,7 @@ def print_lag(out: Console, report: Mapping[str, Any]) -> None:
                 Text(str(one["lag"]), style=SUCCESS if not one["lag"] else WARNING),
                 _optional_text(one["term"]),
                 _optional_text(one["epoch"]),
-                one["owner"] or "nobody",
+                one["owner"] or "none",
             )
             for one in report["partitions"]
         ],

@@ -207,7 +207,7 @@ async def _compare(reader: PostgresReader, replayed: ReplayResult) -> tuple[list
             return [], str(error)
         reached = place.last_seq if place is not None else 0
         if reached > replayed.seq:
-            return [], f"the run has gone on meanwhile, to seq {reached}"
+            return [], f"the run has continued meanwhile, to seq {reached}"
         if reached == replayed.seq or (place is not None and place.halted_offset is not None):
             return find_differences(replayed, place, row), ""
         if asyncio.get_running_loop().time() > deadline:
@@ -259,9 +259,7 @@ def _print_report(out: Console, report: ReplayReport, *, timeline: bool) -> None
     whole = pluralize(replayed.seq, "event")
     _print_line(out, "history", f"{whole}, seq dense, hash chain whole, tail {replayed.tail_digest.hex()[:16]}", report)
     if report.stale_records:
-        _print_line(
-            out, "stale", f"{pluralize(report.stale_records, 'record')} of replaced owners, ignored by everybody", None
-        )
+        _print_line(out, "stale", f"{pluralize(report.stale_records, 'record')} of replaced owners, ignored", None)
     if report.earlier_runs:
         _print_line(out, "continues", pluralize(report.earlier_runs, "earlier run"), None)
     _print_line(out, "state", f"{replayed.status}, sha256 {replayed.state_sha256}", None)

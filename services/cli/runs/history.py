@@ -255,7 +255,7 @@ def import_run(
         return
     out = console()
     for one in answer["runs"]:
-        outcome = "imported" if one["imported"] else "was here already"
+        outcome = "imported" if one["imported"] else "existed already"
         out.print(Text.assemble((one["run_id"], NAME), f"  {outcome}"))
     out.print(Text.assemble(("event ", DIM), position))
 

@@ -79,7 +79,7 @@ async def _review(cli: CliSettings, source: Path, report_folder: Path | None, ou
     if cli.stack.is_supervised:
         cli, folders = await _join_running_stack(cli, source, report_folder, steps)
         code = await _run_review(cli, cli.api_url, folders, steps, out)
-        out.print(Text(f"The stack goes on in {cli.home.root}; `loomlog down` stops it.", style=DIM))
+        out.print(Text(f"The stack keeps running in {cli.home.root}; `loomlog down` stops it.", style=DIM))
         return code
     folders = ReviewFolders(source=source, out=report_folder or cli.home.root / "out")
     return await _review_in_own_stack(cli, folders, steps, out, once=once)

@@ -155,7 +155,7 @@ async def _print_frames(api: ApiClient, follower: RunFollower) -> Mapping[str, A
 def _print_detach_hint(follower: RunFollower) -> None:
     run_id = follower.ids.run_id
     if run_id:
-        print("\nNo longer followed; the run goes on.", file=sys.stderr)
+        print("\nNo longer followed; the run continues.", file=sys.stderr)
         print(f"  loomlog runs follow {run_id}", file=sys.stderr)
         print(f"  loomlog runs cancel {run_id} --reason ...", file=sys.stderr)
 
@@ -265,7 +265,7 @@ def resolve(
     outcome: Annotated[
         CallResolution, typer.Option("--as", help="It had its effect; or it had none and is made again.")
     ],
-    result: Annotated[str, typer.Option("--result", help="What the model is told of a call that is done.")] = "",
+    result: Annotated[str, typer.Option("--result", help="Result passed to the model for a completed call.")] = "",
     as_json: Json = False,
 ) -> None:
     """Report the outcome of a tool call whose outcome is unknown and that waits for it."""

@@ -247,8 +247,8 @@ def read_cluster_id(data: Path) -> str:
     except (FileNotFoundError, StopIteration) as error:
         raise StackError(
             f"The folder {data} should be the broker's storage, but its meta.properties has no cluster id. It is not "
-            "formatted anew, because it may hold your log: put the file back, or move the folder away to begin with an "
-            "empty log."
+            "formatted again, because it may hold your log: put the file back, or move the folder away to begin with "
+            "an empty log."
         ) from error
 
 

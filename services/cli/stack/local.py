@@ -179,7 +179,7 @@ async def _wait_for_external(
     reason: str | None = "it was not asked"
     try:
         async with asyncio.timeout(EXTERNAL_TIMEOUT_S):
-            while (reason := await probe()) is not None:  # noqa: ASYNC110 - nobody here could set an event
+            while (reason := await probe()) is not None:  # noqa: ASYNC110 - no event to wait for
                 await asyncio.sleep(EXTERNAL_PROBE_INTERVAL_S)
     except TimeoutError as error:
         raise StackError(

@@ -74,7 +74,7 @@ CREATE EXTENSION vector;
 CREATE DATABASE {DATABASE} OWNER {ROLE};
 """
 HBA_RULES = f"""\
-# Who may connect: the role {ROLE}, from this machine. Nobody else, nowhere else.
+# Allowed: the role {ROLE}, from this machine. No other role, no other machine.
 host  all  {ROLE}  {LOOPBACK}/32  trust
 """
 
@@ -201,7 +201,7 @@ def check_data(data: Path) -> None:
         version = "none"
     if version != MAJOR:
         raise StackError(
-            f"The folder {data} should hold a Postgres {MAJOR} database; its PG_VERSION is {version}. What is in it can "
+            f"The folder {data} should hold a Postgres {MAJOR} database; its PG_VERSION is {version}. Its content can "
             "be rebuilt from the log: move the folder away and start again."
         )
 

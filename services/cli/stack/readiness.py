@@ -67,7 +67,7 @@ class ClaimProbe:
             self._reason = str(error)
         else:
             named = ", ".join(map(str, open_))
-            self._reason = f"nobody has claimed partition {named} of {EVENTS_TOPIC}" if open_ else None
+            self._reason = f"partition {named} of {EVENTS_TOPIC} has no owner yet" if open_ else None
         if self._reason is None:
             # Not used again, and it would log errors when the broker stops.
             await self._ranges.close()

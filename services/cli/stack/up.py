@@ -107,7 +107,8 @@ def print_addresses(stack: ForegroundStack, out: Console) -> None:
     if made.open_mode:
         out.print(
             Text(
-                "  No token is set: whoever is on this machine may use it. LOOMLOG_AUTH_TOKEN closes it.", style=WARNING
+                "  No token is set: every user of this machine has access. LOOMLOG_AUTH_TOKEN requires a token.",
+                style=WARNING,
             )
         )
 

@@ -72,7 +72,7 @@ def format_fields(payload: Mapping[str, Any], *, skip: tuple[str, ...] = ()) -> 
 
 def print_record(out: Console, record: Mapping[str, Any]) -> None:
     if record.get("stale"):
-        out.print(Text("stale: its writer had been replaced; everybody ignores this record", style=ERROR))
+        out.print(Text("stale: its writer had been replaced; this record is ignored", style=ERROR))
     for name, value in record.items():
         if name == "payload" or _is_blank(value):
             continue

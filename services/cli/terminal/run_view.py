@@ -154,9 +154,8 @@ class RunView:
                 return [*self._flush_text(), *self._end_turn(), Text(one_line(line, self.columns), style=WARNING)]
             case "context_compaction":
                 compaction = _as_mapping(data.get("context_compaction"))
-                spans = (
-                    f"{number(compaction.get('before_tokens') or 0)} tokens became {number(compaction.get('after_tokens') or 0)}"
-                )
+                before, after = (number(compaction.get(f"{when}_tokens") or 0) for when in ("before", "after"))
+                spans = f"{before} tokens became {after}"
                 line = f"conversation compacted ({compaction.get('trigger') or 'manual'}): {spans}"
                 return [*self._end_turn(), Text(line, style=WARNING)]
             case "compaction_failed":
@@ -168,7 +167,7 @@ class RunView:
             case "outcome_unknown":
                 asked = _as_mapping(data.get("outcome_unknown"))
                 self.status = "waiting for an operator"
-                line = f"nobody knows what became of call {asked.get('call')} ({asked.get('name') or '?'})"
+                line = f"the outcome of call {asked.get('call')} ({asked.get('name') or '?'}) is unknown"
                 lines = [*self._end_turn(), Text(line, style=WARNING)]
                 if str(asked.get("call")).rpartition(".")[2] in self.retried_calls:
                     return lines
@@ -342,7 +341,7 @@ class RunView:
         there = f"{fallback.get('new_provider')}/{fallback.get('new_model')}"
         left = f"{fallback.get('failed_provider')}/{fallback.get('failed_model')}"
         why = f": {fallback['cause_error']}" if fallback.get("cause_error") else ""
-        line = one_line(f"goes on with {there} in place of {left}{why}", self.columns - len(INDENT))
+        line = one_line(f"continues with {there} in place of {left}{why}", self.columns - len(INDENT))
         return [*self._begin_turn(), Text(INDENT + line, style=WARNING)]
 
 

@@ -45,7 +45,7 @@ class AlignedPair(NamedTuple):
     match: RecordMatch
     offset: int
     fingerprint: bytes
-    found: HashedRecord | None
+    actual: HashedRecord | None
 
 
 class Expected(NamedTuple):
@@ -189,10 +189,10 @@ class Aligner:
             self._held.popleft()
             at = hashed.record.offset - self._delta
             place = places.pop(at, None)
-            nobody = any(start <= at < end or (start <= at and end < 0) for start, end in unvouched)
+            is_unvouched = any(start <= at < end or (start <= at and end < 0) for start, end in unvouched)
             if place is not None:
                 pairs.append(AlignedPair(RecordMatch.CHANGED, at, place.fingerprint, hashed))
-            elif nobody or (ends_here and (not expected or at > expected[-1].offset)):
+            elif is_unvouched or (ends_here and (not expected or at > expected[-1].offset)):
                 pairs.append(AlignedPair(RecordMatch.UNSIGNED, at, b"", hashed))
             else:
                 pairs.append(AlignedPair(RecordMatch.ADDED, at, b"", hashed))

@@ -172,7 +172,7 @@ class PartitionAudit:
             for pair in rest:
                 self._take(pair)
             return False
-        last = max((place for place, pair in enumerate(rest) if pair.found is not None), default=-1)
+        last = max((place for place, pair in enumerate(rest) if pair.actual is not None), default=-1)
         for place, pair in enumerate(rest):
             if place <= last or pair.match is not RecordMatch.LOST:
                 self._take(pair)

@@ -100,7 +100,7 @@ def _decide(state: State, command: RunCommand) -> list[Event]:
             return import_events(
                 state,
                 command,
-                lambda told: recover_run(told, RecoverCommand(at_ms=command.at_ms, wide_pauses=command.wide_pauses)),
+                lambda state: recover_run(state, RecoverCommand(at_ms=command.at_ms, wide_pauses=command.wide_pauses)),
             )
         case ForkCommand():
             return fork_run(state, command)

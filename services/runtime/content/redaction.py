@@ -37,7 +37,7 @@ class Redaction:
         """Return the text without secrets; the same object when there are none."""
         if self._pattern is None or not text:
             return text
-        return self._pattern.sub(lambda found: f"[redacted:{self._names[found.group()]}]", text)
+        return self._pattern.sub(lambda match: f"[redacted:{self._names[match.group()]}]", text)
 
     def mask_prefix(self, text: str) -> tuple[str, str]:
         """Split a streamed text: its final part with secrets masked, and the rest, which may be the start of a secret.

@@ -155,7 +155,7 @@ class ToolCalls:
         if chain is not None and self._hooks is not None:
             call = _build_hooked_call(effect, state, tenant, effect_class=effect.effect_class)
             before = await self._hooks.run_pre_hooks(
-                chain, call, arguments, lambda given: tool.effect_class(given).value
+                chain, call, arguments, lambda changed: tool.effect_class(changed).value
             )
             acts, arguments = before.acts, dict(before.input)
             if before.denial is not None:
@@ -330,7 +330,9 @@ class ToolCalls:
         if chain is None or self._hooks is None:
             return await self._call_tool(tool, arguments, context, facts, tenant)
         call = _build_hooked_call(effect, state, tenant, effect_class=effect.effect_class)
-        before = await self._hooks.run_pre_hooks(chain, call, arguments, lambda given: tool.effect_class(given).value)
+        before = await self._hooks.run_pre_hooks(
+            chain, call, arguments, lambda changed: tool.effect_class(changed).value
+        )
         if before.denial is not None:
             returned = ToolCallResult(result=to_tool_result(before.denial), outcome=DENIED)
         else:

@@ -101,7 +101,7 @@ async def open_subject_keys(
         if await ranges.end_offset(topic, PARTITION) > 0:
             raise WrongInstallationKey(
                 f"LOOMLOG_ENCRYPTION_KEY is not set, and {topic} has data keys: content of this log is encrypted, and "
-                "nobody could read it or add to it"
+                "it could be neither read nor extended"
             )
         return None
     keys = SubjectKeys(codec, appender, ranges, wrapping, topic=topic, clock_ms=clock_ms)

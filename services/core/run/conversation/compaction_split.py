@@ -10,8 +10,8 @@ the window. A run that works long on one text has no second one: its tail begins
 results; then the summary is the text that is answered, and "understood" is not needed. So no call is separated from its
 result, roles alternate, and a message that awaits an answer still ends the list.
 
-A summary and its acknowledgement are marked (TextBlock.is_summary) as nobody's text: a later compaction neither pins
-nor counts them, and compacting twice changes nothing.
+A summary and its acknowledgement are marked (TextBlock.is_summary) as text of no speaker: a later compaction neither
+pins nor counts them, and compacting twice changes nothing.
 
 Before: a conversation (services/core/run/state.py). After: compaction.py decides with it, services/core/run/state.py
 folds with it.

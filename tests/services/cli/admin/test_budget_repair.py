@@ -87,14 +87,14 @@ def test_without_a_confirmation_it_is_only_told_what_would_happen(fake, tmp_path
     assert (result.exit_code, put) == (0, [])
     assert "offset 7: expected event 3, found 9" in result.stdout
     assert "loomlog limits set --tenant acme --soft 100 --hard 500 --strict" in result.stdout
-    assert "Nothing was done." in result.stdout
+    assert "Nothing was changed." in result.stdout
 
 
 def test_confirmed_it_is_told_what_to_do_next(fake, tmp_path, monkeypatch):
     put = stopped(monkeypatch)
     result = invoke(tmp_path, "--confirm")
     assert (result.exit_code, put) == (0, [tmp_path / "kept.jsonl"])
-    assert "12 records of the books are kept in" in result.stdout
+    assert "12 records of the budget topic are stored in" in result.stdout
     assert "start every runtime and api again" in result.stdout
     assert json.loads(invoke(tmp_path, "--confirm", "--json").stdout)["kept_records"] == 12
 
@@ -111,7 +111,7 @@ def test_books_that_can_be_read_are_left_alone(fake, tmp_path, monkeypatch):
     put = stopped(monkeypatch, broken="")
     result = invoke(tmp_path, "--confirm")
     assert (result.exit_code, put) == (1, [])
-    assert "nothing to begin anew" in result.stderr
+    assert "nothing to reset" in result.stderr
 
 
 @pytest.mark.integration

@@ -145,4 +145,4 @@ def test_a_dry_run_of_somebody_unknown_fails_as_the_erasure_would(fake):
 
 def test_keys_are_wrapped_anew(fake):
     fake.answers["POST", "/v1/_erasure/rewrap"] = Scripted(body={"wrapped": 2})
-    assert invoke("rewrap").stdout == "2 keys wrapped anew\n"
+    assert invoke("rewrap").stdout == "2 keys rewrapped\n"

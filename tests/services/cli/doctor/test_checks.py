@@ -79,7 +79,7 @@ async def test_jars_that_are_there_need_no_maven(tmp_path):
 async def test_mistakes_of_the_configuration_are_all_told(tmp_path):
     configured(tmp_path, CONFIGURATION + "colour: red\nshape: round\n")
     check = (await found_in(tmp_path))["configuration"]
-    assert (check.state, check.found) == (FAIL, "2 mistakes; no service would start")
+    assert (check.state, check.text) == (FAIL, "2 mistakes; no service would start")
     assert "colour" in check.remedy
     assert "shape" in check.remedy
 
@@ -89,7 +89,7 @@ async def test_a_key_makes_the_model_real(tmp_path):
     configured(tmp_path, text)
     assert (await found_in(tmp_path))["models"].state == FAIL
     real = (await found_in(tmp_path, ANTHROPIC_API_KEY="a-key-of-some-length"))["models"]
-    assert (real.state, real.found) == (OK, "reviewer runs on anthropic/claude-x")
+    assert (real.state, real.text) == (OK, "reviewer runs on anthropic/claude-x")
     assert "a-key-of-some-length" not in str(real)
 
 
@@ -98,14 +98,14 @@ async def test_providers_that_are_there_only_for_runs_with_a_key_are_named(tmp_p
     secret = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
     check = (await found_in(tmp_path, LOOMLOG_SECRET_KEY=secret, OPENAI_API_KEY="a-key"))["provider keys"]
     assert check.state == OK
-    assert "anthropic (ANTHROPIC_API_KEY)" in check.found
-    assert "openai" not in check.found
+    assert "anthropic (ANTHROPIC_API_KEY)" in check.text
+    assert "openai" not in check.text
     assert "provider keys" not in await found_in(tmp_path)
 
 
 async def test_access_is_open_by_token_or_impossible(tmp_path):
     configured(tmp_path)
-    assert "open" in (await found_in(tmp_path))["access"].found
+    assert "open" in (await found_in(tmp_path))["access"].text
     assert (await found_in(tmp_path, LOOMLOG_AUTH_TOKEN="a-shared-token"))["access"].state == OK
     assert (await found_in(tmp_path, LOOMLOG_LISTEN_ADDR="0.0.0.0:0"))["access"].state == FAIL
 
@@ -115,7 +115,7 @@ async def test_a_port_in_use_names_who_has_it(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as server:
         check = (await found_in(tmp_path, LOOMLOG_LISTEN_ADDR=f"127.0.0.1:{server.getsockname()[1]}"))["ports"]
     assert check.state == FAIL
-    assert f"process {os.getpid()}" in check.found
+    assert f"process {os.getpid()}" in check.text
     assert "LOOMLOG_LISTEN_ADDR" in check.remedy
 
 
@@ -139,7 +139,7 @@ async def test_what_an_earlier_stack_left_is_told(tmp_path):
     )
     actual = {check.name: check for check in await run_checks(cli, tmp_path)}
     assert actual["earlier stack"].state == WARN
-    assert "kafka" in actual["earlier stack"].found
+    assert "kafka" in actual["earlier stack"].text
 
 
 # --- what runs --------------------------------------------------------------------------------------------------------
@@ -213,13 +213,18 @@ async def test_a_stack_that_is_well_is_well_in_every_part(tmp_path, monkeypatch)
 async def test_each_part_can_be_unwell(tmp_path, monkeypatch, changes, part, state, said):
     check = (await checked_while_running(tmp_path, monkeypatch, status(**changes)))[part]
     assert check.state == state
-    assert said in check.found
+    assert said in check.text
     assert bool(check.remedy) == (state != OK)
 
 
 @pytest.mark.parametrize(
     ("waits_s", "state", "said"),
-    [(0.0, OK, "is signed"), (30.0, OK, "is signed"), (75.0, FAIL, "1 min 15 s"), (CliError("away"), FAIL, "nobody")],
+    [
+        (0.0, OK, "is signed"),
+        (30.0, OK, "is signed"),
+        (75.0, FAIL, "1 min 15 s"),
+        (CliError("away"), FAIL, "cannot be read"),
+    ],
 )
 async def test_an_auditor_that_signs_nothing_is_noticed(tmp_path, monkeypatch, waits_s, state, said):
     async def given(cli):
@@ -232,7 +237,7 @@ async def test_an_auditor_that_signs_nothing_is_noticed(tmp_path, monkeypatch, w
     children = [child_json(), child_json(name="auditor")]
     check = (await checked_while_running(tmp_path, monkeypatch, status(children=children)))["audit"]
     assert check.state == state
-    assert said in check.found
+    assert said in check.text
 
 
 @pytest.mark.parametrize(
@@ -244,7 +249,7 @@ async def test_an_auditor_that_signs_nothing_is_noticed(tmp_path, monkeypatch, w
 )
 async def test_books_that_stopped_are_noticed(tmp_path, monkeypatch, books, said):
     check = (await checked_while_running(tmp_path, monkeypatch, status(), books=books))["books"]
-    assert (check.state, said in check.found) == (FAIL, True)
+    assert (check.state, said in check.text) == (FAIL, True)
 
 
 async def test_topics_that_cannot_be_compared_fail(tmp_path, monkeypatch):
@@ -262,9 +267,9 @@ def diagnosed(monkeypatch, tmp_path, *found: Check, as_json: bool = False):
 
 
 def test_the_doctor_ends_with_1_when_something_is_wrong_and_says_what_to_do(monkeypatch, tmp_path):
-    well = Check(name="python", state=OK, found="3.12")
-    odd = Check(name="access", state=WARN, found="open", remedy="Close it.")
-    wrong = Check(name="java", state=FAIL, found="none", remedy="Get one.\nOr another.")
+    well = Check(name="python", state=OK, text="3.12")
+    odd = Check(name="access", state=WARN, text="open", remedy="Close it.")
+    wrong = Check(name="java", state=FAIL, text="none", remedy="Get one.\nOr another.")
     result = diagnosed(monkeypatch, tmp_path, well, odd, wrong)
     assert result.exit_code == 1
     assert (

@@ -125,7 +125,7 @@ def test_another_topic_of_ours_is_no_copy(monkeypatch, tmp_path, more, said):
 
 @pytest.mark.parametrize(
     ("count", "said"),
-    [(3, ""), (2, "copy has 2 partitions, {} has 3: 1 that were signed are missing"), (4, "nobody signed 1")],
+    [(3, ""), (2, "copy has 2 partitions, {} has 3: 1 that were signed are missing"), (4, "1 are not signed")],
 )
 def test_a_log_without_some_of_its_partitions_is_not_the_one_that_was_signed(count, said):
     task = replace(command.budget_task(command.VerificationRequest(topic="copy"), {}), checkpoints_topic="signed")

@@ -43,11 +43,11 @@ def test_lag_is_told_by_partition(capsys):
     assert projector == "projector box-7  projecting, now  build 2, 1,234 events, lag 12 ms"
 
 
-def test_a_partition_nobody_has_begun_with_is_nobodys(capsys):
+def test_a_partition_without_an_owner_has_none(capsys):
     one = lag()["partitions"][0] | {"term": None, "epoch": None, "owner": None}
     print_lag(console(), lag(partitions=[one], projectors=[]))
     shown = capsys.readouterr().out
-    assert "nobody" in shown
+    assert "none" in shown
     assert "No projector has ever worked here." in shown
 
 

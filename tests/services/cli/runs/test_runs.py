@@ -157,7 +157,7 @@ def test_show_says_how_a_call_is_settled_only_while_somebody_can(fake, state, is
     fake.pages["/v1/sessions/s_1/transcript"] = lambda request: {"events": [frame], "next": None}
     fake.rows["r_1"] = row(**state)
     shown = invoke("runs", "show", "r_1").stdout
-    assert "nobody knows what became of call 1.0 (Pay)" in shown
+    assert "the outcome of call 1.0 (Pay) is unknown" in shown
     assert ("loomlog runs resolve r_1 --call 1.0 --as done|not-done" in shown) == is_shown
 
 

@@ -75,7 +75,7 @@ def test_the_cluster_id_is_read_from_the_storage(tmp_path: Path) -> None:
 def test_a_storage_without_its_id_is_never_formatted_over(tmp_path: Path, content: str | None) -> None:
     if content is not None:
         (tmp_path / "meta.properties").write_text(content)
-    with pytest.raises(StackError, match="not formatted anew, because it may hold your log"):
+    with pytest.raises(StackError, match="not formatted again, because it may hold your log"):
         read_cluster_id(tmp_path)
 
 

@@ -146,7 +146,7 @@ def test_of_what_is_over_only_what_still_waits_says_how_it_is_settled():
     )
     answered = SseFrame(name="interruption_resolved", data={"interruption": {"interrupt_id": "i_1"}})
     view = RunView(clock=Clock(), run_id="r_1", is_finished=True)
-    said = ["nobody knows what became of call 1.0 (Pay)", "Shall I?"]
+    said = ["the outcome of call 1.0 (Pay) is unknown", "Shall I?"]
     assert told(unknown, question, view=view) == said
     assert [hint.plain for hint in view.hints.values()] == [
         "loomlog runs resolve r_1 --call 1.0 --as done|not-done",
