@@ -28,6 +28,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from loomlog.connectors.errors import Transient, UnknownOutcome
 from loomlog.connectors.kafka.clients import connect
+from loomlog.connectors.kafka.compression import CODECS, compress_batch
 from loomlog.connectors.kafka.options import (
     MAX_BATCH_BYTES,
     METADATA_WAIT_S,
@@ -41,7 +42,6 @@ log = logging.getLogger(__name__)
 
 MAX_REQUEST_BYTES = 8 * MAX_BATCH_BYTES
 """Maximum bytes of one request to one broker; further batches wait for the next request."""
-CODECS = {"none": 0, "gzip": 1, "lz4": 3, "zstd": 4}
 SEQUENCE_MODULUS = 2**31
 """Sequence numbers of a partition wrap to 0 at this value (Kafka protocol)."""
 ACKS_ALL = -1
@@ -76,7 +76,6 @@ class KafkaAppender:
 
     def __init__(self, options: KafkaOptions) -> None:
         self._options = options
-        self._codec = CODECS[options.compression]
         self._client: AIOKafkaClient | None = None
         self._queues: dict[TopicPartition, deque[_Batch]] = defaultdict(deque)
         self._identity: tuple[int, int] | None = None
@@ -111,7 +110,7 @@ class KafkaAppender:
         assert records, "an append needs records"
         builder = DefaultRecordBatchBuilder(
             magic=2,
-            compression_type=self._codec,
+            compression_type=CODECS["none"],
             is_transactional=0,
             producer_id=-1,
             producer_epoch=-1,
@@ -190,7 +189,7 @@ class KafkaAppender:
         sequence = self._sequences.get(topic_partition, 0)
         self._sequences[topic_partition] = (sequence + batch.count) % SEQUENCE_MODULUS
         batch.builder.set_producer_state(*identity, sequence)
-        return bytes(batch.builder.build())
+        return compress_batch(bytes(batch.builder.build()), self._options.compression)
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(coroutine)
