@@ -96,9 +96,9 @@ ITEM_OVERHEAD_BYTES = 410
 QUEUE_ITEMS_MAX = 4_096
 """Maximum queued records of a slow subscriber before it is dropped; it then continues from the projections."""
 QUEUE_BYTES_MAX = 8 * 1024 * 1024
-GATHER_S = 0.02
-"""Time after a write during which a stream batches, about one screen frame; an end is sent at once. Each write is a
-system call, together the largest part of a stream's cost (30 % of the process before this).
+GATHER_S = 0.05
+"""Time after a write during which a stream batches, so at most 20 writes a second, which reads as continuous text; the
+first output and an end are sent at once. Each write is a system call, together the largest part of a stream's cost.
 """
 BUFFERED_PREVIEWS_MAX = 256
 """Maximum previews that wait for the event which opens their turn; it is milliseconds behind them,

@@ -83,7 +83,7 @@ def test_whoever_stops_following_does_not_stop_the_run(stack: Installation) -> N
         follower.send_signal(signal.SIGABRT)  # says where it was
         raise AssertionError(follower.communicate()[1]) from None
     assert follower.returncode == 130
-    assert "the run goes on" in said
+    assert "the run continues" in said
     run_id = frame["data"]["run_id"]
     assert stack.loomlog("runs", "show", run_id, "--json").json["run"]["status"] == "running"
     stack.loomlog("runs", "cancel", run_id, "--reason", "the test is over")

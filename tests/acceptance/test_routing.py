@@ -46,6 +46,6 @@ def test_a_probe_that_is_asked_for_brings_a_stalled_model_back(stack: Installati
 def test_a_client_is_told_of_the_fallback(stack: Installation) -> None:
     cascade(stack, "--probe")
     assert (
-        "goes on with mock/mock-generic in place of down/mock-generic: mock 500"
+        "continues with mock/mock-generic in place of down/mock-generic: mock 500"
         in stack.loomlog("run", "resilient", "Hello").out
     )
