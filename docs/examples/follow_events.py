@@ -1,14 +1,12 @@
-"""Read the events of all runs rightly, and keep the answer of each run in a file, once.
+"""Consume the events of all runs correctly, and store the answer of each run in a file, once.
 
-    python docs/examples/follow_events.py --bootstrap 127.0.0.1:19092 --state follow.json --answers answers
+    pip install 'loomlog-client[kafka]'
+    python follow_events.py --bootstrap 127.0.0.1:19092 --state follow.json --answers answers
 
-Three things make a reader right:
-  1. the term rule: the late records of a fenced owner are in the topic too, and TermReader leaves them out;
-  2. the position and what was gathered up to it are saved together, after the work: a crash repeats work, loses none;
-  3. so the work is such that repeating it changes nothing: the file of an answer is named by its run.
-
-No consumer group: every reader keeps its own place. Needs: aiokafka[lz4], and the folder schemas/ of loomlog with
-fastavro and msgspec.
+Three things make a consumer correct:
+  1. the term rule: late records of a fenced owner are in the topic too; EventReader leaves them out;
+  2. positions and results up to them are saved together, after the work: a crash repeats work and loses none;
+  3. so the work is idempotent: the file of an answer is named by its run.
 """
 
 import argparse
@@ -19,27 +17,25 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient
-
-from loomlog.schemas.codec import Undecodable
-from loomlog.schemas.generated.run_events import ModelReplied, RunCancelled, RunCompleted, RunFailed, RunRefused
-from loomlog.schemas.producer import EVENTS_TOPIC
-from loomlog.schemas.reader import RawEvent, TermReader
+from loomlog_client import ClientError
+from loomlog_client.events import EventReader
+from loomlog_client.schemas.generated.run_events import ModelReplied, RunCancelled, RunCompleted, RunFailed, RunRefused
+from loomlog_client.schemas.producer import EVENTS_TOPIC
+from loomlog_client.schemas.reader import RawEvent
 
 
 def replace_file(path: Path, text: str) -> None:
-    """The old text or the new one, never half of one, also when the power fails."""
-    beside = path.with_name(path.name + ".new")
-    with beside.open("w") as file:
+    """Replace a file atomically and durably."""
+    temporary = path.with_name(path.name + ".new")
+    with temporary.open("w") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
-    beside.replace(path)
+    temporary.replace(path)
 
 
 def handle(event: RawEvent, texts: dict[str, str], answers: Path) -> str:
-    """One event of the one true history; the run it ended, if it did. `texts` has the last answer of each live run."""
+    """Handle an event and return the id of the run it ended, if any. `texts` has the last answer of each live run."""
     run_id = event.aggregate
     match event.decode().record:
         case ModelReplied(text=text, text_blob=blob):
@@ -47,67 +43,50 @@ def handle(event: RawEvent, texts: dict[str, str], answers: Path) -> str:
             return ""
         case RunCompleted():
             result = texts.get(run_id, "")
-        case RunFailed(error=why) | RunCancelled(reason=why) | RunRefused(message=why):
-            result = f"did not complete: {why}"
+        case RunFailed(error=reason) | RunCancelled(reason=reason) | RunRefused(message=reason):
+            result = f"did not complete: {reason}"
         case _:
             return ""
     texts.pop(run_id, None)
     answer = answers / f"{run_id}.txt"
-    if not answer.exists():  # otherwise a crash came after the work and before its position was saved
+    if not answer.exists():  # it exists when a crash came after the work and before the positions were saved
         replace_file(answer, result)
         print(f"{run_id}: {result}", flush=True)
     return run_id
 
 
-async def partitions_of(topic: str, bootstrap: str) -> list[TopicPartition]:
-    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
-    await admin.start()
-    try:
-        (description,) = await admin.describe_topics([topic])
-    finally:
-        await admin.close()
-    if description["error_code"]:
-        raise SystemExit(f"there is no topic {topic} at {bootstrap}")
-    return [TopicPartition(topic, partition["partition"]) for partition in description["partitions"]]
+def report_undecodable(topic: str, partition: int, offset: int, error: Exception) -> None:
+    """Report a record of another program, or of a newer loomlog; it is skipped."""
+    print(f"{topic}/{partition} offset {offset}: {error}", file=sys.stderr)
 
 
 async def follow(options: argparse.Namespace) -> None:
     options.answers.mkdir(parents=True, exist_ok=True)
     state: Any = json.loads(options.state.read_text()) if options.state.exists() else {"positions": {}, "texts": {}}
-    async with AIOKafkaConsumer(bootstrap_servers=options.bootstrap, auto_offset_reset="none") as consumer:
-        places = await partitions_of(options.topic, options.bootstrap)
-        consumer.assign(places)
-        readers: dict[int, TermReader] = {}
-        for place, beginning in (await consumer.beginning_offsets(places)).items():
-            next_offset, term = state["positions"].get(str(place.partition), [beginning, -1])
-            readers[place.partition] = TermReader(next_offset=next_offset, term=term)
-            consumer.seek(place, next_offset)
-        while True:
-            ended = set()
-            for place, records in (await consumer.getmany(timeout_ms=500)).items():
-                for record in records:
-                    try:
-                        event = readers[place.partition].read(record.offset, record.value)
-                        if event is not None:
-                            ended.add(handle(event, state["texts"], options.answers))
-                    except Undecodable as error:  # of another system, or of a newer loomlog: tell, and go on
-                        print(f"{place.topic}/{place.partition} offset {record.offset}: {error}", file=sys.stderr)
-            positions = {str(n): [reader.next_offset, reader.term] for n, reader in readers.items()}
-            if positions != state["positions"]:
-                state["positions"] = positions
+    async with EventReader(
+        options.bootstrap, state["positions"], topic=options.topic, on_undecodable=report_undecodable
+    ) as reader:
+        async for batch in reader:
+            ended = {handle(event, state["texts"], options.answers) for event in batch}
+            if reader.positions != state["positions"]:
+                state["positions"] = reader.positions
                 replace_file(options.state, json.dumps(state))
             if options.until in ended:
                 return
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Keep the answer of every run in a file, once.")
+    parser = argparse.ArgumentParser(description="Store the answer of every run in a file, once.")
     parser.add_argument("--bootstrap", required=True, metavar="HOST:PORT", help="a broker, or several with commas")
-    parser.add_argument("--state", type=Path, default=Path("follow.json"), help="where positions are kept")
+    parser.add_argument("--state", type=Path, default=Path("follow.json"), help="file of the positions")
     parser.add_argument("--answers", type=Path, default=Path("answers"), help="folder of one file for each run")
-    parser.add_argument("--until", metavar="RUN_ID", help="end after this run (default: go on for ever)")
+    parser.add_argument("--until", metavar="RUN_ID", help="exit after this run (default: run forever)")
     parser.add_argument("--topic", default=EVENTS_TOPIC, help="default: %(default)s")
-    asyncio.run(follow(parser.parse_args()))
+    try:
+        asyncio.run(follow(parser.parse_args()))
+    except ClientError as error:
+        print(error, file=sys.stderr)
+        return 1
     return 0
 
 

@@ -135,8 +135,8 @@ class Site:
             *(sys.executable, str(PROGRAM), "--bootstrap", self.options.bootstrap, "--group", self.group),
             *("--requests", self.requests, "--results", self.results, "--done", str(self.done)),
             stdout=asyncio.subprocess.PIPE,
-            # The program stands alone: nothing of this tree may be imported.
-            env={"PATH": os.environ.get("PATH", "")},
+            # The program stands alone: it imports the client and nothing of this tree.
+            env={name: os.environ[name] for name in ("PATH", "PYTHONPATH")},
             cwd="/",
         )
         try:

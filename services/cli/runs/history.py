@@ -14,9 +14,9 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from loomlog.connectors.client.run_stream import RunStream
 from loomlog.services.cli.commands import run
 from loomlog.services.cli.errors import FAILED, CliError, UsageError
-from loomlog.services.cli.http.run_stream import RunFollower
 from loomlog.services.cli.log.export_file import check_target, partial_export
 from loomlog.services.cli.runs.control import runs_app
 from loomlog.services.cli.runs.runs import Json, RunId, follow, get_run, open_api, wait_until_accepted
@@ -141,7 +141,7 @@ async def _start_fork(run_id: str, body: Mapping[str, Any], key: str, *, should_
     async with open_api() as api:
         row = await get_run(api, run_id)
         path = f"/v1/runs/{row['run_id']}/fork?ids=1"
-        followed = RunFollower(api, body=body, idempotency_key=key, path=path)
+        followed = RunStream(api, body=body, idempotency_key=key, path=path)
         if should_follow:
             await follow(api, followed, as_json=as_json)
             return

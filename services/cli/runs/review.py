@@ -26,11 +26,11 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from loomlog.connectors.client.run_stream import RunStream
 from loomlog.connectors.configuration import UnresolvedAgent, build_providers, resolve_agent, usable_provider_ids
 from loomlog.services.cli.commands import run
 from loomlog.services.cli.errors import FAILED, INTERRUPTED, CliError, UsageError
 from loomlog.services.cli.http.api import ApiClient
-from loomlog.services.cli.http.run_stream import RunFollower
 from loomlog.services.cli.settings import CliSettings, load_cli_settings
 from loomlog.services.cli.stack.foreground import StepLog, foreground_stack
 from loomlog.services.cli.stack.local import cancel_on_signals
@@ -134,7 +134,7 @@ async def _run_review(cli: CliSettings, api_url: str, folders: ReviewFolders, st
     out.print()
     async with ApiClient(api_url, cli.token) as api:
         body = {"agent": AGENT, "prompt": PROMPT.format(name=folders.source.name or folders.source)}
-        followed = RunFollower(api, body=body, idempotency_key=str(uuid.uuid4()))
+        followed = RunStream(api, body=body, idempotency_key=str(uuid.uuid4()))
         try:
             row = await show_run(api, followed, out)
         except asyncio.CancelledError:

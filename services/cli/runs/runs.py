@@ -19,10 +19,10 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
+from loomlog.connectors.client.run_stream import WAITING, Frame, RunStream
 from loomlog.services.cli.commands import run
 from loomlog.services.cli.errors import FAILED, CliError, UsageError
 from loomlog.services.cli.http.api import ApiClient, ApiError, quote_segment
-from loomlog.services.cli.http.run_stream import WAITING, RunFollower, SseFrame
 from loomlog.services.cli.runs.tree import list_tree_runs, print_tree, select_subtree
 from loomlog.services.cli.settings import load_cli_settings
 from loomlog.services.cli.terminal.live_view import create_view, show_run, wait_for_final_row
@@ -88,7 +88,7 @@ def start(
 
 async def _start_run(path: str, body: Mapping[str, Any], key: str, *, should_follow: bool, as_json: bool) -> None:
     async with open_api() as api:
-        followed = RunFollower(api, body=body, idempotency_key=key, path=path)
+        followed = RunStream(api, body=body, idempotency_key=key, path=path)
         if should_follow:
             await follow(api, followed, as_json=as_json)
             return
@@ -110,7 +110,7 @@ async def _start_run(path: str, body: Mapping[str, Any], key: str, *, should_fol
         out.print(Text(f"`loomlog runs follow {ids.run_id}` shows it.", style=DIM))
 
 
-async def wait_until_accepted(follower: RunFollower) -> None:
+async def wait_until_accepted(follower: RunStream) -> None:
     """Wait until the run's ids are known and its first event is in the log."""
     async with aclosing(follower.frames()) as frames:
         async for frame in frames:
@@ -129,10 +129,10 @@ def follow_run(run_id: RunId, as_json: Json = False) -> None:
 async def _follow_existing(run_id: str, *, as_json: bool) -> None:
     async with open_api() as api:
         row = await get_run(api, run_id)
-        await follow(api, RunFollower(api, run_id=row["run_id"]), as_json=as_json)
+        await follow(api, RunStream(api, run_id=row["run_id"]), as_json=as_json)
 
 
-async def follow(api: ApiClient, follower: RunFollower, *, as_json: bool) -> None:
+async def follow(api: ApiClient, follower: RunStream, *, as_json: bool) -> None:
     """Show a run until it ends. Exits 1 when it did not complete."""
     try:
         row = await (_print_frames(api, follower) if as_json else show_run(api, follower, console()))
@@ -143,7 +143,7 @@ async def follow(api: ApiClient, follower: RunFollower, *, as_json: bool) -> Non
         raise typer.Exit(FAILED)
 
 
-async def _print_frames(api: ApiClient, follower: RunFollower) -> Mapping[str, Any]:
+async def _print_frames(api: ApiClient, follower: RunStream) -> Mapping[str, Any]:
     """Print the frames as JSON lines, with the run itself as the last one."""
     async for frame in follower.frames():
         print_json_line({"event": frame.name, "id": frame.seq, "data": frame.data})
@@ -152,7 +152,7 @@ async def _print_frames(api: ApiClient, follower: RunFollower) -> Mapping[str, A
     return row
 
 
-def _print_detach_hint(follower: RunFollower) -> None:
+def _print_detach_hint(follower: RunStream) -> None:
     run_id = follower.ids.run_id
     if run_id:
         print("\nNo longer followed; the run continues.", file=sys.stderr)
@@ -341,7 +341,7 @@ def _read_prompt(prompt: str) -> str:
     return text
 
 
-def _transcript_frame(frame: Mapping[str, Any]) -> SseFrame:
+def _transcript_frame(frame: Mapping[str, Any]) -> Frame:
     """Convert a frame of the transcript to the form of a stream."""
     name = frame["type"]
     if name == "user_input":
@@ -351,5 +351,5 @@ def _transcript_frame(frame: Mapping[str, Any]) -> SseFrame:
             if segment["role"] == "user"
             for block in segment["content"]
         )
-        return SseFrame(name="steer", data={"user_input": {"text": text}}, seq=frame["seq"])
-    return SseFrame(name=name, data=frame["event"], seq=frame["seq"])
+        return Frame(name="steer", data={"user_input": {"text": text}}, seq=frame["seq"])
+    return Frame(name=name, data=frame["event"], seq=frame["seq"])

@@ -20,13 +20,13 @@ from pathlib import Path
 import httpx
 
 import loomlog
+from loomlog.connectors.client.http import PLAIN_HTTP
 from loomlog.connectors.configuration.driver_options import kafka_options, postgres_options
 from loomlog.connectors.errors import ConnectorError
 from loomlog.redpanda.apply import apply
 from loomlog.redpanda.cluster import ClusterProblem
 from loomlog.redpanda.topics import Topic, TopicChange, TopicProblem, load_topics
 from loomlog.services.cli.errors import CliError, Unreachable
-from loomlog.services.cli.http.api import PLAIN_HTTP
 from loomlog.services.cli.stack.child import ChildSpec, Requirement
 from loomlog.services.cli.stack.plan import StackPlan
 from loomlog.services.cli.stack.readiness import EVENTS_TOPIC, ClaimProbe, ProjectionProbe, ReadinessProbe, http_probe

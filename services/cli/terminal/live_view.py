@@ -16,9 +16,9 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.spinner import Spinner
 
+from loomlog.connectors.client.run_stream import RunStream
 from loomlog.services.cli.errors import CliError, Unreachable
 from loomlog.services.cli.http.api import ApiClient
-from loomlog.services.cli.http.run_stream import RunFollower
 from loomlog.services.cli.terminal.formatting import money
 from loomlog.services.cli.terminal.output import NAME
 from loomlog.services.cli.terminal.run_text import result_line, run_line
@@ -47,8 +47,8 @@ class _LiveRegion:
         return Group(text, self._spinner) if text else self._spinner
 
 
-async def show_run(api: ApiClient, follower: RunFollower, out: Console) -> Mapping[str, Any]:
-    """Show the run to its end and return its row. Raises what `RunFollower.frames` raises."""
+async def show_run(api: ApiClient, follower: RunStream, out: Console) -> Mapping[str, Any]:
+    """Show the run to its end and return its row. Raises what `RunStream.frames` raises."""
     view = create_view(out, clock=time.monotonic)
     if out.is_terminal:
         with Live(_LiveRegion(view), console=out, refresh_per_second=REDRAWS_PER_S, transient=True):
@@ -65,7 +65,7 @@ def create_view(out: Console, *, clock: Callable[[], float]) -> RunView:
     return RunView(clock=clock, columns=out.width if out.is_terminal else PLAIN_COLUMNS, wraps_text=out.is_terminal)
 
 
-async def _show_frames(api: ApiClient, follower: RunFollower, view: RunView, out: Console) -> None:
+async def _show_frames(api: ApiClient, follower: RunStream, view: RunView, out: Console) -> None:
     asking: asyncio.Task[None] | None = None
     said_ids = False
     try:

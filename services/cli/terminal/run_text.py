@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from loomlog.services.cli.http.run_stream import RunIds
+from loomlog.connectors.client.run_stream import RunIds
 from loomlog.services.cli.terminal.formatting import duration, format_age, money, number, one_line, pluralize
 from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, SUCCESS, WARNING, fact_line
 

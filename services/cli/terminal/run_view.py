@@ -21,7 +21,7 @@ from typing import Any
 
 from rich.text import Text
 
-from loomlog.services.cli.http.run_stream import RECONNECTED, WAITING, SseFrame
+from loomlog.connectors.client.run_stream import RECONNECTED, WAITING, Frame
 from loomlog.services.cli.terminal.formatting import (
     describe_hook_act,
     duration,
@@ -93,7 +93,7 @@ class RunView:
     def __post_init__(self) -> None:
         self.started_s = self.clock()
 
-    def handle_frame(self, frame: SseFrame) -> list[Text]:
+    def handle_frame(self, frame: Frame) -> list[Text]:
         """Handle a frame and return the lines that are final now."""
         data = frame.data
         match frame.name:

@@ -78,7 +78,7 @@ async def test_something_that_is_away_behind_the_api_counts_as_not_reachable():
     assert refusal.value.exit_code == UNREACHABLE
 
 
-@pytest.mark.parametrize(("token", "said"), [("", "wants a token"), ("old", "does not know the token we show")])
+@pytest.mark.parametrize(("token", "said"), [("", "a token is required"), ("old", "the token is unknown")])
 async def test_a_missing_or_wrong_token_says_where_to_put_one(token, said):
     fake = FakeApi()
     fake.answers["GET", "/x"] = refused(401, "unauthorized", "no token")
@@ -115,5 +115,5 @@ async def test_a_refused_stream_is_a_refusal_too():
 def test_this_machine_is_not_asked_through_a_proxy(url, monkeypatch):
     monkeypatch.setenv("HTTP_PROXY", "http://proxy.test:3128")
     monkeypatch.setenv("ALL_PROXY", "http://proxy.test:3128")
-    assert ApiClient(url)._client._mounts == {}
-    assert ApiClient("http://loomlog.test")._client._mounts != {}
+    assert ApiClient(url).http._mounts == {}
+    assert ApiClient("http://loomlog.test").http._mounts != {}

@@ -3,16 +3,17 @@ import asyncio
 import httpx
 import pytest
 
-from loomlog.services.cli.errors import UNREACHABLE, CliError, Unreachable
-from loomlog.services.cli.http.api import LASTING_CODES, ApiClient, ApiError
-from loomlog.services.cli.http.run_stream import (
+from loomlog.connectors.client.errors import LASTING_CODES
+from loomlog.connectors.client.run_stream import (
     INITIAL_BACKOFF_S,
     MAX_BACKOFF_S,
     RECONNECTED,
     WAITING,
-    RunFollower,
-    SseFrame,
+    Frame,
+    RunStream,
 )
+from loomlog.services.cli.errors import UNREACHABLE, CliError, Unreachable
+from loomlog.services.cli.http.api import ApiClient, ApiError
 from tests.services.cli.fake_api import IDS, POSITION, FakeApi, Scripted, broken, frame, frames, refused, row
 from tests.sleeps import noted_sleeps
 
@@ -25,16 +26,16 @@ DONE = frame("done", {"type": "done", "stop_reason": "end_turn"}, 1024)
 def no_pauses(monkeypatch):
     """Pauses between connections are waited for in no time; how long they would have been is kept."""
     pauses: list[float] = []
-    noted_sleeps(monkeypatch, "loomlog.services.cli.http.run_stream", pauses.append)
+    noted_sleeps(monkeypatch, "loomlog.connectors.client.run_stream", pauses.append)
     return pauses
 
 
-async def seen(followed: RunFollower) -> list[str]:
+async def seen(followed: RunStream) -> list[str]:
     return [frame.name async for frame in followed.frames()]
 
 
-def new_run(api, **more) -> RunFollower:
-    return RunFollower(api, body={"agent": "assistant", "prompt": "hi"}, idempotency_key="k1", **more)
+def new_run(api, **more) -> RunStream:
+    return RunStream(api, body={"agent": "assistant", "prompt": "hi"}, idempotency_key="k1", **more)
 
 
 def held_up(release: asyncio.Event, waiting: list[str]) -> ApiClient:
@@ -60,7 +61,7 @@ async def test_a_new_run_is_started_with_a_key_and_followed_to_its_end():
         followed = new_run(api)
         assert await seen(followed) == ["session", "agent", "text", "done"]
     assert (followed.ids.run_id, followed.ids.session_id, followed.ids.position) == ("r_1", "s_1", POSITION)
-    assert followed.final_frame == SseFrame(name="done", data={"type": "done", "stop_reason": "end_turn"}, seq=1024)
+    assert followed.final_frame == Frame(name="done", data={"type": "done", "stop_reason": "end_turn"}, seq=1024)
     assert fake.asked[0].headers["idempotency-key"] == "k1"
     assert fake.bodies("/v1/runs") == [{"agent": "assistant", "prompt": "hi"}]
 
@@ -153,7 +154,7 @@ async def test_a_lost_stream_is_waited_for_however_long_it_was_silent_before():
 
 
 async def test_an_api_that_takes_its_time_is_said_to(monkeypatch):
-    monkeypatch.setattr("loomlog.services.cli.http.run_stream.REPORT_WAIT_AFTER_S", 0.0)
+    monkeypatch.setattr("loomlog.connectors.client.run_stream.REPORT_WAIT_AFTER_S", 0.0)
     release = asyncio.Event()
     names = []
     async with held_up(release, []) as api:
@@ -164,7 +165,7 @@ async def test_an_api_that_takes_its_time_is_said_to(monkeypatch):
 
 
 async def test_one_that_is_left_before_anything_has_come_is_left_clean(monkeypatch):
-    monkeypatch.setattr("loomlog.services.cli.http.run_stream.REPORT_WAIT_AFTER_S", 0.0)
+    monkeypatch.setattr("loomlog.connectors.client.run_stream.REPORT_WAIT_AFTER_S", 0.0)
     waiting: list[str] = []
     async with held_up(asyncio.Event(), waiting) as api:
         left = new_run(api).frames()
@@ -179,7 +180,7 @@ async def test_following_a_run_that_does_not_exist_ends_at_once():
     fake.streams.append(refused(404, "not_found", "there is no run r_x"))
     async with fake.client() as api:
         with pytest.raises(ApiError, match="no run r_x"):
-            await seen(RunFollower(api, run_id="r_x"))
+            await seen(RunStream(api, run_id="r_x"))
 
 
 async def test_an_api_that_stays_away_is_given_up_with_what_to_do(no_pauses):
@@ -187,7 +188,7 @@ async def test_an_api_that_stays_away_is_given_up_with_what_to_do(no_pauses):
     fake.streams.append(broken(frames(TEXT)))
     times = iter(range(0, 1_000, 10))
     async with fake.client() as api:
-        with pytest.raises(Unreachable, match=r"does not answer.*loomlog runs follow r_1.*Tried for 60 s") as failure:
+        with pytest.raises(Unreachable, match=r"does not answer.*Retried for 60 s.*loomlog runs follow r_1") as failure:
             await seen(new_run(api, clock=lambda: float(next(times))))
     assert failure.value.exit_code == UNREACHABLE
     assert no_pauses[0] == INITIAL_BACKOFF_S
@@ -232,13 +233,13 @@ async def test_data_that_is_no_json_is_shown_and_not_fatal():
     fake.streams.append(frames(b"event: odd\ndata: not json\n\n", DONE))
     async with fake.client() as api:
         found = [frame async for frame in new_run(api).frames()]
-    assert found[2] == SseFrame(name="odd", data={"text": "not json"})
+    assert found[2] == Frame(name="odd", data={"text": "not json"})
 
 
 async def test_an_endless_frame_is_a_failure_with_the_run_in_it(monkeypatch):
-    monkeypatch.setattr("loomlog.services.cli.http.run_stream.MAX_FRAME_BYTES", 200)
+    monkeypatch.setattr("loomlog.connectors.client.run_stream.MAX_FRAME_BYTES", 200)
     fake = FakeApi()
     fake.streams.append(frames(b"data: " + b"x" * 500))
     async with fake.client() as api:
-        with pytest.raises(CliError, match="stream of r_1 cannot be read"):
+        with pytest.raises(CliError, match="stream of r_1 has an event of more than"):
             await seen(new_run(api))

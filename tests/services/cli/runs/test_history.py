@@ -112,7 +112,7 @@ async def test_an_export_that_breaks_off_leaves_no_file(
     run = await run_id(here)
 
     async def half(api: ApiClient, path: str, to: Path) -> None:
-        to.write_bytes((await api._client.get(path)).content[:-20])
+        to.write_bytes((await api.http.get(path)).content[:-20])
 
     monkeypatch.setattr(ApiClient, "download", half)
     with pytest.raises(CliError, match="did not arrive whole"):

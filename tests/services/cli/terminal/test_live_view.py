@@ -2,8 +2,8 @@ import io
 
 import pytest
 
+from loomlog.connectors.client.run_stream import RunStream
 from loomlog.services.cli.errors import Unreachable
-from loomlog.services.cli.http.run_stream import RunFollower
 from loomlog.services.cli.terminal import live_view
 from loomlog.services.cli.terminal.live_view import show_run, wait_for_final_row
 from loomlog.services.cli.terminal.output import Terminal
@@ -22,7 +22,7 @@ async def shown(fake: FakeApi, *, is_terminal: bool = False) -> str:
     file = io.StringIO()
     out = Terminal(file=file, force_terminal=is_terminal, width=100, color_system=None)
     async with fake.client() as api:
-        await show_run(api, RunFollower(api, body={"agent": "assistant"}, idempotency_key="k"), out)
+        await show_run(api, RunStream(api, body={"agent": "assistant"}, idempotency_key="k"), out)
     return file.getvalue()
 
 

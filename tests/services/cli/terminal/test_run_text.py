@@ -1,6 +1,6 @@
 from datetime import UTC, datetime
 
-from loomlog.services.cli.http.run_stream import RunIds
+from loomlog.connectors.client.run_stream import RunIds
 from loomlog.services.cli.terminal.output import console
 from loomlog.services.cli.terminal.run_text import print_facts, result_line, run_line, table_row
 from tests.services.cli.fake_api import row

@@ -1,4 +1,4 @@
-from loomlog.services.cli.http.run_stream import RECONNECTED, WAITING, SseFrame
+from loomlog.connectors.client.run_stream import RECONNECTED, WAITING, Frame
 from loomlog.services.cli.terminal.run_view import CALLS_SHOWN, RunView
 
 
@@ -10,35 +10,35 @@ class Clock:
         return self.now
 
 
-def told(*frames: SseFrame, view: RunView | None = None) -> list[str]:
+def told(*frames: Frame, view: RunView | None = None) -> list[str]:
     view = view or RunView(clock=Clock())
     return [line.plain for frame in frames for line in view.handle_frame(frame)]
 
 
-def text(said: str) -> SseFrame:
-    return SseFrame(name="text", data={"type": "text", "text": said})
+def text(said: str) -> Frame:
+    return Frame(name="text", data={"type": "text", "text": said})
 
 
-def usage(**tokens: int) -> SseFrame:
+def usage(**tokens: int) -> Frame:
     counts = {"input_tokens": 1200, "output_tokens": 34, "provider": "mock", "model": "mock-reviewer"} | tokens
-    return SseFrame(name="usage", data={"type": "usage", "usage": counts})
+    return Frame(name="usage", data={"type": "usage", "usage": counts})
 
 
-def called(call_id: str, name: str = "Grep", **arguments: object) -> SseFrame:
-    return SseFrame(name="tool_call", data={"tool_use": {"id": call_id, "name": name, "input": arguments}})
+def called(call_id: str, name: str = "Grep", **arguments: object) -> Frame:
+    return Frame(name="tool_call", data={"tool_use": {"id": call_id, "name": name, "input": arguments}})
 
 
-def returned(call_id: str, said: str, *, is_error: bool = False, **more: object) -> SseFrame:
+def returned(call_id: str, said: str, *, is_error: bool = False, **more: object) -> Frame:
     data: dict[str, object] = {"tool_use": {"id": call_id}, "text": said, **more}
-    return SseFrame(name="tool_result", data=data | ({"is_error": True} if is_error else {}))
+    return Frame(name="tool_result", data=data | ({"is_error": True} if is_error else {}))
 
 
-def done(reason: str = "end_turn") -> SseFrame:
-    return SseFrame(name="done", data={"type": "done", "stop_reason": reason})
+def done(reason: str = "end_turn") -> Frame:
+    return Frame(name="done", data={"type": "done", "stop_reason": reason})
 
 
 def test_a_turn_has_a_header_what_was_said_and_what_it_cost():
-    assert told(SseFrame(name="started", data={}), text("Hello "), text("there."), usage(), done()) == [
+    assert told(Frame(name="started", data={}), text("Hello "), text("there."), usage(), done()) == [
         "turn 1",
         "  Hello there.",
         "  1,200 tokens in, 34 out   mock/mock-reviewer",
@@ -106,14 +106,12 @@ def test_a_result_in_the_blob_store_is_told_by_its_size():
 
 
 def test_a_new_connection_and_a_retry_throw_away_half_a_sentence():
-    assert told(text("Half a sen"), SseFrame(name=RECONNECTED, data={}), text("Half a sentence."), usage()) == [
+    assert told(text("Half a sen"), Frame(name=RECONNECTED, data={}), text("Half a sentence."), usage()) == [
         "turn 1",
         "connected again",
         "  Half a sentence.",
     ]
-    retry = SseFrame(
-        name="retry", data={"retry": {"provider": "mock", "attempt": 1, "wait_ms": 300, "reason": "backoff"}}
-    )
+    retry = Frame(name="retry", data={"retry": {"provider": "mock", "attempt": 1, "wait_ms": 300, "reason": "backoff"}})
     assert told(text("Half"), retry, text("Whole."), usage()) == [
         "turn 1",
         "  attempt 2 at mock in 300 ms: backoff",
@@ -125,26 +123,26 @@ def test_how_a_run_ends_is_its_status():
     for frame, status in (
         (done(), "completed"),
         (done("cancelled"), "cancelled"),
-        (SseFrame(name="error", data={"error": "mock 400: no"}), "failed"),
-        (SseFrame(name="quarantined", data={"error": "bad record"}), "quarantined"),
-        (SseFrame(name="awaiting_input", data={}), "waiting for input"),
-        (SseFrame(name="outcome_unknown", data={"outcome_unknown": {"call": "1.0"}}), "waiting for an operator"),
-        (SseFrame(name="interruption_pending", data={"interruption": {"question": "?"}}), "waiting for an answer"),
-        (SseFrame(name=WAITING, data={"error": "no runtime"}), "waiting"),
+        (Frame(name="error", data={"error": "mock 400: no"}), "failed"),
+        (Frame(name="quarantined", data={"error": "bad record"}), "quarantined"),
+        (Frame(name="awaiting_input", data={}), "waiting for input"),
+        (Frame(name="outcome_unknown", data={"outcome_unknown": {"call": "1.0"}}), "waiting for an operator"),
+        (Frame(name="interruption_pending", data={"interruption": {"question": "?"}}), "waiting for an answer"),
+        (Frame(name=WAITING, data={"error": "no runtime"}), "waiting"),
     ):
         view = RunView(clock=Clock())
         view.handle_frame(frame)
         assert view.status == status
-    assert told(SseFrame(name="error", data={"error": "mock 400: no"})) == ["mock 400: no"]
-    assert told(SseFrame(name="quarantined", data={"error": "bad record"})) == ["quarantined: bad record"]
+    assert told(Frame(name="error", data={"error": "mock 400: no"})) == ["mock 400: no"]
+    assert told(Frame(name="quarantined", data={"error": "bad record"})) == ["quarantined: bad record"]
 
 
 def test_of_what_is_over_only_what_still_waits_says_how_it_is_settled():
-    unknown = SseFrame(name="outcome_unknown", data={"outcome_unknown": {"call": "1.0", "id": "c1", "name": "Pay"}})
-    question = SseFrame(
+    unknown = Frame(name="outcome_unknown", data={"outcome_unknown": {"call": "1.0", "id": "c1", "name": "Pay"}})
+    question = Frame(
         name="interruption_pending", data={"interruption": {"interrupt_id": "i_1", "question": "Shall I?"}}
     )
-    answered = SseFrame(name="interruption_resolved", data={"interruption": {"interrupt_id": "i_1"}})
+    answered = Frame(name="interruption_resolved", data={"interruption": {"interrupt_id": "i_1"}})
     view = RunView(clock=Clock(), run_id="r_1", is_finished=True)
     said = ["the outcome of call 1.0 (Pay) is unknown", "Shall I?"]
     assert told(unknown, question, view=view) == said
@@ -157,7 +155,7 @@ def test_of_what_is_over_only_what_still_waits_says_how_it_is_settled():
 
 
 def test_thinking_is_counted_and_not_printed():
-    thinking = SseFrame(name="thinking", data={"text": "three little words"})
+    thinking = Frame(name="thinking", data={"text": "three little words"})
     assert told(thinking, text("So."), usage()) == ["turn 1", "  (3 words of thinking)", "  So."]
 
 
@@ -188,33 +186,30 @@ def test_what_a_model_says_of_its_calls_cannot_reach_the_line_that_is_redrawn():
 
 def test_frames_of_later_versions_are_passed_over():
     assert (
-        told(
-            SseFrame(name="hologram", data={"x": 1}), SseFrame(name="session", data={}), SseFrame(name="agent", data={})
-        )
-        == []
+        told(Frame(name="hologram", data={"x": 1}), Frame(name="session", data={}), Frame(name="agent", data={})) == []
     )
 
 
 def test_a_question_shows_what_is_asked_and_how_it_is_answered():
     asked = {"interrupt_id": "intr_1", "question": "Shall I?", "options": ["yes", "no"]}
-    agent = SseFrame(name="agent", data={"run_id": "r_1", "session_id": "s_1", "agent_id": "a_1"})
-    assert told(agent, SseFrame(name="interruption_pending", data={"interruption": asked})) == [
+    agent = Frame(name="agent", data={"run_id": "r_1", "session_id": "s_1", "agent_id": "a_1"})
+    assert told(agent, Frame(name="interruption_pending", data={"interruption": asked})) == [
         "Shall I?",
         "loomlog inbox answer r_1 intr_1 TEXT (yes | no)",
     ]
-    assert told(SseFrame(name="interruption_resolved", data={"interruption": {"status": "resolved"}})) == []
-    assert told(SseFrame(name="notice", data={"notice": {"message": "Half done."}})) == ["Half done."]
+    assert told(Frame(name="interruption_resolved", data={"interruption": {"status": "resolved"}})) == []
+    assert told(Frame(name="notice", data={"notice": {"message": "Half done."}})) == ["Half done."]
 
 
 def test_a_stopped_turn_shows_what_was_said_and_why():
-    stopped = SseFrame(name="turn_cancelled", data={"turn_cancelled": {"reason": "stop talking"}})
+    stopped = Frame(name="turn_cancelled", data={"turn_cancelled": {"reason": "stop talking"}})
     assert told(text("I was"), stopped) == ["turn 1", "  I was", "turn cancelled: stop talking"]
 
 
 def test_a_compaction_is_told_with_what_it_saved_and_one_that_failed_with_why():
     done = {"context_compaction": {"before_tokens": 81_000, "after_tokens": 12_000, "trigger": "auto"}}
-    assert told(SseFrame(name="context_compaction", data=done)) == [
+    assert told(Frame(name="context_compaction", data=done)) == [
         "conversation compacted (auto): 81.0k tokens became 12.0k"
     ]
     failed = {"error": "the context could not be compacted: mock 529: busy"}
-    assert told(SseFrame(name="compaction_failed", data=failed)) == [failed["error"]]
+    assert told(Frame(name="compaction_failed", data=failed)) == [failed["error"]]

@@ -1,13 +1,12 @@
-"""A run as a stream of frames that survives lost connections: what was shown is not shown again, nothing is left out.
+"""The frames of a run, over lost connections: no frame is repeated and none is missing.
 
-A start carries an Idempotency-Key, always, so a connection that is lost before the ids have come is answered by asking
-again: the same run comes back. Once the ids are known the stream goes on where it was, by Last-Event-ID. Previews have
-no id; after a new connection the turn that was under way begins again, and a `reconnected` frame of our own says so.
+A start always carries an Idempotency-Key, so a connection that is lost before the ids have arrived is retried and
+returns the same run. Once the ids are known the stream continues where it was, by Last-Event-ID. Previews have no id;
+after a reconnect the current turn begins again, and a client-side `reconnected` frame announces that.
 
-Leaving never ends the run.
+Leaving a stream never ends the run.
 
-Before: services/cli/runs/runs.py, services/cli/runs/review.py. After: api.py, connectors/http/sse.py;
-services/cli/terminal/run_view.py shows the frames.
+Before: client.py, services/cli/runs. After: http.py, connectors/http/sse.py.
 """
 
 import asyncio
@@ -17,11 +16,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx
-import orjson
+import msgspec
 
+from loomlog.connectors.client.errors import ApiError, ApiUnavailable, ClientError
+from loomlog.connectors.client.http import POSITION_HEADER, HttpClient
 from loomlog.connectors.http.sse import EventParser, FrameTooLarge
-from loomlog.services.cli.errors import CliError, Unreachable
-from loomlog.services.cli.http.api import POSITION_HEADER, ApiClient, ApiError, ApiUnavailable
 
 INITIAL_BACKOFF_S = 0.2
 MAX_BACKOFF_S = 2.0
@@ -41,11 +40,11 @@ REPORT_WAIT_AFTER_S = 1.0
 """Seconds before a wait is reported, with its reason; shorter restarts are not worth a message."""
 REPORTED_AT_ONCE = frozenset({"run_pending", "starting"})
 """Refusal codes reported without delay; they come after a wait of the API's own, or mean one."""
-NO_RESPONSE_YET = "The API has not answered yet; it says within some seconds what it waits for."
+NO_RESPONSE_YET = "The API has not answered yet; within some seconds it reports what it waits for."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SseFrame:
+class Frame:
     """One frame. `seq` is None for previews and for client-side frames."""
 
     name: str
@@ -63,12 +62,12 @@ class RunIds:
     position: str = ""
 
 
-class RunFollower:
-    """Follower of one run from its start (`body`, `idempotency_key`) or from a point in it (`run_id`)."""
+class RunStream:
+    """Stream of one run from its start (`body`, `idempotency_key`) or from a position in it (`run_id`, `last_id`)."""
 
     def __init__(
         self,
-        api: ApiClient,
+        api: HttpClient,
         *,
         run_id: str = "",
         body: Mapping[str, Any] | None = None,
@@ -76,28 +75,29 @@ class RunFollower:
         path: str = "/v1/runs",
         timeout_s: float = RECONNECT_TIMEOUT_S,
         clock: Callable[[], float] | None = None,
+        last_id: str = "",
     ) -> None:
         assert run_id or (body is not None and idempotency_key), "a run id, or a start that can be repeated"
         self.ids = RunIds(run_id=run_id)
-        self.final_frame: SseFrame | None = None
+        self.final_frame: Frame | None = None
         self._api = api
         self._body = body
         self._idempotency_key = idempotency_key
         self._path = path
         self._timeout_s = timeout_s
         self._clock = clock or asyncio.get_running_loop().time
-        self._last_id = ""
+        self._last_id = last_id
         self._last_wait_reason = ""
         self._was_connected = False
 
-    async def frames(self) -> AsyncGenerator[SseFrame]:
-        """Yield frames until the run has ended. Raises Refusal when the start is refused, Unreachable after
-        `give_up_s`.
+    async def frames(self) -> AsyncGenerator[Frame]:
+        """Yield frames until the run has ended. Raises ApiError when the start is refused, Unreachable after
+        `timeout_s` without a connection.
         """
         pause_s = INITIAL_BACKOFF_S
         since: float | None = None
         while True:
-            problem: CliError | None = None
+            problem: Exception | None = None
             try:
                 async with (
                     aclosing(self._open_stream()) as connection,
@@ -123,7 +123,7 @@ class RunFollower:
                     raise
                 problem = refusal
             except FrameTooLarge as error:
-                raise CliError(f"The stream of {self.ids.run_id or 'the run'} cannot be read: {error}.") from error
+                raise self._api.invalid_response(f"the stream of {self.ids.run_id or 'the run'} has {error}") from error
             now = self._clock()
             since = now if since is None else since
             if now - since > self._timeout_s:
@@ -136,14 +136,14 @@ class RunFollower:
             await asyncio.sleep(pause_s)
             pause_s = min(MAX_BACKOFF_S, pause_s * 2)
 
-    def _waiting_frame(self, reason: str) -> SseFrame | None:
+    def _waiting_frame(self, reason: str) -> Frame | None:
         """Return the frame that reports the reason of a wait; None when it repeats the last one."""
         if reason == self._last_wait_reason:
             return None
         self._last_wait_reason = reason
-        return SseFrame(name=WAITING, data={"error": reason})
+        return Frame(name=WAITING, data={"error": reason})
 
-    async def _with_silence_notice(self, connection: AsyncGenerator[SseFrame]) -> AsyncGenerator[SseFrame]:
+    async def _with_silence_notice(self, connection: AsyncGenerator[Frame]) -> AsyncGenerator[Frame]:
         """Yield the frames of a connection, and one waiting frame if the first is slow to arrive."""
         first = asyncio.ensure_future(anext(connection, None))
         try:
@@ -164,7 +164,7 @@ class RunFollower:
         for _ in range(RELEASE_POLLS):
             try:
                 row = await self._api.get(f"/v1/runs/{self.ids.run_id}")
-            except CliError:
+            except ClientError:
                 return False  # the next request shows the current status
             if row["status"] != "running":
                 return True  # more frames follow: how it ended
@@ -173,7 +173,7 @@ class RunFollower:
             await asyncio.sleep(RELEASE_POLL_S)
         return True
 
-    async def _open_stream(self) -> AsyncGenerator[SseFrame]:
+    async def _open_stream(self) -> AsyncGenerator[Frame]:
         if self.ids.run_id:
             headers = {"Last-Event-ID": self._last_id} if self._last_id else {}
             opened = self._api.stream("GET", f"/v1/runs/{self.ids.run_id}/stream", headers=headers)
@@ -183,7 +183,7 @@ class RunFollower:
             )
         async with opened as response:
             if self._was_connected:
-                yield SseFrame(name=RECONNECTED, data={})
+                yield Frame(name=RECONNECTED, data={})
             self._was_connected = True
             parser = EventParser(MAX_FRAME_BYTES, last_id=self._last_id)
             async for chunk in response.aiter_bytes():
@@ -205,20 +205,17 @@ class RunFollower:
             position=str(data.get("position") or self.ids.position),
         )
 
-    def _timeout_error(self, problem: CliError | None) -> Unreachable:
+    def _timeout_error(self, problem: Exception | None) -> Exception:
         text = str(problem) if problem is not None else "The stream ends again and again before the run does."
-        rest = (
-            f" The run {self.ids.run_id} is not affected: `loomlog runs follow {self.ids.run_id}` follows it further."
-        )
-        return Unreachable(f"{text}{rest if self.ids.run_id else ''} Tried for {self._timeout_s:g} s.")
+        return self._api.stream_lost_error(f"{text} Retried for {self._timeout_s:g} s.", self.ids.run_id)
 
 
-def _parse_frame(name: str, data: bytes, seq: str) -> SseFrame:
+def _parse_frame(name: str, data: bytes, seq: str) -> Frame:
     try:
-        payload = orjson.loads(data)
-    except orjson.JSONDecodeError:
+        payload = msgspec.json.decode(data)
+    except msgspec.DecodeError:
         payload = {"text": data.decode(errors="replace")}
-    return SseFrame(
+    return Frame(
         name=name,
         data=payload if isinstance(payload, dict) else {"value": payload},
         seq=int(seq) if seq.isascii() and seq.isdigit() else None,
