@@ -8,7 +8,7 @@ when the bytes end is dropped. `retry` is ignored.
 
 Not chosen: httpx-sse, which decodes to text first and has no bound on a line; httpx's iter_lines (splits at U+2028).
 
-Before: connectors/models/provider_client.py and services/cli/http/run_stream.py feed it. After: anthropic_reply.py,
+Before: connectors/models/provider_client.py and connectors/client/run_stream.py feed it. After: anthropic_reply.py,
 openai_reply.py, gemini_reply.py; services/cli/terminal/run_view.py.
 """
 

@@ -9,8 +9,10 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from datetime import UTC, datetime
+from types import MappingProxyType
 
 LIBRARIES = ("aiokafka", "asyncio", "faust", "mode", "uvicorn", "httpx", "httpcore", "psycopg")
 """Libraries logged from WARNING on, or from the configured level when that is higher; lower levels are for their own
@@ -20,6 +22,10 @@ LINES_PER_MINUTE = 3
 RATE_LIMIT_PERIOD_S = 60.0
 MAX_KINDS = 1_000
 """Kinds of lines remembered; above it all are forgotten, which only lets a few more lines through."""
+
+
+log_fields: ContextVar[Mapping[str, str]] = ContextVar("log_fields", default=MappingProxyType({}))
+"""Fields of every line that the current task logs, such as the id of the request it handles."""
 
 
 class RateLimitFilter(logging.Filter):
@@ -58,6 +64,7 @@ class JsonLineFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
+        line |= log_fields.get()
         run_id = getattr(record, "run_id", "")
         if run_id:
             line["run_id"] = run_id

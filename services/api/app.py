@@ -12,6 +12,7 @@ Before: main.py. After: routes.py.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
@@ -27,17 +28,20 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from loomlog.connectors.errors import Transient
 from loomlog.services.api.docs_page import render_page
 from loomlog.services.api.openapi import build_document, encode_document
-from loomlog.services.api.request_parsing import BodyTooLarge, drain
+from loomlog.services.api.request_parsing import BodyTooLarge, BodyTooSlow, drain
+from loomlog.services.api.request_start import REQUEST_ID_HEADER, begin_request, check_query, use_idempotency_key
 from loomlog.services.api.responses import json_response, refusal_response
 from loomlog.services.api.route import Access, Route, SocketHandler
 from loomlog.services.api.routes import ROUTES
 from loomlog.services.api.service import Service
 from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.errors import RequestRefused, stopping_error, unavailable
+from loomlog.services.application.request_context import current_request
 from loomlog.services.core.access.decide import Caller
 
 ANONYMOUS = Caller(name="", tenant="", subject="", scopes=frozenset())
 """The caller of a public route; has no scopes."""
+log = logging.getLogger(__name__)
 RequestHandler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
@@ -112,16 +116,25 @@ def _build_endpoint(service: Service, route: Route) -> RequestHandler:
     gate, handler, access = service.authenticator, route.handler, route.access
     method, path, count = route.method, route.path, service.metrics.count
 
+    known = route.query_names
+
     async def answer(request: Request) -> Response:
+        context = begin_request(request)
         try:
             caller = ANONYMOUS
             if access is not Access.PUBLIC:
                 caller = gate.identify(request.headers.get("authorization"))
                 if isinstance(access, str):
                     require_scope(caller, access)
+            if request.scope["query_string"]:
+                check_query(request, known)
+            if route.is_mutating:
+                use_idempotency_key(context, caller, request)
             response: Response = await handler(service, caller, request)
         except BodyTooLarge as too_large:
             response = _DrainBeforeResponse(request, refusal_response(too_large, {"connection": "close"}))
+        except BodyTooSlow as too_slow:
+            response = refusal_response(too_slow, {"connection": "close"})
         except RequestRefused as declined:
             response = refusal_response(declined)
         except Transient as error:
@@ -136,6 +149,7 @@ def _build_endpoint(service: Service, route: Route) -> RequestHandler:
             task.uncancel()
             response = refusal_response(stopping_error(), {"connection": "close"})
         count(method, path, response.status_code)
+        response.raw_headers.append((REQUEST_ID_HEADER, context.request_id.encode()))
         return response
 
     answer.__name__ = handler.__name__
@@ -188,11 +202,13 @@ class _EmptyResponse(Response):
 async def _handle_http_exception(request: Request, error: Exception) -> Response:
     """Respond to an error of the router: no such route, or wrong method."""
     assert isinstance(error, HTTPException)
+    headers = {"x-request-id": begin_request(request).request_id}
     if error.status_code == 405:
         allowed = ", ".join(sorted(_allowed_methods(request.url.path)))
         declined = RequestRefused("method_not_allowed", f"{request.url.path} takes {allowed}, not {request.method}")
-        return refusal_response(declined, {"allow": allowed})
-    return refusal_response(RequestRefused("route_not_found", f"there is no route {request.url.path[:200]}"))
+        return refusal_response(declined, {**headers, "allow": allowed})
+    declined = RequestRefused("route_not_found", f"there is no route {request.url.path[:200]}")
+    return refusal_response(declined, headers)
 
 
 def _allowed_methods(path: str) -> set[str]:
@@ -205,10 +221,12 @@ def _build_error_handler(service: Service) -> Callable[[Request, Exception], Cor
         """Respond to a bug, or to a request whose resources are being closed; Starlette logs the error after this
         response.
         """
+        request_id = current_request.get().request_id
+        headers = {"x-request-id": request_id}
         if service.is_stopping:
-            return refusal_response(stopping_error())
-        return json_response(
-            {"code": "internal", "error": "internal error; its trace is in the log of this process"}, status=500
-        )
+            return refusal_response(stopping_error(), headers)
+        log.error("request %s failed: %s %s", request_id, request.method, request.url.path, exc_info=error)
+        text = "internal error; its trace is in the log of this process, under the request id"
+        return json_response({"code": "internal", "error": text, "request_id": request_id}, status=500, headers=headers)
 
     return answer

@@ -61,14 +61,14 @@ class EventStream:
         self.status_code = 200
         self._stream = stream
         self._with_ids = with_ids
-        self._headers = [*HEADERS, *((k.encode(), v.encode()) for k, v in (headers or {}).items())]
+        self.raw_headers = [*HEADERS, *((k.encode(), v.encode()) for k, v in (headers or {}).items())]
         self._on_close = on_close
         self._watcher: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         timer = asyncio.get_running_loop().call_later(WATCH_AFTER_S, self._start_watcher, receive)
         try:
-            await send({"type": "http.response.start", "status": 200, "headers": self._headers})
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             is_open = True
             while is_open:
                 body, is_open = await self._next_body()

@@ -7,10 +7,15 @@ from starlette.requests import Request
 
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.services.api.request_models import CancelBody, InterruptBody
-from loomlog.services.api.request_parsing import json_body, query_integer, query_text
+from loomlog.services.api.request_parsing import (
+    CONTROL_BODY_MAX,
+    json_body,
+    query_integer,
+    query_text,
+)
 from loomlog.services.api.response_models import InterruptList, InterruptResolved, TurnCancelled
 from loomlog.services.api.responses import POSITION_HEADER, JsonResponse, json_response
-from loomlog.services.api.run_endpoints import CONTROL_BODY_MAX, parse_user_id, request_position
+from loomlog.services.api.run_endpoints import parse_user_id, request_position
 from loomlog.services.api.service import Service
 from loomlog.services.application import limits
 from loomlog.services.application.queries.run_json import interrupt_json

@@ -25,6 +25,7 @@ import uvicorn
 import uvloop
 from prometheus_client import disable_created_metrics
 from uvicorn._types import ASGISendEvent
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from loomlog.connectors.configuration import (
@@ -62,6 +63,8 @@ CLOSE_WAIT_S = 1.5
 BACKLOG = 2_048
 OPEN_FILES = limits.STREAMS_MAX + 1_000
 """Maximum open files: one connection per stream; the rest is for requests, the broker, Postgres and files."""
+HEADERS_WAIT_S = 30.0
+"""Seconds from the first byte of a request, or from the connection, to the end of its headers."""
 KEEP_ALIVE_S = 75
 """Seconds an idle connection is kept open; longer than a typical proxy's timeout, so that the proxy closes first."""
 
@@ -80,6 +83,37 @@ class ApiServer(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._on_stopping()
         await super().shutdown(sockets)
+
+
+class TimedHttpProtocol(HttpToolsProtocol):
+    """uvicorn's HTTP protocol with a time limit for the headers of a request; it has none of its own."""
+
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        super().connection_made(transport)
+        self._set_timer()
+
+    def on_message_begin(self) -> None:
+        self._set_timer()
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._cancel_timer()
+        super().on_headers_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._cancel_timer()
+        super().connection_lost(exc)
+
+    def _set_timer(self) -> None:
+        self._cancel_timer()
+        self._timer = self.loop.call_later(HEADERS_WAIT_S, self.transport.close)
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
 
 class ClientWebSocketProtocol(WebSocketsSansIOProtocol):
@@ -169,7 +203,7 @@ async def _run_application(service: Service, loaded: ProcessConfiguration, setti
 def _server_config(service: Service, frame_bytes: int) -> uvicorn.Config:
     return uvicorn.Config(
         build_app(service),
-        http="httptools",
+        http=TimedHttpProtocol,
         loop="none",
         ws=ClientWebSocketProtocol,
         ws_max_size=frame_bytes,

@@ -52,6 +52,7 @@ STATUS_TEXT = {
     404: "There is no such thing, or the caller may not see it.",
     409: "The state does not allow it.",
     410: "It is gone.",
+    408: "The body arrives too slowly.",
     413: "The body is too large.",
     415: "The body has another media type than application/json.",
     422: "The body is well formed and not acceptable.",
@@ -147,10 +148,15 @@ def refusal_statuses(route: Route) -> tuple[int, ...]:
         if route.method != "GET":
             yield from (403, 404, 409, 410, 422, 429)
         if route.body is not None or route.method == "POST":
-            yield from (413, 415)
+            yield from (408, 413, 415)
         yield from route.refusal_statuses
 
     return tuple(sorted(set(statuses())))
+
+
+IDEMPOTENCY_DESCRIPTION = (
+    "A repetition with the same key and body has the effect and the answer of the first request, also after a crash."
+)
 
 
 def access_text(route: Route) -> str:
@@ -170,8 +176,8 @@ def parameters(route: Route) -> list[dict[str, Any]]:
         text = "A position token of an earlier write; also as a header."
         entries.append(_query_parameter(QueryParameter(name="position", description=text)))
         entries.append(_header("X-Loomlog-Position", text))
-    if route.accepts_idempotency_key:
-        entries.append(_header("Idempotency-Key", "The same key is the same run, also after a crash."))
+    if route.is_mutating:
+        entries.append(_header("Idempotency-Key", IDEMPOTENCY_DESCRIPTION))
     if route.path.endswith("/stream"):
         entries.append(_header("Last-Event-ID", RESUME_DESCRIPTION))
     return entries

@@ -18,17 +18,22 @@ from pydantic import ValidationError
 from starlette.requests import ClientDisconnect, Request
 
 from loomlog.services.api.request_models import Body
+from loomlog.services.api.validation_text import describe_problems
 from loomlog.services.application.errors import RequestRefused, bad_request
+from loomlog.services.application.request_context import current_request
 
 Model = TypeVar("Model", bound=Body)
 
-PROBLEMS_MAX = 5
-"""Maximum errors reported for one body; more are reported after these are corrected."""
 INTEGER_DIGITS_MAX = 18
 """Maximum digits of an integer; fits a signed 64-bit integer."""
+CONTROL_BODY_MAX = 1024 * 1024
+"""Maximum bytes of inputs and cancels (parity: reference runtime 1.12)."""
 QUOTED_CHARACTERS_MAX = 60
 DRAIN_BYTES_MAX = 64 * 1024 * 1024
 """Maximum bytes of an oversized body that are discarded before the connection to the client is closed."""
+BODY_WAIT_S = 30.0
+BODY_BYTES_PER_S = 1_024
+"""A body has BODY_WAIT_S and a second for each BODY_BYTES_PER_S received: slow lines pass, stalled requests end."""
 TIME_PATTERN = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?(?:Z|[+-]\d{2}:?\d{2})?)?\Z")
 
 
@@ -36,7 +41,18 @@ class BodyTooLarge(RequestRefused):
     """A body over its size limit, of which more may be coming."""
 
     def __init__(self, limit: int) -> None:
-        super().__init__("payload_too_large", f"the body is over {limit} bytes; send less, or raise the bound")
+        super().__init__("payload_too_large", f"the body is over {limit} bytes; {_limit_hint(limit)}")
+
+
+class BodyTooSlow(RequestRefused):
+    """A body of which too little arrives."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(
+            "request_timeout",
+            f"{size} bytes of the body arrived in time; send the whole body within {BODY_WAIT_S:g} s, or at least "
+            f"{BODY_BYTES_PER_S} bytes a second",
+        )
 
 
 async def json_body(request: Request, model: type[Model], *, limit: int, optional: bool = False) -> Model:
@@ -45,10 +61,11 @@ async def json_body(request: Request, model: type[Model], *, limit: int, optiona
     An `optional` body may be missing; every field then has its default.
     """
     raw = await _read_body(request, limit)
+    current_request.get().hash_body(raw)
     if not raw and optional:
         raw = b"{}"
     elif not _is_json(request.headers.get("content-type", "")):
-        raise RequestRefused("unsupported_media_type", "expected Content-Type: application/json")
+        raise RequestRefused("unsupported_media_type", _media_type_problem(request.headers.get("content-type", "")))
     try:
         # The other parser accepts NaN as a number, and reads a number that is too large as infinity.
         orjson.loads(raw)
@@ -56,7 +73,7 @@ async def json_body(request: Request, model: type[Model], *, limit: int, optiona
     except orjson.JSONDecodeError as error:
         raise bad_request(f"the body is not JSON: {error}") from error
     except ValidationError as error:
-        raise bad_request(_describe_problems(error)) from error
+        raise bad_request(describe_problems(error, model)) from error
 
 
 async def spool_body(request: Request, file: IO[bytes], *, limit: int) -> None:
@@ -144,8 +161,14 @@ async def _read_chunks(request: Request, limit: int) -> AsyncGenerator[bytes, No
     if declared.isdecimal() and int(declared) > limit:
         raise BodyTooLarge(limit)
     size = 0
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + BODY_WAIT_S
     while True:
-        message = await request.receive()
+        try:
+            async with asyncio.timeout_at(deadline + size / BODY_BYTES_PER_S):
+                message = await request.receive()
+        except TimeoutError:
+            raise BodyTooSlow(size) from None
         if message["type"] != "http.request":
             raise ClientDisconnect
         piece = message.get("body", b"")
@@ -163,18 +186,10 @@ def _is_json(content_type: str) -> bool:
     return kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
 
 
-def _describe_problems(error: ValidationError) -> str:
-    """Describe the errors of a body by location; values are not repeated, because some are secrets."""
-    detailses = error.errors(include_url=False, include_input=False, include_context=False)
-    if detailses[0]["type"] == "json_invalid":
-        return f"the body is not JSON: {detailses[0]['msg'].removeprefix('Invalid JSON: ')}"
-    shown = [f"{_field_path(problem['loc'])}: {problem['msg']}" for problem in detailses[:PROBLEMS_MAX]]
-    more = len(detailses) - len(shown)
-    return "; ".join(shown) + (f"; and {more} more" if more else "")
+def _limit_hint(limit: int) -> str:
+    return "send less" if limit == CONTROL_BODY_MAX else "send less, or raise LOOMLOG_MAX_REQUEST_BYTES"
 
 
-def _field_path(steps: tuple[int | str, ...]) -> str:
-    place = ""
-    for step in steps:
-        place += f"[{step}]" if isinstance(step, int) else f".{step}" if place else step
-    return place or "the body"
+def _media_type_problem(sent: str) -> str:
+    shown = f"got {sent[:QUOTED_CHARACTERS_MAX]!r}" if sent else "got none"
+    return f"expected Content-Type: application/json, {shown}; with curl add -H 'Content-Type: application/json'"

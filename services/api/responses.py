@@ -12,6 +12,7 @@ import orjson
 from starlette.responses import Response
 
 from loomlog.services.application.errors import RequestRefused
+from loomlog.services.application.request_context import current_request
 
 POSITION_HEADER = "x-loomlog-position"
 JSON_MEDIA_TYPE = "application/json"
@@ -34,6 +35,8 @@ STATUS_BY_CODE: Mapping[str, int] = {
     "unknown_preset": 404,
     "route_not_found": 404,
     "method_not_allowed": 405,
+    "request_timeout": 408,
+    "already_completed": 409,
     "nothing_to_resolve": 409,
     "run_paused": 409,
     "interrupt_closed": 409,
@@ -132,4 +135,6 @@ def refusal_response(refusal: RequestRefused, headers: Mapping[str, str] | None 
     if position := refusal.details.get("position"):
         response_headers[POSITION_HEADER] = str(position)
     body = {**refusal.details, "code": refusal.code, "error": refusal.message}
+    if request_id := current_request.get().request_id:
+        body["request_id"] = request_id
     return json_response(body, status=status, headers=response_headers)

@@ -55,7 +55,6 @@ class Route:
     query: Sequence[QueryParameter] = ()
     is_stream: bool = False
     accepts_position: bool = False
-    accepts_idempotency_key: bool = False
     media_type: str = "application/json"
     status: int = 200
     """Status of a successful response; 204 has no content."""
@@ -65,6 +64,18 @@ class Route:
     """Statuses of refusals beyond those that follow from what the route accepts (openapi.py)."""
     socket_handler: SocketHandler | None = None
     """Set when the path is a WebSocket; `handler` then responds to requests that are not a handshake."""
+
+    @property
+    def is_mutating(self) -> bool:
+        """Whether requests change something, and so take an Idempotency-Key."""
+        return self.method in ("POST", "PUT", "DELETE")
+
+    @property
+    def query_names(self) -> frozenset[str]:
+        """Names of the query parameters; others are refused."""
+        return frozenset(parameter.name for parameter in self.query) | (
+            {"position"} if self.accepts_position else set()
+        )
 
 
 POSITIVE_INTEGER = {"type": "integer", "minimum": 1}

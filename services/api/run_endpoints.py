@@ -24,6 +24,7 @@ from loomlog.services.api.request_models import (
     to_run_request,
 )
 from loomlog.services.api.request_parsing import (
+    CONTROL_BODY_MAX,
     json_body,
     parse_time_ms,
     query_flag,
@@ -58,8 +59,6 @@ from loomlog.services.application.streaming.run_states import StateFilter
 from loomlog.services.core.access.decide import Caller
 
 AsgiResponse = Response | ASGIApp
-CONTROL_BODY_MAX = 1024 * 1024
-"""Maximum bytes of inputs and cancels (parity: reference runtime 1.12)."""
 CALL_PATTERN = re.compile(r"([1-9][0-9]{0,6})\.([0-9]{1,3})")
 """A tool call as TURN.INDEX."""
 RUN_STATUSES = ("running", "completed", "failed", "cancelled")

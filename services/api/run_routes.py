@@ -40,7 +40,6 @@ RUN_ROUTES: tuple[Route, ...] = (
         summary="Start a run; the answer is the stream of its events.",
         body=RunBody,
         is_stream=True,
-        accepts_idempotency_key=True,
         accepts_position=True,
         query=(
             QueryParameter(
@@ -236,7 +235,6 @@ RUN_ROUTES: tuple[Route, ...] = (
         summary="Start up to 32 runs; join waits for them (200), detach answers with their ids (202).",
         alternative_status=202,
         body=BatchBody,
-        accepts_idempotency_key=True,
         accepts_position=True,
     ),
     Route(
@@ -273,7 +271,6 @@ RUN_ROUTES: tuple[Route, ...] = (
         summary="Start the next run of a session; the answer is the stream of its events.",
         body=MessageBody,
         is_stream=True,
-        accepts_idempotency_key=True,
         accepts_position=True,
         query=(QueryParameter(name="ids", description="1: frames carry their id."),),
     ),

@@ -56,6 +56,7 @@ from loomlog.services.application.queries.read_models import Positions, ReadMode
 from loomlog.services.application.queries.read_your_writes import PositionBarrier
 from loomlog.services.application.queries.run_history import RunHistories
 from loomlog.services.application.queries.runs import RunQueries
+from loomlog.services.application.request_context import repeatable
 from loomlog.services.application.runs.batch import Batches
 from loomlog.services.application.runs.bulk import BulkActions
 from loomlog.services.application.runs.compactions import SessionCompactions
@@ -162,6 +163,7 @@ class Application:
         """`keys` None: content is not encrypted. `installation_key` None: callbacks are not signed. `credentials` None:
         requests with credentials are refused.
         """
+        new_token = repeatable(new_token)
         self.keys = keys
         self.authenticator = authenticator
         self.hub = hub

@@ -20,11 +20,11 @@ from loomlog.connectors.errors import ConnectorError, Permanent
 from loomlog.schemas.generated.values import LimitNotice
 
 RETRY_LATER_S = 5
-"""What a caller is told who met a bound: runs take seconds, so sooner is of no use (parity: reference surfaces 0.5)."""
-RETRY_SOON_S = 1
 """Retry delay for callers that reached a limit: runs take seconds, so sooner is useless (parity: reference surfaces
 0.5).
 """
+RETRY_SOON_S = 1
+"""Retry delay for something that passes quickly: a start, a projection slightly behind."""
 
 CODES = frozenset(
     {
@@ -35,6 +35,7 @@ CODES = frozenset(
         "unknown_agent",
         "unsupported_media_type",
         "payload_too_large",
+        "request_timeout",
         "empty_text",
         "invalid_answer",
         "encryption_off",
@@ -57,6 +58,7 @@ CODES = frozenset(
         "session_busy",
         "agent_id_in_use",
         "run_quarantined",
+        "already_completed",
         "nothing_to_resolve",
         "run_paused",
         "interrupt_closed",

@@ -45,6 +45,7 @@ from loomlog.services.application.command_publisher import CommandPublisher
 from loomlog.services.application.errors import RETRY_SOON_S, RequestRefused, owner_refusal
 from loomlog.services.application.payloads import store_text
 from loomlog.services.application.queries.runs import RunQueries
+from loomlog.services.application.request_context import current_request
 from loomlog.services.application.runs.requests import check_input, check_result, sanitize_reason
 from loomlog.services.application.runs.run_target import CommandTarget
 from loomlog.services.application.streaming.items import EventItem
@@ -52,6 +53,7 @@ from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.application.streaming.subscription import Subscription
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN, RUNS_CREATE
+from loomlog.services.core.run.decide import ALREADY_APPLIED
 
 SOURCES = ("api", "webui")
 """Sources of a user text."""
@@ -135,6 +137,8 @@ class RunControl:
         if item is None:
             raise await self.pending_error("input_pending", row, "the text is in the log and will reach the run")
         event = item.record
+        if isinstance(event, CommandRefused) and event.code == ALREADY_APPLIED:
+            return InputAccepted(run_id=run_id, position=self.position(item))
         if isinstance(event, CommandRefused):
             declined = owner_refusal(event.code, event.message)
             declined.retry_after_s = RETRY_SOON_S if event.code == "queue_full" else declined.retry_after_s
@@ -294,10 +298,14 @@ class RunControl:
 
     async def require_running(self, caller: Caller, run_id: str) -> CommandTarget:
         """Return a run that the caller may see and that has not ended. Raises RequestRefused(not_found)."""
-        row = await self._reads.run_target(caller, run_id)
+        row = await self.find_target(caller, run_id)
         if row.status != "running":
             raise already_ended(run_id)
         return row
+
+    async def find_target(self, caller: Caller, run_id: str) -> CommandTarget:
+        """Return a run that the caller may see. Raises RequestRefused(not_found)."""
+        return await self._reads.run_target(caller, run_id)
 
     async def _pause_or_resume(
         self, row: CommandTarget, command: PauseRun | ResumeRun | QuarantineRun | ReleaseRun, *, pending: str
@@ -340,11 +348,18 @@ class RunControl:
         command_id = command.envelope.command_id
         subscription = self._sources.hub.subscribe(row.run_id)
         try:
+            if current_request.get().idempotency_key and (earlier := self._earlier_reply(row.run_id, command_id)):
+                return earlier
             await self._publisher.publish(partition_key(row.run_id), command_id, command)
             is_reply = is_reply or partial(_is_reply_to, command_id=command_id)
             return await self._wait_for_effect(subscription, row, is_reply, wait_s or self._wait_s)
         finally:
             subscription.close()
+
+    def _earlier_reply(self, run_id: str, command_id: str) -> EventItem | None:
+        """Return the recent event that answered this command before, for a repeated request."""
+        replies = (item for item in self._sources.hub.recent(run_id) if item.envelope.cause_id == command_id)
+        return next(replies, None)
 
     async def _wait_for_effect(
         self, subscription: Subscription, row: CommandTarget, is_reply: Callable[[EventItem], bool], wait_s: float

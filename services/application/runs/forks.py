@@ -8,7 +8,6 @@ misspelt override would silently change nothing.
 Before: a transport. After: start.py launches it like any other run.
 """
 
-import difflib
 import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
@@ -16,6 +15,7 @@ from typing import Any, ClassVar
 import orjson
 from msgspec import field
 
+from loomlog.connectors.configuration.findings import did_you_mean
 from loomlog.connectors.crypto.content_encryption import has_tokens
 from loomlog.projections.runs import RunRow
 from loomlog.schemas.generated.run_commands import ForkRun
@@ -149,9 +149,8 @@ def parse_overrides(values: Mapping[str, Any]) -> DefinitionOverrides | None:
     """
     for name in values:
         if name not in OVERRIDES:
-            near = difflib.get_close_matches(name, OVERRIDES, n=1, cutoff=0.4)
-            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(OVERRIDES)}"
-            raise bad_request(f"overrides: there is no field {name[:80]!r}; {hint}")
+            hint = did_you_mean(name, OVERRIDES) or f"; known are {', '.join(OVERRIDES)}"
+            raise bad_request(f"overrides: there is no field {name[:80]!r}{hint}")
     present = {name: value for name, value in values.items() if value is not None}
     if not present:
         return None

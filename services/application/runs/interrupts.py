@@ -175,11 +175,13 @@ class InterruptActions:
     async def cancel_turn(self, caller: Caller, run_id: str, reason: str = "") -> TurnStopped:
         """Stop the current turn of an interactive run.
 
-        Raises not_found, not_interactive, not_mid_turn, cancel_pending.
+        Raises not_found, already_completed, not_interactive, not_mid_turn, cancel_pending.
         """
         require_scope(caller, RUNS_CREATE)
         reason = sanitize_reason(reason)
-        row = await self._control.require_running(caller, run_id)
+        row = await self._control.find_target(caller, run_id)
+        if row.status != "running":
+            raise _already_completed(run_id, row.status)
         command = CancelTurn(envelope=self._control.envelope(caller, row), run_id=run_id, reason=reason)
         is_it = partial(_is_turn_end, command_id=command.envelope.command_id)
         item = await self._control.send_command(row, command, is_it)
@@ -189,7 +191,7 @@ class InterruptActions:
         if isinstance(event, CommandRefused):
             raise owner_refusal(event.code, event.message)
         if item.envelope.cause_id != command.envelope.command_id:
-            raise already_ended(run_id)
+            raise _already_completed(run_id, "ended")
         return TurnStopped(run_id=run_id, parked=isinstance(event, RunParked), position=self._control.position(item))
 
     async def _already_closed(self, row: RunRow, interrupt_id: str) -> RequestRefused:
@@ -249,3 +251,9 @@ def _is_turn_end(item: EventItem, command_id: str) -> bool:
     if item.envelope.cause_id == command_id:
         return isinstance(item.record, (*TURN_END_EVENTS, CommandRefused))
     return isinstance(item.record, RunCompleted | RunFailed | RunCancelled)
+
+
+def _already_completed(run_id: str, status: str) -> RequestRefused:
+    return RequestRefused(
+        "already_completed", f"the run {run_id} has ended already ({status}); there is no turn to stop"
+    )

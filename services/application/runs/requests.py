@@ -97,6 +97,14 @@ class RunRequest(Secretive, frozen=True, kw_only=True):
         return by_name
 
 
+def check_idempotency_key(key: str) -> None:
+    """Raise RequestRefused(bad_request) unless a header can carry the key."""
+    if not IDEMPOTENCY_KEY.match(key):
+        raise bad_request(
+            f"Idempotency-Key: expected 1 to {limits.IDEMPOTENCY_KEY_MAX} visible ASCII characters without spaces"
+        )
+
+
 def check_request(request: RunRequest) -> RunRequest:
     """Check and normalise a request for hashing and publishing. Raises RequestRefused, naming the field."""
     if request.session_id:
@@ -109,10 +117,8 @@ def check_request(request: RunRequest) -> RunRequest:
         raise bad_request(
             f"agent is {_quote(request.agent)}: expected 1 to 128 of letters, digits, _ and -, in parts with / between"
         )
-    if request.idempotency_key and not IDEMPOTENCY_KEY.match(request.idempotency_key):
-        raise bad_request(
-            f"Idempotency-Key: expected 1 to {limits.IDEMPOTENCY_KEY_MAX} visible ASCII characters without spaces"
-        )
+    if request.idempotency_key:
+        check_idempotency_key(request.idempotency_key)
     if request.web_search_filter and request.web_search_filter not in WEB_SEARCH_FILTERS:
         raise bad_request(f"web_search_filter is {_quote(request.web_search_filter)}: expected drop or keep")
     _check_name("user_tier", request.user_tier)

@@ -6,10 +6,10 @@ key would otherwise select more runs than intended, and an empty filter would se
 Before: bulk.py. After: projections/runs.py filters by the columns it has, `matches` by the rest.
 """
 
-import difflib
 import re
 from dataclasses import dataclass
 
+from loomlog.connectors.configuration.findings import did_you_mean
 from loomlog.projections.run_queries import RunFilter
 from loomlog.projections.runs import RunRow, is_paused
 from loomlog.services.application import limits
@@ -89,8 +89,7 @@ def parse_filter(text: str) -> RunFilterExpression:
 
 
 def _unknown_key(key: str) -> str:
-    near = difflib.get_close_matches(key, KEYS, n=1, cutoff=0.4)
-    return f"{key[:60]!r} is not known" + (f", did you mean {near[0]}?" if near else "")
+    return f"{key[:60]!r} is not known{did_you_mean(key, KEYS)}"
 
 
 def _parse_status(value: str) -> str:

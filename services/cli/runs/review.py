@@ -9,7 +9,7 @@ The configuration selects the model: with a provider's key in the environment a 
 reviewer. A running stack with other folders is not changed, because its runs use them; the error message has the
 remedy.
 
-Before: services/cli/main.py, `make run`. After: services/cli/stack/foreground.py, services/cli/http/run_stream.py,
+Before: services/cli/main.py, `make run`. After: services/cli/stack/foreground.py, connectors/client/run_stream.py,
 services/cli/terminal/live_view.py.
 """
 

@@ -1,6 +1,6 @@
 """`loomlog run` and `loomlog runs ...`: starting, listing, showing, following and resolving runs, over the API.
 
-Before: services/cli/main.py. After: services/cli/http/api.py, services/cli/http/run_stream.py,
+Before: services/cli/main.py. After: services/cli/http/api.py, connectors/client/run_stream.py,
 services/cli/terminal/live_view.py. control.py and history.py have the other commands of the group.
 """
 

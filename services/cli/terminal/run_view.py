@@ -10,7 +10,7 @@ Pure: frames in, lines out; live_view.py prints and redraws. Streaming text is h
 that a lost connection, a retry or a result in between never leaves half a sentence. Of many calls of one tool in a
 turn, the first few are shown and the rest counted.
 
-Before: services/cli/http/run_stream.py. After: live_view.py prints.
+Before: connectors/client/run_stream.py. After: live_view.py prints.
 """
 
 import textwrap

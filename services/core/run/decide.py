@@ -54,6 +54,7 @@ from loomlog.services.core.run.lifecycle import budget_limits, pause, quarantine
 from loomlog.services.core.run.lifecycle.event_import import import_events, is_importing
 from loomlog.services.core.run.lifecycle.fork import fork_run
 from loomlog.services.core.run.lifecycle.start import start_run
+from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import (
     OUTCOME_UNKNOWN,
     Absent,
@@ -75,6 +76,9 @@ from loomlog.services.core.run.turns import cancel_turn, code_agents
 from loomlog.services.core.run.turns.completion import has_iterations, run_cancelled, run_completed, run_failed
 from loomlog.services.core.run.turns.model_result import handle_model_answered, handle_model_failed
 from loomlog.services.core.run.turns.next_step import after_compaction, after_tools, next_step, with_next_step
+
+ALREADY_APPLIED = "already_applied"
+"""Code of the answer to a repeated text that is in the history of its run."""
 
 
 def decide(state: State, command: RunCommand) -> list[Event]:
@@ -205,7 +209,7 @@ def _receive_input(state: State, request: InputCommand) -> list[Event]:
         case Absent() | Refused() | Ended():
             return []
         case _ if received.input_id in state.facts.input_ids:
-            return []  # a retry: its sender did not receive the first reply
+            return _answer_repeated_input(state.facts)
         case Parked(facts=facts):
             return [received, next_step(state, [received], facts.turns, request.at_ms)]
         case AwaitingModel(facts=facts) | AwaitingTools(facts=facts) | Paused(facts=facts) | Compacting(facts=facts):
@@ -220,6 +224,13 @@ def _receive_input(state: State, request: InputCommand) -> list[Event]:
             return [received]
         case _:
             assert_never(state)
+
+
+def _answer_repeated_input(facts: RunFacts) -> list[Event]:
+    """Answer a client that did not receive the first reply; the owner of a parent run does not wait for one."""
+    if facts.parent is not None:
+        return []
+    return [CommandRefused(code=ALREADY_APPLIED, message="the text is in the history of the run already")]
 
 
 def _resolve(state: State, request: ResolveCallCommand) -> list[Event]:

@@ -2,12 +2,14 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
 from fastapi.routing import APIRoute
 
 from loomlog.connectors.errors import Transient
+from loomlog.services.api import request_parsing
 from loomlog.services.api.app import build_app
 from loomlog.services.api.responses import STATUS_BY_CODE
 from loomlog.services.api.route import Access, Route
@@ -206,8 +208,13 @@ async def test_mistakes_are_named_by_their_place_and_values_are_not_repeated(her
     answer = await here.client().post("/v1/runs", json=body)
     error = answer.json()["error"]
     assert answer.status_code == 400
-    for place in ("agent:", "segments[0].role:", "segments[0].content[0].text:", "user_credentials.name:"):
-        assert place in error
+    for sentence in (
+        "agent must be a string",
+        "segments[0].role must be 'system' or 'user'",
+        "segments[0].content[0].text must be a string",
+        "user_credentials.name must be a string",
+    ):
+        assert sentence in error
     assert "hunter2" not in error
 
 
@@ -285,3 +292,75 @@ async def test_answers_are_counted_by_route_and_status(here: Served) -> None:
     await here.client(ACME).get("/v1/agents/nobody2")
     text = (await here.client().get("/metrics")).text
     assert 'loomlog_http_requests_total{method="GET",route="/v1/agents/{agent_id}",status="404"} 2.0' in text
+
+
+# --- names, ids and time limits of a request --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/v1/runs?statsu=running", "unknown query parameter 'statsu'; did you mean status?"),
+        ("/v1/_me?verbose=1", "unknown query parameter 'verbose'; it takes none"),
+    ],
+)
+async def test_an_unknown_query_parameter_is_refused_with_the_nearest_name(
+    here: Served, path: str, expected: str
+) -> None:
+    answer = await here.client().get(path)
+    assert (answer.status_code, answer.json()["error"]) == (400, expected)
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"promt": "hi"}, 'unknown field "promt"; did you mean prompt?'),
+        ({"max_tokens": 5}, 'unknown field "max_tokens"; it belongs to the definition of the agent'),
+        (
+            {"segments": [{"role": "user", "contents": []}]},
+            'unknown field "contents" in segments[0]; did you mean content?',
+        ),
+        ({"metadata": 7}, "metadata must be an object"),
+        ({"agent_id": "a" * 500}, "agent_id"),
+    ],
+)
+async def test_a_wrong_field_is_named_with_what_is_expected(here: Served, fields: Any, expected: str) -> None:
+    answer = await here.client().post("/v1/runs", json={"agent": "soaker", "prompt": "go", **fields})
+    assert answer.status_code == 400
+    assert expected in answer.json()["error"]
+    assert "permitted" not in answer.json()["error"]
+
+
+async def test_every_answer_has_the_id_of_its_request(here: Served) -> None:
+    client = here.client()
+    generated = await client.get("/v1/_me")
+    sent = await client.get("/v1/runs/r_none", headers={"X-Request-Id": "trace-7"})
+    unfit = await client.get("/v1/nowhere", headers={"X-Request-Id": "a b"})
+    stream = await client.post("/v1/runs", json={"agent": "soaker", "prompt": "go"}, headers={"X-Request-Id": "s-1"})
+    assert generated.headers["x-request-id"].startswith("q_")
+    assert (sent.headers["x-request-id"], sent.json()["request_id"]) == ("trace-7", "trace-7")
+    assert unfit.json()["request_id"] == unfit.headers["x-request-id"] != "a b"
+    assert stream.headers["x-request-id"] == "s-1"
+
+
+async def test_the_type_of_a_body_that_is_not_json_is_named(here: Served) -> None:
+    headers = {"content-type": "application/x-www-form-urlencoded"}
+    answer = await here.client().post("/v1/runs", content=b"a=b", headers=headers)
+    assert answer.status_code == 415
+    assert "got 'application/x-www-form-urlencoded'; with curl add -H" in answer.json()["error"]
+
+
+async def test_a_body_that_is_too_large_names_the_setting(here: Served) -> None:
+    answer = await here.client().post("/v1/runs", json={"agent": "soaker", "prompt": "x" * 300_000})
+    assert (answer.status_code, "LOOMLOG_MAX_REQUEST_BYTES" in answer.json()["error"]) == (413, True)
+
+
+async def test_a_body_that_stalls_ends_with_408(here: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_parsing, "BODY_WAIT_S", 0.02)
+
+    async def stalled() -> AsyncIterator[bytes]:
+        yield b'{"agent":'
+        await asyncio.Event().wait()
+
+    answer = await here.client().post("/v1/runs", content=stalled(), headers={"content-type": "application/json"})
+    assert (answer.status_code, answer.json()["code"]) == (408, "request_timeout")

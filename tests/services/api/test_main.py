@@ -15,6 +15,7 @@ import pytest
 from loomlog.connectors.storage.postgres import PostgresOptions, connect
 from loomlog.projections.engine.builds import Builds
 from loomlog.redpanda.apply import apply
+from loomlog.services.api import main as api_main
 from loomlog.services.api.main import ApiServer, _end_streams, _server_config, main
 from tests.services.api.serving import served
 from tests.services.application.world import ADMIN_CALLER
@@ -121,6 +122,27 @@ async def test_who_is_not_answered_before_a_stop_gets_json_on_the_wire(
 
 
 @pytest.mark.integration
+@pytest.mark.parametrize("sent", [b"", b"GET /healthz HTTP/1.1\r\nhost: t\r\nx-slow: "], ids=["nothing", "half"])
+async def test_a_connection_without_complete_headers_is_closed(
+    sent: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api_main, "HEADERS_WAIT_S", 0.05)
+    async with served(tmp_path) as here:
+        listening = socket.create_server(("127.0.0.1", 0))
+        server = ApiServer(_server_config(here.service, 1_000_000), on_stopping=lambda: None)
+        serving = asyncio.create_task(server.serve([listening]))
+        reader, writer = await asyncio.open_connection(*listening.getsockname()[:2])
+        writer.write(sent)
+        async with asyncio.timeout(WAIT_S):
+            assert await reader.read() == b""
+        writer.close()
+        async with httpx.AsyncClient() as client:
+            whole = await client.get("http://{}:{}/healthz".format(*listening.getsockname()[:2]))
+        assert whole.status_code == 200
+        server.should_exit = True
+        await serving
+
+
 async def test_a_process_serves_waits_for_what_is_missing_and_stops_quickly(
     kafka: str, postgres: str, tmp_path: Path
 ) -> None:

@@ -282,12 +282,12 @@ async def test_a_turn_that_cannot_be_stopped_says_why() -> None:
         parker.stream.close()
 
 
-async def test_a_run_that_ends_while_its_turn_is_to_be_stopped_is_not_found() -> None:
+async def test_a_run_that_ends_while_its_turn_is_to_be_stopped_has_completed() -> None:
     async with world() as made:
         run = await silent(made)
         made.owner_is_busy = True
         asked = asyncio.create_task(made.layer.interrupts.cancel_turn(ADMIN_CALLER, run.run_id))
         await until(lambda: len(made.commands()) == 2)
         made.reply(run.run_id)
-        assert (await declined(asked)).code == "not_found"
+        assert (await declined(asked)).code == "already_completed"
         run.stream.close()

@@ -5,7 +5,7 @@ import pytest
 from loomlog.connectors.errors import CODE_AGENT_KINDS
 from loomlog.connectors.models.code_replay import recorded_calls
 from loomlog.schemas.conversation import TextBlock, ToolResultBlock
-from loomlog.schemas.generated.run_events import ModelCallRequested, RunFailed
+from loomlog.schemas.generated.run_events import CommandRefused, ModelCallRequested, RunFailed
 from loomlog.schemas.generated.values import AgentDefinition, BlobRef, Compaction
 from loomlog.schemas.records import replace
 from loomlog.services.core.run.commands import InputCommand, RunTimerFired
@@ -233,7 +233,9 @@ def test_the_same_text_sent_again_is_still_known_when_it_waited() -> None:
     run = mid_script()
     text: InputCommand = says("and then?", input_id="once")
     run.give(text)
-    assert run.give(text) == []
+    (answer,) = run.give(text)
+    assert isinstance(answer, CommandRefused)
+    assert answer.code == "already_applied"
 
 
 def test_the_record_that_a_script_goes_on_from_is_never_compacted() -> None:

@@ -1,0 +1,49 @@
+"""The start of every request: its id, its idempotency key, and the names of its query parameters.
+
+Before: app.py. After: services/application/request_context.py.
+"""
+
+import re
+import secrets
+from collections.abc import Set
+
+from starlette.requests import Request
+
+from loomlog.connectors.configuration.findings import did_you_mean
+from loomlog.connectors.process.logs import log_fields
+from loomlog.services.application.errors import bad_request
+from loomlog.services.application.request_context import RequestContext, current_request
+from loomlog.services.application.runs.requests import check_idempotency_key
+from loomlog.services.core.access.decide import Caller
+
+REQUEST_ID_HEADER = b"x-request-id"
+REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}\Z")
+"""A request id of a client is used as it is; anything else is replaced by a generated one."""
+
+
+def begin_request(request: Request) -> RequestContext:
+    """Make the request the current one of this task; its id is in the response, in errors and in log lines."""
+    sent = request.headers.get("x-request-id", "")
+    context = RequestContext(request_id=sent if REQUEST_ID.match(sent) else f"q_{secrets.token_hex(8)}")
+    current_request.set(context)
+    log_fields.set({"request_id": context.request_id})
+    return context
+
+
+def use_idempotency_key(context: RequestContext, caller: Caller, request: Request) -> None:
+    """Draw the tokens of a request that changes something from its Idempotency-Key, if it has one."""
+    key = request.headers.get("idempotency-key", "").strip()
+    if key:
+        check_idempotency_key(key)
+        context.idempotency_key = key
+        context.scope = (caller.tenant, caller.subject, request.method, request.url.path)
+
+
+def check_query(request: Request, known: Set[str]) -> None:
+    """Raise RequestRefused(bad_request) for an unknown query parameter, with the nearest known one."""
+    for name in request.query_params:
+        if name not in known:
+            hint = did_you_mean(name, known) or (
+                f"; known are {', '.join(sorted(known))}" if known else "; it takes none"
+            )
+            raise bad_request(f"unknown query parameter {name[:60]!r}{hint}")

@@ -1,0 +1,103 @@
+"""A repeated request with the same Idempotency-Key has its effect once, on every route that changes something."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from loomlog.schemas.generated.run_commands import PauseRun, PostInput
+from loomlog.services.api.openapi import build_document
+from loomlog.services.api.routes import ROUTES
+from loomlog.services.application.request_context import RequestContext, current_request, repeatable
+from tests.services.api.serving import Served, served
+from tests.services.application.runs.test_control import start
+from tests.services.application.world import ADMIN_CALLER, until_type
+
+KEY = {"Idempotency-Key": "order-17"}
+
+
+@pytest.fixture
+async def here(tmp_path: Path) -> AsyncIterator[Served]:
+    async with served(tmp_path) as made:
+        yield made
+
+
+def test_every_route_that_changes_something_documents_the_key_and_no_other_does() -> None:
+    document = build_document("1")
+    for route in ROUTES:
+        parameters = document["paths"][route.path][route.method.lower()].get("parameters", [])
+        has_key = any(parameter["name"] == "Idempotency-Key" for parameter in parameters)
+        assert has_key == (route.method in ("POST", "PUT", "DELETE")), route.path
+
+
+def test_tokens_of_a_keyed_request_are_those_of_its_repetition_and_of_no_other_request() -> None:
+    token = repeatable(lambda: "fresh")
+    drawn = []
+    for scope, key, body in (("a", "k", b"1"), ("a", "k", b"1"), ("b", "k", b"1"), ("a", "l", b"1"), ("a", "k", b"2")):
+        context = RequestContext(idempotency_key=key, scope=(scope,))
+        context.hash_body(body)
+        reset = current_request.set(context)
+        drawn.append((token(), token()))
+        current_request.reset(reset)
+    assert drawn[0] == drawn[1]
+    assert len({one for pair in drawn for one in pair}) == 8
+    assert token() == "fresh"
+
+
+async def test_a_repeated_input_reaches_the_run_once_also_much_later(here: Served) -> None:
+    run = await start(here.world, "parker", interactive=True)
+    await until_type(run.stream, "awaiting_input")
+    path = f"/v1/runs/{run.run_id}/input"
+    first = await here.client().post(path, json={"text": "second"}, headers=KEY)
+    await until_type(run.stream, "awaiting_input")
+    soon = await here.client().post(path, json={"text": "second"}, headers=KEY)
+    here.world.hub._recent_events.drop_expired(float("inf"))  # as if half a minute had passed
+    late = await here.client().post(path, json={"text": "second"}, headers=KEY)
+    other = await here.client().post(path, json={"text": "third"}, headers=KEY)
+    run.stream.close()
+    assert [answer.status_code for answer in (first, soon, late, other)] == [200, 200, 200, 200]
+    assert first.json() == soon.json() == late.json()
+    assert soon.headers["x-loomlog-position"] == first.headers["x-loomlog-position"]
+    facts = here.world.states[run.run_id].facts  # type: ignore[union-attr]
+    texts = [block.text for message in facts.messages if message.role == "user" for block in message.blocks]
+    assert texts == ["go", "second", "third"]
+    sent = [command for command in here.world.commands() if isinstance(command, PostInput)]
+    assert len(sent) == 3  # the second was answered without a command
+
+
+async def test_a_repeated_pause_has_the_answer_of_the_first(here: Served) -> None:
+    run = await start(here.world, "silent", interactive=True)
+    path = f"/v1/runs/{run.run_id}/pause"
+    answers = [await here.client().post(path, json={}, headers=KEY) for _ in range(2)]
+    without_key = await here.client().post(path, json={})
+    run.stream.close()
+    assert [answer.status_code for answer in (*answers, without_key)] == [200, 200, 409]
+    assert answers[0].json() == answers[1].json()
+    assert len([command for command in here.world.commands() if isinstance(command, PauseRun)]) == 2
+
+
+async def test_a_repeated_registration_is_the_same_hook(here: Served) -> None:
+    body = {"owner": "o", "name": "n", "phase": "pre", "callback_url": "https://example.com/hook", "tools": ["*"]}
+    first, again = [await here.client().post("/v1/hooks", json=body, headers=KEY) for _ in range(2)]
+    assert first.status_code == 200, first.text
+    assert first.json() == again.json()
+
+
+async def test_concurrent_repetitions_have_one_effect(here: Served) -> None:
+    run = await start(here.world, "parker", interactive=True)
+    await until_type(run.stream, "awaiting_input")
+    path = f"/v1/runs/{run.run_id}/input"
+    answers = await asyncio.gather(
+        *(here.client(ADMIN_CALLER).post(path, json={"text": "second"}, headers=KEY) for _ in range(8))
+    )
+    run.stream.close()
+    assert {answer.status_code for answer in answers} == {200}
+    facts = here.world.states[run.run_id].facts  # type: ignore[union-attr]
+    texts = [block.text for message in facts.messages if message.role == "user" for block in message.blocks]
+    assert texts == ["go", "second"]
+
+
+async def test_a_key_that_no_header_can_carry_is_refused(here: Served) -> None:
+    answer = await here.client().post("/v1/runs/r_1/input", json={"text": "x"}, headers={"Idempotency-Key": "a b"})
+    assert (answer.status_code, "Idempotency-Key" in answer.json()["error"]) == (400, True)
