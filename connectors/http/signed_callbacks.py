@@ -46,6 +46,9 @@ KEEPALIVE_EXPIRY_S = 4.0
 """Seconds an idle connection is kept; below the 5 s after which common servers close one, so that we close it first."""
 
 
+NO_CONTENT = 204
+
+
 class CallbackClient:
     """HTTP client that keeps connections until `close`. `private_hosts` may be private addresses; the rest is for
     tests.
@@ -76,8 +79,8 @@ class CallbackClient:
             http2=False,
         )
 
-    async def post(self, url: str, body: bytes, headers: Mapping[str, str], *, timeout_s: float) -> bytes:
-        """Return the response, at most RESPONSE_BYTES; may be empty. Raises Transient or Permanent."""
+    async def post(self, url: str, body: bytes, headers: Mapping[str, str], *, timeout_s: float) -> bytes | None:
+        """Return the response, at most RESPONSE_BYTES; None for 204. Raises Transient or Permanent."""
         if len(body) > REQUEST_BYTES:
             raise Permanent(f"the request has {len(body)} bytes, at most {REQUEST_BYTES} are sent", kind="invalid")
         try:
@@ -96,7 +99,7 @@ class CallbackClient:
         """Close the connections; requests under way fail."""
         await self._pools.aclose()
 
-    async def _exchange(self, url: httpx.URL, body: bytes, headers: Mapping[str, str]) -> bytes:
+    async def _exchange(self, url: httpx.URL, body: bytes, headers: Mapping[str, str]) -> bytes | None:
         sent = {
             "Host": url.netloc.decode("ascii"),
             "User-Agent": USER_AGENT,
@@ -121,7 +124,7 @@ class CallbackClient:
 
 async def _read_response(
     pool: httpcore.AsyncConnectionPool, target: httpcore.URL, headers: list[tuple[bytes, bytes]], body: bytes
-) -> bytes:
+) -> bytes | None:
     async with pool.stream("POST", target, headers=headers, content=body) as response:
         if not 200 <= response.status < 300:
             raise _status_error(response.status)
@@ -133,7 +136,7 @@ async def _read_response(
             answer += chunk
             if len(answer) > RESPONSE_BYTES:
                 raise Permanent(f"the answer is longer than {RESPONSE_BYTES} bytes", kind="invalid")
-        return bytes(answer)
+        return None if response.status == NO_CONTENT else bytes(answer)
 
 
 def callback_secrets(secret: SecretKey | None, *context: str) -> tuple[str, ...]:

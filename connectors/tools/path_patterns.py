@@ -18,6 +18,8 @@ from loomlog.connectors.tools.results import ToolCallRefused, escape_name, to_va
 from loomlog.connectors.tools.volumes import PathParts
 
 ANY_FOLDERS = "**"
+MAX_SEGMENTS = 32
+"""Maximum segments of a pattern: a name costs a match for each of them, and no real tree is deeper."""
 
 
 class PathPattern:
@@ -28,6 +30,13 @@ class PathPattern:
         if not pieces or ".." in pieces:
             raise ToolCallRefused(
                 f'The pattern "{escape_name(pattern)}" must name something below the folder, without "..".'
+            )
+        # A ** after another matches nothing more, and each would be a further state for every name.
+        pieces = [piece for at, piece in enumerate(pieces) if not (piece == ANY_FOLDERS == pieces[at - 1] and at)]
+        if len(pieces) > MAX_SEGMENTS:
+            raise ToolCallRefused(
+                f'The pattern "{escape_name(pattern[:80])}..." has {len(pieces)} segments; at most {MAX_SEGMENTS} are '
+                "allowed. Give a shorter path, or use ** for any folders."
             )
         self._segments = [None if piece == ANY_FOLDERS else NamePattern(piece) for piece in pieces]
         self._states_by_folder: dict[PathParts, frozenset[int]] = {}
@@ -71,10 +80,8 @@ class PathPattern:
         """Add the states reached by matching a ** that is not the last segment with no folder at all."""
         reachable = set(states)
         for state in states:
-            after = state
-            while after < len(self._segments) - 1 and self._segments[after] is None:
-                after += 1
-                reachable.add(after)
+            if state < len(self._segments) - 1 and self._segments[state] is None:
+                reachable.add(state + 1)
         return frozenset(reachable)
 
 

@@ -21,6 +21,8 @@ from loomlog.schemas.generated.stream_records import HookRegistered, HookRemoved
 from loomlog.schemas.records import Value, replace
 
 PRE, POST = "pre", "post"
+ANSWER_FIELDS = {PRE: ("deny", "input", "allow_hosts"), POST: ("result",)}
+"""Fields of an answer by phase."""
 PHASES = (PRE, POST)
 FAIL_OPEN, FAIL_CLOSED = "open", "closed"
 FAIL_MODES = (FAIL_OPEN, FAIL_CLOSED)
@@ -150,6 +152,15 @@ def parse_pre_answer(answer: Any) -> PreAnswer:
         denial=_parse_denial(fields.get("deny")),
         allow_hosts=() if hosts is None else _parse_hosts(hosts),
     )
+
+
+def require_decision(answer: Any, phase: str) -> None:
+    """Check that an answer decides something, for a hook that fails closed: anything else could be an error page, or a
+    denial in words this version does not know. Raises InvalidHookAnswer.
+    """
+    known = ANSWER_FIELDS[phase]
+    if not isinstance(answer, dict) or not any(name in answer for name in known):
+        raise InvalidHookAnswer(f"the answer has none of {', '.join(known)}; a hook without objection answers 204")
 
 
 def apply_post_answer(answer: Any, result: HookedResult) -> HookedResult:

@@ -73,6 +73,8 @@ SHUTDOWN_TIMEOUT_S = 5.0
 ATTRIBUTE_CHARACTERS = 256
 """Maximum characters of an attribute; names and ids are shorter, but a call id invented by the model may not be."""
 TRACES_PATH = "/v1/traces"
+RESPONSE_BYTES = 64 * 1024
+"""Maximum bytes read of a collector's response; an error of one is a sentence."""
 
 
 def build_span_processor(*, endpoint: str, headers: str) -> SpanProcessor:
@@ -94,8 +96,20 @@ def build_span_processor(*, endpoint: str, headers: str) -> SpanProcessor:
 def _build_session() -> requests.Session:
     """Build the exporter's session. The exporter treats a redirect as success, and spans would be lost silently."""
     session = requests.Session()
-    session.hooks["response"].append(_refuse_redirect)
+    session.stream = True  # or a response would be read whole before the hooks see it
+    session.hooks["response"] += [_read_bounded, _refuse_redirect]
     return session
+
+
+def _read_bounded(response: requests.Response, **_: Any) -> None:
+    """Read at most RESPONSE_BYTES of a response; the rest is not read and the connection is closed."""
+    body = response.raw.read(RESPONSE_BYTES + 1)
+    response._content = body[:RESPONSE_BYTES]
+    response._content_consumed = True  # requests has no public way to set a body
+    if len(body) > RESPONSE_BYTES:
+        response.close()
+    else:
+        response.raw.release_conn()
 
 
 def _refuse_redirect(response: requests.Response, **_: Any) -> None:

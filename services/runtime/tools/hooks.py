@@ -46,6 +46,7 @@ from loomlog.services.core.hooks import (
     is_stronger,
     may_add_hosts,
     parse_pre_answer,
+    require_decision,
     timeout_s,
     unavailable_text,
 )
@@ -61,7 +62,7 @@ URL_CHARACTERS_MAX = 2_000
 class HookTransport(Protocol):
     """Protocol of loomlog.connectors.http.signed_callbacks.CallbackClient."""
 
-    async def post(self, url: str, body: bytes, headers: Mapping[str, str], *, timeout_s: float) -> bytes: ...
+    async def post(self, url: str, body: bytes, headers: Mapping[str, str], *, timeout_s: float) -> bytes | None: ...
 
 
 class HookedCall(Value, frozen=True, kw_only=True):
@@ -196,13 +197,16 @@ class HookRunner:
             "X-Loomlog-Delivery": f"{call.run_id}:{call.turn}.{call.index}:{call.attempt}:{hook.hook_id}",
             **signature_headers(body, secrets, self._clock_ms() // 1000),
         }
-        answer = await self._transport.post(hook.callback_url, body, headers, timeout_s=timeout_s(hook))
-        if not answer.strip():
+        response = await self._transport.post(hook.callback_url, body, headers, timeout_s=timeout_s(hook))
+        if response is None:
             return None
         try:
-            return orjson.loads(answer)
+            answer = orjson.loads(response) if response.strip() else None
         except orjson.JSONDecodeError as error:
             raise InvalidHookAnswer("the answer is not JSON") from error
+        if hook.fail_mode == FAIL_CLOSED:
+            require_decision(answer, hook.phase)
+        return answer
 
 
 def _call_payload(call: HookedCall, arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -107,3 +107,14 @@ def test_a_pattern_made_to_be_slow_is_not() -> None:
 def test_an_expression_that_needs_too_much_memory_is_refused() -> None:
     with pytest.raises(ToolCallRefused, match="It is not usable: pattern too large"):
         compile_regex("(a{1,30}){1,30}" * 500, "It")
+
+
+def test_repeated_any_folders_are_one() -> None:
+    pattern = PathPattern("**/" * 300 + "x")
+    assert len(pattern._segments) == 2
+    assert pattern.matches(("a", "b", "x"))
+
+
+def test_a_pattern_of_very_many_segments_is_refused() -> None:
+    with pytest.raises(ToolCallRefused, match="600 segments; at most 32"):
+        PathPattern("**/a/" * 300)

@@ -1,12 +1,15 @@
 """Spans of real runs through a small runtime, with an exporter in memory."""
 
 import asyncio
+import io
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pytest
+import requests
+import urllib3
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -355,6 +358,26 @@ async def test_a_collector_that_redirects_is_told_of_because_its_spans_are_lost(
         await tracing.close()
     assert taken
     assert "the collector answered 308, and redirects are not followed" in caplog.text
+
+
+def test_of_a_large_response_of_a_collector_only_the_start_is_read() -> None:
+    sent = 0
+
+    class Body(io.RawIOBase):
+        def readable(self) -> bool:
+            return True
+
+        def readinto(self, buffer: Any) -> int:
+            nonlocal sent
+            sent += len(buffer)
+            return len(buffer)
+
+    response = requests.Response()
+    response.status_code = 200
+    response.raw = urllib3.HTTPResponse(io.BufferedReader(Body(), 4096), preload_content=False)
+    otel._read_bounded(response)
+    assert len(response.content) == otel.RESPONSE_BYTES
+    assert sent < 4 * otel.RESPONSE_BYTES
 
 
 def test_without_a_collector_nothing_of_the_sdk_is_imported() -> None:

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import orjson
+import pytest
 
 from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.http.signed_callbacks import CallbackClient, callback_secrets, signature_headers
@@ -260,3 +261,38 @@ async def test_a_hook_inside_the_network_that_nobody_opened_is_not_reached() -> 
         (returned,) = [event for event in stage.events() if isinstance(event, ToolReturned)]
         assert returned.text == "tool_call denied: hook ops/guard unavailable"
         assert stage.server.requests == []
+
+
+UNDECIDED = {
+    "unknown words": saying({"decision": "deny"}),
+    "wrong case": saying({"Deny": {"text": "no"}}),
+    "empty object": saying({}),
+    "null": saying(None),
+    "empty body": b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n",
+}
+DECIDED = {"no content": b"HTTP/1.1 204 No Content\r\n\r\n", "no denial": saying({"deny": False})}
+
+
+@pytest.mark.parametrize("answer", UNDECIDED.values(), ids=UNDECIDED.keys())
+@pytest.mark.parametrize("fail_mode", ["open", "closed"])
+async def test_an_answer_that_decides_nothing_blocks_the_call_of_a_closed_hook_only(
+    answer: bytes, fail_mode: str
+) -> None:
+    async with hooked() as stage:
+        stage.register("guard", fail_mode=fail_mode)
+        stage.server.answers["/guard"] = answer
+        async with stage.at_work("one"):
+            stage.start()
+            await stage.until(lambda: stage.has(RunCompleted))
+        assert len(stage.echo.contexts) == (1 if fail_mode == "open" else 0)
+
+
+@pytest.mark.parametrize("answer", DECIDED.values(), ids=DECIDED.keys())
+async def test_a_closed_hook_lets_the_call_run_with_a_known_answer(answer: bytes) -> None:
+    async with hooked() as stage:
+        stage.register("guard", fail_mode="closed")
+        stage.server.answers["/guard"] = answer
+        async with stage.at_work("one"):
+            stage.start()
+            await stage.until(lambda: stage.has(RunCompleted))
+        assert len(stage.echo.contexts) == 1
