@@ -40,6 +40,7 @@ from loomlog.services.application.streaming.items import EventItem
 from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.core.access.decide import AccessFilter, Caller, access_filter
 from loomlog.services.core.access.scopes import RUNS_CREATE, RUNS_READ
+from loomlog.services.stream.encryption.subject_keys import ContentEncryptor
 
 ANSWER, DECLINED = "answer", "declined"
 """Ways to resolve a question."""
@@ -150,7 +151,7 @@ class InterruptActions:
             interrupt_id=interrupt_id,
             disposition=response.disposition,
             answer=response.answer if seal is None else seal(response.answer, False),
-            resolved_by=sanitize_reason(response.resolved_by)[: limits.NAME_BYTES_MAX],
+            resolved_by=_name_of(response.resolved_by, seal),
         )
         item = await self._control.send_command(row, command)
         if item is None:
@@ -257,3 +258,9 @@ def _already_completed(run_id: str, status: str) -> RequestRefused:
     return RequestRefused(
         "already_completed", f"the run {run_id} has ended already ({status}); there is no turn to stop"
     )
+
+
+def _name_of(resolved_by: str, seal: ContentEncryptor | None) -> str:
+    """Return the name of the person for storage; quotes would break the JSON of the tool result."""
+    name = sanitize_reason(resolved_by)[: limits.NAME_BYTES_MAX].replace('"', "'").replace("\\", "/")
+    return name if seal is None or not name else seal(name, False)

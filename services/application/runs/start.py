@@ -55,7 +55,12 @@ from loomlog.services.application.streaming.run_stream import RunStream, StreamS
 from loomlog.services.application.streaming.subscription import Subscription
 from loomlog.services.core.access.decide import Caller, ResourceOwner, RunIdentity, can_see, resolve_identity
 from loomlog.services.core.access.scopes import RUNS_CREATE
-from loomlog.services.stream.encryption.content_fields import encrypt_segments, encrypt_untrusted, encrypt_values
+from loomlog.services.stream.encryption.content_fields import (
+    encrypt_overrides,
+    encrypt_segments,
+    encrypt_untrusted,
+    encrypt_values,
+)
 from loomlog.services.stream.encryption.subject_keys import ContentEncryptor
 
 HANDLE_IN_USE = "agent_id_in_use"
@@ -206,7 +211,9 @@ class RunStarts:
                     command = replace(command, request_sha256=digest, books_offset=self._books_offset())
                     restricted = attempt.requester.operator_key_restricted
                     if isinstance(command, ForkRun):
-                        command = replace(command, operator_key_restricted=restricted)
+                        seal = attempt.encryptor
+                        overrides = command.overrides if seal is None else encrypt_overrides(command.overrides, seal)
+                        command = replace(command, operator_key_restricted=restricted, overrides=overrides)
                     else:
                         options = replace(command.options, operator_key_restricted=restricted)
                         command = replace(command, options=options)

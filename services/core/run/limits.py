@@ -67,8 +67,8 @@ OPTION_CHARACTERS_MAX = 500
 """Characters of one option."""
 ANSWER_CHARACTERS_MAX = 64_000
 """Characters of an answer; it is in two events of one decision, and goes to the model unchanged."""
-RESOLVED_BY_MAX = 256
-"""Characters of the name of the person who answers."""
+RESOLVED_BY_MAX = 1_024
+"""Maximum characters of the name of the person who answers, encrypted; the API takes 256 bytes."""
 DEPTH_MAX = 3
 """Maximum depth of a tree of runs, a root being 0 (parity: reference runtime 3.4): more is a loop of agents that call
 each other.

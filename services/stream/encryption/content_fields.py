@@ -29,7 +29,7 @@ from loomlog.schemas.generated.run_events import (
     RunStarted,
     TurnCancelled,
 )
-from loomlog.schemas.generated.values import ContentBlock, RunOptions, Segment
+from loomlog.schemas.generated.values import ContentBlock, DefinitionOverrides, RunOptions, Segment
 from loomlog.schemas.records import Record, replace
 from loomlog.services.stream.archive.bundle import blob_refs
 from loomlog.services.stream.encryption.subject_keys import ContentEncryptor, SubjectKeys
@@ -53,6 +53,13 @@ def encrypt_untrusted(values: Mapping[str, str], seal: ContentEncryptor) -> dict
     return {name: seal(value, True) for name, value in values.items()}
 
 
+def encrypt_overrides(overrides: DefinitionOverrides | None, seal: ContentEncryptor) -> DefinitionOverrides | None:
+    """Encrypt the system prompt that a fork brings; the rest of a definition is not content."""
+    if overrides is None or not overrides.system_prompt:
+        return overrides
+    return replace(overrides, system_prompt=seal(overrides.system_prompt, False))
+
+
 def encrypt_command(command: ContentRecord, seal: ContentEncryptor) -> ContentRecord:
     """Return the command with its content encrypted."""
     match command:
@@ -70,14 +77,18 @@ def encrypt_command(command: ContentRecord, seal: ContentEncryptor) -> ContentRe
             )
         case ForkRun():
             return replace(
-                command, prompt=seal(command.prompt, False), segments=encrypt_segments(command.segments, seal)
+                command,
+                prompt=seal(command.prompt, False),
+                segments=encrypt_segments(command.segments, seal),
+                overrides=encrypt_overrides(command.overrides, seal),
             )
         case PostInput():
             return replace(command, text=seal(command.text, False))
         case ResolveCall():
             return replace(command, result=seal(command.result, False))
         case ResolveInterruption():
-            return replace(command, answer=seal(command.answer, False))
+            by = seal(command.resolved_by, False) if command.resolved_by else ""
+            return replace(command, answer=seal(command.answer, False), resolved_by=by)
 
 
 def texts_of_command(command: Command) -> list[str]:
@@ -86,13 +97,14 @@ def texts_of_command(command: Command) -> list[str]:
         case StartRun():
             return [command.prompt, *_segment_texts(command.segments), *_texts_of_options(command.options)]
         case ForkRun():
-            return [command.prompt, *_segment_texts(command.segments)]
+            prompt = command.overrides.system_prompt if command.overrides is not None else None
+            return [command.prompt, *_segment_texts(command.segments), *([prompt] if prompt else [])]
         case PostInput():
             return [command.text]
         case ResolveCall():
             return [command.result]
         case ResolveInterruption():
-            return [command.answer]
+            return [command.answer, command.resolved_by]
         case _:
             return []
 
