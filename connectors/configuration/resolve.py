@@ -111,6 +111,19 @@ class UnresolvedAgent:
     message: str
 
 
+AGENTS_NAMED = 20
+"""Maximum agents that a message lists."""
+
+
+def unknown_agent(name: str, agents: Collection[str]) -> str:
+    """Return the message for a name that no agent has."""
+    known = sorted(agents)
+    listed = ", ".join(known[:AGENTS_NAMED]) + (
+        f" and {len(known) - AGENTS_NAMED} more" if len(known) > AGENTS_NAMED else ""
+    )
+    return f"unknown agent {name[:80]}{did_you_mean(name, agents)}; agents: {listed or 'none'}"
+
+
 def resolve_agent(
     configuration: Configuration,
     name: str,
@@ -123,8 +136,7 @@ def resolve_agent(
     """Resolve the agent `name` for a user of the plan `user_tier`. `listings`: provider id -> the models it lists."""
     agent = configuration.agents.get(name)
     if agent is None:
-        hint = did_you_mean(name, configuration.agents)
-        return UnresolvedAgent(reason_code="unknown_agent", message=f"there is no agent {name}{hint}")
+        return UnresolvedAgent(reason_code="unknown_agent", message=unknown_agent(name, configuration.agents))
     choices = resolve_choices(configuration, agent, user_tier)
     if isinstance(choices, RoutingFailure):
         return UnresolvedAgent(reason_code=choices.reason_code, message=f"agent {name}: {choices.message}")

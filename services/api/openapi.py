@@ -42,6 +42,7 @@ TAGS = {
     "erasure_endpoints": ("Erasure", "Encrypted content of a subject, and its erasure."),
     "configuration_endpoints": ("Configuration", "Configuration layers and settings."),
     "operator_endpoints": ("Operations", "Health, metrics, routing and availability of models."),
+    "agent_endpoints": ("Agents", "The agents that may be run, and their definitions."),
     "document_endpoints": ("API", "This document."),
 }
 """Tag and description by the module of the handler."""

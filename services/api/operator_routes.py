@@ -3,9 +3,9 @@
 Before: routes.py. After: operator_endpoints.py.
 """
 
-from loomlog.services.api import configuration_endpoints, operator_endpoints
+from loomlog.services.api import agent_endpoints, configuration_endpoints, operator_endpoints
 from loomlog.services.api.route import Access, Route
-from loomlog.services.core.access.scopes import ADMIN
+from loomlog.services.core.access.scopes import ADMIN, RUNS_READ, TENANT
 
 OPERATOR_ROUTES: tuple[Route, ...] = (
     Route(
@@ -72,6 +72,27 @@ OPERATOR_ROUTES: tuple[Route, ...] = (
         access=ADMIN,
         handler=operator_endpoints.probe_providers,
         summary="Probe all providers now; answers as /v1/_resolver.",
+    ),
+    Route(
+        method="GET",
+        path="/v1/_runnable-agents",
+        access=RUNS_READ,
+        handler=agent_endpoints.list_runnable_agents,
+        summary="List the agents that may be run.",
+    ),
+    Route(
+        method="GET",
+        path="/v1/_runnable-agents/{name}",
+        access=TENANT,
+        handler=agent_endpoints.get_runnable_agent,
+        summary="Get an agent with its definition.",
+    ),
+    Route(
+        method="GET",
+        path="/v1/_library/agents",
+        access=TENANT,
+        handler=agent_endpoints.list_agent_library,
+        summary="List the definitions of agents.",
     ),
     Route(
         method="GET",

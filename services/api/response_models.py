@@ -582,6 +582,54 @@ class ModelAliasList(TypedDict):
     models: list[ModelAlias]
 
 
+class RunnableAgent(TypedDict):
+    """An agent that may be run. `available` is whether one of its models is usable for the operator's keys."""
+
+    name: str
+    source: str
+    description: str
+    provider: str | None
+    model: str | None
+    tools: list[str]
+    volumes: list[str]
+    available: bool
+    unavailable_reason: str | None
+
+
+class RunnableAgents(TypedDict):
+    """The agents that may be run."""
+
+    agents: list[RunnableAgent]
+
+
+class AgentDefinitionView(RunnableAgent):
+    """An agent with the keys of its definition that differ from their defaults."""
+
+    definition: dict[str, Any]
+
+
+class LibraryEntry(TypedDict):
+    """An agent's definition in the files, and its versions."""
+
+    name: str
+    source: str
+    in_static: bool
+    in_substrate: bool
+    version_count: int
+    live_version_count: int
+    active_def_id: str | None
+    active_retired: bool
+    latest_version: int
+    last_updated: str | None
+    static_definition: dict[str, Any]
+
+
+class AgentLibrary(TypedDict):
+    """Definitions of agents."""
+
+    entries: list[LibraryEntry]
+
+
 class PresetSummary(TypedDict):
     """A configuration layer that comes with the program."""
 

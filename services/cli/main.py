@@ -15,6 +15,7 @@ import typer
 from loomlog.services.cli.commands import CommandGroup
 
 MODULES: Mapping[str, str] = {
+    "init": "loomlog.services.cli.admin.init:init",
     "up": "loomlog.services.cli.stack.up:up",
     "down": "loomlog.services.cli.stack.up:down",
     "status": "loomlog.services.cli.doctor.status:status",
@@ -22,6 +23,7 @@ MODULES: Mapping[str, str] = {
     "review": "loomlog.services.cli.runs.review:review",
     "run": "loomlog.services.cli.runs.runs:start",
     "runs": "loomlog.services.cli.runs.history:runs_app",
+    "agents": "loomlog.services.cli.admin.agents:agents_app",
     "inbox": "loomlog.services.cli.runs.interrupts:inbox_app",
     "pause": "loomlog.services.cli.admin.pauses:pause",
     "resume": "loomlog.services.cli.admin.pauses:resume",

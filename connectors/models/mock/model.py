@@ -1,6 +1,7 @@
 """Synthetic provider: the whole runtime without a key, a network or a bill.
 
     mock-generic    answers "ok"
+    mock-hello      says that it is synthetic, what it received, and how to use a real model
     mock-reviewer   a real job without a model: reviews the code it can reach and writes report.md (reviewer.py)
     mock-a3x2       the benchmark workload A3x2: call Bench, call Bench, final text; each text 1,000 random characters
     mock-tree       "tree AGENT 31 31" starts 31 sub-agents AGENT with the prompt "tree AGENT 31", and so on; the last
@@ -34,6 +35,8 @@ from loomlog.schemas.generated.values import ToolCall, Usage
 
 CAPABILITIES = Capabilities(max_context_tokens=200_000, supports_vision=True)
 CHARACTERS_PER_TOKEN = 4
+SHOWN_CHARACTERS = 120
+"""Characters of the prompt that mock-hello repeats."""
 LATENCY_S_PER_CHARACTER = 1e-8
 """Seconds per character of the prompt, i.e. characters / 100 microseconds (runtime parity 2.9)."""
 STREAM_PIECES = 4
@@ -86,6 +89,14 @@ class MockModel:
         if not self._is_stable:
             self._raise_random_failure(request.call_id)
         characters = _count_characters(request)
+        tokens = characters // CHARACTERS_PER_TOKEN
+        if tokens > CAPABILITIES.max_context_tokens:
+            limit = CAPABILITIES.max_context_tokens
+            raise Permanent(
+                f"mock 400: the prompt is too long: {tokens} tokens, the context window has {limit}",
+                kind="invalid",
+                status=400,
+            )
         if script is reviewer.turn:
             turn = await asyncio.to_thread(script, request)  # reads up to a megabyte of tool results
         else:
@@ -126,6 +137,16 @@ class MockModel:
 
 def _generic(request: ModelRequest) -> ScriptTurn:
     return ScriptTurn(text="ok")
+
+
+def _hello(request: ModelRequest) -> ScriptTurn:
+    prompt = " ".join(last_user_text(request.messages).split())
+    shown = prompt if len(prompt) <= SHOWN_CHARACTERS else prompt[:SHOWN_CHARACTERS] + "..."
+    tools = f" and {len(request.tools)} tools" if request.tools else ""
+    return ScriptTurn(
+        text=f'This is the synthetic model of loomlog; no provider was called. It received "{shown}"{tools}. For real '
+        "answers set ANTHROPIC_API_KEY or OPENAI_API_KEY, then run `loomlog up` again."
+    )
 
 
 def _a3x2(request: ModelRequest) -> ScriptTurn:
@@ -176,6 +197,7 @@ def payload(seed: str) -> str:
 
 SCRIPTS: Mapping[str, Callable[[ModelRequest], ScriptTurn]] = {
     "mock-generic": _generic,
+    "mock-hello": _hello,
     "mock-reviewer": reviewer.turn,
     "mock-a3x2": _a3x2,
     "mock-tree": _tree,

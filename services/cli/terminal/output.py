@@ -33,6 +33,9 @@ class Terminal(Console):
         super().print(*(_sanitize(one) for one in objects), **options)
 
 
+COLUMN_GAP = 2
+
+
 def console() -> Console:
     """Create the console for people. Created for each command, because stdout may be another one in the next."""
     return Terminal()
@@ -61,12 +64,18 @@ def print_json_line(value: Any) -> None:
 def print_table(
     out: Console, head: Sequence[str], rows: Sequence[Sequence[str | Text]], *, right_aligned: Sequence[int] = ()
 ) -> None:
-    """Print a table with columns as wide as needed, `right_aligned` ones aligned right; plain, so it greps and copies
-    well.
+    """Print a table: upper-case names, `right_aligned` columns aligned right; plain, so it greps and copies well.
+
+    On a terminal the widest columns are shortened with an ellipsis; in a pipe nothing is.
     """
     texts = [[cell if isinstance(cell, Text) else Text(cell) for cell in row] for row in rows]
     widths = [max([len(name), *(row[column].cell_len for row in texts)]) for column, name in enumerate(head)]
-    for row in ([Text(name, style=DIM) for name in head], *texts):
+    if out.is_terminal:
+        _shrink(widths, head, out.width)
+        for row in texts:
+            for cell, width in zip(row, widths, strict=True):
+                cell.truncate(width, overflow="ellipsis")
+    for row in ([Text(name.upper(), style=DIM) for name in head], *texts):
         line = Text()
         for column, cell in enumerate(row):
             space = " " * (widths[column] - cell.cell_len)
@@ -76,6 +85,15 @@ def print_table(
             line.append("" if is_last else ("" if column in right_aligned else space) + "  ")
         line.rstrip()
         out.print(line)
+
+
+def _shrink(widths: list[int], head: Sequence[str], columns: int) -> None:
+    """Narrow the widest columns, never below their names, until a row fits the terminal or none can be narrower."""
+    while sum(widths) + COLUMN_GAP * (len(widths) - 1) > columns:
+        widest = max(range(len(widths)), key=lambda column: widths[column] - len(head[column]))
+        if widths[widest] <= len(head[widest]):
+            return
+        widths[widest] -= 1
 
 
 def _sanitize(value: Any) -> Any:
