@@ -6,7 +6,7 @@ Before: runs.py folds the rows. After: GET /v1/runs, /v1/agents/{agent_id}, /v1/
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sqlalchemy import ColumnElement, and_, func, select, tuple_
+from sqlalchemy import ColumnElement, and_, func, or_, select, tuple_
 
 from loomlog.connectors.storage.postgres import PostgresReader
 from loomlog.projections.runs import RunRow, runs
@@ -32,6 +32,8 @@ class RunFilter(Value, frozen=True, kw_only=True):
     user_id: str = ""
     session_id: str = ""
     root_run_id: str = ""
+    id_prefix: str = ""
+    """Start of the run's id or handle."""
     resident: bool = False
     """Only resident children."""
     since_ms: int = 0
@@ -129,6 +131,9 @@ def _conditions(filters: RunFilter) -> list[ColumnElement[bool]]:
         for name in ("agent", "agent_id", "parent_agent_id", "user_id", "session_id", "root_run_id")
         if (value := getattr(filters, name))
     ]
+    if filters.id_prefix:
+        prefix = filters.id_prefix
+        conditions.append(or_(func.starts_with(columns.run_id, prefix), func.starts_with(columns.agent_id, prefix)))
     if filters.resident:
         conditions.append(columns.resident.is_(True))
     if filters.statuses:

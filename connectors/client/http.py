@@ -25,6 +25,8 @@ STREAM_READ_TIMEOUT_S = 60.0
 """Seconds without data before a stream counts as lost: three of its keep-alives, which are sent every 20 s."""
 PLAIN_HTTP = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """TLS context for addresses without TLS: it trusts no certificate, and saves the 20 ms of reading the system's."""
+RECONNECT_TIMEOUT_S = 60.0
+"""Seconds an API may be unreachable during a stream; a full restart takes seconds, a longer outage is reported."""
 MAX_ERROR_BYTES = 64 * 1024
 """Bytes read of an error response; the API's own are sentences, a proxy's may be pages."""
 
@@ -43,6 +45,7 @@ class HttpClient:
     def __init__(self, base_url: str, token: str = "", *, transport: httpx.AsyncBaseTransport | None = None) -> None:
         self.base_url = base_url.rstrip("/")
         self.token = token
+        self.reconnect_timeout_s = RECONNECT_TIMEOUT_S
         host = urlsplit(self.base_url).hostname or ""
         self.http = httpx.AsyncClient(
             base_url=self.base_url,

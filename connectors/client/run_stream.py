@@ -26,8 +26,6 @@ INITIAL_BACKOFF_S = 0.2
 MAX_BACKOFF_S = 2.0
 MAX_FRAME_BYTES = 32 * 1024 * 1024
 """A tool result of some megabytes, escaped; a larger frame does not come from this API."""
-RECONNECT_TIMEOUT_S = 60.0
-"""Seconds an API may be unreachable; a full restart takes seconds, a longer outage is reported."""
 QUARANTINED = "quarantined"
 FINAL_FRAMES = frozenset({"done", "error", QUARANTINED})
 """Frames after which the stream ends, unless the run was released in the meantime."""
@@ -73,7 +71,7 @@ class RunStream:
         body: Mapping[str, Any] | None = None,
         idempotency_key: str = "",
         path: str = "/v1/runs",
-        timeout_s: float = RECONNECT_TIMEOUT_S,
+        timeout_s: float | None = None,
         clock: Callable[[], float] | None = None,
         last_id: str = "",
     ) -> None:
@@ -84,7 +82,7 @@ class RunStream:
         self._body = body
         self._idempotency_key = idempotency_key
         self._path = path
-        self._timeout_s = timeout_s
+        self._timeout_s = api.reconnect_timeout_s if timeout_s is None else timeout_s
         self._clock = clock or asyncio.get_running_loop().time
         self._last_id = last_id
         self._last_wait_reason = ""
@@ -207,7 +205,9 @@ class RunStream:
 
     def _timeout_error(self, problem: Exception | None) -> Exception:
         text = str(problem) if problem is not None else "The stream ends again and again before the run does."
-        return self._api.stream_lost_error(f"{text} Retried for {self._timeout_s:g} s.", self.ids.run_id)
+        return self._api.stream_lost_error(
+            f"{text} Retried for {self._timeout_s:g} s." if self._timeout_s else text, self.ids.run_id
+        )
 
 
 def _parse_frame(name: str, data: bytes, seq: str) -> Frame:

@@ -142,9 +142,8 @@ def _generic(request: ModelRequest) -> ScriptTurn:
 def _hello(request: ModelRequest) -> ScriptTurn:
     prompt = " ".join(last_user_text(request.messages).split())
     shown = prompt if len(prompt) <= SHOWN_CHARACTERS else prompt[:SHOWN_CHARACTERS] + "..."
-    tools = f" and {len(request.tools)} tools" if request.tools else ""
     return ScriptTurn(
-        text=f'This is the synthetic model of loomlog; no provider was called. It received "{shown}"{tools}. For real '
+        text=f'This is the synthetic model of loomlog; no provider was called. It received "{shown}". For real '
         "answers set ANTHROPIC_API_KEY or OPENAI_API_KEY, then run `loomlog up` again."
     )
 

@@ -22,9 +22,10 @@ from loomlog.services.cli.commands import run
 from loomlog.services.cli.doctor.checks import FAIL, OK, WARN, Check, run_checks
 from loomlog.services.cli.errors import FAILED
 from loomlog.services.cli.settings import load_cli_settings
+from loomlog.services.cli.terminal.formatting import pluralize
 from loomlog.services.cli.terminal.output import DIM, ERROR, SUCCESS, WARNING, console, print_json
 
-MARKS = {OK: ("ok    ", SUCCESS), WARN: ("odd   ", WARNING), FAIL: ("wrong ", ERROR)}
+MARKS = {OK: ("ok    ", SUCCESS), WARN: ("warn  ", WARNING), FAIL: ("fail  ", ERROR)}
 
 
 def doctor(as_json: Annotated[bool, typer.Option("--json", help="JSON instead of text.")] = False) -> None:
@@ -45,10 +46,14 @@ def _print_checks(out: Console, checks: list[Check]) -> None:
         if check.remedy:
             for line in check.remedy.splitlines():
                 out.print(Text(f"      {'':<15}{line}", style=DIM))
-    wrong = sum(check.state == FAIL for check in checks)
-    odd = sum(check.state == WARN for check in checks)
+    failed = sum(check.state == FAIL for check in checks)
+    warned = sum(check.state == WARN for check in checks)
     out.print()
-    if wrong:
-        out.print(Text(f"{wrong} wrong, {odd} odd, {len(checks) - wrong - odd} well.", style=ERROR))
+    if failed:
+        passed = len(checks) - failed - warned
+        out.print(
+            Text(f"{pluralize(failed, 'check')} failed, {pluralize(warned, 'warning')}, {passed} passed.", style=ERROR)
+        )
     else:
-        out.print(Text(f"Everything that is needed is there{f'; {odd} odd' if odd else ''}.", style=SUCCESS))
+        rest = f", {pluralize(warned, 'warning')}" if warned else ""
+        out.print(Text(f"All required checks passed{rest}.", style=SUCCESS))

@@ -23,7 +23,7 @@ from loomlog.connectors.client.http import (
     retry_after_s,
 )
 from loomlog.connectors.storage.private_files import create_file
-from loomlog.services.cli.errors import CliError, Unreachable, UsageError
+from loomlog.services.cli.errors import CliError, NotFound, Unreachable, UsageError
 
 CHUNK_BYTES = 256 * 1024
 """Chunk size in bytes for a file upload."""
@@ -31,6 +31,10 @@ CHUNK_BYTES = 256 * 1024
 
 class ApiError(client.ApiError, CliError):
     """The API refused the request."""
+
+
+class ApiNotFound(ApiError, NotFound):
+    """What was asked for does not exist."""
 
 
 class ApiUnavailable(client.ApiUnavailable, ApiError, Unreachable):
@@ -92,6 +96,7 @@ class ApiClient(HttpClient):
                 f"The API at {self.base_url} refused access: {hint}. Set LOOMLOG_TOKEN (or LOOMLOG_AUTH_TOKEN)."
             )
         kind = ApiUnavailable if api_error_class(status, code) is client.ApiUnavailable else ApiError
+        kind = ApiNotFound if status in (404, 410) or code == "unknown_agent" else kind
         return kind(message, code=code, status=status, details=details, retry_after_s=retry_after_s(response))
 
     def invalid_response(self, problem: str) -> CliError:

@@ -14,11 +14,9 @@ Before: services/cli/main.py. After: verification.py.
 """
 
 import os
-import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -58,6 +56,7 @@ from loomlog.services.cli.settings import CLIENT_ID, CliSettings, load_cli_setti
 from loomlog.services.cli.terminal.audit_text import audit_json, print_reports
 from loomlog.services.cli.terminal.formatting import pluralize
 from loomlog.services.cli.terminal.output import console, print_json
+from loomlog.services.cli.terminal.times import parse_since
 from loomlog.services.core.audit.verify import VerificationReport
 from loomlog.services.families.budget.family import PARTITION as BOOKS_PARTITION
 from loomlog.services.families.budget.family import topics_of
@@ -65,8 +64,6 @@ from loomlog.services.families.budget.family import topics_of
 CHECKPOINTS_TOPIC = "loom.audit.checkpoints"
 BUDGET_TOPIC = topics_of().events
 BUDGET_CHECKPOINTS_TOPIC = "loom.budget.checkpoints"
-RELATIVE_TIME = re.compile(r"(\d{1,6})([smhd])\Z")
-UNIT_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 audit_app = typer.Typer(help="Is the log what was written and signed?", no_args_is_help=True)
 
@@ -157,17 +154,6 @@ def _check_topic(topic: str, *, budget_only: bool) -> None:
         return
     hint = " --books verifies that one." if topic == BUDGET_TOPIC else ""
     raise UsageError(f"--topic is {topic}, which is no copy of {original}: its records are not what was signed.{hint}")
-
-
-def parse_since(text: str, now_ms: int) -> int:
-    """Parse a time, or an age, into epoch milliseconds. A time without a zone is UTC. Raises UsageError."""
-    if match := RELATIVE_TIME.match(text):
-        return now_ms - int(match[1]) * UNIT_S[match[2]] * 1_000
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise UsageError(f"--since is {text[:80]!r}; expected a time like 2026-01-31T12:00:00Z, or 24h.") from error
-    return int((at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp() * 1_000)
 
 
 def load_trusted_keys(cli: CliSettings, file: Path | None) -> dict[str, PublicKey]:

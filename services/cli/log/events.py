@@ -8,11 +8,13 @@ only the broker lets a client wait for new records.
 Before: services/cli/main.py. After: reader.py, services/cli/http/api.py.
 """
 
+import asyncio
 import os
 import re
+import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,7 +32,7 @@ from loomlog.projections.engine.builds import PREFIX as SCHEMA
 from loomlog.projections.tables import EVERY_TENANT
 from loomlog.schemas.ids import partition_key
 from loomlog.services.cli.commands import run
-from loomlog.services.cli.errors import CliError, Unreachable, UsageError
+from loomlog.services.cli.errors import CliError, NotFound, Unreachable, UsageError
 from loomlog.services.cli.http.api import ApiClient, ApiError, quote_segment
 from loomlog.services.cli.log.reader import (
     EVENTS_TOPIC,
@@ -46,7 +48,9 @@ from loomlog.services.cli.log.reader import (
 )
 from loomlog.services.cli.settings import CLIENT_ID, CliSettings, load_cli_settings
 from loomlog.services.cli.terminal.event_text import fit_to_width, print_record, record_line
-from loomlog.services.cli.terminal.output import WARNING, console, error_console, print_json, print_json_line
+from loomlog.services.cli.terminal.output import console, print_json, print_json_line
+from loomlog.services.cli.terminal.times import parse_since
+from loomlog.services.cli.terminal.tool_names import ToolNames
 
 POSITION_PATTERN = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})[/:](?P<partition>\d{1,9})[/:](?P<offset>\d{1,18})\Z")
 API_TOPICS = ("loom.run.events", "loom.run.commands")
@@ -67,9 +71,10 @@ class TailRequest:
 
     topic: str
     run_id: str = ""
-    type: str = ""
+    types: frozenset[str] = frozenset()
     partition: int | None = None
     start: str = ""
+    since_ms: int | None = None
     follow: bool = True
     limit: int = 0
 
@@ -77,13 +82,22 @@ class TailRequest:
 @events_app.command("tail")
 def tail(
     run_id: Annotated[str, typer.Option("--run", help="Only records of this run; ends when the run does.")] = "",
-    type_: Annotated[str, typer.Option("--type", help="Only records of this type, such as ToolReturned.")] = "",
+    types: Annotated[
+        list[str] | None,
+        typer.Option("--type", metavar="TYPE", help="Only records of this type, such as ToolReturned; repeatable."),
+    ] = None,
     partition: Annotated[int | None, typer.Option(min=0, help="Only this partition.")] = None,
     start: Annotated[
         str, typer.Option("--from", help="beginning, end, -N for the last N of each partition, or an offset.")
     ] = "",
+    since: Annotated[
+        str, typer.Option("--since", metavar="TIME", help="From a time on: 10m, 24h or 2026-01-31T12:00:00Z.")
+    ] = "",
     topic: Annotated[str, typer.Option(help="Another topic, such as loom.run.commands.")] = EVENTS_TOPIC,
     follow: Annotated[bool, typer.Option(help="Wait for more at the end.")] = True,
+    timeout_s: Annotated[
+        float, typer.Option("--timeout", metavar="SECONDS", min=0, help="Stop after this time; 0 = never.")
+    ] = 0.0,
     limit: Annotated[int, typer.Option(min=0, help="Stop after this many records; 0 = no bound.")] = 0,
     as_json: Json = False,
 ) -> None:
@@ -92,13 +106,14 @@ def tail(
     request = TailRequest(
         topic=_full_topic(topic),
         run_id=run_id,
-        type=type_,
+        types=frozenset(name.rpartition(".")[2] for name in types or ()),
         partition=partition,
         start=start,
+        since_ms=parse_since(since, time.time_ns() // 1_000_000) if since else None,
         follow=follow,
         limit=limit,
     )
-    run(_print_tail(cli, request, as_json=as_json))
+    run(_print_tail_until(cli, request, timeout_s, as_json=as_json))
 
 
 @events_app.command("get")
@@ -128,15 +143,25 @@ def get(
         print_record(console(), shown)
 
 
+async def _print_tail_until(cli: CliSettings, request: TailRequest, timeout_s: float, *, as_json: bool) -> None:
+    try:
+        async with asyncio.timeout(timeout_s or None):
+            await _print_tail(cli, request, as_json=as_json)
+    except TimeoutError:
+        return
+
+
 async def _print_tail(cli: CliSettings, request: TailRequest, *, as_json: bool) -> None:
     out = console()
     shown = 0
     kept: list[RecordView] = []
+    names = ToolNames()
     async with aclosing(_tail_records(cli, request)) as records:
         async for view in records:
             if request.run_id and view.run_id != request.run_id:
                 continue
-            if not request.type or request.type.rpartition(".")[2] == view.type:
+            view = replace(view, payload=names.annotate(view.run_id, view.type, view.payload))
+            if not request.types or view.type in request.types:
                 shown += 1
                 kept.append(view)
                 # A bounded tail is sorted by time across partitions; an unbounded one is shown in order of arrival.
@@ -172,6 +197,11 @@ async def _tail_records(cli: CliSettings, request: TailRequest) -> AsyncGenerato
         starts = {
             number: _start_offset(request, beginnings[number], ends[number], known, len(numbers)) for number in numbers
         }
+        if request.since_ms is not None:
+            for number in numbers:
+                starts[number] = await ranges.offset_at(request.topic, number, request.since_ms)
+        # The read models may not have a run that has just started, so its partition is searched before it is unknown.
+        is_searched = bool(request.run_id and not request.start and known is None and request.topic == EVENTS_TOPIC)
         judges = {
             number: RecordClassifier(
                 request.topic,
@@ -190,13 +220,19 @@ async def _tail_records(cli: CliSettings, request: TailRequest) -> AsyncGenerato
     await records.start()
     try:
         while request.follow or open_:
+            if is_searched and not open_:
+                raise NotFound(f"Run {request.run_id} not found (searched {request.topic}, partition {numbers[0]}).")
             polled = await records.poll(timeout_s=POLL_TIMEOUT_S)
             for number, polled_records in polled.items():
                 for record in polled_records:
                     if request.follow or record.offset < ends[number]:
-                        yield judges[number].classify(record)
+                        view = judges[number].classify(record)
+                        is_searched = is_searched and view.run_id != request.run_id
+                        yield view
                 if polled_records and polled_records[-1].offset + 1 >= ends[number]:
                     open_.discard(number)
+        if is_searched:
+            raise NotFound(f"Run {request.run_id} not found (searched {request.topic}, partition {numbers[0]}).")
     finally:
         await records.close()
 
@@ -246,13 +282,6 @@ async def _find_first_offset(cli: CliSettings, request: TailRequest) -> int | No
         return None  # then the whole partition is read: slower, but as correct
     finally:
         await reader.close()
-    if row is None:
-        # The run may have started a moment ago, so it is searched for; without this a mistyped id would wait silently.
-        waited = ", and waited at until Ctrl-C" if request.follow else ""
-        error_console().print(
-            f"The read models know no run {request.run_id}. Its partition is read from the beginning{waited}.",
-            style=WARNING,
-        )
     return row.first_offset if row is not None else None
 
 
@@ -262,7 +291,7 @@ async def _read_from_api(cli: CliSettings, topic: str, partition: int, offset: i
             view: Mapping[str, Any] = await api.get(f"/v1/events/{quote_segment(topic)}/{partition}/{offset}")
         except ApiError as refusal:
             if refusal.status == 404:
-                raise CliError(
+                raise NotFound(
                     f"{refusal} --direct asks the broker, which also shows what cannot be read."
                 ) from refusal
             raise

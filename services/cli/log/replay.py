@@ -41,6 +41,7 @@ from loomlog.services.cli.settings import CLIENT_ID, CliSettings, load_cli_setti
 from loomlog.services.cli.terminal.event_text import OMITTED_FIELDS, fit_to_width, format_fields
 from loomlog.services.cli.terminal.formatting import duration, pluralize
 from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, SUCCESS, WARNING, console, print_json
+from loomlog.services.cli.terminal.tool_names import ToolNames
 from loomlog.services.core.run.history.replay import ReplayResult
 from loomlog.services.stream.archive.bundle import BrokenBundle
 from loomlog.services.stream.archive.bundle_replay import replay_bundle
@@ -257,15 +258,20 @@ def _print_report(out: Console, report: ReplayReport, *, timeline: bool) -> None
         _print_timeline(out, replayed)
     out.print()
     whole = pluralize(replayed.seq, "event")
-    _print_line(out, "history", f"{whole}, seq dense, hash chain whole, tail {replayed.tail_digest.hex()[:16]}", report)
+    _print_line(
+        out,
+        "history",
+        f"{whole}, sequence complete, hash chain valid, last hash {replayed.tail_digest.hex()[:16]}",
+        report,
+    )
     if report.stale_records:
         _print_line(out, "stale", f"{pluralize(report.stale_records, 'record')} of replaced owners, ignored", None)
     if report.earlier_runs:
         _print_line(out, "continues", pluralize(report.earlier_runs, "earlier run"), None)
     _print_line(out, "state", f"{replayed.status}, sha256 {replayed.state_sha256}", None)
-    text = f"folded twice, equal to {report.compared_with}"
+    text = f"replay matches {report.compared_with}"
     if report.comparison_skipped:
-        text = f"folded twice, equal; not compared with {report.compared_with}: {report.comparison_skipped}"
+        text = f"replay is deterministic; not compared with {report.compared_with}: {report.comparison_skipped}"
     if report.drift:
         at = f"  first at seq {replayed.first_drift_seq}" if replayed.first_drift_seq else ""
         out.print(Text(f"drift{at}", style=ERROR))
@@ -278,12 +284,14 @@ def _print_report(out: Console, report: ReplayReport, *, timeline: bool) -> None
 def _print_timeline(out: Console, replayed: ReplayResult) -> None:
     began = replayed.entries[0].at_ms if replayed.entries else 0
     width = len(str(replayed.last_offset))
+    names = ToolNames()
     for entry in replayed.entries:
+        payload = names.annotate(replayed.run_id, entry.type, to_json_value(entry.payload))
         after = duration((entry.at_ms - began) / 1000)
         line = Text.assemble(
             (f"{entry.seq:5}  {entry.offset:{width}}  {after:>9}  ", DIM),
             (f"{entry.type:<18}", "bold"),
-            (f"  {format_fields(entry.payload, skip=OMITTED_FIELDS)}", DIM),
+            (f"  {format_fields(payload, skip=OMITTED_FIELDS)}", DIM),
         )
         out.print(fit_to_width(line, out))
 

@@ -15,14 +15,19 @@ from rich.text import Text
 from loomlog.services.cli.commands import run
 from loomlog.services.cli.errors import CliError, UsageError
 from loomlog.services.cli.runs import bulk
-from loomlog.services.cli.runs.runs import Json, get_run, open_api, runs_app
+from loomlog.services.cli.runs.runs import Json, get_run, open_api, resolve_run_id, runs_app
 from loomlog.services.cli.terminal.formatting import number
 from loomlog.services.cli.terminal.output import DIM, NAME, console, print_json
 
 __all__ = ["runs_app"]
 
 OptionalRunId = Annotated[
-    str, typer.Argument(metavar="[RUN]", help="Id of the run (r_...) or its handle (a_...); or give --where.")
+    str,
+    typer.Argument(
+        metavar="RUN",
+        help="Id of the run (r_...), its handle (a_...), or the start of one; or give --where.",
+        callback=resolve_run_id,
+    ),
 ]
 FilterOption = Annotated[
     str, typer.Option("--where", help="All live runs of a filter: agent=a,tenant=t,status=paused,older_than=10m.")

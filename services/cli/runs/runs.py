@@ -21,7 +21,7 @@ from rich.text import Text
 
 from loomlog.connectors.client.run_stream import WAITING, Frame, RunStream
 from loomlog.services.cli.commands import run
-from loomlog.services.cli.errors import FAILED, CliError, UsageError
+from loomlog.services.cli.errors import FAILED, NotFound, UsageError
 from loomlog.services.cli.http.api import ApiClient, ApiError, quote_segment
 from loomlog.services.cli.runs.tree import list_tree_runs, print_tree, select_subtree
 from loomlog.services.cli.settings import load_cli_settings
@@ -38,6 +38,7 @@ from loomlog.services.cli.terminal.output import (
 )
 from loomlog.services.cli.terminal.run_text import print_facts, result_line, run_line, table_row
 from loomlog.services.cli.terminal.state_text import print_state
+from loomlog.services.cli.terminal.times import to_rfc3339
 
 PROMPT_BYTES_MAX = 16 * 1024 * 1024
 """Bytes of a prompt, the API's default limit; a longer prompt from a pipe is a mistake."""
@@ -47,7 +48,40 @@ SUCCEEDED = "completed"
 CALL_PATTERN = re.compile(r"[0-9]{1,7}\.[0-9]{1,3}")
 
 Json = Annotated[bool, typer.Option("--json", help="JSON instead of text.")]
-RunId = Annotated[str, typer.Argument(metavar="RUN", help="Id of the run (r_...) or its handle (a_...).")]
+FULL_ID = re.compile(r"[ra]_[0-9a-hjkmnp-tv-z]{26}(-.*)?\Z")
+"""An id or a handle that was generated; any other text may be the start of one."""
+PREFIX = re.compile(r"[A-Za-z0-9_-]{4,128}\Z")
+"""Start of an id, with or without its letter; fewer characters are too likely to be another run's."""
+NAMED_MAX = 5
+"""Maximum runs named when a prefix is ambiguous."""
+
+
+def resolve_run_id(text: str | None) -> str | None:
+    """Return the id or handle that a text means: itself, or the only run whose id or handle begins with it.
+
+    An unknown text is returned unchanged, and the command reports it. Raises UsageError when several runs match.
+    """
+    if not text or FULL_ID.match(text) or not PREFIX.match(text):
+        return text
+    has_letter = text[:2] in ("r_", "a_")
+    for prefix in [text] if has_letter else [f"r_{text}", f"a_{text}"]:
+        page = run(_get("/v1/runs", {"prefix": prefix, "limit": NAMED_MAX + 1}))
+        field = "agent_id" if prefix.startswith("a_") else "run_id"
+        ids = list(dict.fromkeys(str(row[field]) for row in page["runs"]))
+        if len(ids) == 1 or prefix in ids:
+            return prefix if prefix in ids else ids[0]
+        if len(ids) > 1:
+            named = ", ".join(ids[:NAMED_MAX]) + (", ..." if len(ids) > NAMED_MAX else "")
+            raise UsageError(f"{text} is the start of several runs: {named}. Give more of the id.")
+    return text
+
+
+RunId = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN", help="Id of the run (r_...), its handle (a_...), or the start of one.", callback=resolve_run_id
+    ),
+]
 
 
 class CallResolution(StrEnum):
@@ -65,7 +99,10 @@ runs_app = typer.Typer(
 def open_api() -> ApiClient:
     """Return a client for the API of this installation, with the token of the environment."""
     cli = load_cli_settings(os.environ, working_directory=Path.cwd())
-    return ApiClient(cli.api_url, cli.token)
+    client = ApiClient(cli.api_url, cli.token)
+    if cli.record is None and not cli.settings.base_url:
+        client.reconnect_timeout_s = 0.0  # no stack runs or starts here, so there is nothing to wait for
+    return client
 
 
 def start(
@@ -168,8 +205,8 @@ def list_runs(
     user: Annotated[str, typer.Option(help="Only runs of this user.")] = "",
     parent: Annotated[str, typer.Option(help="Only children of the run with this handle (a_...).")] = "",
     tenant: Annotated[str, typer.Option(help="Only runs of this tenant (administrators).")] = "",
-    since: Annotated[str, typer.Option(help="Only runs started at or after this time (RFC 3339).")] = "",
-    until: Annotated[str, typer.Option(help="Only runs started before this time (RFC 3339).")] = "",
+    since: Annotated[str, typer.Option(metavar="TIME", help="Only runs started since: 24h, or RFC 3339.")] = "",
+    until: Annotated[str, typer.Option(metavar="TIME", help="Only runs started before: 24h, or RFC 3339.")] = "",
     limit: Annotated[int, typer.Option(min=1, max=500, help="Most runs to list.")] = 20,
     cursor: Annotated[str, typer.Option(help="`next` of an earlier answer.")] = "",
     as_json: Json = False,
@@ -182,8 +219,8 @@ def list_runs(
         "user_id": user,
         "parent_agent_id": parent,
         "tenant": tenant,
-        "from": since,
-        "to": until,
+        "from": to_rfc3339(since, option="--since"),
+        "to": to_rfc3339(until, option="--until"),
         "limit": limit,
         "cursor": cursor,
     }
@@ -288,7 +325,7 @@ async def get_run(api: ApiClient, run_id: str) -> Mapping[str, Any]:
         row: Mapping[str, Any] = await api.get(f"{path}/{quote_segment(run_id)}")
     except ApiError as refusal:
         if refusal.status == 404:
-            raise CliError(f"There is no run {run_id}. `loomlog runs ls` lists them.") from refusal
+            raise NotFound(f"There is no run {run_id}. `loomlog runs ls` lists them.") from refusal
         raise
     return row
 

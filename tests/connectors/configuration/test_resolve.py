@@ -185,9 +185,10 @@ def test_the_models_of_an_agent_come_before_those_of_the_plan(configuration: Con
 
 def test_an_unknown_agent_is_named_with_the_nearest(configuration: Configuration):
     agent = unresolved(configuration, "pined")
-    assert agent == UnresolvedAgent(
-        reason_code="unknown_agent", message="there is no agent pined; did you mean pinned?"
-    )
+    assert isinstance(agent, UnresolvedAgent)
+    assert agent.reason_code == "unknown_agent"
+    assert agent.message.startswith("unknown agent pined; did you mean pinned?; agents: ")
+    assert "own" in agent.message
 
 
 def test_everything_the_agent_says_arrives(configuration: Configuration):

@@ -161,6 +161,7 @@ def _wanted(wanted: RunFilter, row: RunRow) -> bool:
             for name in ("agent", "agent_id", "parent_agent_id", "user_id", "session_id")
         )
         and (not wanted.root_run_id or row.root_run_id == wanted.root_run_id)
+        and (row.run_id.startswith(wanted.id_prefix) or row.agent_id.startswith(wanted.id_prefix))
         and (not wanted.resident or row.resident)
         and (not wanted.since_ms or row.started_at_ms >= wanted.since_ms)
         and (not wanted.until_ms or row.started_at_ms < wanted.until_ms)

@@ -108,6 +108,7 @@ async def test_the_ledger_script_needs_its_tool() -> None:
 
 LISTED = [
     "mock-generic",
+    "mock-hello",
     "mock-reviewer",
     "mock-a3x2",
     "mock-tree",
@@ -185,11 +186,11 @@ async def test_with_latency_the_text_comes_in_pieces(monkeypatch: pytest.MonkeyP
     slept: list[float] = []
     noted_sleeps(monkeypatch, "loomlog.connectors.models.mock.model", slept.append)
     model = MockModel(options=MockOptions(latency_ms=80, latency_jitter_ms=20))
-    *deltas, reply = await items_of(model, bench(user("x" * 1_000_000), system=()))
+    *deltas, reply = await items_of(model, bench(user("x" * 800_000), system=()))
     assert isinstance(reply, Reply)
     assert len(deltas) == 4
     assert "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)) == reply.text
-    assert 0.080 + 0.010 <= sum(slept) <= 0.100 + 0.010 + 1e-9
+    assert 0.080 + 0.008 <= sum(slept) <= 0.100 + 0.008 + 1e-9
 
 
 async def test_a_word_comes_in_one_piece() -> None:
@@ -219,3 +220,17 @@ async def test_a_tree_asks_for_its_children_and_its_leaves_answer() -> None:
     spawn = {"name": "branch", "prompt": "tree branch 3"}
     assert json.loads(call.input) == {"op": "parallel_spawn", "spawns": [spawn, spawn]}
     assert not (await turn(request(user("tree branch"), model="mock-tree"))).tool_calls
+
+
+async def test_hello_says_that_it_is_synthetic_and_how_to_use_a_real_model() -> None:
+    reply = await turn(request(model="mock-hello", text="What is a\n term?"))
+    assert 'synthetic model of loomlog; no provider was called. It received "What is a term?".' in reply.text
+    assert "ANTHROPIC_API_KEY or OPENAI_API_KEY" in reply.text
+
+
+async def test_a_prompt_over_the_context_window_is_refused_as_a_provider_would() -> None:
+    with pytest.raises(
+        Permanent, match="the prompt is too long: 200001 tokens, the context window has 200000"
+    ) as error:
+        await turn(request(model="mock-generic", text="x" * 800_004, system=()))
+    assert (error.value.kind, error.value.status) == ("invalid", 400)

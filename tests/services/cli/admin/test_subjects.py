@@ -139,7 +139,7 @@ def test_an_erasure_needs_a_reason(fake):
 def test_a_dry_run_of_somebody_unknown_fails_as_the_erasure_would(fake):
     fake.answers["POST", "/v1/_erasure"] = refused(404, "not_found", "there is nothing of ivy in acme")
     result = invoke("erase", "ivy", "--tenant", "acme")
-    assert (result.exit_code, result.stdout) == (1, "")
+    assert (result.exit_code, result.stdout) == (4, "")
     assert "here is nothing of ivy in acme" in result.stderr
 
 

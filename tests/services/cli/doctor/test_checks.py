@@ -273,9 +273,9 @@ def test_the_doctor_ends_with_1_when_something_is_wrong_and_says_what_to_do(monk
     result = diagnosed(monkeypatch, tmp_path, well, odd, wrong)
     assert result.exit_code == 1
     assert (
-        "wrong java           none\n                     Get one.\n                     Or another.\n" in result.stdout
+        "fail  java           none\n                     Get one.\n                     Or another.\n" in result.stdout
     )
-    assert "1 wrong, 1 odd, 1 well." in result.stdout
+    assert "1 check failed, 1 warning, 1 passed." in result.stdout
     assert diagnosed(monkeypatch, tmp_path, well, odd).exit_code == 0
     actual = json.loads(diagnosed(monkeypatch, tmp_path, well, wrong, as_json=True).stdout)
     assert (actual["ok"], [check["state"] for check in actual["checks"]]) == (False, [OK, FAIL])

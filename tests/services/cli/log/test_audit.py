@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 from loomlog.connectors.crypto.signatures import generate_key, write_new_key
 from loomlog.services.cli.errors import UsageError
 from loomlog.services.cli.log import audit as command
-from loomlog.services.cli.log.audit import parse_since
 from loomlog.services.cli.main import app
+from loomlog.services.cli.terminal.times import parse_since
 from tests.services.cli.places import settings_in
 from tests.services.core.audit.test_verify import altered, story
 from tests.services.core.audit.written import KEY, verify

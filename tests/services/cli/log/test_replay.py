@@ -134,10 +134,10 @@ def test_a_proven_run_ends_with_0_and_shows_its_timeline(monkeypatch, tmp_path):
     assert result.exit_code == 0
     assert "run r_1  in run.events/3" in result.stdout
     assert result.stdout.count("ToolReturned") == 2
-    assert "history   12 events, seq dense, hash chain whole" in result.stdout
+    assert "history   12 events, sequence complete, hash chain valid" in result.stdout
     assert "stale     2 records" in result.stdout
     assert "continues 1 earlier run" in result.stdout
-    assert "folded twice, equal to the read models" in result.stdout
+    assert "replay matches the read models" in result.stdout
     assert "ToolReturned" not in invoke(monkeypatch, tmp_path, report(), "--no-timeline").stdout
 
 

@@ -74,7 +74,7 @@ def test_a_prompt_may_come_from_a_pipe(fake):
 def test_a_refusal_is_one_sentence_on_stderr_and_1(fake):
     fake.streams.append(refused(400, "unknown_agent", "there is no agent nobody"))
     result = invoke("run", "nobody", "Hello")
-    assert (result.exit_code, result.stdout, result.stderr) == (1, "", "There is no agent nobody.\n")
+    assert (result.exit_code, result.stdout, result.stderr) == (4, "", "There is no agent nobody.\n")
 
 
 @pytest.mark.parametrize("more", [(), ("--no-follow",)])
@@ -107,7 +107,12 @@ def test_a_wrong_use_is_2():
 def test_the_list_passes_its_filters_on(fake):
     fake.answers["GET", "/v1/runs"] = Scripted(body={"runs": [row()], "next": "abc"})
     result = invoke("runs", "ls", "--status", "failed", "--agent", "writer", "--since", "2026-01-01", "--limit", "7")
-    assert dict(fake.asked[0].url.params) == {"status": "failed", "agent": "writer", "from": "2026-01-01", "limit": "7"}
+    assert dict(fake.asked[0].url.params) == {
+        "status": "failed",
+        "agent": "writer",
+        "from": "2026-01-01T00:00:00.000Z",
+        "limit": "7",
+    }
     assert "r_1" in result.stdout
     assert "--cursor abc" in result.stdout
     result = invoke("runs", "ls", "--json")
@@ -170,7 +175,7 @@ def test_a_handle_is_as_good_as_an_id(fake):
 
 def test_a_run_that_does_not_exist_is_said_with_where_to_look(fake):
     result = invoke("runs", "show", "r_9")
-    assert (result.exit_code, result.stderr) == (1, "There is no run r_9. `loomlog runs ls` lists them.\n")
+    assert (result.exit_code, result.stderr) == (4, "There is no run r_9. `loomlog runs ls` lists them.\n")
 
 
 def test_a_cancel_shows_the_position_of_its_event(fake):
