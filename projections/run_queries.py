@@ -33,7 +33,7 @@ class RunFilter(Value, frozen=True, kw_only=True):
     session_id: str = ""
     root_run_id: str = ""
     id_prefix: str = ""
-    """Start of the run's id or handle."""
+    """Start of the run's id or handle, or of each of its parts: `r_24zns-0p60` for a fork."""
     resident: bool = False
     """Only resident children."""
     since_ms: int = 0
@@ -124,6 +124,11 @@ async def list_runs(
     return RunPage(rows=rows[:limit], next=page_token(last.started_at_ms, last.run_id))
 
 
+def like_pattern(prefix: str) -> str:
+    """Return the LIKE pattern of a short id, with `!` as escape character."""
+    return "%-".join(part.replace("_", "!_") for part in prefix.split("-")) + "%"
+
+
 def _conditions(filters: RunFilter) -> list[ColumnElement[bool]]:
     columns = runs.c
     conditions: list[ColumnElement[bool]] = [
@@ -132,8 +137,8 @@ def _conditions(filters: RunFilter) -> list[ColumnElement[bool]]:
         if (value := getattr(filters, name))
     ]
     if filters.id_prefix:
-        prefix = filters.id_prefix
-        conditions.append(or_(func.starts_with(columns.run_id, prefix), func.starts_with(columns.agent_id, prefix)))
+        pattern = like_pattern(filters.id_prefix)
+        conditions.append(or_(columns.run_id.like(pattern, escape="!"), columns.agent_id.like(pattern, escape="!")))
     if filters.resident:
         conditions.append(columns.resident.is_(True))
     if filters.statuses:

@@ -2,7 +2,7 @@
 
 While a broker is away aiokafka logs thousands of equal lines. Each kind of line, identified by its logger and its
 message template, passes a few times a minute; the next one that passes reports how many were suppressed. The first of
-each kind is always logged.
+each kind is always logged. Lines about a run have its id as `run_id`.
 """
 
 import json
@@ -28,6 +28,10 @@ log_fields: ContextVar[Mapping[str, str]] = ContextVar("log_fields", default=Map
 """Fields of every line that the current task logs, such as the id of the request it handles."""
 
 
+ROUTINE = ("Group Coordinator Request failed",)
+"""Beginnings of errors of libraries that every start of a new broker causes; they are logged as information."""
+
+
 class RateLimitFilter(logging.Filter):
     """Lets LINES_PER_MINUTE lines of each kind of a library's lines through; belongs on a handler."""
 
@@ -41,6 +45,8 @@ class RateLimitFilter(logging.Filter):
         if record.name.partition(".")[0] not in LIBRARIES:
             return True  # our own lines are not limited
         kind = (record.name, str(record.msg))
+        if kind[1].startswith(ROUTINE):
+            record.levelno, record.levelname = logging.INFO, "INFO"
         now = self._clock()
         began, lines = self._kinds.get(kind, (now, 0))
         if now - began >= RATE_LIMIT_PERIOD_S:

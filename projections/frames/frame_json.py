@@ -62,8 +62,12 @@ def usage_json(
     max_context_tokens: int = 0,
     credential_source: str = "",
     credential_scope: str = "",
+    cost_micros: int = 0,
+    currency: str = "",
 ) -> dict[str, Any]:
-    """The usage object of `usage` and `done` frames; only that of a single call names the source of its key."""
+    """The usage object of `usage` and `done` frames; only that of a single call names its cost and the source of
+    its key.
+    """
     data: dict[str, Any] = {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
     if usage.cache_creation_input_tokens:
         data["cache_creation_input_tokens"] = usage.cache_creation_input_tokens
@@ -79,4 +83,6 @@ def usage_json(
         data["credential_source"] = credential_source
     if credential_scope:
         data["credential_scope_id"] = credential_scope
+    if cost_micros:
+        data |= {"cost_micros": cost_micros, "currency": currency}
     return data

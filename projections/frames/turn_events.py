@@ -106,6 +106,8 @@ def reply_frames(at: int, event: ModelReplied, calls: Sequence[tuple[str, FrameC
             max_context_tokens=event.max_context_tokens,
             credential_source=event.credential_source,
             credential_scope=event.credential_scope,
+            cost_micros=event.cost_micros,
+            currency=event.currency,
         ),
     }
     if len(event.tool_calls) > len(calls):

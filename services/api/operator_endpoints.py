@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from loomlog.connectors.errors import ConnectorError, Permanent
 from loomlog.connectors.models.catalog import build_model
+from loomlog.projections.engine.lag import ProjectionLag, lag_json
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.services.api.metrics import CONTENT_TYPE
 from loomlog.services.api.response_models import (
@@ -92,6 +93,12 @@ async def get_caller(service: Service, caller: Caller, request: Request) -> Json
             "capabilities": {"mcp_allow_dynamic_stdio": False, "http_host_allowlist_configured": False},
         }
     )
+
+
+async def get_projections(service: Service, caller: Caller, request: Request) -> JsonResponse[ProjectionLag]:
+    layer = service.application
+    progress = await layer.projection.progress()
+    return json_response(lag_json(progress, layer.barrier.topic, layer.barrier.log_ends(), now_s=time.time()))
 
 
 async def get_routing(service: Service, caller: Caller, request: Request) -> JsonResponse[Routing]:

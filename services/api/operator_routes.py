@@ -39,6 +39,13 @@ OPERATOR_ROUTES: tuple[Route, ...] = (
     ),
     Route(
         method="GET",
+        path="/v1/_projections",
+        access=ADMIN,
+        handler=operator_endpoints.get_projections,
+        summary="Get the lag of the read models: cursors, ends of the log, projectors, unprojected records.",
+    ),
+    Route(
+        method="GET",
         path="/v1/_routing",
         access=Access.ANY_CALLER,
         handler=operator_endpoints.get_routing,

@@ -14,8 +14,8 @@ from collections.abc import Coroutine, Mapping
 from typing import Any, ClassVar, TypeVar
 
 import typer
-from typer.core import TyperGroup
-from typer.main import get_command
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command, get_group
 
 from loomlog.connectors.errors import ConnectorError, Transient
 from loomlog.services.cli.errors import FAILED, INTERRUPTED, UNREACHABLE, CliError
@@ -30,16 +30,19 @@ QUIET_LOGGERS = ("aiokafka", "psycopg", "httpx", "loomlog.services.families.budg
 class CommandGroup(TyperGroup):
     """A group of commands that ends as described above.
 
-    `modules` maps command names to their function or group, `module:name`. A module is imported when its command is
-    used: the drivers that some commands need take longer to import than most commands to run.
+    `modules` maps command names to their function or group, `module:name`, and `helps` to their line in the help. A
+    module is imported when its command is used: the drivers that some commands need take longer to import than most
+    commands to run.
     """
 
     modules: ClassVar[Mapping[str, str]] = {}
+    helps: ClassVar[Mapping[str, str]] = {}
     aliases: ClassVar[Mapping[str, str]] = {}
     """Commands by their hidden former names."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
+        self._lists_commands = False
         nothing_yet: dict[str, Any] = dict.fromkeys(self.modules)
         self.commands = nothing_yet | dict(self.commands)  # names that "did you mean" chooses from
 
@@ -51,7 +54,15 @@ class CommandGroup(TyperGroup):
         """Import and return the command of that name; None when there is none."""
         cmd_name = self.aliases.get(cmd_name, cmd_name)
         place = self.modules.get(cmd_name)
+        if place is not None and self._lists_commands:
+            return TyperCommand(cmd_name, help=self.helps[cmd_name])
         return super().get_command(ctx, cmd_name) if place is None else _load_command(cmd_name, place)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print the help of this group from `helps`, without importing the commands."""
+        self._lists_commands = True
+        _hide_flag_types(self)
+        super().format_help(ctx, formatter)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
@@ -80,13 +91,25 @@ def run(coroutine: Coroutine[Any, Any, Result]) -> Result:
 def _load_command(name: str, target: str) -> Any:
     module, _, attribute = target.partition(":")
     loaded = getattr(importlib.import_module(module), attribute)
-    if not isinstance(loaded, typer.Typer):
+    if isinstance(loaded, typer.Typer):
+        command: Any = get_group(loaded)  # without the options that install completion, which `loomlog` has
+    else:
         alone = typer.Typer(add_completion=False)
         alone.command(name)(loaded)
-        loaded = alone
-    command = get_command(loaded)
+        command = get_command(alone)
     command.name = name
+    _hide_flag_types(command)
     return command
+
+
+def _hide_flag_types(command: Any) -> None:
+    """Leave `<bool>` out of the help of flags, which take no value."""
+    for parameter in command.params:
+        if getattr(parameter, "is_bool_flag", False):
+            parameter.metavar = ""
+    for below in getattr(command, "commands", {}).values():
+        if below is not None:
+            _hide_flag_types(below)
 
 
 def _unwrap_group(group: BaseException) -> BaseException:

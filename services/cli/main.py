@@ -7,42 +7,64 @@ Before: a person, a script, make. After: one file per group of commands.
 
 import sys
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from typing import Annotated, ClassVar
 
 import typer
 
 from loomlog.services.cli.commands import CommandGroup
 
-MODULES: Mapping[str, str] = {
-    "init": "loomlog.services.cli.admin.init:init",
-    "up": "loomlog.services.cli.stack.up:up",
-    "down": "loomlog.services.cli.stack.up:down",
-    "status": "loomlog.services.cli.doctor.status:status",
-    "doctor": "loomlog.services.cli.doctor.doctor:doctor",
-    "review": "loomlog.services.cli.runs.review:review",
-    "run": "loomlog.services.cli.runs.runs:start",
-    "runs": "loomlog.services.cli.runs.history:runs_app",
-    "agents": "loomlog.services.cli.admin.agents:agents_app",
-    "inbox": "loomlog.services.cli.runs.interrupts:inbox_app",
-    "pause": "loomlog.services.cli.admin.pauses:pause",
-    "resume": "loomlog.services.cli.admin.pauses:resume",
-    "state": "loomlog.services.cli.admin.pauses:state",
-    "limits": "loomlog.services.cli.admin.budget_limits:limits_app",
-    "usage": "loomlog.services.cli.admin.budget_limits:usage",
-    "routing": "loomlog.services.cli.admin.routing:routing",
-    "backup": "loomlog.services.cli.admin.backups:backup_app",
-    "events": "loomlog.services.cli.log.events:events_app",
-    "replay": "loomlog.services.cli.log.replay:replay_run",
-    "dlq": "loomlog.services.cli.log.dead_letters:dead_letters_app",
-    "audit": "loomlog.services.cli.log.audit:audit_app",
-    "subjects": "loomlog.services.cli.admin.subjects:subjects_app",
-    "presets": "loomlog.services.cli.admin.presets:presets_app",
-    "env-template": "loomlog.services.cli.admin.presets:env_template",
-    "projections": "loomlog.services.cli.log.projections:projections_app",
-    "topics": "loomlog.services.cli.log.topics:topics_app",
+FOLDER = "loomlog.services.cli"
+COMMANDS: Mapping[str, tuple[str, str]] = {
+    "init": ("admin.init:init", "Write a commented loomlog.yaml with two agents."),
+    "up": ("stack.up:up", "Start broker, Postgres, topics and all services; stay until Ctrl-C."),
+    "down": (
+        "stack.up:down",
+        "Stop everything that runs in this state folder, including leftovers of an earlier stack.",
+    ),
+    "status": ("doctor.status:status", "Show what runs here: processes, addresses, lag, rates."),
+    "logs": ("stack.logs:logs", "Show the logs of the local stack."),
+    "doctor": (
+        "doctor.doctor:doctor",
+        "Check every prerequisite and every running part; report what is wrong, why, and what to do.",
+    ),
+    "review": ("runs.review:review", "Start everything, let an agent review a folder, and show the findings."),
+    "run": ("runs.runs:start", "Start a run and follow it."),
+    "runs": ("runs.history:runs_app", "List, show, follow, pause, compact, quarantine, resolve and cancel runs."),
+    "agents": ("admin.agents:agents_app", "Agents: list, show, check the configuration."),
+    "inbox": ("runs.interrupts:inbox_app", "Show and answer what runs ask people."),
+    "pause": ("admin.pauses:pause", "Pause everything, a tenant or an agent before its next model calls."),
+    "resume": ("admin.pauses:resume", "Resume a pause; the target is named as in `pause`."),
+    "state": ("admin.pauses:state", "Show whether the installation is running or paused, and list all pauses."),
+    "limits": ("admin.budget_limits:limits_app", "Limits on what is spent in a calendar month."),
+    "usage": ("admin.budget_limits:usage", "Show usage and its cost; amounts of different currencies are never added."),
+    "routing": (
+        "admin.routing:routing",
+        "Show the models of each plan and tier, best first, and the one that new runs use now.",
+    ),
+    "backup": ("admin.backups:backup_app", "Back up everything, or a tenant, to one file, and restore it."),
+    "events": ("log.events:events_app", "The log itself: tail it, get one record."),
+    "replay": (
+        "log.replay:replay_run",
+        "Fold a run again from its records, without calls, and compare; exit 1 on drift.",
+    ),
+    "dlq": (
+        "log.dead_letters:dead_letters_app",
+        "Dead letters (records that could not be handled): list, show and replay them.",
+    ),
+    "audit": ("log.audit:audit_app", "Is the log what was written and signed?"),
+    "subjects": ("admin.subjects:subjects_app", "Subjects with encrypted content, and erasing a subject."),
+    "presets": ("admin.presets:presets_app", "Show the configuration layers that come with the program."),
+    "env-template": (
+        "admin.presets:env_template",
+        "Print every environment setting with its default, as a template file.",
+    ),
+    "projections": (
+        "log.projections:projections_app",
+        "The read models: their lag, their problems, and rebuilding them.",
+    ),
+    "topics": ("log.topics:topics_app", "The topics of the log."),
 }
-"""Commands and their functions, in the order of the help."""
+"""Commands with their function and the first sentence of its docstring, in the order of the help."""
 ALIASES: Mapping[str, str] = {"snapshot": "backup"}
 """Former names; not listed."""
 
@@ -50,12 +72,15 @@ ALIASES: Mapping[str, str] = {"snapshot": "backup"}
 class Loomlog(CommandGroup):
     """The commands of loomlog."""
 
-    modules: ClassVar[Mapping[str, str]] = MODULES
+    modules: ClassVar[Mapping[str, str]] = {name: f"{FOLDER}.{place}" for name, (place, _) in COMMANDS.items()}
+    helps: ClassVar[Mapping[str, str]] = {name: text for name, (_, text) in COMMANDS.items()}
     aliases: ClassVar[Mapping[str, str]] = ALIASES
 
 
 def _show_version(requested: bool) -> None:
     if requested:
+        from importlib.metadata import version
+
         print(f"loomlog {version('loomlog')}")
         raise typer.Exit
 

@@ -14,6 +14,7 @@ import logging
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Any
 
+from loomlog.connectors.process.logs import log_fields
 from loomlog.services.stream.family import Family
 
 log = logging.getLogger(__name__)
@@ -90,6 +91,7 @@ class EffectRunner:
         self, partition: int, aggregate: str, tenant: str, effect: Any, state: Any, returned: Callable[[], None]
     ) -> None:
         key = effect.key
+        log_fields.set({**log_fields.get(), f"{self._family.name}_id": aggregate})  # of this task alone
         task = self._tasks[aggregate][key]
         try:
             try:

@@ -15,8 +15,9 @@ from loomlog.connectors.errors import ConnectorError, Permanent, Transient
 from loomlog.connectors.storage.postgres import PostgresReader
 from loomlog.projections import audit, interrupts, run_queries, transcript, usage
 from loomlog.projections.audit import AuditRow
-from loomlog.projections.engine import cursors
+from loomlog.projections.engine import cursors, lag
 from loomlog.projections.engine.cursors import CursorRow, Position
+from loomlog.projections.engine.lag import Progress
 from loomlog.projections.engine.positions import WaitResult
 from loomlog.projections.frames.frame import FrameMemory
 from loomlog.projections.interrupts import InterruptFilter, InterruptPage, InterruptRow
@@ -50,6 +51,7 @@ class ReadModels(Protocol):
         self, scope: Scope, criteria: InterruptFilter, *, limit: int, after: str = ""
     ) -> InterruptPage: ...
     async def cursors(self) -> list[CursorRow]: ...
+    async def progress(self) -> Progress: ...
     async def usage(
         self, scope: Scope, group_by: Sequence[str], *, user_id: str | None, since_day: str, until_day: str
     ) -> list[dict[str, Any]]: ...
@@ -126,6 +128,9 @@ class SqlReadModels:
 
     async def cursors(self) -> list[CursorRow]:
         return await self._query("cursors", cursors.list_cursors(self._reader))
+
+    async def progress(self) -> Progress:
+        return await self._query("the progress of the projection", lag.read_progress(self._reader))
 
     async def usage(
         self, scope: Scope, group_by: Sequence[str], *, user_id: str | None, since_day: str, until_day: str

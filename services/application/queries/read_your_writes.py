@@ -30,11 +30,15 @@ class PositionBarrier:
     def __init__(self, hub: EventHub, positions: Positions, *, topic: str) -> None:
         self._hub = hub
         self._positions = positions
-        self._topic = topic
+        self.topic = topic
 
     def token(self, partition: int, offset: int) -> str:
         """Return the position token of a record of the events topic."""
         return f"run.events/{partition}:{offset}"
+
+    def log_ends(self) -> dict[int, int]:
+        """Return the offset after the last record this process has seen, by partition."""
+        return {number: self._hub.position(number) for number in self._hub.partitions}
 
     async def wait_for_own_writes(self, partition: int | None, *, timeout_s: float = limits.OWN_WRITES_WAIT_S) -> int:
         """Wait for what this process has seen of the partition, or of all when it is unknown.
@@ -75,7 +79,7 @@ class PositionBarrier:
         """Return the number of missing records after the wait; 0 when none is."""
         if offset < 0:
             return 0
-        position = Position(topic=self._topic, partition=partition, offset=offset)
+        position = Position(topic=self.topic, partition=partition, offset=offset)
         arrival = await self._positions.wait(position, timeout_s=timeout_s)
         return 0 if arrival.is_reached else max(1, arrival.lag)
 

@@ -33,7 +33,6 @@ from loomlog.services.cli.admin.budget_repair import read_budget_table
 from loomlog.services.cli.doctor.status import collect_status
 from loomlog.services.cli.errors import CliError
 from loomlog.services.cli.log.audit import oldest_unsigned_age_s
-from loomlog.services.cli.log.projections import SILENT_AFTER_S
 from loomlog.services.cli.settings import CLIENT_ID, CliSettings
 from loomlog.services.cli.stack.errors import StackError
 from loomlog.services.cli.stack.java import INSTALL_MAVEN_HINT, find_java
@@ -42,6 +41,7 @@ from loomlog.services.cli.stack.ports import KAFKA_PORT, POSTGRES_PORT, describe
 from loomlog.services.cli.stack.postgres import find_programs
 from loomlog.services.cli.stack.services import apply_topics
 from loomlog.services.cli.terminal.formatting import duration, pluralize, size
+from loomlog.services.cli.terminal.projection_text import SILENT_AFTER_S
 from loomlog.services.families.budget.family import topics_of
 
 OK, WARN, FAIL = "ok", "warn", "fail"

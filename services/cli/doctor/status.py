@@ -13,7 +13,7 @@ Before: services/cli/main.py. After: stack/status.py, services/cli/http/api.py, 
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,12 +26,12 @@ from loomlog.connectors.errors import ConnectorError
 from loomlog.services.cli.commands import run
 from loomlog.services.cli.errors import UNREACHABLE, CliError
 from loomlog.services.cli.http.api import ApiClient, ApiUnavailable
-from loomlog.services.cli.log.projections import problems_line, projector_line, read_lag
 from loomlog.services.cli.settings import CliSettings, load_cli_settings
 from loomlog.services.cli.stack.liveness import find_stall
 from loomlog.services.cli.stack.record import ChildRecord
 from loomlog.services.cli.terminal.formatting import duration, number, pluralize, size
 from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, SUCCESS, WARNING, console, print_json, print_table
+from loomlog.services.cli.terminal.projection_text import problems_line, projector_line
 
 WINDOW = "5m"
 """Window of the insights: long enough for a rate, short enough to be current."""
@@ -67,7 +67,7 @@ async def collect_status(cli: CliSettings) -> dict[str, Any]:
     has_log = bool(cli.settings.kafka or record is not None)
     api, projection, insights, *children = await asyncio.gather(
         _api_status(cli),
-        _result_or_error(read_lag(cli)) if has_log else _no_result(),
+        _projection_status(cli) if has_log else _no_result(),
         _insights_status(cli) if cli.insights_url else _no_result(),
         *(
             _child_status(child, is_alive=child in stack.running_children)
@@ -104,6 +104,22 @@ async def _api_status(cli: CliSettings) -> dict[str, Any]:
     return {"url": cli.api_url, "ready": True, "error": None}
 
 
+async def _projection_status(cli: CliSettings) -> Mapping[str, Any]:
+    """Return the lag as the API knows it; read it from the log and the tables when the API does not answer."""
+    async with ApiClient(cli.api_url, cli.token) as api:
+        try:
+            lag: Mapping[str, Any] = await api.get("/v1/_projections")
+            return lag
+        except CliError:
+            pass
+    from loomlog.services.cli.log.projections import read_lag
+
+    try:
+        return await read_lag(cli)
+    except (CliError, ConnectorError) as error:
+        return {"error": str(error)}
+
+
 async def _insights_status(cli: CliSettings) -> dict[str, Any]:
     async with ApiClient(cli.insights_url) as insights:
         try:
@@ -111,13 +127,6 @@ async def _insights_status(cli: CliSettings) -> dict[str, Any]:
         except CliError as failure:
             return {"url": cli.insights_url, "error": str(failure)}
     return {"url": cli.insights_url, **summary}
-
-
-async def _result_or_error(pending: Awaitable[dict[str, Any]]) -> dict[str, Any]:
-    try:
-        return await pending
-    except (CliError, ConnectorError) as error:
-        return {"error": str(error)}
 
 
 async def _no_result() -> None:

@@ -26,8 +26,8 @@ from loomlog.connectors.kafka import FETCH_MAX_WAIT_MS, count_partitions, open_t
 from loomlog.connectors.kafka.schema_registry import load_codec
 from loomlog.connectors.storage.postgres import PostgresReader, connect, open_reader
 from loomlog.projections.engine.builds import PREFIX as SCHEMA
-from loomlog.projections.engine.builds import StatusRow, read_status
-from loomlog.projections.engine.cursors import CursorRow, list_cursors
+from loomlog.projections.engine.cursors import list_cursors
+from loomlog.projections.engine.lag import ProjectionLag, lag_json, read_progress
 from loomlog.projections.engine.parallel_rebuild import ParallelRebuild
 from loomlog.projections.engine.rebuild import RebuildProgress, RebuildReport, rebuild
 from loomlog.projections.frames.frame_json import format_rfc3339
@@ -36,11 +36,10 @@ from loomlog.services.cli.commands import run
 from loomlog.services.cli.errors import FAILED, CliError
 from loomlog.services.cli.log.reader import EVENTS_TOPIC, format_position, open_ranges
 from loomlog.services.cli.settings import CLIENT_ID, CliSettings, load_cli_settings
-from loomlog.services.cli.terminal.formatting import duration, format_age, number, one_line, pluralize
-from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, SUCCESS, WARNING, console, print_json, print_table
+from loomlog.services.cli.terminal.formatting import duration, number, one_line
+from loomlog.services.cli.terminal.output import DIM, ERROR, SUCCESS, console, print_json, print_table
+from loomlog.services.cli.terminal.projection_text import print_lag
 
-SILENT_AFTER_S = 10.0
-"""Seconds without a status after which a projector counts as down; it reports every two seconds."""
 PROGRESS_INTERVAL_S = 1.0
 ERROR_CHARACTERS = 100
 """Characters of an error on one line; --json has all of it."""
@@ -97,89 +96,20 @@ def rebuild_all(
         raise typer.Exit(FAILED)
 
 
-async def read_lag(cli: CliSettings) -> dict[str, Any]:
-    """Return cursors, log ends and projector status as JSON. Raises Unreachable, Transient or Failure."""
+async def read_lag(cli: CliSettings) -> ProjectionLag:
+    """Read the lag from the tables and the log. Raises Unreachable, Transient or CliError."""
     kafka = kafka_options(cli.settings, CLIENT_ID, bootstrap=cli.kafka())
     reader = await _open_reader(cli)
     try:
-        cursors, statuses, problems = await _read_progress(reader)
+        progress = await read_progress(reader)
+    except Permanent as error:
+        raise _missing_tables_error(error) from error
     finally:
         await reader.close()
-    reached = {cursor.partition: cursor for cursor in cursors if cursor.topic == EVENTS_TOPIC}
     count = await count_partitions(kafka, EVENTS_TOPIC)
-    partitions = []
     async with open_ranges(kafka) as ranges:
-        for partition in range(count):
-            end = await ranges.end_offset(EVENTS_TOPIC, partition)
-            cursor = reached.get(partition)
-            next_offset = cursor.next_offset if cursor is not None else 0
-            partitions.append(
-                {
-                    "partition": partition,
-                    "next_offset": next_offset,
-                    "end_offset": end,
-                    "lag": max(0, end - next_offset),
-                    "term": cursor.term if cursor is not None else None,
-                    "epoch": cursor.epoch if cursor is not None else None,
-                    "owner": cursor.owner if cursor is not None else None,
-                }
-            )
-    return {
-        "topic": EVENTS_TOPIC,
-        "lag": sum(one["lag"] or 0 for one in partitions),
-        "problems": problems,
-        "partitions": partitions,
-        "projectors": [_status_json(status) for status in statuses],
-    }
-
-
-def print_lag(out: Console, report: Mapping[str, Any]) -> None:
-    """Print the lag as a table."""
-    if not report["partitions"]:
-        out.print(Text(f"There is no topic {report['topic']} yet.", style=WARNING))
-        return
-    print_table(
-        out,
-        ("PARTITION", "PROJECTED", "END", "LAG", "TERM", "EPOCH", "OWNER"),
-        [
-            (
-                str(one["partition"]),
-                str(one["next_offset"]),
-                str(one["end_offset"]),
-                Text(str(one["lag"]), style=SUCCESS if not one["lag"] else WARNING),
-                _optional_text(one["term"]),
-                _optional_text(one["epoch"]),
-                one["owner"] or "none",
-            )
-            for one in report["partitions"]
-        ],
-        right_aligned=(0, 1, 2, 3, 4, 5),
-    )
-    for one in report["projectors"]:
-        out.print(projector_line(one))
-    if not report["projectors"]:
-        out.print(Text("No projector has ever worked here.", style=ERROR))
-    if report["problems"]:
-        out.print(problems_line(report["problems"]))
-
-
-def projector_line(status: Mapping[str, Any]) -> Text:
-    """Format the status a projector last reported, or that it is silent."""
-    silent = status["said_s_ago"] > SILENT_AFTER_S
-    words = "silent" if silent else status["state"]
-    line = Text.assemble(("projector ", DIM), (status["owner"], NAME), "  ")
-    line.append(f"{words}, {format_age(status['said_s_ago'])}", style=ERROR if silent else "")
-    line.append(
-        f"  build {status['build']}, {number(status['applied_events'])} events, lag {status['lag_ms']} ms",
-        style=DIM,
-    )
-    return line
-
-
-def problems_line(count: int) -> Text:
-    """Format the number of records that could not be projected, and the command that lists them."""
-    text = f"{pluralize(count, 'record')} could not be projected: `loomlog projections problems` lists them"
-    return Text(text, style=ERROR)
+        ends = {number: await ranges.end_offset(EVENTS_TOPIC, number) for number in range(count)}
+    return lag_json(progress, EVENTS_TOPIC, ends, now_s=time.time())
 
 
 async def read_problems(cli: CliSettings, limit: int) -> dict[str, Any]:
@@ -223,13 +153,6 @@ async def _open_reader(cli: CliSettings) -> PostgresReader:
     return await open_reader(
         postgres_options(cli.settings, CLIENT_ID, dsn=cli.postgres()), schema=SCHEMA, max_connections=1
     )
-
-
-async def _read_progress(reader: PostgresReader) -> tuple[list[CursorRow], list[StatusRow], int]:
-    try:
-        return await list_cursors(reader), await read_status(reader), await count_problems(reader)
-    except Permanent as error:
-        raise _missing_tables_error(error) from error
 
 
 def _missing_tables_error(error: Permanent) -> Exception:
@@ -341,20 +264,6 @@ def _print_report(out: Console, report: RebuildReport, positions: Mapping[int, i
         )
 
 
-def _status_json(status: StatusRow) -> dict[str, Any]:
-    return {
-        "topic": status.topic,
-        "owner": status.owner,
-        "build": status.build,
-        "state": status.state,
-        "events_behind": status.events_behind,
-        "lag_ms": status.lag_ms,
-        "applied_events": status.applied_events,
-        "stale_records": status.stale_records,
-        "said_s_ago": round(max(0.0, time.time() - status.at.timestamp()), 3),
-    }
-
-
 def _problem_json(row: ProblemRow) -> dict[str, Any]:
     return {
         "topic": row.topic,
@@ -367,7 +276,3 @@ def _problem_json(row: ProblemRow) -> dict[str, Any]:
         "key_hex": None if row.key is None else row.key.hex(),
         "value_hex": None if row.value is None else row.value.hex(),
     }
-
-
-def _optional_text(value: int | None) -> str:
-    return "" if value is None else str(value)

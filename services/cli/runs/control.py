@@ -15,7 +15,7 @@ from rich.text import Text
 from loomlog.services.cli.commands import run
 from loomlog.services.cli.errors import CliError, UsageError
 from loomlog.services.cli.runs import bulk
-from loomlog.services.cli.runs.runs import Json, get_run, open_api, resolve_run_id, runs_app
+from loomlog.services.cli.runs.runs import Json, RunId, get_run, open_api, resolve_run_id, runs_app
 from loomlog.services.cli.terminal.formatting import number
 from loomlog.services.cli.terminal.output import DIM, NAME, console, print_json
 
@@ -92,7 +92,7 @@ def release(
 
 @runs_app.command("compact")
 def compact(
-    run_id: Annotated[str, typer.Argument(metavar="RUN", help="Id of the run (r_...) or its handle (a_...).")],
+    run_id: RunId,
     reason: Reason = "",
     as_json: Json = False,
 ) -> None:
@@ -113,8 +113,8 @@ def compact(
 
 @runs_app.command("cancel")
 def cancel(
-    reason: Annotated[str, typer.Option("--reason", help="Why; it is kept with the run.", prompt=False)],
     run_id: OptionalRunId = "",
+    reason: Reason = "",
     run_filter: FilterOption = "",
     dry_run: DryRun = False,
     yes: Yes = False,

@@ -19,7 +19,16 @@ from loomlog.services.cli.commands import run
 from loomlog.services.cli.errors import FAILED, CliError, UsageError
 from loomlog.services.cli.log.export_file import check_target, partial_export
 from loomlog.services.cli.runs.control import runs_app
-from loomlog.services.cli.runs.runs import Json, RunId, follow, get_run, open_api, wait_until_accepted
+from loomlog.services.cli.runs.runs import (
+    Json,
+    RunId,
+    count_turns_before,
+    follow,
+    get_run,
+    open_api,
+    resolve_run_id,
+    wait_until_accepted,
+)
 from loomlog.services.cli.terminal.formatting import money, number, one_line, pluralize
 from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, SUCCESS, WARNING, console, print_json, print_table
 from loomlog.services.cli.terminal.run_text import run_line
@@ -38,8 +47,11 @@ __all__ = ["runs_app"]
 
 @runs_app.command("diff")
 def diff(
-    a: Annotated[str, typer.Argument(metavar="A", help="A run; its handle will do.")],
-    b: Annotated[str, typer.Argument(metavar="B", help="Another.")],
+    a: Annotated[
+        str,
+        typer.Argument(metavar="A", help="A run: its id, handle, or the start of one.", callback=resolve_run_id),
+    ],
+    b: Annotated[str, typer.Argument(metavar="B", help="Another run.", callback=resolve_run_id)],
     at: Annotated[int | None, typer.Option("--at", min=1, help="A as it was at that seq.")] = None,
     with_at: Annotated[int | None, typer.Option("--with-at", min=1, help="B as it was at that seq.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Also the steps that are the same.")] = False,
@@ -68,31 +80,48 @@ def _print_diff(out: Console, comparison: Mapping[str, Any], *, include_equal: b
         cost = money(side["cost_micros"], side["currency"] or "")
         spent = f"{side['status']} at {side['at']}, {pluralize(side['turns'], 'turn')}, {tokens}, {cost}"
         out.print(Text.assemble((f"{name}  ", DIM), (side["run_id"], NAME), (f"  {spent}", DIM)))
-    if comparison["same"]:
-        out.print(Text("They are the same in everything that was said and done.", style=SUCCESS))
-        return
-    changed = [*comparison["definition"], *comparison["system"], *comparison["outcome"]]
-    if changed:
-        out.print()
-        rows = [(one["name"], _shorten(one["a"]), _shorten(one["b"])) for one in changed]
-        print_table(out, ("WHAT", "A", "B"), rows)
+    prefix = _describe_shared_prefix(a, b)
+    if prefix:
+        out.print(Text(f"   {prefix}", style=DIM))
     out.print()
-    if comparison["first"] is None:
-        out.print(f"All {pluralize(len(comparison['steps']), 'step')} say the same.")
+    if comparison["same"]:
+        out.print(Text("The runs are equal: same definition, same steps, same result.", style=SUCCESS))
         return
-    out.print(
-        Text.assemble(
-            f"The first {pluralize(comparison['shared_steps'], 'step')} are the same; they differ from step ",
-            (str(comparison["first"]["place"]), WARNING),
-            f" on: {', '.join(comparison['first']['differs'])}.",
+    settings = [*comparison["definition"], *comparison["system"]]
+    steps = pluralize(len(comparison["steps"]), "step")
+    if comparison["first"] is None:
+        what = f"The conversations are equal: {steps}."
+        out.print(Text(what, style="" if settings else SUCCESS))
+    else:
+        out.print(
+            Text.assemble(
+                f"{comparison['shared_steps']} of {steps} are equal; the first difference is step ",
+                (str(comparison["first"]["place"]), WARNING),
+                f": {', '.join(comparison['first']['differs'])}.",
+            )
         )
-    )
+    for title, changed in (("SETTING", settings), ("OWN TOTALS", comparison["outcome"])):
+        if changed:
+            out.print()
+            rows = [(one["name"], _shorten(one["a"]), _shorten(one["b"])) for one in changed]
+            print_table(out, (title, "A", "B"), rows)
+    if comparison["first"] is None:
+        return
+    out.print()
     shown = [pair for pair in comparison["steps"] if include_equal or pair["differs"]]
-    steps = [
+    table = [
         (str(pair["place"]), ", ".join(pair["differs"]), _format_step(pair["a"]), _format_step(pair["b"]))
         for pair in shown
     ]
-    print_table(out, ("STEP", "DIFFERS", "A", "B"), steps)
+    print_table(out, ("STEP", "DIFFERS", "A", "B"), table)
+
+
+def _describe_shared_prefix(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
+    for name, fork, origin, other in (("b", b, "a", a), ("a", a, "b", b)):
+        forked = fork["forked_from"]
+        if forked is not None and forked["run_id"] == other["run_id"]:
+            return f"{name} is a fork of {origin}: events 1 to {forked['seq']} are shared, totals count its own turns"
+    return ""
 
 
 def _format_step(step: Mapping[str, Any] | None) -> str:
@@ -143,7 +172,9 @@ async def _start_fork(run_id: str, body: Mapping[str, Any], key: str, *, should_
         path = f"/v1/runs/{row['run_id']}/fork?ids=1"
         followed = RunStream(api, body=body, idempotency_key=key, path=path)
         if should_follow:
-            await follow(api, followed, as_json=as_json)
+            origin = {"forked_from": {"run_id": row["run_id"], "seq": body["at"]}}
+            turns = 0 if as_json else await count_turns_before(api, origin)
+            await follow(api, followed, as_json=as_json, turns_before=turns)
             return
         await wait_until_accepted(followed)
         ids = followed.ids

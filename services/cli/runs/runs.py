@@ -38,6 +38,7 @@ from loomlog.services.cli.terminal.output import (
 )
 from loomlog.services.cli.terminal.run_text import print_facts, result_line, run_line, table_row
 from loomlog.services.cli.terminal.state_text import print_state
+from loomlog.services.cli.terminal.timeline import MODEL_FRAMES, Timeline
 from loomlog.services.cli.terminal.times import to_rfc3339
 
 PROMPT_BYTES_MAX = 16 * 1024 * 1024
@@ -59,7 +60,8 @@ NAMED_MAX = 5
 def resolve_run_id(text: str | None) -> str | None:
     """Return the id or handle that a text means: itself, or the only run whose id or handle begins with it.
 
-    An unknown text is returned unchanged, and the command reports it. Raises UsageError when several runs match.
+    Each part of a fork's id may be shortened. When a run and its forks match it is the run. An unknown text is
+    returned unchanged, and the command reports it. Raises UsageError when several runs match.
     """
     if not text or FULL_ID.match(text) or not PREFIX.match(text):
         return text
@@ -68,9 +70,10 @@ def resolve_run_id(text: str | None) -> str | None:
         page = run(_get("/v1/runs", {"prefix": prefix, "limit": NAMED_MAX + 1}))
         field = "agent_id" if prefix.startswith("a_") else "run_id"
         ids = list(dict.fromkeys(str(row[field]) for row in page["runs"]))
-        if len(ids) == 1 or prefix in ids:
-            return prefix if prefix in ids else ids[0]
-        if len(ids) > 1:
+        origins = {"-".join(one.split("-")[: prefix.count("-") + 1]) for one in ids}
+        if len(origins) == 1:
+            return origins.pop()
+        if ids:
             named = ", ".join(ids[:NAMED_MAX]) + (", ..." if len(ids) > NAMED_MAX else "")
             raise UsageError(f"{text} is the start of several runs: {named}. Give more of the id.")
     return text
@@ -166,13 +169,15 @@ def follow_run(run_id: RunId, as_json: Json = False) -> None:
 async def _follow_existing(run_id: str, *, as_json: bool) -> None:
     async with open_api() as api:
         row = await get_run(api, run_id)
-        await follow(api, RunStream(api, run_id=row["run_id"]), as_json=as_json)
+        turns = await count_turns_before(api, row)
+        await follow(api, RunStream(api, run_id=row["run_id"]), as_json=as_json, turns_before=turns)
 
 
-async def follow(api: ApiClient, follower: RunStream, *, as_json: bool) -> None:
+async def follow(api: ApiClient, follower: RunStream, *, as_json: bool, turns_before: int = 0) -> None:
     """Show a run until it ends. Exits 1 when it did not complete."""
     try:
-        row = await (_print_frames(api, follower) if as_json else show_run(api, follower, console()))
+        shown = _print_frames(api, follower) if as_json else show_run(api, follower, console(), turns_before)
+        row = await shown
     except asyncio.CancelledError:
         _print_detach_hint(follower)
         raise
@@ -194,7 +199,7 @@ def _print_detach_hint(follower: RunStream) -> None:
     if run_id:
         print("\nNo longer followed; the run continues.", file=sys.stderr)
         print(f"  loomlog runs follow {run_id}", file=sys.stderr)
-        print(f"  loomlog runs cancel {run_id} --reason ...", file=sys.stderr)
+        print(f"  loomlog runs cancel {run_id}", file=sys.stderr)
 
 
 @runs_app.command("ls")
@@ -209,6 +214,7 @@ def list_runs(
     until: Annotated[str, typer.Option(metavar="TIME", help="Only runs started before: 24h, or RFC 3339.")] = "",
     limit: Annotated[int, typer.Option(min=1, max=500, help="Most runs to list.")] = 20,
     cursor: Annotated[str, typer.Option(help="`next` of an earlier answer.")] = "",
+    wide: Annotated[bool, typer.Option("--wide", help="Show whole ids.")] = False,
     as_json: Json = False,
 ) -> None:
     """List runs, newest first."""
@@ -237,7 +243,7 @@ def list_runs(
     print_table(
         out,
         ("RUN", "AGENT", "STATUS", "TURNS", "CALLS", "TOKENS", "COST", "TOOK", "STARTED"),
-        [table_row(row, now) for row in listing["runs"]],
+        [table_row(row, now, wide=wide) for row in listing["runs"]],
         right_aligned=(3, 4, 5, 6, 7),
     )
     if listing["next"]:
@@ -250,7 +256,7 @@ def show(
     at: Annotated[int | None, typer.Option("--at", min=1, help="As it was after the event of that seq.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Show what is known of a run: its facts and its whole transcript."""
+    """Show a run: its facts, and its transcript as a timeline with durations, tokens and cost."""
     if at:
         moment = run(_get_state(run_id, at))
         if as_json:
@@ -258,7 +264,7 @@ def show(
         else:
             print_state(console(), moment)
         return
-    row, frames = run(_get_run_with_frames(run_id))
+    row, frames, turns_before = run(_get_run_with_frames(run_id))
     if as_json:
         print_json({"run": row, "frames": frames})
         return
@@ -267,11 +273,18 @@ def show(
     out.print()
     # The clock is fixed, because nothing is in progress in a stored transcript.
     view = create_view(out, clock=lambda: 0.0)
-    view.run_id, view.is_finished = row["run_id"], True
+    timeline = Timeline(frames, columns=view.columns)
+    view.columns -= timeline.columns
+    view.run_id, view.is_finished, view.turn = row["run_id"], True, turns_before
     view.retried_calls = frozenset(row.get("under_way") or ())
+    out.print(timeline.head())
     for frame in frames:
-        for line in view.handle_frame(_transcript_frame(frame)):
-            out.print(line)
+        margin, turn = timeline.margin(frame), view.turn
+        lines = view.handle_frame(_transcript_frame(frame))
+        # The line of the frame itself is the last; those before it complete the turn above.
+        has_line = frame["type"] != "done" and (frame["type"] not in MODEL_FRAMES or view.turn != turn)
+        for place, line in enumerate(lines, start=1):
+            out.print(Text.assemble(margin if has_line and place == len(lines) else timeline.blank(), line))
     if row["status"] == "running" and not row["quarantined"]:
         for hint in view.hints.values():
             out.print(hint)
@@ -335,8 +348,17 @@ async def _get(path: str, params: Mapping[str, str | int]) -> Any:
         return await api.get(path, params)
 
 
-async def _get_run_with_frames(run_id: str) -> tuple[Mapping[str, Any], list[Mapping[str, Any]]]:
-    """Return the row and the stored frames of a run."""
+async def count_turns_before(api: ApiClient, row: Mapping[str, Any]) -> int:
+    """Return the turns that a fork shares with its origin, so that its own are numbered by the conversation."""
+    forked = row.get("forked_from")
+    if forked is None:
+        return 0
+    state = await api.get(f"/v1/runs/{forked['run_id']}/state", {"at": forked["seq"]})
+    return int(state["turns"])
+
+
+async def _get_run_with_frames(run_id: str) -> tuple[Mapping[str, Any], list[Mapping[str, Any]], int]:
+    """Return the row and the stored frames of a run, and the turns before its own."""
     async with open_api() as api:
         row = await get_run(api, run_id)
         frames: list[Mapping[str, Any]] = []
@@ -347,7 +369,7 @@ async def _get_run_with_frames(run_id: str) -> tuple[Mapping[str, Any], list[Map
             cursor = page.get("next") or ""
             if not cursor:
                 break
-        return row, frames
+        return row, frames, await count_turns_before(api, row)
 
 
 async def _get_state(run_id: str, at: int) -> Mapping[str, Any]:

@@ -47,9 +47,12 @@ class _LiveRegion:
         return Group(text, self._spinner) if text else self._spinner
 
 
-async def show_run(api: ApiClient, follower: RunStream, out: Console) -> Mapping[str, Any]:
-    """Show the run to its end and return its row. Raises what `RunStream.frames` raises."""
+async def show_run(api: ApiClient, follower: RunStream, out: Console, turns_before: int = 0) -> Mapping[str, Any]:
+    """Show the run to its end and return its row. `turns_before`: those a fork shares with its origin. Raises what
+    `RunStream.frames` raises.
+    """
     view = create_view(out, clock=time.monotonic)
+    view.turn = turns_before
     if out.is_terminal:
         with Live(_LiveRegion(view), console=out, refresh_per_second=REDRAWS_PER_S, transient=True):
             await _show_frames(api, follower, view, out)

@@ -14,6 +14,8 @@ from loomlog.connectors.client.run_stream import RunIds
 from loomlog.services.cli.terminal.formatting import duration, format_age, money, number, one_line, pluralize
 from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, SUCCESS, WARNING, fact_line
 
+ID_CHARACTERS = 12
+"""Characters shown of each part of an id: ten of its time in milliseconds, and two random ones."""
 STATUS_STYLE = {"completed": SUCCESS, "failed": ERROR, "cancelled": WARNING, "quarantined": ERROR}
 
 
@@ -46,14 +48,20 @@ def result_line(row: Mapping[str, Any]) -> Text:
     return Text.assemble((f"{status}{named}", STATUS_STYLE.get(status, "")), ("  " + spent, DIM))
 
 
-def table_row(row: Mapping[str, Any], now: datetime) -> tuple[str | Text, ...]:
+def short_id(run_id: str) -> str:
+    """Shorten each part of an id to ID_CHARACTERS; `resolve_run_id` finds the run again."""
+    kind, _, rest = run_id.partition("_")
+    return f"{kind}_" + "-".join(part[:ID_CHARACTERS] for part in rest.split("-"))
+
+
+def table_row(row: Mapping[str, Any], now: datetime, *, wide: bool = True) -> tuple[str | Text, ...]:
     """Return the table cells RUN, AGENT, STATUS, TURNS, CALLS, TOKENS, COST, TOOK, STARTED."""
     usage = row["usage"]
     status = display_status(row)
     began = datetime.fromisoformat(row["started_at"])
     took_s = elapsed_seconds(row) if row["completed_at"] else (now - began).total_seconds()
     return (
-        Text(row["run_id"], style=NAME),
+        Text(row["run_id"] if wide else short_id(row["run_id"]), style=NAME),
         one_line(row["agent"], 32),
         Text(status, style=STATUS_STYLE.get(status, WARNING)),
         str(row["iterations"]),

@@ -3,7 +3,7 @@
     turn 2
       214 source files found. I search them.
       ok    Grep pattern=TODO path=services   12 lines, 3.4 KiB   services/api/main.py:12: ...
-      wrong Read path=nothing.txt             There is no file nothing.txt.
+      fail  Read path=nothing.txt             There is no file nothing.txt.
       1,234 tokens in, 56 out   mock/mock-reviewer
 
 Pure: frames in, lines out; live_view.py prints and redraws. Streaming text is held until its turn has completed it, so
@@ -27,6 +27,7 @@ from loomlog.services.cli.terminal.formatting import (
     duration,
     first_line,
     format_arguments,
+    money,
     number,
     one_line,
     pluralize,
@@ -303,7 +304,7 @@ class RunView:
         return [self._result_line(name, argument_text, amount, text, is_error=is_error)]
 
     def _result_line(self, name: str, argument_text: str, amount: str, text: str, *, is_error: bool) -> Text:
-        mark = ("wrong ", ERROR) if is_error else ("ok    ", SUCCESS)
+        mark = ("fail  ", ERROR) if is_error else ("ok    ", SUCCESS)
         columns = max(MIN_ARGUMENT_COLUMNS, min(ARGUMENT_COLUMNS, self.columns // 2 - len(name)))
         line = Text.assemble(INDENT, mark, (name, NAME), " ", one_line(argument_text, columns))
         line.append(f"  {amount}" if amount else "", style=DIM)
@@ -325,7 +326,9 @@ class RunView:
         cached = int(usage.get("cache_read_input_tokens") or 0)
         kept = f" ({number(cached)} from the cache)" if cached else ""
         # The results of the turn's calls arrive later and are printed above it.
-        self._usage_line = Text(f"{INDENT}{number(read)} tokens in{kept}, {number(written)} out   {model}", style=DIM)
+        cost = f", {money(int(usage['cost_micros']), str(usage.get('currency')))}" if usage.get("cost_micros") else ""
+        spent = f"{number(read)} tokens in{kept}, {number(written)} out{cost}"
+        self._usage_line = Text(f"{INDENT}{spent}   {model}", style=DIM)
         return []
 
     def _on_retry(self, retry: Mapping[str, Any]) -> list[Text]:

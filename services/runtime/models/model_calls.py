@@ -8,6 +8,7 @@ Before: react requested CallModel, and the intent is in the log. After: decide w
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
@@ -61,6 +62,8 @@ from loomlog.services.runtime.models.provider_keys import NO_KEY, ProviderKey
 from loomlog.services.runtime.models.provider_queues import ProviderQueue, ProviderQueueLimits
 from loomlog.services.runtime.telemetry.tracing import Tracing
 from loomlog.services.stream.encryption.subject_keys import ContentCipher
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -500,6 +503,9 @@ class ModelCalls:
         key: ProviderKey = NO_KEY,
     ) -> ModelFailed:
         retry_after_s = error.retry_after_s if isinstance(error, Transient) else None
+        place = f"{effect.turn}.{effect.attempt}"
+        # The message may quote the conversation, which is encrypted elsewhere.
+        log.warning("model call %s of %s/%s failed: %s", place, effect.provider, effect.model, error.kind)
         # The drivers remove the key from their messages; this covers the code around them.
         message = make_storable(mask_credentials((key.value,), self._mask(str(error))))
         return ModelFailed(

@@ -46,7 +46,7 @@ class PartialOutputs:
         try:
             return await inline_or_blob(saying.cipher.text(text), self._blobs)
         except ConnectorError as error:
-            log.warning("%s: only the beginning of a stopped turn is kept: %s", run_id, error)
+            log.warning("%s: only the beginning of a stopped turn is kept: %s", run_id, error, extra={"run_id": run_id})
             return saying.cipher.text(text[:TRUNCATED_CHARACTERS]), None
 
 

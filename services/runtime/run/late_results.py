@@ -69,11 +69,11 @@ class ResultForwarder:
             try:
                 await self._appender.append(self._topic, partition_of(key, self._partitions), [record])
             except UnknownOutcome as error:
-                log.warning("%s: a late result is handed over again: %s", run_id, error)
+                log.warning("%s: a late result is handed over again: %s", run_id, error, extra={"run_id": run_id})
                 await asyncio.sleep(RETRY_S)
             else:
                 self.forwarded += 1
-                log.info("%s: the late result of %s was handed over", run_id, order.key)
+                log.info("%s: the late result of %s was handed over", run_id, order.key, extra={"run_id": run_id})
                 return
 
 

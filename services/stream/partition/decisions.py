@@ -81,7 +81,17 @@ class DecisionExecutor:
     def is_quarantined(self, aggregate: Aggregate, why: str, error: Exception | None = None) -> None:
         """Count and log a quarantine that is in its state, or will be."""
         self._metrics.quarantined += 1
-        log.error("%s %s is quarantined: %s", self._context.family.name, aggregate.id, why, exc_info=error)
+        log.error(
+            "%s %s is quarantined: %s",
+            self._context.family.name,
+            aggregate.id,
+            why,
+            exc_info=error,
+            extra=self._fields(aggregate),
+        )
+
+    def _fields(self, aggregate: Aggregate) -> dict[str, str]:
+        return {f"{self._context.family.name}_id": aggregate.id}
 
     def quarantine(
         self,
@@ -109,7 +119,8 @@ class DecisionExecutor:
             parked = context.family.quarantine(text, topic, offset)
             partition.append(aggregate, [parked], at_ms=at_ms, cause_id=cause_id)
         except Exception:
-            log.exception("%s %s: its quarantine cannot be recorded", context.family.name, aggregate.id)
+            text = "%s %s: its quarantine cannot be recorded"
+            log.exception(text, context.family.name, aggregate.id, extra=self._fields(aggregate))
         self._wake()
 
     def refuse(self, record: LogRecord, kind: str, error: str) -> None:

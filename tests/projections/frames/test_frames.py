@@ -119,6 +119,8 @@ def test_usage_names_the_model_and_leaves_out_zeros():
         "cache_read_input_tokens": 9,
         "model": "mock-generic",
         "provider": "mock",
+        "cost_micros": 7,
+        "currency": "USD",
     }
     assert one(replied(1, "hi", max_context_tokens=8000)).event["usage"]["max_context_tokens"] == 8000
 

@@ -309,3 +309,12 @@ async def test_the_template_of_settings_is_text_for_administrators(here: Served)
     assert answer.headers["content-type"].startswith("text/plain")
     assert "# LOOMLOG_LISTEN_ADDR=127.0.0.1:8787" in answer.text
     assert (await here.client(READER).get("/v1/_env_template")).status_code == 403
+
+
+async def test_the_lag_of_the_read_models_is_for_administrators(here):
+    answer = await here.client().get("/v1/_projections")
+    assert answer.status_code == 200, answer.text
+    lag = answer.json()
+    assert lag["topic"] == "loom.run.events"
+    assert [one["partition"] for one in lag["partitions"]] == sorted(here.service.application.barrier.log_ends())
+    assert lag["lag"] == sum(one["lag"] for one in lag["partitions"])

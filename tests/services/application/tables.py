@@ -7,6 +7,7 @@ from typing import Any
 from loomlog.connectors.errors import Transient
 from loomlog.projections.audit import AuditRow
 from loomlog.projections.engine.cursors import CursorRow
+from loomlog.projections.engine.lag import Progress
 from loomlog.projections.frames.frame import FRAMES_PER_EVENT, FrameMemory
 from loomlog.projections.interrupts import InterruptFilter, InterruptPage, InterruptRow
 from loomlog.projections.run_queries import SAME_HANDLE_MAX, ActiveRuns, RunFilter, RunPage
@@ -148,9 +149,18 @@ class TwinProjection:
             for partition, cursor in self._world.twin.cursors.items()
         ]
 
+    async def progress(self) -> Progress:
+        return {"cursors": await self.cursors(), "statuses": [], "problems": 0}
+
 
 def _within(scope: Scope, tenant: str) -> bool:
     return scope is EVERY_TENANT or scope == tenant
+
+
+def is_short_form(short: str, whole: str) -> bool:
+    """Whether each part of `short` begins the part of `whole` at its place."""
+    parts, of = short.split("-"), whole.split("-")
+    return len(parts) <= len(of) and all(one.startswith(part) for part, one in zip(parts, of, strict=False))
 
 
 def _wanted(wanted: RunFilter, row: RunRow) -> bool:
@@ -161,7 +171,7 @@ def _wanted(wanted: RunFilter, row: RunRow) -> bool:
             for name in ("agent", "agent_id", "parent_agent_id", "user_id", "session_id")
         )
         and (not wanted.root_run_id or row.root_run_id == wanted.root_run_id)
-        and (row.run_id.startswith(wanted.id_prefix) or row.agent_id.startswith(wanted.id_prefix))
+        and any(is_short_form(wanted.id_prefix, one) for one in (row.run_id, row.agent_id))
         and (not wanted.resident or row.resident)
         and (not wanted.since_ms or row.started_at_ms >= wanted.since_ms)
         and (not wanted.until_ms or row.started_at_ms < wanted.until_ms)

@@ -1,10 +1,12 @@
+import importlib
 import subprocess
 import sys
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
-from loomlog.services.cli.main import app, main
+from loomlog.services.cli.main import COMMANDS, FOLDER, app, main
 
 READS = (
     ("status",),
@@ -81,3 +83,31 @@ def test_importing_the_command_line_opens_nothing_and_starts_no_loop():
 def test_a_former_name_of_a_command_still_works_and_is_not_listed(words: tuple[str, ...]) -> None:
     assert CliRunner().invoke(app, list(words)).exit_code == 0
     assert words[-2] not in CliRunner().invoke(app, [*words[:-2], "--help"]).stdout.split()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_a_command_is_the_beginning_of_its_docstring(name):
+    place, text = COMMANDS[name]
+    module, _, attribute = place.partition(":")
+    command = getattr(importlib.import_module(f"{FOLDER}.{module}"), attribute)
+    docs = command.info.help if isinstance(command, typer.Typer) else command.__doc__
+    assert " ".join(docs.split()).startswith(text)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "heavy"),
+    [
+        (["--help"], ("httpx", "yaml", "psycopg", "sqlalchemy", "aiokafka", "pydantic")),
+        (["runs", "ls", "--help"], ("psycopg", "sqlalchemy", "aiokafka", "fastapi", "anthropic")),
+        (["status", "--help"], ("psycopg", "sqlalchemy", "aiokafka", "fastapi", "anthropic")),
+    ],
+)
+def test_a_command_imports_no_driver_it_does_not_use(arguments, heavy):
+    code = (
+        "import sys\nfrom loomlog.services.cli.main import main\n"
+        f"try:\n    main({arguments!r})\nexcept SystemExit:\n    pass\n"
+        f"print('IMPORTED', [name for name in {heavy!r} if name in sys.modules])"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert "Usage" in shown
+    assert "IMPORTED []" in shown

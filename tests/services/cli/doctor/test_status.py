@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 from loomlog.services.cli.doctor import status
 from loomlog.services.cli.doctor.status import collect_status
 from loomlog.services.cli.errors import Unreachable
+from loomlog.services.cli.log import projections
 from loomlog.services.cli.main import app
 from loomlog.services.cli.terminal.output import console
 from tests.services.cli.fake_api import FakeApi, Scripted, refused
@@ -34,12 +35,12 @@ def fake(monkeypatch) -> FakeApi:
     fake = FakeApi()
     fake.answers["GET", "/readyz"] = Scripted(body={"ready": True, "missing": []})
     fake.answers["GET", "/insights"] = Scripted(body=INSIGHTS)
-    monkeypatch.setattr(status, "ApiClient", lambda url: fake.client())
+    monkeypatch.setattr(status, "ApiClient", lambda *arguments: fake.client())
 
     async def given(cli):
         return lag()
 
-    monkeypatch.setattr(status, "read_lag", given)
+    monkeypatch.setattr(projections, "read_lag", given)
     return fake
 
 
@@ -65,7 +66,7 @@ async def test_what_could_not_be_projected_is_told_with_where_to_look(fake, tmp_
     async def given(cli):
         return lag(problems=1)
 
-    monkeypatch.setattr(status, "read_lag", given)
+    monkeypatch.setattr(projections, "read_lag", given)
     status._print_status(console(), await collect_status(running(tmp_path)))
     assert "1 record could not be projected: `loomlog projections problems` lists them" in capsys.readouterr().out
 
@@ -74,7 +75,7 @@ async def test_a_part_that_does_not_answer_is_a_line_and_the_rest_is_shown(fake,
     async def away(cli):
         raise Unreachable("Postgres is away.")
 
-    monkeypatch.setattr(status, "read_lag", away)
+    monkeypatch.setattr(projections, "read_lag", away)
     fake.answers["GET", "/readyz"] = refused(503, "", "", missing=["broker"])
     del fake.answers["GET", "/insights"]
     actual = await collect_status(running(tmp_path))
@@ -124,3 +125,8 @@ def test_an_api_elsewhere_is_0_although_nothing_runs_here(fake, tmp_path):
 
 def _nobody(request: httpx.Request) -> httpx.Response:
     raise httpx.ConnectError("nobody listens", request=request)
+
+
+async def test_the_lag_is_that_of_the_api_while_it_answers(fake, tmp_path):
+    fake.answers["GET", "/v1/_projections"] = Scripted(body=lag(lag=3))
+    assert (await collect_status(running(tmp_path)))["projection"]["lag"] == 3

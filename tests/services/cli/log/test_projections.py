@@ -5,9 +5,9 @@ from typer.testing import CliRunner
 from loomlog.projections.engine.builds import TableHash
 from loomlog.projections.engine.rebuild import RebuildReport
 from loomlog.services.cli.log import projections
-from loomlog.services.cli.log.projections import SILENT_AFTER_S, print_lag, projector_line
 from loomlog.services.cli.main import app
 from loomlog.services.cli.terminal.output import console
+from loomlog.services.cli.terminal.projection_text import SILENT_AFTER_S, print_lag, projector_line
 from tests.projections.stories import Partition
 from tests.services.cli.places import settings_in
 

@@ -83,8 +83,8 @@ async def test_two_runs_are_compared(here: Served, capsys: pytest.CaptureFixture
     console, text = out()
     history._print_diff(console, found, include_equal=False)
     shown = text.getvalue()
-    assert "model   mock-generic" in shown
-    assert "The first 2 steps are the same; they differ from step 2 on: only in one." in shown
+    assert "model    mock-generic" in shown
+    assert "2 of 4 steps are equal; the first difference is step 2: only in one." in shown
     assert "user: again" in shown
     assert "user: go" not in shown
     console, text = out()
@@ -92,7 +92,7 @@ async def test_two_runs_are_compared(here: Served, capsys: pytest.CaptureFixture
     assert "user: go" in text.getvalue()
     console, text = out()
     history._print_diff(console, await history._get_diff(run, run, None, None), include_equal=False)
-    assert "They are the same" in text.getvalue()
+    assert "The runs are equal" in text.getvalue()
 
 
 async def test_an_export_is_replayed_before_it_gets_its_name(here: Served, tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def test_something_that_is_away_behind_the_api_is_3(fake):
 
 def test_a_wrong_use_is_2():
     assert invoke("runs", "ls", "--limit", "many").exit_code == 2
-    assert invoke("runs", "cancel", "r_1").exit_code == 2, "a cancel needs its reason"
+    assert invoke("runs", "quarantine", "r_1").exit_code == 2, "a quarantine needs its reason"
     assert invoke("nonsense").exit_code == 2
 
 
@@ -124,22 +124,29 @@ def test_an_empty_list_says_how_to_fill_it(fake):
     assert "No runs." in invoke("runs", "ls").stdout
 
 
+def stored(kind, seq, **event):
+    """A frame of a transcript, as many milliseconds after the epoch as its seq."""
+    return {"seq": seq, "ts_ns": seq * 1_000_000, "run_id": "r_1", "type": kind, "event": {"type": kind, **event}}
+
+
 def test_show_tells_what_was_said_and_done_page_by_page(fake):
     transcript = "/v1/sessions/s_1/transcript"
 
     def page(request):
         is_first = "cursor" not in request.url.params
         user = {"role": "user", "content": [{"type": "trusted-text", "text": "Hello"}]}
-        first = {"seq": 256, "run_id": "r_1", "type": "user_input", "event": {"type": "user_input"}, "payload": [user]}
-        other = {"seq": 257, "run_id": "r_0", "type": "text", "event": {"type": "text", "text": "another run's"}}
-        last = {"seq": 513, "run_id": "r_1", "type": "text", "event": {"type": "text", "text": "Hi!"}}
-        done = {"seq": 1024, "run_id": "r_1", "type": "done", "event": {"type": "done", "stop_reason": "end_turn"}}
+        first = stored("user_input", 256) | {"payload": [user]}
+        other = stored("text", 257, text="another run's") | {"run_id": "r_0"}
+        last = stored("text", 513, text="Hi!")
+        done = stored("done", 1024, stop_reason="end_turn")
         return {"events": [first, other], "next": "p2"} if is_first else {"events": [last, done], "next": None}
 
     fake.pages[transcript] = page
     result = invoke("runs", "show", "r_1")
     assert result.exit_code == 0, result.output
-    assert "> Hello\nturn 1\n  Hi!\n" in result.stdout
+    lines = [line[46:] for line in result.stdout.splitlines()]
+    at = lines.index("> Hello")
+    assert lines[at : at + 3] == ["> Hello", "turn 1", "  Hi!"]
     assert "another run's" not in result.stdout
     found = json.loads(invoke("runs", "show", "r_1", "--json").stdout)
     assert [frame["seq"] for frame in found["frames"]] == [256, 513, 1024]
@@ -158,7 +165,7 @@ def test_show_tells_what_was_said_and_done_page_by_page(fake):
 )
 def test_show_says_how_a_call_is_settled_only_while_somebody_can(fake, state, is_shown):
     asked = {"type": "outcome_unknown", "outcome_unknown": {"call": "1.0", "id": "c1", "name": "Pay"}}
-    frame = {"seq": 513, "run_id": "r_1", "type": "outcome_unknown", "event": asked}
+    frame = {"seq": 513, "ts_ns": 513_000_000, "run_id": "r_1", "type": "outcome_unknown", "event": asked}
     fake.pages["/v1/sessions/s_1/transcript"] = lambda request: {"events": [frame], "next": None}
     fake.rows["r_1"] = row(**state)
     shown = invoke("runs", "show", "r_1").stdout
@@ -263,3 +270,64 @@ def test_orders_to_a_run_show_the_position_of_the_event(fake, arguments, body, s
     assert fake.bodies(path) == [body]
     result = invoke("runs", *arguments, "--json")
     assert json.loads(result.stdout) == {**answer, "position": "run.events/2:21"}
+
+
+ORIGIN = "r_24zns3xqfgtkxq24k8v1r1g2p5"
+FORK = f"{ORIGIN}-0p6075tbcqfe5h4jvkqzw353bv"
+OTHER = "r_24zns9zzzzzzzzzzzzzzzzzzzz"
+
+
+def matching(fake, *known):
+    """The fake lists the runs whose id has the prefix, part by part."""
+
+    def page(request):
+        parts = request.url.params["prefix"].split("-")
+        return {
+            "runs": [
+                row(one, agent_id=one.replace("r_", "a_"))
+                for one in known
+                if all(of.startswith(part) for part, of in zip(parts, one.split("-"), strict=False))
+                and len(parts) <= len(one.split("-"))
+            ],
+            "next": None,
+        }
+
+    fake.pages["/v1/runs"] = page
+
+
+@pytest.mark.parametrize(
+    ("text", "run_id"),
+    [
+        ("r_24zns3xq", ORIGIN),  # of a run and its fork it is the run
+        ("24zns3xq", ORIGIN),
+        (FORK[:12], ORIGIN),
+        ("r_24zns3xqfgtk-0p60", FORK),
+        (ORIGIN, ORIGIN),
+        ("r_unknown", "r_unknown"),
+        ("a b", "a b"),
+    ],
+)
+def test_an_id_is_known_by_the_start_of_its_parts(fake, text, run_id):
+    matching(fake, FORK, ORIGIN, OTHER)
+    assert runs.resolve_run_id(text) == run_id
+
+
+def test_the_start_of_several_runs_is_refused_with_their_ids(fake):
+    matching(fake, FORK, ORIGIN, OTHER)
+    result = invoke("runs", "cancel", "r_24zns")
+    assert result.exit_code == 2
+    assert ORIGIN in result.stderr
+    assert OTHER in result.stderr
+
+
+def test_the_list_has_short_ids_unless_they_are_wanted_whole(fake):
+    fake.answers["GET", "/v1/runs"] = Scripted(body={"runs": [row(FORK)], "next": None})
+    assert "r_24zns3xqfgtk-0p6075tbcqfe " in invoke("runs", "ls").stdout
+    assert FORK in invoke("runs", "ls", "--wide").stdout
+
+
+def test_a_fork_numbers_its_turns_by_the_conversation(fake):
+    fake.rows["r_1"] = row(forked_from={"run_id": ORIGIN, "seq": 9})
+    fake.answers["GET", f"/v1/runs/{ORIGIN}/state"] = Scripted(body={"turns": 2})
+    fake.pages["/v1/sessions/s_1/transcript"] = lambda _: {"events": [stored("text", 513, text="Hi!")], "next": None}
+    assert "turn 3" in invoke("runs", "show", "r_1").stdout

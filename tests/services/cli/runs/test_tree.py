@@ -22,7 +22,12 @@ def fake(monkeypatch) -> FakeApi:
     fake = FakeApi()
     rows = [row(**{"root_run_id": "r_1", "resident": False, "error": None, **member}) for member in FAMILY]
     fake.rows |= {member["run_id"]: member for member in rows}
-    fake.pages["/v1/runs"] = lambda request: {"runs": rows[::-1], "next": None}
+
+    def page(request):
+        prefix = request.url.params.get("prefix", "")
+        return {"runs": [one for one in rows[::-1] if one["run_id"].startswith(prefix)], "next": None}
+
+    fake.pages["/v1/runs"] = page
     monkeypatch.setattr(runs, "open_api", fake.client)
     return fake
 

@@ -77,7 +77,7 @@ def test_a_call_is_told_with_its_result_on_one_line_and_before_the_cost_of_its_t
 def test_an_error_of_a_tool_is_marked_and_counted():
     view = RunView(clock=Clock())
     lines = told(called("1", "Read", path="x.py"), returned("1", "There is no file x.py.", is_error=True), view=view)
-    assert lines[1] == "  wrong Read path=x.py  There is no file x.py."
+    assert lines[1] == "  fail  Read path=x.py  There is no file x.py."
     assert view.tool_errors == 1
 
 
