@@ -41,11 +41,12 @@ class RunFilter(Value, frozen=True, kw_only=True):
 
 
 class ActiveRuns(NamedTuple):
-    """Number of a user's active runs with a provider."""
+    """Number of a user's open runs with a provider, and of those at work."""
 
     user_id: str
     provider: str
     runs: int
+    at_work: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,22 +78,23 @@ async def run_by_handle(
 
 
 async def count_active_runs(reader: PostgresReader, tenant: Scope) -> list[ActiveRuns]:
-    """Number of active runs by user and provider, highest first. Reads all runs that have not ended.
+    """Number of open runs by user and provider, highest first, and how many of them are at work. Reads all runs that
+    have not ended.
 
-    Counts as admission does (services/core/run/lifecycle/activity.py).
+    Runs at work are counted as admission does (services/core/run/lifecycle/activity.py).
     """
     columns = runs.c
-    is_active = and_(
+    is_open = and_(
         columns.status == "running",
-        columns.under_way != "",
         columns.quarantined.is_(False),
         columns.parent_run_id == "",
         columns.told_events == 0,
     )
     count = func.count()
+    at_work = func.count().filter(columns.under_way != "")
     rows = await reader.fetch(
-        select(columns.user_id, columns.provider, count)
-        .where(in_scope(columns.tenant, tenant), is_active)
+        select(columns.user_id, columns.provider, count, at_work)
+        .where(in_scope(columns.tenant, tenant), is_open)
         .group_by(columns.user_id, columns.provider)
         .order_by(count.desc(), columns.user_id, columns.provider)
         .limit(ACTIVE_ROWS_MAX)

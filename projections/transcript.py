@@ -91,10 +91,13 @@ def open_calls(tool_call_events: Sequence[str]) -> dict[str, FrameCall]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranscriptPage:
-    """One page of a transcript. `next` is the token of the next page, empty at the end."""
+    """One page of a transcript. `next` is the token of the next page, empty at the end. `runs_before` are the runs of
+    the session whose frames are all on earlier pages.
+    """
 
     rows: tuple[TranscriptRow, ...]
     next: str
+    runs_before: int = 0
 
 
 async def transcript_of_session(
@@ -104,8 +107,10 @@ async def transcript_of_session(
     limit = max(1, min(limit, PAGE_MAX))
     order = (runs.c.started_at_ms, runs.c.run_id, transcript.c.seq)
     conditions = [in_scope(runs.c.tenant, tenant), runs.c.session_id == session_id]
+    runs_before, last_run = 0, ""
     if after:
-        started_at_ms, run_id, seq = parse_page_token(after, 3)
+        started_at_ms, run_id, seq, counted = parse_page_token(after, 4)
+        runs_before, last_run = parse_token_number(counted), run_id
         conditions.append(tuple_(*order) > tuple_(parse_token_number(started_at_ms), run_id, parse_token_number(seq)))
     fetched = await reader.fetch(
         select(transcript, runs.c.started_at_ms)
@@ -115,9 +120,13 @@ async def transcript_of_session(
         .limit(limit + 1)
     )
     rows = tuple(TranscriptRow._make(row[:-1]) for row in fetched[:limit])
+    if last_run and rows and rows[0].run_id != last_run:
+        runs_before += 1
     if len(fetched) <= limit:
-        return TranscriptPage(rows=rows, next="")
-    return TranscriptPage(rows=rows, next=page_token(fetched[limit - 1][-1], rows[-1].run_id, rows[-1].seq))
+        return TranscriptPage(rows=rows, next="", runs_before=runs_before)
+    runs_until_last = runs_before + len({row.run_id for row in rows}) - 1
+    token = page_token(fetched[limit - 1][-1], rows[-1].run_id, rows[-1].seq, runs_until_last)
+    return TranscriptPage(rows=rows, next=token, runs_before=runs_before)
 
 
 async def frames_of_run(

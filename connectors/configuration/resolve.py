@@ -26,6 +26,7 @@ from loomlog.connectors.configuration.model_patterns import select_newest
 from loomlog.connectors.configuration.pricing import find_price
 from loomlog.connectors.configuration.routing import (
     CODE_DRIVER,
+    DEFAULT_USER_TIER,
     Choice,
     RoutingFailure,
     resolve_choices,
@@ -137,6 +138,12 @@ def resolve_agent(
     agent = configuration.agents.get(name)
     if agent is None:
         return UnresolvedAgent(reason_code="unknown_agent", message=unknown_agent(name, configuration.agents))
+    if user_tier not in ("", DEFAULT_USER_TIER) and user_tier not in configuration.user_tiers:
+        plans = ", ".join(sorted(configuration.user_tiers)) or "none"
+        hint = did_you_mean(user_tier, configuration.user_tiers)
+        return UnresolvedAgent(
+            reason_code="invalid_argument", message=f"unknown user_tier {user_tier[:80]}{hint}; user tiers: {plans}"
+        )
     choices = resolve_choices(configuration, agent, user_tier)
     if isinstance(choices, RoutingFailure):
         return UnresolvedAgent(reason_code=choices.reason_code, message=f"agent {name}: {choices.message}")

@@ -12,6 +12,8 @@ from loomlog.schemas.generated.run_events import InputReceived
 from loomlog.schemas.generated.values import BlobRef
 from loomlog.schemas.records import Value
 
+SESSION_STRIDE = 1 << 40
+"""Distance between the seqs of two runs in a transcript: 4 billion events; JavaScript counts 8,191 runs exactly."""
 FRAMES_PER_EVENT = 256
 """Seq numbers of one event."""
 

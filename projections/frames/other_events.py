@@ -29,10 +29,13 @@ COMPACTION_FAILED = "compaction_failed"
 
 def started_frames(at: int, event: RunStarted) -> list[Frame]:
     frames: list[Frame] = []
+    definition = event.definition
     if event.segments:  # a fork may start without input of its own
         segments = segments_json(event.segments)
+        if definition.system_prompt:  # the input as the model gets it
+            text = {"type": "trusted-text", "text": definition.system_prompt, "source": "definition"}
+            segments = [{"role": "system", "content": [text]}, *segments]
         frames.append(Frame(seq=at, type="user_input", event={"type": "user_input"}, payload=segments, live=False))
-    definition = event.definition
     if definition.system_prompt:
         prompt = {
             "type": "system_prompt",

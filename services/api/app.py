@@ -34,7 +34,7 @@ from loomlog.services.api.responses import json_response, refusal_response
 from loomlog.services.api.route import Access, Route, SocketHandler
 from loomlog.services.api.routes import ROUTES
 from loomlog.services.api.service import Service
-from loomlog.services.application.authentication import require_scope
+from loomlog.services.application.authentication import require_member, require_scope
 from loomlog.services.application.errors import RequestRefused, stopping_error, unavailable
 from loomlog.services.application.request_context import current_request
 from loomlog.services.core.access.decide import Caller
@@ -107,7 +107,7 @@ def build_app(service: Service) -> DirectApp:
         for route in ROUTES
         if route.socket_handler is not None
     }
-    app.add_exception_handler(HTTPException, _handle_http_exception)
+    app.add_exception_handler(HTTPException, _build_router_error_handler(service))
     app.add_exception_handler(Exception, unexpected)
     return app
 
@@ -126,6 +126,8 @@ def _build_endpoint(service: Service, route: Route) -> RequestHandler:
                 caller = gate.identify(request.headers.get("authorization"))
                 if isinstance(access, str):
                     require_scope(caller, access)
+                elif access is Access.MEMBER:
+                    require_member(caller)
             if request.scope["query_string"]:
                 check_query(request, known)
             if route.is_mutating:
@@ -199,16 +201,28 @@ class _EmptyResponse(Response):
         return None
 
 
-async def _handle_http_exception(request: Request, error: Exception) -> Response:
-    """Respond to an error of the router: no such route, or wrong method."""
-    assert isinstance(error, HTTPException)
-    headers = {"x-request-id": begin_request(request).request_id}
-    if error.status_code == 405:
-        allowed = ", ".join(sorted(_allowed_methods(request.url.path)))
-        declined = RequestRefused("method_not_allowed", f"{request.url.path} takes {allowed}, not {request.method}")
-        return refusal_response(declined, {**headers, "allow": allowed})
-    declined = RequestRefused("route_not_found", f"there is no route {request.url.path[:200]}")
-    return refusal_response(declined, headers)
+def _build_router_error_handler(service: Service) -> Callable[[Request, Exception], Coroutine[Any, Any, Response]]:
+    async def answer(request: Request, error: Exception) -> Response:
+        """Respond to an error of the router: no such route, or wrong method.
+
+        Under `/v1` the token is checked first: who has none cannot list the routes.
+        """
+        assert isinstance(error, HTTPException)
+        path = request.url.path
+        headers = {"x-request-id": begin_request(request).request_id}
+        allowed = _allowed_methods(path)
+        try:
+            if path.startswith("/v1/") and not allowed:
+                service.authenticator.identify(request.headers.get("authorization"))
+        except RequestRefused as refusal:
+            return refusal_response(refusal, headers)
+        if error.status_code == 405:
+            names = ", ".join(sorted(allowed))
+            declined = RequestRefused("method_not_allowed", f"{path} takes {names}, not {request.method}")
+            return refusal_response(declined, {**headers, "allow": names})
+        return refusal_response(RequestRefused("route_not_found", f"there is no route {path[:200]}"), headers)
+
+    return answer
 
 
 def _allowed_methods(path: str) -> set[str]:

@@ -114,6 +114,14 @@ DATA_ROUTES: tuple[Route, ...] = (
     ),
     Route(
         method="GET",
+        path="/v1/openapi.yaml",
+        access=Access.PUBLIC,
+        handler=document_endpoints.get_openapi_yaml,
+        summary="Get this document as YAML.",
+        media_type="application/yaml",
+    ),
+    Route(
+        method="GET",
         path="/v1/docs",
         access=Access.PUBLIC,
         handler=document_endpoints.get_docs,

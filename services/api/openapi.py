@@ -69,6 +69,8 @@ RESUME_DESCRIPTION = (
     "frame the text begins again as well."
 )
 TEXT = {"type": "string"}
+OBJECT_MEDIA = ("application/json", "application/yaml")
+"""Media types whose text parses to an object."""
 MEDIA_SCHEMAS: dict[str, dict[str, Any]] = {
     "text/event-stream": {
         "type": "string",
@@ -223,7 +225,7 @@ def _success(route: Route) -> dict[str, Any]:
         media, schema = route.media_type, references[0] if len(references) == 1 else {"anyOf": references}
     else:
         media = route.media_type
-        schema = MEDIA_SCHEMAS.get(media, {"type": "object"} if media == "application/json" else TEXT)
+        schema = MEDIA_SCHEMAS.get(media, {"type": "object"} if media in OBJECT_MEDIA else TEXT)
     return success | {"content": {media: {"schema": schema}}}
 
 

@@ -155,12 +155,15 @@ async def get_concurrency(service: Service, caller: Caller, request: Request) ->
     layer = service.application
     users: Counter[str] = Counter()
     providers: Counter[str] = Counter()
-    for user_id, provider, runs in await layer.queries.count_active(caller):
+    working = 0
+    for user_id, provider, runs, at_work in await layer.queries.count_active(caller):
         users[user_id] += runs
         providers[provider] += runs
+        working += at_work
     return json_response(
         {
             "active": users.total(),
+            "at_work": working,
             "queued": layer.publisher.waiting_count + layer.runs.pending_starts,
             "per_user": dict(users),
             # Only the runtimes know the requests queued for a provider: see their /metrics.

@@ -5,7 +5,7 @@ Before: routes.py. After: operator_endpoints.py.
 
 from loomlog.services.api import agent_endpoints, configuration_endpoints, operator_endpoints
 from loomlog.services.api.route import Access, Route
-from loomlog.services.core.access.scopes import ADMIN, RUNS_READ, TENANT
+from loomlog.services.core.access.scopes import ADMIN, RUNS_READ
 
 OPERATOR_ROUTES: tuple[Route, ...] = (
     Route(
@@ -47,14 +47,14 @@ OPERATOR_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path="/v1/_routing",
-        access=Access.ANY_CALLER,
+        access=Access.MEMBER,
         handler=operator_endpoints.get_routing,
         summary="Get the models of plans and tiers.",
     ),
     Route(
         method="GET",
         path="/v1/_models",
-        access=Access.ANY_CALLER,
+        access=Access.MEMBER,
         handler=operator_endpoints.list_model_aliases,
         summary="List the model aliases of the configuration.",
     ),
@@ -90,14 +90,14 @@ OPERATOR_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path="/v1/_runnable-agents/{name}",
-        access=TENANT,
+        access=Access.MEMBER,
         handler=agent_endpoints.get_runnable_agent,
         summary="Get an agent with its definition.",
     ),
     Route(
         method="GET",
         path="/v1/_library/agents",
-        access=TENANT,
+        access=Access.MEMBER,
         handler=agent_endpoints.list_agent_library,
         summary="List the definitions of agents.",
     ),

@@ -5,8 +5,8 @@ Before: routes.py. After: hook_endpoints.py, client_endpoints.py, budget_endpoin
 
 from loomlog.services.api import budget_endpoints, client_endpoints, hook_endpoints, pause_endpoints
 from loomlog.services.api.request_models import HookBody, LimitBody, PauseBody, ResumeBody
-from loomlog.services.api.route import TENANT_PARAMETER, QueryParameter, Route
-from loomlog.services.core.access.scopes import ADMIN, RUNS_CREATE, RUNS_READ
+from loomlog.services.api.route import TENANT_PARAMETER, Access, QueryParameter, Route
+from loomlog.services.core.access.scopes import ADMIN, RUNS_CREATE
 from loomlog.services.core.access.scopes import TENANT as TENANT_SCOPE
 
 POLICY_ROUTES: tuple[Route, ...] = (
@@ -45,7 +45,7 @@ POLICY_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path="/v1/_usage",
-        access=RUNS_READ,
+        access=Access.MEMBER,
         handler=budget_endpoints.report_usage,
         summary="Report usage and cost over whole UTC days; rows are split by currency.",
         query=(
@@ -60,7 +60,7 @@ POLICY_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path="/v1/_limits",
-        access=RUNS_READ,
+        access=Access.MEMBER,
         handler=budget_endpoints.list_limits,
         summary="List budget limits with their use in this month.",
         query=(TENANT_PARAMETER,),

@@ -17,6 +17,7 @@ import orjson
 from pydantic import ValidationError
 from starlette.requests import ClientDisconnect, Request
 
+from loomlog.projections.frames.frame import SESSION_STRIDE
 from loomlog.services.api.request_models import Body
 from loomlog.services.api.validation_text import describe_problems
 from loomlog.services.application.errors import RequestRefused, bad_request
@@ -125,12 +126,12 @@ def query_integer(request: Request, name: str, default: int, *, minimum: int, ma
 
 
 def resume_after(request: Request) -> int:
-    """Return the seq after which a stream resumes: Last-Event-ID (sent on reconnect), else
-    from_seq; 0 if not a number.
+    """Return the seq after which a stream resumes: Last-Event-ID (sent on reconnect), else from_seq, which may be that
+    of a transcript; 0 if not a number.
     """
     for value in (request.headers.get("last-event-id"), request.query_params.get("from_seq")):
         if value is not None and value.isascii() and value.isdecimal():
-            return int(value) if len(value) <= INTEGER_DIGITS_MAX else 10**INTEGER_DIGITS_MAX
+            return int(value) % SESSION_STRIDE if len(value) <= INTEGER_DIGITS_MAX else SESSION_STRIDE
     return 0
 
 

@@ -472,9 +472,11 @@ class ActiveRuns(TypedDict):
 
 
 class Concurrency(TypedDict):
-    """Active runs, by user and by provider."""
+    """Open runs, by user and by provider: those at work and those that are parked."""
 
     active: int
+    at_work: int
+    """Open runs that a call is due or under way for."""
     queued: int | None
     per_user: Mapping[str, Any]
     providers: Mapping[str, Any]
@@ -576,9 +578,17 @@ class ModelAlias(TypedDict):
     effort: str | None
 
 
-class ModelAliasList(TypedDict):
-    """Names of models in the configuration."""
+class AliasTarget(TypedDict):
+    """The model, or the pattern of models, that a name means."""
 
+    provider: str
+    model: str
+
+
+class ModelAliasList(TypedDict):
+    """Names of models in the configuration: by name, and as a list with all that is known of each."""
+
+    aliases: Mapping[str, AliasTarget]
     models: list[ModelAlias]
 
 

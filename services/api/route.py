@@ -28,6 +28,8 @@ class Access(Enum):
 
     PUBLIC = "public"
     ANY_CALLER = "any caller"
+    MEMBER = "member"
+    """Any caller that is not confined to its own subject."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

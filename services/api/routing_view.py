@@ -100,6 +100,10 @@ def resolver_json(providers: Mapping[str, Provider], matrix: AvailabilityTable, 
 def aliases_json(configuration: Configuration) -> ModelAliasList:
     """Return the view of GET /v1/_models."""
     return {
+        "aliases": {
+            name: {"provider": alias.provider, "model": alias.model or alias.model_pattern}
+            for name, alias in configuration.models.items()
+        },
         "models": [
             {
                 "name": name,
@@ -109,7 +113,7 @@ def aliases_json(configuration: Configuration) -> ModelAliasList:
                 "effort": alias.effort,
             }
             for name, alias in configuration.models.items()
-        ]
+        ],
     }
 
 

@@ -51,7 +51,7 @@ from loomlog.services.api.service import Service
 from loomlog.services.application import limits
 from loomlog.services.application.errors import bad_request
 from loomlog.services.application.queries.json_types import Run
-from loomlog.services.application.queries.run_json import frame_json, run_json, session_json
+from loomlog.services.application.queries.run_json import run_json, session_json, transcript_json
 from loomlog.services.application.runs.compactions import NOOP
 from loomlog.services.application.runs.requests import AGENT_NAME, check_id
 from loomlog.services.application.runs.start import StartedRun
@@ -172,7 +172,7 @@ async def get_transcript(service: Service, caller: Caller, request: Request) -> 
     return json_response(
         {
             "session": session_json(transcript.session_id, transcript.newest),
-            "events": [frame_json(row) for row in transcript.rows],
+            "events": transcript_json(transcript.rows, transcript.runs_before),
             "next": transcript.next or None,
         }
     )

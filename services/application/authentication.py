@@ -10,7 +10,7 @@ from loomlog.connectors.configuration.principals import Principal, TokenTable, a
 from loomlog.schemas.records import replace
 from loomlog.services.application.errors import RequestRefused
 from loomlog.services.core.access.decide import Caller, has_scope
-from loomlog.services.core.access.scopes import OPERATOR_KEY
+from loomlog.services.core.access.scopes import OPERATOR_KEY, TENANT
 
 
 class Authenticator:
@@ -46,6 +46,13 @@ def require_scope(caller: Caller, scope: str) -> None:
     """Raise RequestRefused(insufficient_scope) unless the caller has the scope."""
     if not has_scope(caller, scope):
         raise RequestRefused("insufficient_scope", f"this needs the scope {scope}", details={"scope": scope})
+
+
+def require_member(caller: Caller) -> None:
+    """Raise RequestRefused(insufficient_scope) for a caller that is confined to its own subject."""
+    if caller.is_isolated:
+        text = "this shows data of the whole tenant, and the token is confined to its own user"
+        raise RequestRefused("insufficient_scope", text, details={"scope": TENANT})
 
 
 def _to_caller(principal: Principal, *, open_mode: bool) -> Caller:

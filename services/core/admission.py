@@ -99,7 +99,7 @@ class AdmissionController:
 
     def enqueue(self, run_id: str, slot: Slot) -> AdmissionRefused | None:
         """Queue a run; return the refusal when the queue does not accept it."""
-        if len(self.waiting) >= self.limits.queue:
+        if len(self.waiting) >= self.limits.queue or not self._has_user_capacity(slot.tenant, slot.user_id):
             return self.refusal_for(slot)
         cap = self.limits.providers.get(slot.provider, 0)
         if (
@@ -140,14 +140,14 @@ class AdmissionController:
         match self._blocking_limit(slot):
             case code if code == PROVIDER_FULL:
                 cap = bounds.providers[slot.provider]
-                text = f"{cap} runs are at work with the provider {slot.provider}, which is all it may have"
+                text = f"{cap} runs are at work with the provider {slot.provider}, the most it may have"
                 return AdmissionRefused(
                     code=code, message=f"{text}; try again in a moment", about=slot.provider, cap=cap
                 )
             case code if code == USER_FULL:
-                text = f"{bounds.per_user} runs of the user {slot.user_id} are at work, which is all he may have"
+                text = f"{bounds.per_user} runs of the user {slot.user_id} are at work, the most a user may have"
                 return AdmissionRefused(
-                    code=code, message=f"{text}; wait for one", about=slot.user_id, cap=bounds.per_user
+                    code=code, message=f"{text}; wait until one has ended", about=slot.user_id, cap=bounds.per_user
                 )
         text = f"{len(self.active)} runs are at work here and {len(self.waiting)} wait"
         return AdmissionRefused(code=BACKPRESSURE, message=f"{text}; try again in a moment", cap=bounds.runs)

@@ -80,7 +80,9 @@ LATER = {"channel_publish": "channels", "channel_delivery": "channels"}
 """Names of parts that are not built yet."""
 STORED_ONLY = frozenset({"user_input", "system_prompt", "spawn_child_started", "spawn_child_result"})
 LIVE_ONLY = frozenset({"steer"})
-ADDED_FIELDS = frozenset({"text_blob", "output_blob", "outcome", "settled_by", "tool_calls_not_shown", "unit"})
+ADDED_FIELDS = frozenset(
+    {"text_blob", "output_blob", "outcome", "settled_by", "tool_calls_not_shown", "unit", "cost_micros", "currency"}
+)
 """Fields of ours in known frames; `unit` says whether a limit counts tokens or money."""
 
 ACT = next(event.act for event in EVERY if isinstance(event, HookActed))

@@ -302,8 +302,8 @@ async def test_active_runs_are_counted_and_idle_ones_are_not(reader, project):
         partition.add(run_id, started(run_id, **more), *events)
     partition.add("r_elsewhere", started("r_elsewhere"), requested(1), tenant="acme")
     await project(partition)
-    assert await count_active_runs(reader, "default") == [("bob", "mock", 3), ("ada", "mock", 2)]
-    assert await count_active_runs(reader, EVERY_TENANT) == [("ada", "mock", 3), ("bob", "mock", 3)]
+    assert await count_active_runs(reader, "default") == [("ada", "mock", 6, 2), ("bob", "mock", 3, 3)]
+    assert await count_active_runs(reader, EVERY_TENANT) == [("ada", "mock", 7, 3), ("bob", "mock", 3, 3)]
 
 
 async def test_a_list_is_newest_first_and_narrowed_by_every_filter(reader, some_runs):

@@ -14,6 +14,7 @@ from loomlog.projections.transcript import (
     transcript_of_session,
 )
 from loomlog.schemas.codec import local_codec
+from loomlog.services.application.queries.run_json import transcript_json
 from tests.projections.stories import (
     Partition,
     a3x2,
@@ -105,13 +106,15 @@ async def test_a_session_of_several_runs_is_read_run_by_run_and_in_pages(project
     whole = await transcript_of_session(reader, "default", "s_1")
     assert whole.next == ""
     assert [row.run_id for row in whole.rows] == ["r_b"] * 6 + ["r_a"] * 6
-    seen, after = [], ""
+    seen, seqs, after = [], [], ""
     for _ in range(10):
         page = await transcript_of_session(reader, "default", "s_1", limit=5, after=after)
         seen += page.rows
+        seqs += [frame["seq"] for frame in transcript_json(page.rows, page.runs_before)]
         if not (after := page.next):
             break
     assert tuple(seen) == whole.rows
+    assert seqs == sorted(set(seqs)) == [frame["seq"] for frame in transcript_json(whole.rows, 0)]
     with pytest.raises(InvalidPageToken):
         await transcript_of_session(reader, "default", "s_1", after="x")
 

@@ -390,6 +390,8 @@ def _frame_texts(event: Mapping[str, Any], payload: list[Mapping[str, Any]]) -> 
         yield tool_input if isinstance(tool_input, str) else orjson.dumps(tool_input).decode()
     for segment in payload:
         for block in segment.get("content", ()):
+            if block.get("source") == "definition":
+                continue  # the agent's system prompt, not the user's text
             yield block.get("text", "") or block.get("data", "")
 
 

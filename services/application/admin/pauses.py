@@ -20,7 +20,7 @@ from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.stream_records import PauseSet
 from loomlog.services.application import limits
 from loomlog.services.application.authentication import require_scope
-from loomlog.services.application.errors import RequestRefused, bad_request
+from loomlog.services.application.errors import RETRY_LATER_S, RequestRefused, bad_request
 from loomlog.services.application.runs.requests import sanitize_reason
 from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.application.table_publisher import TablePublisher
@@ -85,7 +85,9 @@ class Pauses:
         if held:
             why = f": {held[0].reason}" if held[0].reason else ""
             raise RequestRefused(
-                "runtime_paused", f"{held[0].scope} is paused{why}; runs start again when it is resumed"
+                "runtime_paused",
+                f"{held[0].scope} is paused{why}; runs start again when it is resumed",
+                retry_after_s=RETRY_LATER_S,
             )
 
     async def pause(self, caller: Caller, target: PauseTarget, *, reason: str, timeout_s: float) -> PauseStatus:

@@ -14,6 +14,8 @@ from typing_extensions import TypedDict
 
 from loomlog.projections.runs import RunStatus
 
+AwaitedState = Literal["interrupted", "awaiting_input"]
+"""Waits of a run: for an answer to its question, or parked for further input."""
 ResidentState = Literal["running", "awaiting_input", "completed", "failed", "cancelled", "closed"]
 Json = Any
 """Any JSON value."""
@@ -87,7 +89,7 @@ class Run(TypedDict):
     quarantine_error: str | None
     last_heartbeat_at: None
     replica_id: None
-    awaited_state: Literal["interrupted"] | None
+    awaited_state: AwaitedState | None
     awaited_on: str | None
     resident: bool
     resident_state: ResidentState | None
@@ -119,7 +121,9 @@ class Resident(TypedDict):
 
 
 class TranscriptFrame(TypedDict):
-    """A stored frame of a transcript."""
+    """A stored frame of a transcript. `seq` rises over all runs of the session; as `from_seq` of a run's stream it
+    means the frame's place in its run.
+    """
 
     seq: int
     run_id: str

@@ -6,16 +6,19 @@ unknown value is null, never left out, so that typed clients need no special cas
 Before: services/application/runs/start.py. After: a transport writes it.
 """
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 import orjson
 
+from loomlog.projections.frames.frame import SESSION_STRIDE
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.projections.interrupts import InterruptRow
 from loomlog.projections.runs import RunRow, is_paused
 from loomlog.projections.transcript import TranscriptRow
 from loomlog.services.application.queries.audit_log import EventView
 from loomlog.services.application.queries.json_types import (
+    AwaitedState,
     ContextFill,
     EventRecord,
     Interrupt,
@@ -70,7 +73,7 @@ def run_json(row: RunRow) -> Run:
         # Kept for clients that read it: an owner needs no heartbeat, its term is in the log.
         "last_heartbeat_at": None,
         "replica_id": None,
-        "awaited_state": "interrupted" if row.open_interrupts else None,
+        "awaited_state": _awaited_state(row),
         "awaited_on": row.open_interrupts.partition(" ")[0] or None,
         "resident": row.resident,
         "resident_state": resident_state(row) if row.resident else None,
@@ -105,6 +108,13 @@ def resident_json(row: RunRow) -> Resident:
     }
 
 
+def _awaited_state(row: RunRow) -> AwaitedState | None:
+    """Return what a run waits for that is not its own work; None when it is at work or has ended."""
+    if row.open_interrupts:
+        return "interrupted"
+    return "awaiting_input" if row.status == "running" and row.parked else None
+
+
 def resident_state(row: RunRow) -> ResidentState:
     """Return running, awaiting_input, completed, failed, cancelled or closed."""
     if row.status == "running":
@@ -133,10 +143,21 @@ def context_json(row: RunRow) -> ContextFill | None:
     return {"used_tokens": row.context_tokens, "max_tokens": row.max_context_tokens, "used_pct": used_pct}
 
 
-def frame_json(row: TranscriptRow) -> TranscriptFrame:
+def transcript_json(rows: Sequence[TranscriptRow], runs_before: int) -> list[TranscriptFrame]:
+    """Return the JSON of a page; the seqs of each further run follow those of the run before it."""
+    frames: list[TranscriptFrame] = []
+    last_run = rows[0].run_id if rows else ""
+    for row in rows:
+        if row.run_id != last_run:
+            runs_before, last_run = runs_before + 1, row.run_id
+        frames.append(frame_json(row, runs_before=runs_before))
+    return frames
+
+
+def frame_json(row: TranscriptRow, *, runs_before: int = 0) -> TranscriptFrame:
     """Return the JSON of a stored frame. The event and the payload are byte for byte as stored."""
     shown: TranscriptFrame = {
-        "seq": row.seq,
+        "seq": runs_before * SESSION_STRIDE + row.seq,
         "run_id": row.run_id,
         "ts_ns": row.ts_ns,
         "type": row.type,

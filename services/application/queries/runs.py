@@ -52,12 +52,15 @@ class RunList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transcript:
-    """Frames of a session in order, with its newest run; `next` is empty at the end."""
+    """Frames of a session in order, with its newest run; `next` is empty at the end. `runs_before` as in
+    TranscriptPage.
+    """
 
     session_id: str
     newest: RunRow
     rows: tuple[TranscriptRow, ...]
     next: str
+    runs_before: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,7 +226,7 @@ class RunQueries:
         except InvalidPageToken as error:
             raise bad_request(f"cursor: {error}") from error
         rows = await self._sources.content.decrypt_transcript(page.rows)
-        return Transcript(session_id=session_id, newest=newest, rows=rows, next=page.next)
+        return Transcript(session_id=session_id, newest=newest, rows=rows, next=page.next, runs_before=page.runs_before)
 
     async def stream(self, caller: Caller, run_id: str, *, after: int = -1, position: str = "") -> RunStream:
         """Return the frames of a run after position `after`, then live ones; ids first. Raises

@@ -194,10 +194,8 @@ def to_json_texts(values: Mapping[str, Any]) -> dict[str, str]:
 
 def _check_segments(request: RunRequest) -> tuple[Segment, ...]:
     segments = request.segments
-    if request.prompt:
-        # With segments, the prompt is an additional user text, so that nothing is lost.
-        block = ContentBlock(type="trusted-text", text=request.prompt)
-        segments = (*segments, Segment(role="user", content=(block,)))
+    if request.prompt and not segments:  # segments are the more exact form of the same
+        segments = (Segment(role="user", content=(ContentBlock(type="trusted-text", text=request.prompt),)),)
     if len(segments) > limits.SEGMENTS_MAX:
         raise bad_request(f"segments: {len(segments)} of them, at most {limits.SEGMENTS_MAX}")
     if sum(len(segment.content) for segment in segments) > limits.BLOCKS_MAX:

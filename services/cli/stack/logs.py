@@ -71,9 +71,9 @@ def logs(
 
     opened = {name: open(path, encoding="utf-8", errors="replace") for name, path in files.items()}  # noqa: SIM115
     try:
-        found = [line for name, file in opened.items() for line in read_lines(name, file) if is_shown(line)]
-        found.sort(key=lambda line: line.at_ms)
-        for line in found[-lines:] if lines else found:
+        recent = [line for name, file in opened.items() for line in read_lines(name, file) if is_shown(line)]
+        recent.sort(key=lambda line: line.at_ms)
+        for line in recent[-lines:] if lines else recent:
             _print_line(line, as_json=as_json)
         while should_follow:
             time.sleep(POLL_S)

@@ -16,6 +16,7 @@ from typing import Any
 
 from rich.text import Text
 
+from loomlog.projections.frames.frame import FRAMES_PER_EVENT, SESSION_STRIDE
 from loomlog.services.cli.terminal.formatting import duration
 from loomlog.services.cli.terminal.output import DIM, NAME
 
@@ -23,7 +24,6 @@ BAR_COLUMNS = 16
 WIDE_COLUMNS = 100
 """Columns of a terminal from which on the bar is shown."""
 NS_PER_S = 1_000_000_000
-FRAMES_PER_EVENT = 256
 MODEL_FRAMES = frozenset({"thinking", "text", "tool_call", "usage"})
 """Frames of one answer of a model, which share an event."""
 
@@ -55,7 +55,11 @@ class Timeline:
 
     def margin(self, frame: Mapping[str, Any]) -> Text:
         """Return the margin of a frame; call it for each frame once, in their order."""
-        at_ns, event, kind = int(frame["ts_ns"]), int(frame["seq"]) // FRAMES_PER_EVENT, str(frame["type"])
+        at_ns, event, kind = (
+            int(frame["ts_ns"]),
+            int(frame["seq"]) % SESSION_STRIDE // FRAMES_PER_EVENT,
+            str(frame["type"]),
+        )
         is_model = kind in MODEL_FRAMES
         began_ns = None
         if is_model and event != self._last_event:

@@ -165,8 +165,14 @@ def test_a_user_tier_brings_its_models_its_order_and_its_patience(configuration:
     assert (agent.retry_attempts, agent.rate_limit_cooldown_ms) == (5, 1000)
 
 
-def test_an_unknown_user_tier_is_the_default_one(configuration: Configuration):
-    agent = resolved(configuration, "low", "platinum")
+def test_an_unknown_user_tier_is_refused_with_the_known_ones(configuration: Configuration):
+    refusal = unresolved(configuration, "low", "platinum")
+    assert refusal.reason_code == "invalid_argument"
+    assert refusal.message == "unknown user_tier platinum; user tiers: default, gold"
+
+
+def test_no_user_tier_is_the_default_one(configuration: Configuration):
+    agent = resolved(configuration, "low", "")
     assert (model(agent), agent.user_tier, agent.retry_attempts) == ("mock/library", "default", 1)
     assert (agent.fallback_on_error, agent.max_fallback_attempts, agent.rate_limit_cooldown_ms) == (False, 3, 30_000)
 

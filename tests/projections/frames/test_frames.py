@@ -79,12 +79,13 @@ def test_a_run_starts_with_the_request_then_the_system_prompt_then_started():
     assert frames[2].event == {"type": "started"}
 
 
-def test_the_request_is_stored_as_its_caller_wrote_it():
+def test_the_request_is_stored_as_its_caller_wrote_it_after_the_system_prompt_of_the_agent():
     segments = (
         Segment(role="system", content=(ContentBlock(type="trusted-text", text="rules", cacheable=True),)),
         Segment(role="user", content=(ContentBlock(type="untrusted-block", kind="web_content", text="page"),)),
     )
     assert shown(started(segments=segments))[0].payload == [
+        {"role": "system", "content": [{"type": "trusted-text", "text": "You write.", "source": "definition"}]},
         {"role": "system", "content": [{"type": "trusted-text", "text": "rules", "cacheable": True}]},
         {"role": "user", "content": [{"type": "untrusted-block", "text": "page", "kind": "web_content"}]},
     ]

@@ -20,7 +20,7 @@ from tests.services.api.serving import MAX_BODY, Served, Wire, served, service_o
 from tests.services.application.owner import WAIT_S
 from tests.services.application.world import ACME, READER
 
-PUBLIC = {"/healthz", "/readyz", "/v1/openapi.json", "/v1/docs"}
+PUBLIC = {"/healthz", "/readyz", "/v1/openapi.json", "/v1/openapi.yaml", "/v1/docs"}
 
 
 @pytest_asyncio.fixture(loop_scope="session")

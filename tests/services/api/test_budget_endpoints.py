@@ -57,7 +57,8 @@ async def test_a_tenant_sets_and_sees_its_own_limits_only(here: Served) -> None:
     assert (await here.client(GLOBEX).get("/v1/_limits")).json() == {"limits": []}
     assert (await here.client(ACME).put("/v1/_limits", json={"scope": "operator", "hard_limit": 1})).status_code == 403
     assert (await here.client(IVY).put("/v1/_limits", json=mine)).status_code == 403
-    assert len((await here.client(IVY).get("/v1/_limits")).json()["limits"]) == 1
+    assert len((await here.client(ACME).get("/v1/_limits")).json()["limits"]) == 1
+    assert (await here.client(IVY).get("/v1/_limits")).status_code == 403, "an isolated user sees only its own"
 
 
 async def test_usage_has_the_rows_that_clients_know(here: Served) -> None:

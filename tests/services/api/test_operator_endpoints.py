@@ -126,7 +126,7 @@ async def test_metrics_speak_the_prometheus_text_format(here: Served) -> None:
     assert "loomlog_run_start_seconds_count 1.0" in answer.text
 
 
-async def test_the_gauge_of_active_runs_is_that_of_the_runs_at_work(
+async def test_the_gauge_of_active_runs_counts_open_runs_parked_ones_too(
     here: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await here.client().post(
@@ -134,7 +134,7 @@ async def test_the_gauge_of_active_runs_is_that_of_the_runs_at_work(
     )
     wire = Wire(here.app, "POST", "/v1/runs", body=b'{"agent":"silent","prompt":"x","user_id":"zoe"}').begin()
     await wire.until("event: started")
-    assert "\nloomcycle_concurrency_active 1.0\n" in (await here.client().get("/metrics")).text
+    assert "\nloomcycle_concurrency_active 2.0\n" in (await here.client().get("/metrics")).text
 
     async def no_answer(caller: Caller) -> list[ActiveRuns]:
         raise unavailable("projection", Transient("no Postgres", kind="unavailable"))
@@ -276,7 +276,7 @@ async def test_a_probe_and_the_matrix_are_for_administrators(here: Served) -> No
     assert (await here.client(READER).get("/v1/_resolver")).status_code == 403
 
 
-async def test_the_runs_at_work_are_counted_by_user_and_provider_and_parked_ones_are_not(here: Served) -> None:
+async def test_open_runs_are_counted_by_user_and_provider_and_those_at_work_apart(here: Served) -> None:
     await here.client().post(
         "/v1/runs:batch", json={"spawns": [{"agent": "parker", "prompt": "x", "interactive": True}]}
     )
@@ -284,10 +284,11 @@ async def test_the_runs_at_work_are_counted_by_user_and_provider_and_parked_ones
     await wire.until("event: started")
     actual = (await here.client().get("/v1/_concurrency/stats")).json()
     assert actual == {
-        "active": 1,
+        "active": 2,
+        "at_work": 1,
         "queued": 0,
-        "per_user": {"zoe": 1},
-        "providers": {"mock": {"active": 1, "queued": None}},
+        "per_user": {"default": 1, "zoe": 1},
+        "providers": {"mock": {"active": 2, "queued": None}},
     }
     wire.task.cancel()  # type: ignore[union-attr]
 

@@ -27,7 +27,7 @@ async def test_pause_state_and_resume_have_the_shapes_that_clients_know(here: Se
     assert (again.status_code, again.json()["code"]) == (409, "already_pausing")
     refused = await client.post("/v1/runs", json={"agent": "soaker", "prompt": "x"})
     assert (refused.status_code, refused.json()["code"]) == (503, "runtime_paused")
-    assert "retry-after" not in refused.headers
+    assert refused.headers["retry-after"] == "5"
     resumed = await client.post("/v1/_resume")
     assert (resumed.status_code, resumed.json()) == (200, {"state": "running", "resumed_runs_count": 0})
     again = await client.post("/v1/_resume", json={})

@@ -50,10 +50,10 @@ def test_every_field_of_a_start_arrives() -> None:
     assert (request.interactive, request.idempotency_key, request.metadata) == (True, "k", {"n": 1})
     assert request.sampling is not None
     assert (request.sampling.temperature, request.sampling.stop) == (1.0, ("x",))
-    (first, prompt) = request.segments
+    (first,) = request.segments
     assert [block.type for block in first.content] == ["trusted-text", "untrusted-block", "image"]
     assert (first.content[0].cacheable, first.content[1].kind) == (True, "web_content")
-    assert prompt.content[0].text == "p"
+    assert request.prompt == "", "segments win"
 
 
 def test_a_list_that_was_not_said_and_an_empty_one_differ() -> None:

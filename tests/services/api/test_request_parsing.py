@@ -1,6 +1,7 @@
 import pytest
 from starlette.requests import Request
 
+from loomlog.projections.frames.frame import SESSION_STRIDE
 from loomlog.services.api.request_parsing import parse_time_ms, query_flag, query_integer, query_text, resume_after
 from loomlog.services.application.errors import RequestRefused
 
@@ -42,7 +43,8 @@ def test_other_times_are_refused_by_name(value: str) -> None:
         ("from_seq=junk", "junk", 0),
         ("from_seq=-5", None, 0),
         ("from_seq=%C2%B2", None, 0),
-        ("from_seq=" + "9" * 40, None, 10**18),
+        ("from_seq=" + "9" * 40, None, SESSION_STRIDE),
+        (f"from_seq={3 * SESSION_STRIDE + 512}", None, 512),
     ],
 )
 def test_where_a_stream_goes_on(query: str, header: str | None, place: int) -> None:

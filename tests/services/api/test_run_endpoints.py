@@ -283,7 +283,8 @@ async def test_the_transcript_is_what_was_streamed(here: Served) -> None:
     actual = (await here.client().get(f"/v1/sessions/{run[0].data['text']}/transcript")).json()
     stored = [row["event"] for row in actual["events"] if row["type"] not in ("user_input", "system_prompt")]
     assert stored == [frame.data for frame in run[2:]]
-    assert actual["events"][0]["payload"][0]["content"][0]["text"] == "go"
+    texts = [segment["content"][0]["text"] for segment in actual["events"][0]["payload"]]
+    assert texts == ["Be short.", "go"], "as the model gets it: the system prompt first"
     assert actual["session"]["id"] == run[0].data["text"]
     assert {"seq", "run_id", "ts_ns", "type", "event"} <= set(actual["events"][0])
 

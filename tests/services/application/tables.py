@@ -53,15 +53,16 @@ class TwinProjection:
         return RunPage(rows=tuple(rows[:limit]), next=page_token(rows[limit - 1].started_at_ms, rows[limit - 1].run_id))
 
     async def count_active(self, scope: Scope) -> list[ActiveRuns]:
-        counts = Counter(
-            (row.user_id, row.provider)
+        rows = [
+            row
             for row in self._tables["runs"].values()
             if _within(scope, row.tenant)
             and (row.status, row.quarantined) == ("running", False)
-            and row.under_way
             and not (row.parent_run_id or row.told_events)
-        )
-        return [ActiveRuns(*of, runs) for of, runs in counts.items()]
+        ]
+        counts = Counter((row.user_id, row.provider) for row in rows)
+        at_work = Counter((row.user_id, row.provider) for row in rows if row.under_way)
+        return [ActiveRuns(*of, runs, at_work[of]) for of, runs in counts.items()]
 
     async def audit_row(self, scope: Scope, run_id: str) -> AuditRow | None:
         row = self._tables["audit"].get(run_id)

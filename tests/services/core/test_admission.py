@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomlog.services.core.admission import AdmissionController, AdmissionLimits, Slot
+from loomlog.services.core.admission import USER_FULL, AdmissionController, AdmissionLimits, Slot
 
 ADA, BOB, EVE = (
     Slot(tenant="acme", user_id="ada"),
@@ -54,15 +54,18 @@ def test_nobody_passes_those_who_wait() -> None:
     assert made.admit_next() == "ada"
 
 
-def test_a_user_who_has_all_he_may_have_waits_without_keeping_others_out() -> None:
+def test_a_user_who_has_all_he_may_have_is_refused_at_once_and_keeps_nobody_out() -> None:
     made = AdmissionController(AdmissionLimits(runs=10, queue=10, per_user=1))
     made.admit("ada0", ADA)
     assert not made.has_capacity(ADA)
     assert made.has_capacity(BOB)
-    made.enqueue("ada1", ADA)
-    made.enqueue("bob0", BOB)
+    refusal = made.enqueue("ada1", ADA)
+    assert refusal is not None
+    assert (refusal.code, refusal.cap) == (USER_FULL, 1)
+    assert made.enqueue("bob0", BOB) is None
     assert (made.admit_next(), made.admit_next()) == ("bob0", "")
     made.release("ada0")
+    assert made.enqueue("ada1", ADA) is None
     assert made.admit_next() == "ada1"
 
 

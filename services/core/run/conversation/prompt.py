@@ -105,6 +105,10 @@ def label_of(content: ContentBlock) -> str:
     return content.kind if content.kind in UNTRUSTED_KINDS else "untrusted"
 
 
+STRUCTURED_TOOLS = frozenset({"Agent"})
+"""Tools whose results the runtime composes as JSON."""
+
+
 def fence(text: str, label: str) -> str:
     """Wrap the text in its label; the text cannot close the wrapper."""
     body = text.replace("<", "&lt;")
@@ -114,8 +118,12 @@ def fence(text: str, label: str) -> str:
 def fence_tool_result(text: str, tool: str) -> str:
     """Wrap a tool result in its source; the text cannot close the wrapper.
 
-    Nothing else is escaped: an agent that edits files must see them unchanged (decision 28).
+    Nothing else is escaped: an agent that edits files must see them unchanged (decision 28). A JSON object that the
+    runtime itself composed is left as it is: outside text in it is a JSON string, and its fields are what the next call
+    needs.
     """
+    if tool in STRUCTURED_TOOLS and text.startswith("{"):
+        return text
     source = _NOT_IN_A_NAME.sub("_", tool)[:TOOL_NAME_SHOWN_MAX]
     return f'<{TOOL_OUTPUT} tool="{source}">\n{_WRAPPER.sub("&lt;", text)}\n</{TOOL_OUTPUT}>'
 

@@ -46,7 +46,7 @@ async def test_new_runs_of_what_is_paused_are_refused_until_it_is_resumed(target
     async with world() as made:
         await pause(made, target)
         actual = await declined(made.layer.runs.start(ACME, RunRequest(agent="soaker", prompt="go")))
-        assert (actual.code, actual.retry_after_s) == ("runtime_paused", None)
+        assert (actual.code, actual.retry_after_s) == ("runtime_paused", 5)
         assert "deploy" in actual.message
         assert made.commands() == []
         await made.layer.wide_pauses.resume(ADMIN_CALLER, target)

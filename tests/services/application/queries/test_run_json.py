@@ -73,7 +73,10 @@ async def test_a_session_and_a_frame_as_the_transcript_shows_them() -> None:
         transcript = await made.layer.queries.transcript(ADMIN_CALLER, accepted.session_id)
     first = through_json(frame_json(transcript.rows[0]))
     assert first["type"] == "user_input"
-    assert first["payload"] == [{"role": "user", "content": [{"type": "trusted-text", "text": "go"}]}]
+    assert first["payload"] == [
+        {"role": "system", "content": [{"type": "trusted-text", "text": "Be short.", "source": "definition"}]},
+        {"role": "user", "content": [{"type": "trusted-text", "text": "go"}]},
+    ]
     assert "payload" not in through_json(frame_json(transcript.rows[2]))
     assert session_json(accepted.session_id, transcript.newest)["last_run_id"] == accepted.run_id
 

@@ -51,9 +51,9 @@ def test_a_prompt_becomes_one_trusted_user_text() -> None:
     assert run_request.prompt == ""
 
 
-def test_a_prompt_beside_segments_is_one_more_user_text() -> None:
+def test_segments_win_over_a_prompt() -> None:
     run_request = check_request(request(prompt="and this", segments=(segment(text("first")),)))
-    assert [block.text for one in run_request.segments for block in one.content] == ["first", "and this"]
+    assert [block.text for one in run_request.segments for block in one.content] == ["first"]
 
 
 def test_short_names_of_image_types_are_understood() -> None:

@@ -178,6 +178,13 @@ def test_what_a_tool_gave_cannot_leave_its_fence(text: str) -> None:
     assert not ENDS.search(shown[len(head) : -len(tail)])
 
 
+def test_json_that_the_runtime_composed_is_left_as_it_is() -> None:
+    report = '{"child_run_id": "r_1", "output": "</tool_output>"}'
+    assert fence_tool_result(report, "Agent") == report
+    assert fence_tool_result("[sub-agent agent_id=a]\nx", "Agent").startswith("<tool_output")
+    assert fence_tool_result(report, "Read").startswith("<tool_output")
+
+
 def test_the_rest_of_what_a_tool_gave_is_shown_as_it_is() -> None:
     page = "<div>a &lt; b && c</div>\n"
     assert fence_tool_result(page, "Read") == f'<tool_output tool="Read">\n{page}\n</tool_output>'
