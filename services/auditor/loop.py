@@ -256,7 +256,8 @@ class Auditor:
         async with await connection.ranges.read(topic, partition, start, end) as chunks:
             async for chunk in chunks:
                 for record in chunk:
-                    yield checkpoint_tail.read(record)
+                    if (signed := checkpoint_tail.read(record)) is not None:
+                        yield signed
 
     def _refuse_partition(self, partition: int, contradiction: SigningContradiction) -> None:
         self.refused[partition] = str(contradiction)

@@ -5,6 +5,7 @@ Where the stack itself would report a problem at the start, the same function is
 Before: doctor.py. After: stack/, services/cli/stack/plan.py, status.py.
 """
 
+import asyncio
 import os
 import platform
 import shutil
@@ -32,7 +33,7 @@ from loomlog.connectors.kafka.schema_registry import load_codec
 from loomlog.services.cli.admin.budget_repair import read_budget_table
 from loomlog.services.cli.doctor.status import collect_status
 from loomlog.services.cli.errors import CliError
-from loomlog.services.cli.log.audit import oldest_unsigned_age_s
+from loomlog.services.cli.log.audit import oldest_unsigned_age_s, verify_newest
 from loomlog.services.cli.settings import CLIENT_ID, CliSettings
 from loomlog.services.cli.stack.errors import StackError
 from loomlog.services.cli.stack.java import INSTALL_MAVEN_HINT, find_java
@@ -51,6 +52,10 @@ STALL_REMEDIES = {
     "silent": "A silent one does not answer: after `kill -9` of its process it is restarted; its log has the reason",
     "suspended": "A suspended one was stopped (SIGSTOP): `kill -CONT` of its process continues it",
 }
+VERIFIED_CHECKPOINTS = 10
+"""Newest checkpoints of each partition whose records are verified."""
+VERIFY_TIMEOUT_S = 10.0
+"""Time limit of that, in seconds."""
 MAX_UNSIGNED_PERIODS = 3
 """Periods of the auditor that a record may wait for its signature, in addition to:"""
 UNSIGNED_SLACK_S = 10.0
@@ -302,7 +307,29 @@ async def _check_audit(cli: CliSettings) -> Check:
         return Check(
             name="audit", state=FAIL, text=f"records have not been signed for {duration(waits_s)}", remedy=remedy
         )
-    return Check(name="audit", state=OK, text="what is in the log is signed")
+    return await _verify_newest_records(cli)
+
+
+async def _verify_newest_records(cli: CliSettings) -> Check:
+    """Check whether the newest signed records are what was signed."""
+    try:
+        async with asyncio.timeout(VERIFY_TIMEOUT_S):
+            reports = await verify_newest(cli, VERIFIED_CHECKPOINTS)
+    except TimeoutError:
+        remedy = "`loomlog audit verify --since 10m` takes the time it needs."
+        text = f"signed, but the newest records were not verified within {VERIFY_TIMEOUT_S:g} s"
+        return Check(name="audit", state=WARN, text=text, remedy=remedy)
+    except (CliError, ConnectorError) as error:
+        return Check(name="audit", state=FAIL, text="the newest records cannot be verified", remedy=str(error))
+    changed = [f"{report.topic}/{report.partition}" for report in reports if not report.is_clean]
+    if changed:
+        text = f"{', '.join(changed)}: the newest records are not what was signed"
+        return Check(name="audit", state=FAIL, text=text, remedy="`loomlog audit verify` lists what was changed.")
+    return Check(
+        name="audit",
+        state=OK,
+        text="everything is signed, and the newest records are what was signed; `loomlog audit verify` reads all",
+    )
 
 
 async def _check_budget(cli: CliSettings) -> Check:

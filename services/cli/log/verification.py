@@ -26,6 +26,8 @@ from loomlog.services.core.audit.verify import PartitionAudit, VerificationRepor
 
 MAX_CONCURRENT_BLOBS = 8
 """Blobs fetched concurrently: enough for a disk, few enough for memory (each is at most some megabytes)."""
+LOOKBACK_RECORDS = 5
+"""Records of the checkpoints topic among which the newest checkpoint is looked for; some may not be readable."""
 LOOKAHEAD_RECORDS = 10
 """Offsets read to find the first record after a checkpoint, because offsets may have gaps."""
 BLOB_CACHE_SIZE = 50_000
@@ -43,6 +45,8 @@ class VerificationTask:
     blobs: Blobs | None
     """Blob store; None if references are not followed."""
     since_ms: int | None = None
+    newest_checkpoints: int | None = None
+    """Verify from so many checkpoints before the newest one on; None for all."""
     run_id: str = ""
     max_unsigned_s: float | None = None
 
@@ -177,8 +181,10 @@ async def _select_range(
     begins = await readers.records.beginning_offset(task.records_topic, partition)
     first = await readers.checkpoints.beginning_offset(task.checkpoints_topic, partition)
     whole = VerificationRange(VerificationStart(), end, first, checkpoints_end)
-    if run_range is None and task.since_ms is None:
+    if run_range is None and task.since_ms is None and task.newest_checkpoints is None:
         return whole
+    if task.newest_checkpoints is not None:
+        first = max(first, checkpoints_end - task.newest_checkpoints)
 
     def begins_late_enough(checkpoint: AuditCheckpoint) -> bool:
         if run_range is not None:
@@ -203,13 +209,19 @@ async def _select_range(
 async def unsigned_since_ms(readers: LogReaders, task: VerificationTask, partition: int) -> int | None:
     """Return the time of the first record after the newest checkpoint; None when there is none.
 
-    Verifies nothing. Raises Transient, and Undecodable when that checkpoint cannot be read.
+    Verifies nothing. Raises Transient.
     """
     end = await readers.records.end_offset(task.records_topic, partition)
     last = await readers.checkpoints.end_offset(task.checkpoints_topic, partition)
     signed = 0
-    async for record in _read_records(readers.checkpoints, task.checkpoints_topic, partition, max(0, last - 1), last):
-        signed = read_signed(record.value, record.offset, readers.codec).checkpoint.next_offset
+    newest = _read_records(
+        readers.checkpoints, task.checkpoints_topic, partition, max(0, last - LOOKBACK_RECORDS), last
+    )
+    async for record in newest:
+        try:
+            signed = max(signed, read_signed(record.value, record.offset, readers.codec).checkpoint.next_offset)
+        except Undecodable:
+            continue  # the auditor skips it too
     behind = _read_records(readers.records, task.records_topic, partition, signed, min(end, signed + LOOKAHEAD_RECORDS))
     return next(iter([record.timestamp async for record in behind]), None)
 

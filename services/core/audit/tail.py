@@ -1,11 +1,14 @@
 """The newest checkpoint of a partition, after verifying the chain before it: a signer's starting point.
 
 A signer that continues a chain it cannot verify would vouch for it, so every failed check is a SigningContradiction: an
-unknown key, a wrong signature, a checkpoint whose named predecessor is not the actual one.
+unknown key, a wrong signature, a checkpoint whose named predecessor is not the actual one. A record that is
+no checkpoint at all states nothing, so it is skipped: otherwise one stray record would end the signing of a partition
+for ever. `loomlog audit verify` reports it.
 
 Before: services/auditor reads the partition of checkpoints. After: ledger.py.
 """
 
+import logging
 from collections import deque
 
 from loomlog.schemas.codec import Codec, Undecodable
@@ -13,6 +16,8 @@ from loomlog.services.core.audit.checkpoint_chain import REMEMBERED
 from loomlog.services.core.audit.checkpoints import Keys, SignedCheckpoint, read_signed
 from loomlog.services.core.audit.hashes import StoredRecord
 from loomlog.services.core.audit.ledger import SigningContradiction
+
+log = logging.getLogger("loomlog.auditor")
 
 
 class CheckpointTail:
@@ -26,15 +31,19 @@ class CheckpointTail:
         self._place = (topic, partition)
         self._keys, self._codec = keys, codec
         self._digests: deque[bytes] = deque(maxlen=REMEMBERED)
+        self._is_gap = False
+        """The last record was skipped, so the next checkpoint may name one that we do not know."""
 
-    def read(self, record: StoredRecord) -> SignedCheckpoint:
-        """Read and verify the next checkpoint. Raises SigningContradiction."""
+    def read(self, record: StoredRecord) -> SignedCheckpoint | None:
+        """Read and verify the next checkpoint; None when the record is none. Raises SigningContradiction."""
         self.next_offset = record.offset + 1
         where = f"the checkpoint at offset {record.offset}"
         try:
             signed = read_signed(record.value, record.offset, self._codec)
         except Undecodable as error:
-            raise SigningContradiction(f"{where} cannot be read: {error}") from error
+            log.warning("%s/%d: %s cannot be read and is skipped: %s", *self._place, where, error)
+            self._is_gap = True
+            return None
         checkpoint = signed.checkpoint
         verify = self._keys.get(checkpoint.key_id)
         if verify is None:
@@ -46,10 +55,11 @@ class CheckpointTail:
             raise SigningContradiction(f"{where} has a wrong signature")
         if (checkpoint.topic, checkpoint.partition) != self._place:
             raise SigningContradiction(f"{where} was signed for {checkpoint.topic}/{checkpoint.partition}")
-        if self._digests and checkpoint.prev and checkpoint.prev not in self._digests:
-            raise SigningContradiction(f"{where} names a checkpoint before it that is not there")
-        if not self._digests and checkpoint.prev:
+        if checkpoint.prev and checkpoint.prev not in self._digests and not self._is_gap:
+            if self._digests:
+                raise SigningContradiction(f"{where} names a checkpoint before it that is not there")
             raise SigningContradiction(f"{where} is the first one there is, but names one before it")
+        self._is_gap = False
         self._digests.append(signed.digest)
         if self.newest is None or checkpoint.next_offset > self.newest.checkpoint.next_offset:
             self.newest = signed

@@ -4,13 +4,22 @@ Before: the budget state. After: decide.py calls `find_exceeded_limit`; whatever
 calls the rest.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from loomlog.schemas.generated.budget_events import BudgetRefused
 from loomlog.schemas.generated.values import LimitNotice
 from loomlog.schemas.records import Value, replace
 from loomlog.services.families.budget.calendar_month import month_of
-from loomlog.services.families.budget.state import EMPTY, OPERATOR, AccountUsage, BudgetState, Limit, limited
+from loomlog.services.families.budget.limits import CALL_AMOUNT_MAX
+from loomlog.services.families.budget.state import (
+    EMPTY,
+    OPERATOR,
+    AccountUsage,
+    BudgetState,
+    Limit,
+    limited,
+    reserved_multiple,
+)
 
 TOKENS, MICROS = "tokens", "micros"
 UNITS = {TOKENS: "tokens", MICROS: "millionths of the currency"}
@@ -41,11 +50,19 @@ def find_exceeded_limit(
     books: BudgetState, tenant: str, user_id: str, tokens: int, micros: int
 ) -> LimitExceeded | None:
     """Return the first hard limit, widest scope first, that forbids a call of this worst case; None when none does."""
-    for key in limited(books, tenant, user_id):
+    keys = limited(books, tenant, user_id)
+    tokens, micros = reserved_amounts(books, keys, tokens, micros)
+    for key in keys:
         exceeded = _refused(books.limits[key], books.accounts[key], tokens, micros)
         if exceeded is not None:
             return exceeded
     return None
+
+
+def reserved_amounts(books: BudgetState, accounts: Iterable[str], tokens: int, micros: int) -> tuple[int, int]:
+    """Return the tokens and millionths to reserve for a worst case: more after a provider reported more."""
+    multiple = reserved_multiple(books, accounts)
+    return min(tokens * multiple, CALL_AMOUNT_MAX), min(micros * multiple, CALL_AMOUNT_MAX)
 
 
 def _refused(limit: Limit, account: AccountUsage, tokens: int, micros: int) -> LimitExceeded | None:

@@ -30,7 +30,7 @@ from loomlog.schemas.generated.budget_events import (
     LimitSet,
 )
 from loomlog.services.families.budget import limits
-from loomlog.services.families.budget.amounts import LimitExceeded, find_exceeded_limit
+from loomlog.services.families.budget.amounts import LimitExceeded, find_exceeded_limit, reserved_amounts
 from loomlog.services.families.budget.calendar_month import month_of
 from loomlog.services.families.budget.commands import (
     BudgetCommandInput,
@@ -200,14 +200,16 @@ def _reserve(books: BudgetState, command: ReserveBudget, at_ms: int) -> list[Eve
         ]
     if code:
         return [BudgetRefused(id=command.id, tenant=tenant, code=code, may_fit=code == "too_many_open")]
+    accounts = limited(books, tenant, user)
+    tokens, micros = reserved_amounts(books, accounts, command.tokens, command.micros)
     return [
         BudgetReserved(
             id=command.id,
             tenant=tenant,
             user_id=user,
-            accounts=limited(books, tenant, user),
-            tokens=command.tokens,
-            micros=command.micros,
+            accounts=accounts,
+            tokens=tokens,
+            micros=micros,
             expires_at_ms=at_ms + limits.RESERVATION_MS,
         )
     ]

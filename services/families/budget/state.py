@@ -16,7 +16,7 @@ services/families/budget/replica.py keeps a copy. Not chosen: an aggregate for e
 call, each of which can be the one that is lost).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeVar, assert_never
 
 from msgspec import field
@@ -74,6 +74,9 @@ class AccountUsage(Value, frozen=True, kw_only=True):
     used_micros: int = 0
     reserved_tokens: int = 0
     reserved_micros: int = 0
+    multiple: int = 1
+    """Worst cases are reserved this many times over: a provider reported that much more than the worst case of a call.
+    """
 
 
 class Reservation(Value, frozen=True, kw_only=True):
@@ -86,6 +89,8 @@ class Reservation(Value, frozen=True, kw_only=True):
     tokens: int
     micros: int
     expires_at_ms: int
+    multiple: int = 1
+    """How many worst cases `tokens` and `micros` are."""
 
 
 class ClosedReservation(Value, frozen=True, kw_only=True):
@@ -115,6 +120,8 @@ class BudgetState(Value, frozen=True, kw_only=True):
 
 
 EMPTY = AccountUsage()
+MULTIPLE_MAX = 1_000
+"""Most worst cases that one call reserves."""
 Held = TypeVar("Held")
 
 
@@ -218,6 +225,7 @@ def _reserved(books: BudgetState, event: BudgetReserved) -> BudgetState:
         tokens=event.tokens,
         micros=event.micros,
         expires_at_ms=event.expires_at_ms,
+        multiple=reserved_multiple(books, event.accounts),
     )
     return replace(_move_reserved(books, held, 1), open={**books.open, event.id: held})
 
@@ -238,7 +246,28 @@ def _settled(books: BudgetState, event: BudgetSettled) -> BudgetState:
             raise IllegalBudgetEvent(f"{event.id} is corrected and did not count as lost")
         return _remember_closed(_add_closed(_add_closed(books, before, -1), closed, 1), event.id, closed)
     held = _open_reservation(books, event.id, event)
+    books = _raise_multiple(books, held, closed)
     return _remember_closed(_add_closed(_move_reserved(books, held, -1), closed, 1), event.id, closed)
+
+
+def reserved_multiple(books: BudgetState, accounts: Iterable[str]) -> int:
+    """Return how many times its worst case a call reserves in these accounts."""
+    return max((books.accounts[key].multiple for key in accounts), default=1)
+
+
+def _raise_multiple(books: BudgetState, held: Reservation, closed: ClosedReservation) -> BudgetState:
+    """Raise the multiple of its accounts when a call used more than was reserved for it.
+
+    Calls side by side would exceed a limit together otherwise, each by its own excess. It holds until the month ends.
+    """
+    if held.month != books.month or (closed.tokens <= held.tokens and closed.micros <= held.micros):
+        return books
+    excess = max(-(-closed.tokens // max(held.tokens, 1)), -(-closed.micros // max(held.micros, 1)))
+    multiple = min(held.multiple * excess, MULTIPLE_MAX)
+    accounts = dict(books.accounts)
+    for key in held.accounts:
+        accounts[key] = replace(accounts[key], multiple=max(accounts[key].multiple, multiple))
+    return replace(books, accounts=accounts)
 
 
 def _open_reservation(books: BudgetState, call_id: str, event: object) -> Reservation:

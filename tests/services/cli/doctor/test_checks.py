@@ -220,8 +220,8 @@ async def test_each_part_can_be_unwell(tmp_path, monkeypatch, changes, part, sta
 @pytest.mark.parametrize(
     ("waits_s", "state", "said"),
     [
-        (0.0, OK, "is signed"),
-        (30.0, OK, "is signed"),
+        (0.0, OK, "everything is signed"),
+        (30.0, OK, "everything is signed"),
         (75.0, FAIL, "1 min 15 s"),
         (CliError("away"), FAIL, "cannot be read"),
     ],
@@ -232,8 +232,41 @@ async def test_an_auditor_that_signs_nothing_is_noticed(tmp_path, monkeypatch, w
             raise waits_s
         return waits_s
 
+    async def verified(cli, checkpoints):
+        return []
+
     monkeypatch.setattr(checks, "oldest_unsigned_age_s", given)
+    monkeypatch.setattr(checks, "verify_newest", verified)
     assert "audit" not in await checked_while_running(tmp_path, monkeypatch, status())
+    children = [child_json(), child_json(name="auditor")]
+    check = (await checked_while_running(tmp_path, monkeypatch, status(children=children)))["audit"]
+    assert check.state == state
+    assert said in check.text
+
+
+@pytest.mark.parametrize(
+    ("answer", "state", "said"),
+    [
+        ([], OK, "everything is signed"),
+        ([True, False], FAIL, "loom.run.events/1: the newest records are not what was signed"),
+        (CliError("away"), FAIL, "cannot be verified"),
+        (TimeoutError(), WARN, "were not verified within 10 s"),
+    ],
+)
+async def test_newest_records_that_are_not_what_was_signed_are_noticed(tmp_path, monkeypatch, answer, state, said):
+    async def unsigned(cli):
+        return 0.0
+
+    async def verified(cli, checkpoints):
+        if isinstance(answer, Exception):
+            raise answer
+        return [
+            SimpleNamespace(topic="loom.run.events", partition=partition, is_clean=is_clean)
+            for partition, is_clean in enumerate(answer)
+        ]
+
+    monkeypatch.setattr(checks, "oldest_unsigned_age_s", unsigned)
+    monkeypatch.setattr(checks, "verify_newest", verified)
     children = [child_json(), child_json(name="auditor")]
     check = (await checked_while_running(tmp_path, monkeypatch, status(children=children)))["audit"]
     assert check.state == state

@@ -105,6 +105,25 @@ def test_a_call_that_used_more_than_it_reserved_counts_all_of_it() -> None:
     assert Ledger(user_limit(hard_tokens=5), reserve("a:1.1", 3), settle("a:1.1", 9)).used() == (9, 0)
 
 
+def test_after_a_call_that_used_more_than_its_worst_case_the_account_reserves_more() -> None:
+    first = (reserve("r:1.1", 10, 20), reserve("r:2.1", 10, 20))
+    ledger = Ledger(user_limit(hard_micros=1_000), *first, settle("r:1.1", 10, 150), settle("r:2.1", 10, 160))
+    ledger.take(reserve("r:3.1", 10, 20))
+    assert ledger.books.accounts[ALICE].reserved_micros == 8 * 20, "not 64 times: both were reserved once"
+    ledger.take(*(reserve(f"r:{run}.1", 10, 20) for run in range(4, 10)))
+    reserved = ledger.books.accounts[ALICE].reserved_micros
+    assert reserved == 4 * 160
+    assert 310 + reserved <= 1_000 < 310 + reserved + 160
+    assert refused(ledger).reserved == reserved
+
+
+def test_a_new_month_reserves_the_worst_case_again() -> None:
+    ledger = Ledger(user_limit(hard_micros=1_000), reserve("r:1.1", 10, 20), settle("r:1.1", 10, 150), at_ms=NOVEMBER)
+    ledger.at_ms = DECEMBER
+    ledger.take(reserve("r:2.1", 10, 20))
+    assert ledger.books.accounts[ALICE].reserved_micros == 20
+
+
 def test_a_released_call_costs_nothing() -> None:
     ledger = Ledger(user_limit(hard_tokens=100), reserve("a:1.1", 60, 6), release("a:1.1"))
     assert (ledger.used(), ledger.reserved(), dict(ledger.books.open)) == ((0, 0), (0, 0), {})
