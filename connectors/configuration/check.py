@@ -28,6 +28,7 @@ from loomlog.connectors.configuration.tree import KeyPath, MappingNode, ScalarNo
 from loomlog.connectors.configuration.unsupported_keys import (
     EXTERNAL_TOOL_PREFIXES,
     SUPPORTED_TOOLS,
+    UNSUPPORTED_AGENT_KEYS,
     UNSUPPORTED_DRIVERS,
     UNSUPPORTED_TOOLS,
 )
@@ -57,6 +58,7 @@ def check_configuration(
     for name, agent in configuration.agents.items():
         checking.check_agent(name, agent)
     checking.warn_unsupported_tools()
+    checking.warn_unsupported_keys()
     return checking.errors, checking.warnings
 
 
@@ -206,6 +208,25 @@ class _ConfigurationCheck:
             self.root, min(self.unsupported_tools.values(), key=lambda path: find_mark(self.root, path).line)
         )
         self.warnings.append(ConfigurationFinding(message=message, file=mark.file, line=mark.line))
+
+    def warn_unsupported_keys(self) -> None:
+        """Add one warning for each key that is set and has no effect in this version."""
+        unset = AgentBlock()
+        for key, feature in UNSUPPORTED_AGENT_KEYS.items():
+            names = [
+                name for name, agent in self.configuration.agents.items() if getattr(agent, key) != getattr(unset, key)
+            ]
+            if names:
+                also = f"; the same for {join_words(names[1:])}" if names[1:] else ""
+                self._add_warning(
+                    ("agents", names[0], key), f"has no effect in this version ({feature}){also}", of_key=True
+                )
+        if self.configuration.skills:
+            self._add_warning(("skills",), "has no effect in this version", of_key=True)
+        for name, volume in self.configuration.volumes.items():
+            if volume.dynamic_root:
+                message = "has no effect in this version (volumes made at run time)"
+                self._add_warning(("volumes", name, "dynamic_root"), message)
 
     def _check_model(self, path: KeyPath, agent: AgentBlock) -> None:
         choices = resolve_choices(self.configuration, agent)

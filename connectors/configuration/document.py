@@ -3,7 +3,7 @@
 A test fails when the file and this module disagree, so the document cannot describe a setting that does not exist, or
 miss one that does. Pure except for `main`, which writes the file.
 
-Before: settings.py, unsupported_keys.py, model.py. After: docs/SETTINGS.md.
+Before: settings.py, unsupported_keys.py, key_descriptions.py. After: docs/SETTINGS.md.
 """
 
 import sys
@@ -14,8 +14,14 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from loomlog.connectors.configuration import agent_block, model
+from loomlog.connectors.configuration.key_descriptions import KEY_DESCRIPTIONS
 from loomlog.connectors.configuration.settings import OLD_PREFIX, PREFIX, setting_rows
-from loomlog.connectors.configuration.unsupported_keys import RETIRED_SETTINGS, UNSUPPORTED_BLOCKS, UNSUPPORTED_SETTINGS
+from loomlog.connectors.configuration.unsupported_keys import (
+    RETIRED_SETTINGS,
+    UNSUPPORTED_AGENT_KEYS,
+    UNSUPPORTED_BLOCKS,
+    UNSUPPORTED_SETTINGS,
+)
 
 TARGET = Path("docs") / "SETTINGS.md"
 
@@ -137,6 +143,9 @@ BLOCKS: tuple[tuple[str, type], ...] = (
     ("skills.<name>", model.SkillBlock),
     ("interruption", model.InterruptionBlock),
     ("principals.<name>", model.PrincipalBlock),
+    ("hooks", model.HooksBlock),
+    ("hooks.permit_host_widen", model.PermitHostWiden),
+    ("context_plugins[]", model.ContextPluginBlock),
 )
 
 
@@ -183,9 +192,13 @@ def _render_blocks() -> Iterator[str]:
     yield "## Blocks\n"
     for name, block in BLOCKS:
         hints = get_type_hints(block, include_extras=True)
-        lines = [f"### {name}", "", "| key | value | default |", "|---|---|---|"]
+        lines = [f"### {name}", "", "| key | value | default | meaning | example |", "|---|---|---|---|---|"]
         for entry in fields(block):
-            lines.append(f"| `{entry.name}` | {_describe_type(hints[entry.name])} | {_format_field_default(entry)} |")
+            kind, default = _describe_type(hints[entry.name]), _format_field_default(entry)
+            meaning, example = KEY_DESCRIPTIONS[block][entry.name]
+            if block is agent_block.AgentBlock and entry.name in UNSUPPORTED_AGENT_KEYS:
+                meaning += f" *Not in this version ({UNSUPPORTED_AGENT_KEYS[entry.name]}).*"
+            lines.append(f"| `{entry.name}` | {kind} | {default} | {meaning} | `{example}` |")
         yield "\n".join(lines)
     top = get_type_hints(model.Configuration, include_extras=True)
     order = _describe_type(top["provider_priority"])

@@ -1,9 +1,9 @@
 """Keys of existing deployments that this version does not support: accepted and reported, never silently faked.
 
-Three closed tables (blocks of a file, environment names, tools) name the feature each entry belongs to. An entry leaves
-this file in the commit that brings its feature. A block or a tool gets one warning; a name with the old prefix is
-accepted silently, since an env file lists dozens of them; a name with our own prefix gets a warning. Names that were
-retired by the reference are errors, because ignoring them would loosen what they once confined.
+Four closed tables (blocks of a file, keys of agents, tools, environment names) name the feature each entry belongs to.
+An entry leaves this file in the commit that brings its feature. A block, a key or a tool gets one warning; a name with
+the old prefix is accepted silently, since an env file lists dozens of them; a name with our own prefix gets a warning.
+Names that were retired by the reference are errors, because ignoring them would loosen what they once confined.
 
 After: environment.py, check.py, load.py, document.py.
 """
@@ -27,6 +27,35 @@ UNSUPPORTED_BLOCKS: Mapping[str, str] = {
     "storage": "storage backends (Postgres is set by LOOMLOG_POSTGRES)",
     "webhooks": "webhooks",
 }
+
+UNSUPPORTED_AGENT_KEYS: Mapping[str, str] = {
+    "a2a_agent_def_scopes": "definitions",
+    "a2a_server_card_def_scopes": "definitions",
+    "agent_def_scopes": "definitions",
+    "channels": "channels",
+    "core_blocks": "memory",
+    "evaluation_scopes": "evaluations",
+    "history_scope": "history",
+    "inherit_core_blocks": "memory",
+    "inject_tool_guide": "tool guides",
+    "memory_backend": "memory",
+    "memory_consolidation": "memory",
+    "memory_index_max_bytes": "memory",
+    "memory_inject_max_tokens": "memory",
+    "memory_protocol": "memory",
+    "memory_quota_bytes": "memory",
+    "memory_roots": "memory",
+    "memory_scopes": "memory",
+    "schedule_def_scopes": "definitions",
+    "search_providers": "web search",
+    "skill_def_scopes": "definitions",
+    "skills": "skills",
+    "sql_quota_bytes": "SQL memory",
+    "sql_scopes": "SQL memory",
+    "system_prompt_base": "shared prompts",
+    "volume_def_scopes": "definitions",
+}
+"""Keys of agents.<name> that are checked and have no effect -> feature."""
 
 SUPPORTED_TOOLS = frozenset(
     {

@@ -116,6 +116,22 @@ def test_tools_of_later_versions_are_accepted_with_one_warning(folder: Folder):
     )
 
 
+def test_keys_of_later_versions_are_accepted_with_one_warning_each(folder: Folder):
+    text = f"""
+agents:
+  a: {{{PIN}, memory_scopes: [user], channels: {{publish: [x]}}, sql_scopes: []}}
+  b: {{{PIN}, memory_scopes: [agent]}}
+skills: {{pdf: {{body: read it}}}}
+volumes: {{v: {{path: v, dynamic_root: true}}}}
+"""
+    assert folder.warnings(text) == [
+        "loomlog.yaml:3: agents.a.channels: has no effect in this version (channels)",
+        "loomlog.yaml:3: agents.a.memory_scopes: has no effect in this version (memory); the same for b",
+        "loomlog.yaml:5: skills: has no effect in this version",
+        "loomlog.yaml:6: volumes.v.dynamic_root: has no effect in this version (volumes made at run time)",
+    ]
+
+
 @pytest.mark.parametrize("tool", ["client:z", "client__z", "client:*", "client:browser_*", "client*"])
 def test_tools_that_clients_name_themselves_are_granted_unseen(folder: Folder, tool: str):
     assert folder.warnings(f'agents: {{a: {{{PIN}, tools: ["{tool}"]}}}}') == []

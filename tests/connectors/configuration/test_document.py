@@ -1,9 +1,16 @@
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
+from typing import get_type_hints
+
+import pytest
+from pydantic import TypeAdapter
 
 from loomlog.connectors.configuration import setting_rows
 from loomlog.connectors.configuration.document import BLOCKS, render_document
+from loomlog.connectors.configuration.key_descriptions import KEY_DESCRIPTIONS
+from loomlog.connectors.configuration.tree import read_tree, to_plain
 from loomlog.connectors.configuration.unsupported_keys import RETIRED_SETTINGS, UNSUPPORTED_BLOCKS, UNSUPPORTED_SETTINGS
 
 ROOT = Path(__file__).parents[3]
@@ -20,6 +27,17 @@ def test_the_document_names_everything():
     names = [name for row in setting_rows() for name in (row.name, row.old_name) if name]
     names += [*UNSUPPORTED_BLOCKS, *UNSUPPORTED_SETTINGS, *RETIRED_SETTINGS, *(f"### {name}" for name, _ in BLOCKS)]
     assert [name for name in names if name not in text] == []
+
+
+@pytest.mark.parametrize("block", KEY_DESCRIPTIONS, ids=lambda block: block.__name__)
+def test_every_key_has_a_sentence_and_an_example_of_its_type(block: type):
+    assert [entry.name for entry in fields(block)] == list(KEY_DESCRIPTIONS[block])
+    hints = get_type_hints(block, include_extras=True)
+    for key, (meaning, example) in KEY_DESCRIPTIONS[block].items():
+        assert meaning[0].isupper()
+        assert meaning.endswith(".")
+        root = read_tree(f"{key}: {example}\n", file="example.yaml", environ={}).root
+        TypeAdapter(hints[key]).validate_python(to_plain(root)[key])
 
 
 def test_the_command_writes_the_file_below_the_working_directory(tmp_path: Path):

@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from loomlog.connectors.configuration import ConfigurationError, load
+from loomlog.connectors.configuration.unsupported_keys import UNSUPPORTED_AGENT_KEYS
 from tests.connectors.configuration.conftest import Folder
 
 ROOT = Path(__file__).parents[3]
@@ -202,7 +203,8 @@ def test_everything_the_reference_knows_about_an_agent_is_accepted(folder: Folde
         retry_attempts: 0
     """
     loaded = folder.load(text)
-    assert loaded.warnings == ()
+    warned = [str(warning).split(": ")[1] for warning in loaded.warnings]
+    assert sorted(warned) == [f"agents.team/all_keys-1.{key}" for key in UNSUPPORTED_AGENT_KEYS]
     agent = loaded.configuration.agents["team/all_keys-1"]
     assert agent.history_scope == ("self",)
     assert agent.unbounded_iterations is True

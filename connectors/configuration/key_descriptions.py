@@ -1,0 +1,246 @@
+"""A sentence and an example for every key of the configuration files, for docs/SETTINGS.md.
+
+The generator fails when a key has no entry, and a test reads every example with the type of its key.
+
+Before: model.py, agent_block.py. After: document.py.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from loomlog.connectors.configuration import agent_block, model
+
+
+class KeyDescription(NamedTuple):
+    """What a key does, and a YAML value that it takes."""
+
+    meaning: str
+    example: str
+
+
+_CANDIDATE: Mapping[str, KeyDescription] = {
+    "provider": KeyDescription("Provider of the model; without it `model` is an alias.", "anthropic"),
+    "model": KeyDescription("Name of the model at the provider, or an alias of `models`.", "claude-sonnet-4-5"),
+    "model_pattern": KeyDescription(
+        "Pattern with `*`; the newest model of the provider that matches.", "claude-sonnet-*"
+    ),
+    "effort": KeyDescription("How much the model thinks.", "medium"),
+}
+
+KEY_DESCRIPTIONS: Mapping[type, Mapping[str, KeyDescription]] = {
+    model.Defaults: {
+        "provider": KeyDescription("Provider of agents that name no provider, model or tier.", "anthropic"),
+        "model": KeyDescription("Model of those agents.", "claude-sonnet-4-5"),
+    },
+    model.ModelAlias: {
+        **_CANDIDATE,
+        "provider": KeyDescription("Provider of the model.", "openai"),
+        "model": KeyDescription("Name of the model at the provider.", "gpt-5-mini"),
+    },
+    agent_block.AgentBlock: {
+        "description": KeyDescription(
+            "What the agent is for; other agents see it when they choose whom to ask.", "Reviews Python code"
+        ),
+        "provider": KeyDescription("Provider of the agent's model.", "anthropic"),
+        "model": KeyDescription("Model, or an alias of `models`; not together with `tier`.", "claude-sonnet-4-5"),
+        "tier": KeyDescription("Class of models, resolved by `tiers` and the user's plan for each run.", "middle"),
+        "effort": KeyDescription("How much the model thinks, where it can.", "high"),
+        "providers": KeyDescription(
+            "Order of providers for this agent's tier, instead of `provider_priority`.", "[openai, anthropic]"
+        ),
+        "models": KeyDescription(
+            "Candidates of each tier for this agent, instead of `tiers`.",
+            "{low: [{provider: openai, model: gpt-5-mini}]}",
+        ),
+        "system_prompt": KeyDescription("System prompt of every run.", "You review code. Answer in three sentences."),
+        "system_prompt_file": KeyDescription(
+            "File with the system prompt, relative to the configuration file.", "prompts/reviewer.md"
+        ),
+        "system_prompt_base": KeyDescription("Name of a shared prompt to begin with.", "house-rules"),
+        "tools": KeyDescription(
+            "Tools the model may call: names, or beginnings with `*`. None are given by default.",
+            "[Read, Grep, 'client:*']",
+        ),
+        "volumes": KeyDescription("Folders the file tools may use; the first is the working directory.", "[source]"),
+        "max_tokens": KeyDescription("Most tokens of one answer; 0 = the provider's default.", "4096"),
+        "max_iterations": KeyDescription("Most model calls of a run; 0 = the default of the process.", "30"),
+        "unbounded_iterations": KeyDescription(
+            "No limit of model calls; cancel, budgets and the run's timeout still apply.", "true"
+        ),
+        "run_timeout_seconds": KeyDescription("Longest time of a run; 0 = the default of the process.", "600"),
+        "retry_attempts": KeyDescription(
+            "Attempts of a model call after the first one failed for a passing reason.", "3"
+        ),
+        "sampling": KeyDescription("Sampling parameters.", "{temperature: 0.2}"),
+        "unknown_outcome": KeyDescription(
+            "After a process died within an unsafe tool call: tell the model, ask a person, or fail the run.", "ask"
+        ),
+        "disable_context": KeyDescription("Do not give the agent the Context tool.", "true"),
+        "code": KeyDescription("Name of code served elsewhere; only with `code_body` here.", "summarise"),
+        "code_body": KeyDescription(
+            "Folder of a code agent: code decides each turn instead of a model.", "agents/summarise"
+        ),
+        "skills": KeyDescription("Skills whose bodies the agent may load.", "[pdf]"),
+        "max_concurrent_children": KeyDescription("Most runs that the Agent tool keeps going at a time.", "8"),
+        "compaction": KeyDescription("When and how a long conversation is summarised.", "{enabled: true}"),
+        "search_providers": KeyDescription("Order of search services for WebSearch.", "[brave, exa]"),
+        "memory_scopes": KeyDescription("Scopes of memory the agent may read and write.", "[agent, user]"),
+        "memory_quota_bytes": KeyDescription("Most bytes of memory in a scope.", "1048576"),
+        "sql_scopes": KeyDescription("Scopes of SQL memory.", "[user]"),
+        "sql_quota_bytes": KeyDescription("Most bytes of SQL memory.", "1048576"),
+        "memory_backend": KeyDescription("Name of the memory backend.", "default"),
+        "core_blocks": KeyDescription("Pieces of memory that are always in the prompt.", "[{label: persona}]"),
+        "inherit_core_blocks": KeyDescription("Give child runs the core blocks of the parent.", "true"),
+        "memory_inject_max_tokens": KeyDescription("Most tokens of memory put into the prompt.", "500"),
+        "inject_tool_guide": KeyDescription("Put a guide to the tools into the prompt.", "true"),
+        "internal": KeyDescription("Hide the agent from the lists of agents; other agents may still start it.", "true"),
+        "memory_protocol": KeyDescription("Put rules for using memory into the prompt.", "true"),
+        "memory_consolidation": KeyDescription("Tidy memory after runs.", "true"),
+        "memory_index_max_bytes": KeyDescription("Most bytes of the memory index in the prompt.", "4096"),
+        "memory_roots": KeyDescription("When the roots of memory are put into the prompt.", "lazy"),
+        "channels": KeyDescription("Channels the agent may use.", "{publish: [alerts]}"),
+        "agent_def_scopes": KeyDescription("Scopes in which it may define agents.", "[self]"),
+        "skill_def_scopes": KeyDescription("Scopes in which it may define skills.", "[self]"),
+        "schedule_def_scopes": KeyDescription("Scopes in which it may define schedules.", "[self]"),
+        "a2a_server_card_def_scopes": KeyDescription("Scopes in which it may define A2A server cards.", "[self]"),
+        "a2a_agent_def_scopes": KeyDescription("Scopes in which it may define A2A agents.", "[self]"),
+        "volume_def_scopes": KeyDescription("Scopes in which it may define volumes.", "[self]"),
+        "evaluation_scopes": KeyDescription("Scopes in which it may write evaluations.", "[submit_self]"),
+        "history_scope": KeyDescription("Runs whose history it may read.", "[user]"),
+        "interruption": KeyDescription("Whether it may ask a person.", "{enabled: true}"),
+    },
+    agent_block.SamplingBlock: {
+        "temperature": KeyDescription("Randomness, 0 to 2.", "0.2"),
+        "top_p": KeyDescription("Share of probability that is sampled from, 0 to 1.", "0.9"),
+        "top_k": KeyDescription("Number of tokens that are sampled from.", "40"),
+        "frequency_penalty": KeyDescription("Penalty of frequent tokens, -2 to 2.", "0.5"),
+        "presence_penalty": KeyDescription("Penalty of tokens that occurred, -2 to 2.", "0.5"),
+        "seed": KeyDescription("Seed, for providers that take one.", "7"),
+        "stop": KeyDescription("Texts at which the answer ends, at most 8.", "['END']"),
+    },
+    agent_block.CompactionBlock: {
+        "enabled": KeyDescription("Summarise when the window is nearly full.", "true"),
+        "target_percentage": KeyDescription("Length of the summary, percent of what it replaces, 10 to 50.", "20"),
+        "keep_last_n": KeyDescription("Newest messages that are kept as they are.", "6"),
+        "keep_first": KeyDescription("Keep the first message as it is.", "false"),
+        "autocompact_at_pct": KeyDescription("Fill of the window at which it happens, percent, 50 to 95.", "75"),
+        "model": KeyDescription(
+            "Model that summarises: an alias, or a model of the agent's provider; empty = the agent's.", "fast"
+        ),
+        "memory_flush": KeyDescription("Write to memory before summarising.", "true"),
+    },
+    agent_block.CoreBlock: {
+        "label": KeyDescription("Name of the block in the prompt.", "persona"),
+        "scope": KeyDescription("Scope of memory it lies in.", "user"),
+        "limit_bytes": KeyDescription("Most bytes; 0 = the default.", "2000"),
+        "read_only": KeyDescription("The agent may not change it.", "true"),
+    },
+    agent_block.ChannelAccess: {
+        "publish": KeyDescription("Channels it may publish to.", "[alerts]"),
+        "subscribe": KeyDescription("Channels it may read.", "[orders]"),
+    },
+    agent_block.InterruptionAccess: {
+        "enabled": KeyDescription("It may ask.", "true"),
+        "kinds": KeyDescription("Kinds of questions.", "[question, approval]"),
+        "max_pending": KeyDescription("Most open questions of a run.", "3"),
+    },
+    model.ProviderBlock: {
+        "driver": KeyDescription("Protocol of the provider.", "openai"),
+        "dialect": KeyDescription("Dialect of the driver; only the one of the driver is accepted.", "openai-chat"),
+        "base_url": KeyDescription("Address; empty = the vendor's.", "https://llm.example.com/v1"),
+        "api_key_env": KeyDescription("Name of the environment variable with the key.", "GATEWAY_API_KEY"),
+        "max_concurrent": KeyDescription("Most calls at a time; 0 = LOOMLOG_MODEL_CALLS_PER_PROVIDER.", "16"),
+        "options": KeyDescription("Options of the driver, listed under Providers.", "{header_timeout_ms: 30000}"),
+        "capabilities": KeyDescription(
+            "What the provider can, where it differs from the driver.", "{supports_vision: false}"
+        ),
+    },
+    model.CapabilityOverrides: {
+        "native_prompt_cache": KeyDescription("It takes cache marks.", "false"),
+        "parallel_tool_calls": KeyDescription("A model may call several tools in a turn.", "false"),
+        "streaming": KeyDescription("It streams its answers.", "false"),
+        "max_context_tokens": KeyDescription("Window, in tokens.", "32768"),
+        "supports_thinking": KeyDescription("Its models think.", "false"),
+        "supports_vision": KeyDescription("Its models see images.", "false"),
+        "supports_effort": KeyDescription("Its models take an effort.", "false"),
+    },
+    agent_block.Candidate: _CANDIDATE,
+    model.UserTier: {
+        "provider_priority": KeyDescription("Order of providers for users of this plan.", "[openai, anthropic]"),
+        "tiers": KeyDescription("Candidates of each tier for them.", "{low: [{provider: openai, model: gpt-5-mini}]}"),
+        "fallback_on_error": KeyDescription("Go on with the next candidate when a provider fails.", "true"),
+        "max_fallback_attempts": KeyDescription("Most changes of provider in a call; 0 = 3.", "2"),
+        "retry_attempts": KeyDescription("Attempts after the first one, for agents that set none.", "2"),
+        "rate_limit_cooldown_ms": KeyDescription(
+            "How long a provider is passed over after a 429, milliseconds.", "60000"
+        ),
+    },
+    model.Concurrency: {
+        "max_concurrent_runs": KeyDescription("Most runs at work in a runtime; others wait.", "200"),
+        "max_queue_depth": KeyDescription("Most starts that wait; more get 429.", "1000"),
+        "queue_timeout_ms": KeyDescription("Longest wait, milliseconds; then the start gets 429.", "10000"),
+        "max_concurrent_runs_per_user": KeyDescription(
+            "Most open runs of a user; 0 = no limit. More get 429 at once.", "5"
+        ),
+        "provider_queue_depth": KeyDescription(
+            "Most calls that wait for a provider; default as of the process.", "500"
+        ),
+        "provider_queue_timeout_ms": KeyDescription("Longest wait for a provider, milliseconds.", "20000"),
+    },
+    model.Pricing: {
+        "currency": KeyDescription("Currency of all prices, three letters.", "EUR"),
+        "models": KeyDescription("Prices by `provider/model`.", '{"openai/gpt-5-mini": {input: 0.25, output: 2}}'),
+    },
+    model.ModelRates: {
+        "input": KeyDescription("Price of a million input tokens.", "3"),
+        "output": KeyDescription("Price of a million output tokens.", "15"),
+        "cache_write": KeyDescription("Price of a million tokens written to the cache; default `input`.", "3.75"),
+        "cache_read": KeyDescription("Price of a million tokens read from the cache; default `input`.", "0.3"),
+    },
+    model.VolumeBlock: {
+        "path": KeyDescription("Folder; a relative one is below the folder of the file.", "./src"),
+        "mode": KeyDescription("Read only, or read and write.", "rw"),
+        "default": KeyDescription("Given to agents that list no volume.", "true"),
+        "dynamic_root": KeyDescription("Volumes made at run time lie in it.", "true"),
+    },
+    model.RemoteToolBlock: {
+        "description": KeyDescription("What it does, for the model.", "Looks up an order by its number"),
+        "input_schema": KeyDescription(
+            "JSON Schema of the arguments.", "{type: object, properties: {order: {type: string}}, required: [order]}"
+        ),
+        "effect": KeyDescription("What repeating a call does: decides what happens after a crash within it.", "read"),
+        "timeout_seconds": KeyDescription("Longest wait for the result, 1 to 1800.", "30"),
+        "topic": KeyDescription("Topic of the requests; empty = `loom.tool.requests`.", "orders.tools"),
+    },
+    model.SkillBlock: {
+        "description": KeyDescription("What it is for.", "Working with PDF files"),
+        "tools": KeyDescription("Tools that it needs.", "[Read]"),
+        "body": KeyDescription("The instructions.", "Read the file first."),
+    },
+    model.InterruptionBlock: {
+        "backend": KeyDescription("Where questions are shown.", "webui"),
+        "default_timeout_ms": KeyDescription(
+            "How long a question waits when the agent says nothing, milliseconds.", "600000"
+        ),
+        "max_timeout_ms": KeyDescription("Longest wait that an agent may ask for, milliseconds.", "3600000"),
+        "max_pending_per_run": KeyDescription("Most open questions of a run.", "5"),
+        "heartbeat_interval_ms": KeyDescription("No effect: nothing is polled here.", "30000"),
+    },
+    model.PrincipalBlock: {
+        "tenant": KeyDescription("Tenant whose data the holder sees.", "acme"),
+        "subject": KeyDescription("Name of the holder, in the audit.", "ci-bot"),
+        "scopes": KeyDescription("What the holder may do.", "['runs:create', 'runs:read']"),
+        "token_env": KeyDescription("Name of the environment variable with the token.", "LOOMLOG_CI_TOKEN"),
+    },
+    model.HooksBlock: {
+        "permit_host_widen": KeyDescription("Whose hooks may allow further hosts for a call.", "{owners: [acme]}"),
+    },
+    model.PermitHostWiden: {
+        "owners": KeyDescription("Owners, as `tenant:owner` or `owner`.", "['acme:security']"),
+    },
+    model.ContextPluginBlock: {
+        "name": KeyDescription("The plugin.", "redact"),
+        "enabled": KeyDescription("Use it.", "false"),
+        "redact_tool_input": KeyDescription("Mask the arguments of tool calls too.", "true"),
+    },
+}
