@@ -185,7 +185,8 @@ class Settings:
         ADDRESS_OR_OFF,
         "127.0.0.1:0",
         "Where a runtime holds sockets by which the others notice its death at once and take over: an address of this "
-        "machine that they can reach, port 0 = any free one. With off it neither listens nor stands by for others.",
+        "machine that they can reach, or 0.0.0.0 (in a container: they are told the address of its host name); port 0 "
+        "= any free one. With off it neither listens nor stands by for others.",
     )
     schema_registry: str = setting(
         _K, URL, "", "Schema registry to take schema ids from; empty = the lock file schemas/ids.json."

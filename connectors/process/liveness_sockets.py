@@ -36,11 +36,16 @@ RECONNECT_DELAY_S. A dying process may still accept, and a peer that accepts and
 MAX_CONNECTIONS = 1_000
 """Maximum open connections of one process; every other process of the group has one."""
 MAX_LINE_BYTES = 256
+WILDCARD_HOSTS = frozenset({"", "0.0.0.0", "[::]"})
+"""Hosts that listen on every address; others reach the process at the address of its host name."""
 HANDOVER_REQUEST = re.compile(rb"yield (\d{1,9})")
 
 
 class LivenessServer:
-    """The socket of this process. `address` is host:port, as others reach it; port 0 chooses a free one."""
+    """The socket of this process. `address` is host:port, as others reach it; port 0 chooses a free one.
+
+    The host 0.0.0.0 listens everywhere, and others are told the address of this machine's host name.
+    """
 
     def __init__(self, address: str, incarnation: str) -> None:
         self.endpoint = ""
@@ -67,6 +72,8 @@ class LivenessServer:
         except OSError as error:
             raise OSError(f"cannot listen on {self._address}: {error}; set LOOMLOG_STANDBY_ADDR, or off") from error
         bound = self._server.sockets[0].getsockname()[1]
+        if host in WILDCARD_HOSTS:
+            host = await _own_address()
         self.endpoint = f"{host}:{bound}/{self._incarnation}"
 
     def announce_shutdown(self) -> None:
@@ -85,6 +92,13 @@ class LivenessServer:
         if self._server is not None:
             self._server.close()
             self._server = None
+
+
+async def _own_address() -> str:
+    """Return the address of this machine's host name: in a container, the container's. Raises OSError."""
+    found = await asyncio.get_running_loop().getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)
+    family, *_, address = found[0]
+    return f"[{address[0]}]" if family == socket.AF_INET6 else str(address[0])
 
 
 class _LivenessConnection(asyncio.Protocol):

@@ -258,6 +258,8 @@ class Auditor:
                 for record in chunk:
                     if (signed := checkpoint_tail.read(record)) is not None:
                         yield signed
+                    else:
+                        log.warning("%s/%d: skipped: %s", topic, partition, checkpoint_tail.skipped)
 
     def _refuse_partition(self, partition: int, contradiction: SigningContradiction) -> None:
         self.refused[partition] = str(contradiction)

@@ -69,8 +69,8 @@ def test_our_processes_have_minimal_privileges(name: str) -> None:
 
 def test_every_service_with_a_health_endpoint_has_a_healthcheck() -> None:
     checked = {name for name, service in COMPOSE["services"].items() if "test" in service.get("healthcheck", {})}
-    assert checked == {"redpanda", "postgres", "api", "insights"}
-    for name in ("runtime", "projector", "auditor"):
+    assert checked == {"redpanda", "postgres", "api", "insights", "runtime"}
+    for name in ("projector", "auditor"):
         assert COMPOSE["services"][name]["restart"] == "unless-stopped"
 
 
@@ -110,7 +110,7 @@ def test_the_rows_live_in_a_postgres_with_pgvector_and_all_data_in_volumes() -> 
         volume.split(":")[0]
         for service in COMPOSE["services"].values()
         for volume in service.get("volumes", [])
-        if not volume.startswith(".")
+        if not volume.startswith((".", "$"))
     }
     assert used == set(COMPOSE["volumes"])
 
@@ -124,6 +124,21 @@ def test_files_mounted_from_the_project_exist() -> None:
     }
     assert mounted == {"./bootstrap.yaml", "../loomlog.yaml"}
     assert all((DEPLOY / path).exists() for path in mounted)
+
+
+def test_the_reviewer_has_something_to_review() -> None:
+    volumes = COMPOSE["services"]["runtime"]["volumes"]
+    (mounted,) = [volume for volume in volumes if volume.startswith("$")]
+    assert mounted == f"${{REVIEW_FOLDER:-{example()['REVIEW_FOLDER']}}}:/srv/loomlog/review:ro"
+    assert list((DEPLOY / example()["REVIEW_FOLDER"]).glob("*.py"))
+
+
+def test_runtimes_stand_by_for_each_other() -> None:
+    runtime = COMPOSE["services"]["runtime"]
+    assert runtime["deploy"]["replicas"] == 3
+    host, _, port = runtime["environment"]["LOOMLOG_STANDBY_ADDR"].rpartition(":")
+    assert host == "0.0.0.0", "the other containers are told this one's address"
+    assert port in runtime["healthcheck"]["test"][-1]
 
 
 def test_no_registry_is_named() -> None:

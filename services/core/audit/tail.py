@@ -8,7 +8,6 @@ for ever. `loomlog audit verify` reports it.
 Before: services/auditor reads the partition of checkpoints. After: ledger.py.
 """
 
-import logging
 from collections import deque
 
 from loomlog.schemas.codec import Codec, Undecodable
@@ -16,8 +15,6 @@ from loomlog.services.core.audit.checkpoint_chain import REMEMBERED
 from loomlog.services.core.audit.checkpoints import Keys, SignedCheckpoint, read_signed
 from loomlog.services.core.audit.hashes import StoredRecord
 from loomlog.services.core.audit.ledger import SigningContradiction
-
-log = logging.getLogger("loomlog.auditor")
 
 
 class CheckpointTail:
@@ -28,6 +25,8 @@ class CheckpointTail:
         """The checkpoint with the highest covered offset."""
         self.next_offset = 0
         """Next offset to read."""
+        self.skipped = ""
+        """Why the last record that is no checkpoint was skipped."""
         self._place = (topic, partition)
         self._keys, self._codec = keys, codec
         self._digests: deque[bytes] = deque(maxlen=REMEMBERED)
@@ -41,8 +40,7 @@ class CheckpointTail:
         try:
             signed = read_signed(record.value, record.offset, self._codec)
         except Undecodable as error:
-            log.warning("%s/%d: %s cannot be read and is skipped: %s", *self._place, where, error)
-            self._is_gap = True
+            self.skipped, self._is_gap = f"{where} cannot be read: {error}", True
             return None
         checkpoint = signed.checkpoint
         verify = self._keys.get(checkpoint.key_id)

@@ -81,6 +81,19 @@ async def test_the_name_tells_the_address_and_the_life() -> None:
     await line.close()
 
 
+@pytest.mark.parametrize("host", ["0.0.0.0", "[::]"])
+async def test_a_process_that_listens_everywhere_tells_the_address_of_its_host_name(monkeypatch, host: str) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "127.0.0.1")
+    line = LivenessServer(f"{host}:0", "one")
+    try:
+        await line.open()
+    except OSError:
+        assert host == "[::]", "a machine without IPv6"
+        return
+    assert line.endpoint == f"127.0.0.1:{port_of(line)}/one"
+    await line.close()
+
+
 async def test_a_process_that_is_gone_without_a_word_has_died() -> None:
     line = await opened("one")
     holder = Holder(line.endpoint)
