@@ -96,8 +96,8 @@ class LivenessServer:
 
 async def _own_address() -> str:
     """Return the address of this machine's host name: in a container, the container's. Raises OSError."""
-    found = await asyncio.get_running_loop().getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)
-    family, *_, address = found[0]
+    addresses = await asyncio.get_running_loop().getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)
+    family, *_, address = addresses[0]
     return f"[{address[0]}]" if family == socket.AF_INET6 else str(address[0])
 
 

