@@ -1,5 +1,5 @@
 # Every target works from a fresh clone: the environment is made on demand from requirements.lock.
-PYTHON ?= python3
+PYTHON ?= $(shell deploy/choose_python.sh)
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed

@@ -10,6 +10,7 @@ import os
 import platform
 import shutil
 import sys
+import sysconfig
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,7 +94,16 @@ def _check_python() -> Check:
     if sys.version_info < MINIMUM_PYTHON:
         remedy = "loomlog uses asyncio.timeout and TaskGroup. Get one with apt-get, pyenv or uv, then `make run`."
         return Check(name="python", state=FAIL, text=f"{version}, needed is 3.11 or later", remedy=remedy)
+    if not is_optimised_python(sys.base_prefix, sysconfig.get_config_var("CONFIG_ARGS") or ""):
+        remedy = "One with it takes 15 to 20 % less CPU: `make clean`, then `make PYTHON=/usr/bin/python3 run`."
+        text = f"{version} at {sys.executable}, built without profile-guided optimisation"
+        return Check(name="python", state=WARN, text=text, remedy=remedy)
     return Check(name="python", state=OK, text=f"{version} at {sys.executable}")
+
+
+def is_optimised_python(base_prefix: str, configure_arguments: str) -> bool:
+    """Return whether an interpreter was built with profile-guided optimisation, as those of distributions are."""
+    return base_prefix == "/usr" or "--enable-optimizations" in configure_arguments
 
 
 def _check_disk(cli: CliSettings) -> Check:

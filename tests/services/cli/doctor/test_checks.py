@@ -1,6 +1,8 @@
 import json
 import os
 import socket
+import sys
+import sysconfig
 from types import SimpleNamespace
 
 import pytest
@@ -16,6 +18,7 @@ from loomlog.services.families.budget.state import BudgetState
 from tests.services.cli.log.test_projections import PROJECTOR, lag
 from tests.services.cli.places import CONFIGURATION, child, configured, settings_in, with_stack
 
+CONFIG_ARGS = sysconfig.get_config_var("CONFIG_ARGS") or ""
 OUTSIDE = {"LOOMLOG_KAFKA": "k.test:1", "LOOMLOG_POSTGRES": "postgresql://p"}
 
 
@@ -23,6 +26,18 @@ async def found_in(tmp_path, **environ: str) -> dict[str, Check]:
     free = {"LOOMLOG_LISTEN_ADDR": "127.0.0.1:0", "LOOMLOG_INSIGHTS_PORT": "0"}
     cli = settings_in(tmp_path, **{**free, **OUTSIDE, **environ})
     return {check.name: check for check in await run_checks(cli, tmp_path)}
+
+
+@pytest.mark.parametrize(
+    ("base_prefix", "arguments", "is_optimised"),
+    [
+        ("/usr", "", True),
+        ("/usr/local", "'--enable-optimizations' '--with-lto'", True),
+        ("/home/a/.pyenv/versions/3.11.7", "'--prefix=/home/a'", False),
+    ],
+)
+def test_an_interpreter_without_profile_guided_optimisation_is_told_apart(base_prefix, arguments, is_optimised):
+    assert checks.is_optimised_python(base_prefix, arguments) == is_optimised
 
 
 async def test_folders_of_volumes_are_looked_at(tmp_path):
@@ -39,7 +54,7 @@ async def test_a_machine_that_has_everything_is_well(tmp_path):
     (tmp_path / "src").mkdir()
     actual = await found_in(tmp_path)
     assert {name: check.state for name, check in actual.items()} == {
-        "python": OK,
+        "python": OK if checks.is_optimised_python(sys.base_prefix, CONFIG_ARGS) else WARN,
         "state folder": OK,
         "configuration": OK,
         "volumes": OK,
