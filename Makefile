@@ -47,6 +47,7 @@ check: $(STAMP) ## formatting, lint, types, import rules, generated files
 	@$(BIN)/python -m tests.lint.pointers
 	@$(BIN)/python -m tests.lint.words
 	@$(BIN)/python -m loomlog.connectors.configuration.document --check
+	@$(BIN)/python -m tests.lint.references --check
 
 format: $(STAMP) ## format and fix what can be fixed
 	@$(BIN)/ruff format .

@@ -13,7 +13,7 @@ from loomlog.services.cli.doctor import checks, doctor
 from loomlog.services.cli.doctor.checks import FAIL, OK, WARN, Check, run_checks
 from loomlog.services.cli.errors import CliError
 from loomlog.services.cli.main import app
-from loomlog.services.cli.stack import home
+from loomlog.services.cli.stack import home, java
 from loomlog.services.families.budget.state import BudgetState
 from tests.services.cli.log.test_projections import PROJECTOR, lag
 from tests.services.cli.places import CONFIGURATION, child, configured, settings_in, with_stack
@@ -74,7 +74,8 @@ async def test_what_is_brought_along_is_looked_for_only_when_it_is_needed(tmp_pa
     assert not {"java", "broker's jars", "postgres"} & set(await found_in(tmp_path))
 
 
-async def test_no_java_is_said_with_how_to_get_one(tmp_path):
+async def test_no_java_is_said_with_how_to_get_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(java, "bundled_java_home", lambda: None)
     configured(tmp_path)
     actual = await found_in(tmp_path, LOOMLOG_KAFKA="", PATH=str(tmp_path))
     assert actual["java"].state == FAIL
