@@ -18,7 +18,7 @@ def run_of(stack: Installation, agent: str = "assistant", *more: str) -> dict[st
 
 def test_a_run_is_followed_to_its_end(stack: Installation) -> None:
     shown = stack.loomlog("run", "assistant", "Hello").out
-    assert "turn 1\n  ok\n" in shown
+    assert "turn 1\n  This is the synthetic model" in shown
     assert "completed (end_turn)" in shown
     frames = stack.loomlog("run", "assistant", "Hello", "--json").lines
     assert [frame["event"] for frame in frames][-2:] == ["done", "run"]
@@ -30,8 +30,8 @@ def test_a_run_that_fails_ends_with_1(stack: Installation) -> None:
 
 
 def test_an_unknown_agent_is_a_sentence(stack: Installation) -> None:
-    refused = stack.loomlog("run", "nobody", "Hello", code=1)
-    assert "nobody" in refused.err
+    refused = stack.loomlog("run", "nobody", "Hello", code=4)
+    assert "Unknown agent nobody; agents: assistant, " in refused.err
     assert refused.out == ""
 
 
@@ -91,7 +91,8 @@ def test_whoever_stops_following_does_not_stop_the_run(stack: Installation) -> N
 
 def test_a_run_is_listed_shown_replayed_and_tailed(stack: Installation, reviewed: str) -> None:
     listed = stack.loomlog("runs", "ls", "--agent", "reviewer", "--status", "completed").out
-    assert reviewed in listed
+    assert reviewed[:13] in listed
+    assert reviewed in stack.loomlog("runs", "ls", "--agent", "reviewer", "--wide").out
     shown = stack.loomlog("runs", "show", reviewed).out
     assert "reviewer (mock/mock-reviewer)" in shown
     assert "> Review the files" in shown
@@ -101,7 +102,7 @@ def test_a_run_is_listed_shown_replayed_and_tailed(stack: Installation, reviewed
     assert [record["seq"] for record in tailed] == list(range(1, replayed["seq"] + 1))
     assert [record["type"] for record in tailed] == [event["type"] for event in replayed["events"]]
     assert {record["kind"] for record in tailed} == {"legal"}
-    assert "equal to the read models" in stack.loomlog("replay", reviewed, "--no-timeline").out
+    assert "matches the read models" in stack.loomlog("replay", reviewed, "--no-timeline").out
 
 
 def test_the_same_record_comes_from_the_api_and_from_the_broker(stack: Installation, reviewed: str) -> None:
@@ -128,7 +129,7 @@ def test_the_read_models_are_told_and_rebuilt_equal(stack: Installation, reviewe
     rebuilt = stack.loomlog("projections", "rebuild", "--json").json
     assert (rebuilt["switched"], rebuilt["equal"]) == (True, True)
     assert rebuilt["events"] > 20
-    assert reviewed in stack.loomlog("runs", "ls", "--limit", "100").out
+    assert reviewed in stack.loomlog("runs", "ls", "--limit", "100", "--wide").out
 
 
 def test_the_topics_are_as_they_should_be(stack: Installation) -> None:

@@ -72,7 +72,7 @@ def test_a_run_is_shown_forked_compared_exported_and_replayed_without_a_broker(o
     two = own.loomlog("runs", "diff", fork["run_id"], further["run_id"], "--json").json
     assert {one["name"] for one in two["definition"]} == {"max_tokens", "sha256"}
     assert two["first"]["differs"] == ["only in one"]
-    assert "differ from step" in own.loomlog("runs", "diff", fork["run_id"], further["run_id"]).out
+    assert "only in one" in own.loomlog("runs", "diff", fork["run_id"], further["run_id"]).out
     session = own.loomlog("run", "assistant", "And you?", "--session", further["session_id"], "--json").lines[-1][
         "data"
     ]

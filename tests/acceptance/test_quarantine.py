@@ -38,8 +38,8 @@ def test_a_run_is_quarantined_and_released_and_each_order_names_its_event(stack:
     assert "is not quarantined" in stack.loomlog("runs", "release", run_id, code=1).err
     stack.loomlog("runs", "cancel", run_id, "--reason", "the test is over")
     assert stack.loomlog("replay", run_id, "--json").json["drift"] == []
-    assert "has ended" in stack.loomlog("runs", "release", run_id, code=1).err
-    stack.loomlog("runs", "release", "r_nothing", code=1)
+    assert "has ended" in stack.loomlog("runs", "release", run_id, code=4).err
+    stack.loomlog("runs", "release", "r_nothing", code=4)
 
 
 def test_an_order_to_many_is_previewed_done_and_told_run_by_run(stack: Installation) -> None:

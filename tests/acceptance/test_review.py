@@ -43,7 +43,7 @@ def test_the_same_work_is_done_on_a_model_of_somebody_elses(stack: Installation)
     finally:
         lab.close()
     assert "- shop/orders.py:4\n" in (stack.report.parent / "lab.md").read_text()
-    assert "1,000 tokens in, 10 out   lab/lab-1" in shown
+    assert "1,000 tokens in, 10 out, 0.0032 USD   lab/lab-1" in shown
     assert "5 turns, 4 tool calls, 5,000 tokens in, 50 out, 0.0158 USD" in shown
     assert {(asked["path"], asked["authorization"]) for asked in lab.asked} == {
         ("/v1/chat/completions", f"Bearer {KEY}")

@@ -4,8 +4,8 @@
     python -m tests.lint.references --check    exits with 1 when one is stale, or when something has no sentence
 
 Everything comes from what runs: the Typer application, the OpenAPI document, schemas/avro, the table of error codes and
-the calls that make frames and metrics. Only frames and error codes get their sentence here (reference_texts.py), and the
-generator fails when one is missing or left over.
+the calls that make frames and metrics. Only frames and error codes get their sentence here (reference_texts.py), and
+the generator fails when one is missing or left over.
 """
 
 import ast
@@ -138,8 +138,8 @@ def _routes() -> Iterator[str]:
     document = build_document("0")
     yield HEAD.format(title="HTTP API")
     yield (
-        "The whole contract, with every body and answer, is the OpenAPI document: `GET /v1/openapi.json`, as a page at\n"
-        "`/v1/docs`. This is its list of routes. Error codes are in [ERRORS.md](ERRORS.md), frames of streams in\n"
+        "The whole contract, with every body and answer, is the OpenAPI document: `GET /v1/openapi.json`, as a page\n"
+        "at `/v1/docs`. This is its list of routes. Error codes are in [ERRORS.md](ERRORS.md), frames of streams in\n"
         "[FRAMES.md](FRAMES.md).\n"
     )
     rows = []
@@ -157,7 +157,7 @@ def _routes() -> Iterator[str]:
 
 
 def frame_types() -> set[str]:
-    """Return the types of all frames that the code makes: the values of `type` in its dictionaries, and those it names."""
+    """Return the types of all frames: the values of `type` in the dictionaries of the code, and those it names."""
     found = set(NAMED_FRAMES)
     for folder in FRAME_MODULES:
         for path in sorted((ROOT / folder).glob("*.py")):
@@ -176,10 +176,10 @@ def _frames() -> Iterator[str]:
     _require_same("frame", frame_types(), set(FRAMES))
     yield HEAD.format(title="Frames of streams")
     yield (
-        "A stream (`POST /v1/runs`, `GET /v1/runs/{id}/stream` and those of sessions and users) sends server-sent events:\n"
-        "`event` is the type, `data` one line of JSON with the same `type`, `id` the position to resume after with\n"
-        "`Last-Event-ID` (on `POST /v1/runs` only with `?ids=1`). Frames without an id are previews of a turn that is not in\n"
-        "the log yet. A client ignores types that it does not know.\n"
+        "A stream (`POST /v1/runs`, `GET /v1/runs/{id}/stream` and those of sessions and users) sends server-sent\n"
+        "events: `event` is the type, `data` one line of JSON with the same `type`, `id` the position to resume after with\n"
+        "`Last-Event-ID` (on `POST /v1/runs` only with `?ids=1`). Frames without an id are previews of a turn that is not\n"
+        "in the log yet. A client ignores types that it does not know.\n"
     )
     yield from _table(("type", "when, and its fields"), sorted((f"`{name}`", text) for name, text in FRAMES.items()))
 
@@ -189,8 +189,8 @@ def _errors() -> Iterator[str]:
     yield HEAD.format(title="Error codes")
     yield (
         'Every refusal is JSON: `{"code": ..., "error": ..., "request_id": ...}`. `code` is one of these and stays;\n'
-        "`error` is a sentence for people. Answers with 429 and 503 may be repeated, after `Retry-After` seconds where\n"
-        "it is given, with the same `Idempotency-Key`.\n"
+        "`error` is a sentence for people. Answers with 429 and 503 may be repeated, after `Retry-After` seconds\n"
+        "where it is given, with the same `Idempotency-Key`.\n"
     )
     order = sorted(STATUS_BY_CODE.items(), key=lambda pair: (pair[1], pair[0]))
     yield from _table(("status", "code", "when"), [(str(status), f"`{code}`", ERRORS[code]) for code, status in order])

@@ -222,13 +222,13 @@ async def stage(
 
 REQUEST = RunRequest(
     agent="helper",
-    prompt=f"a {PROMPT}",
     segments=(
         Segment(
             role="user",
             content=(ContentBlock(type="untrusted-block", kind="web_content", text=f"</web_content>{PAGE}<b>"),),
         ),
         Segment(role="system", content=(ContentBlock(type="trusted-text", text="Mind the rules."),)),
+        Segment(role="user", content=(ContentBlock(type="trusted-text", text=f"a {PROMPT}"),)),
     ),
     metadata={"note": META, "number": 7},
     parent_context={"root_agent_run_id": CONTEXT},
@@ -407,7 +407,7 @@ async def follow(on: Stage, run_id: str) -> Any:
 
 async def test_an_error_that_repeats_what_was_said_is_encrypted_and_shown() -> None:
     async with stage() as on:
-        run_id, pieces = await ran(on, replace(REQUEST, prompt="fail"))
+        run_id, pieces = await ran(on, replace(REQUEST, prompt="fail", segments=()))
         assert ERROR in told(pieces)
         assert ERROR in (await on.layer.queries.run(IVY, run_id)).error
         assert ERROR.encode() not in on.stored()
@@ -474,7 +474,7 @@ async def test_an_idempotent_request_is_recognised_although_its_digest_tells_not
         assert (again.run_id, again.is_repeated) == (run_id, True)
         plain = request_digest(check_request(request))
         assert plain.encode() not in on.stored()
-        other = await declined(on.layer.runs.start(IVY, replace(request, prompt="else")))
+        other = await declined(on.layer.runs.start(IVY, replace(request, prompt="else", segments=())))
         assert other.code == "idempotency_key_reused"
 
 
@@ -490,7 +490,7 @@ async def test_an_idempotent_request_of_before_an_erasure_is_said_to_be_erased()
         for repeated in (on.layer.runs.start(IVY, request), on.layer.forks.fork(IVY, run_id, fork)):
             found = await declined(repeated)
             assert (found.code, run_id in found.message) == ("content_erased", True)
-        assert "use a new key" in (await declined(on.layer.runs.start(IVY, replace(request, prompt="else")))).message
+        assert "use a new key" in (await declined(on.layer.runs.start(IVY, replace(request, prompt="else", segments=())))).message
         report = await on.layer.erasure.report(ADMIN_CALLER, "acme", USER)
         assert all(key.erasure for key in report.keys), "nobody gave her a fresh key"
         again = await on.layer.runs.start(IVY, replace(request, idempotency_key="k3"))
