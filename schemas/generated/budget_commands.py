@@ -77,7 +77,7 @@ class ReserveBudget(Record, frozen=True, kw_only=True):
     tokens: int
     """The most tokens of all kinds the call can use."""
     deadline_ms: int
-    """Whoever asks waits until then, UTC milliseconds; later it is refused."""
+    """The sender waits until then, UTC milliseconds; later it is refused."""
     user_id: str = ''
     """The user of the run; the tenant is that of the envelope."""
     micros: int = 0
@@ -185,7 +185,7 @@ class SettleBudget(Record, frozen=True, kw_only=True):
     micros: int = 0
     """Cost in millionths of the currency; not looked at when the call is lost."""
     lost: bool = False
-    """Nobody knows what became of the call: it counts as what was reserved, until its result is told."""
+    """The outcome of the call is unknown: it counts as what was reserved, until its result is reported."""
     reserved: bool = True
     """It was reserved; false for a call that was under way when its first limit was set."""
 

@@ -148,7 +148,7 @@ class BudgetReserved(Record, frozen=True, kw_only=True):
     micros: int
     """Set aside, in millionths of the currency."""
     expires_at_ms: int
-    """When it counts as lost if nobody settles it, UTC milliseconds."""
+    """When it counts as lost if it is not settled, UTC milliseconds."""
     accounts: tuple[str, ...] = ()
     """Keys of the accounts that have a limit for it."""
 
@@ -184,8 +184,8 @@ class BudgetSettled(Record, frozen=True, kw_only=True):
     id: str
     """run:turn.attempt."""
     kind: str
-    """actual, lost (counts as reserved), expired (the same, nobody came), corrected (a lost one had a result) or
-    unreserved.
+    """actual, lost (counts as reserved), expired (the same, not settled in time), corrected (a lost one had a
+    result) or unreserved.
     """
     tokens: int
     """Counted."""

@@ -541,7 +541,7 @@ class InputReceived(Record, frozen=True, kw_only=True):
     source: str = 'api'
     """api or webui."""
     input_id: str = ''
-    """Command id of the PostInput, so that the same text sent again is recognised by whoever owns the run."""
+    """Command id of the PostInput, so that the same text sent again is recognised by any owner of the run."""
     text_blob: BlobRef | None = None
     """Where a long text lies; text is empty then."""
 
@@ -583,7 +583,7 @@ class InterruptionClosed(Record, frozen=True, kw_only=True):
     resolved_by: str = ''
     """Who said it, as they were named."""
     by: str = ''
-    """Subject of the caller who sent it; empty when nobody did."""
+    """Subject of the caller who sent it; empty when no caller did."""
     resolution_id: str = ''
     """Command id of the ResolveInterruption, so that the same answer sent again is recognised."""
 
@@ -616,7 +616,7 @@ class InterruptionClosed(Record, frozen=True, kw_only=True):
 
 
 class InterruptionOpened(Record, frozen=True, kw_only=True):
-    """A call asks a person, and waits until somebody answers or its time is over."""
+    """A call asks a person, and waits until it is answered or its time is over."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.InterruptionOpened"
 
@@ -1492,7 +1492,7 @@ class ToolCallRequested(Record, frozen=True, kw_only=True):
 
 
 class ToolOutcomeAsked(Record, frozen=True, kw_only=True):
-    """Nobody knows what became of a tool call; the run waits until somebody says it (ResolveCall)."""
+    """The outcome of a tool call is unknown; the run waits for a decision (ResolveCall)."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.ToolOutcomeAsked"
 

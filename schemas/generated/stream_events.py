@@ -9,7 +9,7 @@ from loomlog.schemas.records import Record
 
 
 class Claim(Record, frozen=True, kw_only=True):
-    """Somebody takes the partition; the offset of this record is the new term."""
+    """A process takes the partition; the offset of this record is the new term."""
 
     SCHEMA: ClassVar[str] = "loom.stream.events.Claim"
 
@@ -18,7 +18,9 @@ class Claim(Record, frozen=True, kw_only=True):
     reason: str = ''
     """Why: assigned, fenced, unknown_outcome, standby."""
     lifeline: str = ''
-    """host:port/life of a socket that breaks when the process dies and greets with its life; empty: there is none."""
+    """host:port/incarnation of a socket that breaks when the process dies and greets with its incarnation; empty:
+    there is none.
+    """
 
     def to_avro(self) -> dict[str, Any]:
         return {

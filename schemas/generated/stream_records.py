@@ -747,7 +747,7 @@ class PauseSet(Record, frozen=True, kw_only=True):
 
 
 class ProbeRequested(Record, frozen=True, kw_only=True):
-    """Somebody wants every provider probed now."""
+    """An administrator wants every provider probed now."""
 
     SCHEMA: ClassVar[str] = "loom.stream.records.ProbeRequested"
 
@@ -848,13 +848,13 @@ class RemoteToolRequest(Record, frozen=True, kw_only=True):
     issued_at_ms: int
     """UTC milliseconds."""
     deadline_ms: int
-    """UTC milliseconds. Nobody waits after it, so a request that is older must not be begun."""
+    """UTC milliseconds. The result is not waited for after it, so an older request must not be begun."""
     user_id: str = ''
     """End user of the run; may be empty."""
     subject: str = ''
     """Subject of the principal that started the run."""
     connection_id: str = ''
-    """The connection of the client that is to carry it out; empty: whoever serves the tool."""
+    """The connection of the client that is to carry it out; empty: any service of the tool."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -912,8 +912,8 @@ class RemoteToolResult(Record, frozen=True, kw_only=True):
     is_error: bool = False
     """The call failed, and the text says why."""
     outcome: str = ''
-    """Only the tools of clients say it. Empty: the call was carried out, or failed as is_error says. unknown:
-    nobody can say whether it had its effect. not_begun: it certainly had none.
+    """Only the tools of clients say it. Empty: the call was carried out, or failed as is_error says. unknown: it
+    cannot be known whether it had its effect. not_begun: it certainly had none.
     """
 
     def to_avro(self) -> dict[str, Any]:
@@ -1160,7 +1160,7 @@ class SubjectErased(Record, frozen=True, kw_only=True):
 
 class SubjectKeyMade(Record, frozen=True, kw_only=True):
     """A data key of a subject, wrapped. The first that is not erased is the subject's; the same id again is the
-    same key wrapped anew.
+    same key wrapped again.
     """
 
     SCHEMA: ClassVar[str] = "loom.stream.records.SubjectKeyMade"

@@ -39,7 +39,7 @@ class BlobRef(Record, frozen=True, kw_only=True):
 
 
 class Compaction(Record, frozen=True, kw_only=True):
-    """Wishes about compaction; null and empty are not said. Defaults: services/core/run/compacting.py."""
+    """Parameters of compaction; null and empty are not set. Defaults: services/core/run/compacting.py."""
 
     SCHEMA: ClassVar[str] = "loom.values.Compaction"
 
@@ -151,7 +151,7 @@ class ModelChoice(Record, frozen=True, kw_only=True):
 
 
 class Sampling(Record, frozen=True, kw_only=True):
-    """Sampling wishes; null means the provider's default, and a driver drops what its provider lacks."""
+    """Sampling parameters; null means the provider's default, and a driver drops what its provider lacks."""
 
     SCHEMA: ClassVar[str] = "loom.values.Sampling"
 
@@ -250,12 +250,12 @@ class AgentDefinition(Record, frozen=True, kw_only=True):
     retry_attempts: int = 0
     """Retries of a failed model call on the same provider, 0 to 5."""
     sampling: Sampling | None = None
-    """Sampling wishes of the definition."""
+    """Sampling parameters of the definition."""
     volumes: tuple[VolumeGrant, ...] = ()
     """Volumes the run may use."""
     unknown_outcome: str = 'tell'
-    """What follows when nobody knows whether an unsafe tool call had its effect: tell the model, ask the operator,
-    or fail the run.
+    """What follows when it is unknown whether an unsafe tool call had its effect: tell the model, ask the
+    operator, or fail the run.
     """
     run_timeout_s: int = 0
     """Seconds of work after which a run fails; 0 = no bound."""
@@ -721,7 +721,7 @@ class InterruptionRequest(Record, frozen=True, kw_only=True):
 
 
 class LimitNotice(Record, frozen=True, kw_only=True):
-    """A limit that was reached, as whoever meets it is told."""
+    """A limit that was reached, as it is reported."""
 
     SCHEMA: ClassVar[str] = "loom.values.LimitNotice"
 

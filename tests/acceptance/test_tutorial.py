@@ -69,5 +69,5 @@ def test_the_tutorial_does_what_it_says(folder: Path) -> None:
     assert done.returncode == 0, f"{done.stdout[-3_000:]}\n{done.stderr[-3_000:]}"
     (answer,) = (folder / "answers").glob("r_*.txt")
     assert answer.read_text().strip() == "order 17 has 1 items now"
-    for line in ("clerk", "Add a lamp to order 17?", "order 17 has 1 items now", "matches the read models"):
+    for line in ("cashier", "Add a lamp to order 17?", "order 17 has 1 items now", "matches the read models"):
         assert line in done.stdout, line

@@ -177,9 +177,9 @@ def _frames() -> Iterator[str]:
     yield HEAD.format(title="Frames of streams")
     yield (
         "A stream (`POST /v1/runs`, `GET /v1/runs/{id}/stream` and those of sessions and users) sends server-sent\n"
-        "events: `event` is the type, `data` one line of JSON with the same `type`, `id` the position to resume after with\n"
-        "`Last-Event-ID` (on `POST /v1/runs` only with `?ids=1`). Frames without an id are previews of a turn that is not\n"
-        "in the log yet. A client ignores types that it does not know.\n"
+        "events: `event` is the type, `data` one line of JSON with the same `type`, `id` the position to resume after\n"
+        "with `Last-Event-ID` (on `POST /v1/runs` only with `?ids=1`). Frames without an id are previews of a turn\n"
+        "that is not in the log yet. A client ignores types that it does not know.\n"
     )
     yield from _table(("type", "when, and its fields"), sorted((f"`{name}`", text) for name, text in FRAMES.items()))
 

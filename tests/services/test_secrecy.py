@@ -490,7 +490,10 @@ async def test_an_idempotent_request_of_before_an_erasure_is_said_to_be_erased()
         for repeated in (on.layer.runs.start(IVY, request), on.layer.forks.fork(IVY, run_id, fork)):
             found = await declined(repeated)
             assert (found.code, run_id in found.message) == ("content_erased", True)
-        assert "use a new key" in (await declined(on.layer.runs.start(IVY, replace(request, prompt="else", segments=())))).message
+        assert (
+            "use a new key"
+            in (await declined(on.layer.runs.start(IVY, replace(request, prompt="else", segments=())))).message
+        )
         report = await on.layer.erasure.report(ADMIN_CALLER, "acme", USER)
         assert all(key.erasure for key in report.keys), "nobody gave her a fresh key"
         again = await on.layer.runs.start(IVY, replace(request, idempotency_key="k3"))
