@@ -9,7 +9,7 @@ Before: a transport passes the header. After: every use case begins with `requir
 from loomlog.connectors.configuration.principals import Principal, TokenTable, authenticate
 from loomlog.schemas.records import replace
 from loomlog.services.application.errors import RequestRefused
-from loomlog.services.core.access.decide import Caller, has_scope
+from loomlog.services.core.access.decide import Caller, ResourceOwner, can_control, has_scope
 from loomlog.services.core.access.scopes import OPERATOR_KEY, TENANT
 
 
@@ -22,6 +22,11 @@ class Authenticator:
         self._table = table
         self._restricts_operator_key = restricts_operator_key
         self._callers: dict[Principal, Caller] = {}
+        self._isolated_users: dict[str, frozenset[str]] = {}
+        for _, principal in table.rows:
+            if principal.is_isolated:
+                others = self._isolated_users.get(principal.tenant, frozenset())
+                self._isolated_users[principal.tenant] = others | {principal.subject}
 
     @property
     def open_mode(self) -> bool:
@@ -38,6 +43,8 @@ class Authenticator:
             caller = _to_caller(principal, open_mode=self._table.open_mode)
             if self._restricts_operator_key and not has_scope(caller, OPERATOR_KEY):
                 caller = replace(caller, operator_key_restricted=True)
+            if caller.is_member:
+                caller = replace(caller, isolated_users=self._isolated_users.get(caller.tenant, frozenset()))
             self._callers[principal] = caller
         return caller
 
@@ -46,6 +53,13 @@ def require_scope(caller: Caller, scope: str) -> None:
     """Raise RequestRefused(insufficient_scope) unless the caller has the scope."""
     if not has_scope(caller, scope):
         raise RequestRefused("insufficient_scope", f"this needs the scope {scope}", details={"scope": scope})
+
+
+def require_control(caller: Caller, owner: ResourceOwner) -> None:
+    """Raise RequestRefused(insufficient_scope) when the runs of the owner are closed to the caller."""
+    if not can_control(caller, owner):
+        text = f"this is a run of the isolated user {owner.user_id}: only that user and operators may change it"
+        raise RequestRefused("insufficient_scope", text, details={"scope": TENANT})
 
 
 def require_member(caller: Caller) -> None:

@@ -23,7 +23,7 @@ from loomlog.schemas.generated.run_events import RunStarted
 from loomlog.schemas.ids import ID_PATTERN
 from loomlog.schemas.records import replace
 from loomlog.services.application import limits
-from loomlog.services.application.authentication import require_scope
+from loomlog.services.application.authentication import require_control, require_scope
 from loomlog.services.application.errors import RequestRefused, bad_request
 from loomlog.services.application.queries.read_models import ReadModels, scope_of
 from loomlog.services.application.queries.read_your_writes import PositionBarrier, not_yet_error
@@ -96,17 +96,28 @@ class RunQueries:
 
     async def run_to_continue(self, caller: Caller, run_id: str) -> RunRow:
         """Return a run as `visible_run`, for continuing its conversation. Raises RequestRefused(content_erased)."""
-        row = await self.visible_run(caller, run_id)
+        row = await self.controlled_run(caller, run_id)
         await self._check_not_erased(row)
         return row
 
+    async def controlled_run(self, caller: Caller, run_id: str) -> RunRow:
+        """Return a run as `visible_run`, for changing it. Raises RequestRefused: not_found, insufficient_scope."""
+        row = await self.visible_run(caller, run_id)
+        require_control(caller, owner_of(row))
+        return row
+
     async def run_target(self, caller: Caller, run_id: str) -> CommandTarget:
-        """Return the run as the target of a command. Raises RequestRefused(not_found).
+        """Return the run as the target of a command. Raises RequestRefused: not_found, insufficient_scope.
 
         A run that is live as far as this process has read needs no row when its owner is known
         (services/application/runs/run_target.py), and otherwise any row, however old. So a command to a live run does
         not wait for the read models.
         """
+        target = await self._find_target(caller, run_id)
+        require_control(caller, ResourceOwner(tenant=target.tenant, user_id=target.user_id))
+        return target
+
+    async def _find_target(self, caller: Caller, run_id: str) -> CommandTarget:
         _check_id("not_found", "run", run_id)
         known = self._known_target(caller, run_id)
         if known is not None:
@@ -117,9 +128,15 @@ class RunQueries:
         return await self.visible_run(caller, run_id)
 
     async def handle_target(self, caller: Caller, agent_id: str) -> CommandTarget:
-        """Return a command's target by its handle; only a generated handle names exactly one run. Raises
-        unknown_agent_id.
+        """Return a command's target by its handle; only a generated handle names exactly one run.
+
+        Raises RequestRefused: unknown_agent_id, insufficient_scope.
         """
+        target = await self._find_target_of_handle(caller, agent_id)
+        require_control(caller, ResourceOwner(tenant=target.tenant, user_id=target.user_id))
+        return target
+
+    async def _find_target_of_handle(self, caller: Caller, agent_id: str) -> CommandTarget:
         _check_id("unknown_agent_id", "run with the handle", agent_id)
         known = self._known_target(caller, f"r_{agent_id.removeprefix('a_')}")
         if known is not None and known.agent_id == agent_id:

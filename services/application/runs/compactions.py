@@ -24,7 +24,7 @@ from loomlog.schemas.generated.run_commands import CompactRun, ForkRun, StartRun
 from loomlog.schemas.generated.run_events import CommandRefused, CompactionFailed, CompactionRequested, ContextCompacted
 from loomlog.schemas.generated.values import CommandEnvelope, RunOptions, RunPosition
 from loomlog.services.application import limits
-from loomlog.services.application.authentication import require_scope
+from loomlog.services.application.authentication import require_control, require_scope
 from loomlog.services.application.errors import RETRY_LATER_S, RequestRefused, bad_request, owner_refusal
 from loomlog.services.application.queries.runs import RunQueries, owner_of
 from loomlog.services.application.runs.control import RunControl, already_ended
@@ -92,7 +92,7 @@ class SessionCompactions:
         """
         require_scope(caller, RUNS_CREATE)
         reason = sanitize_reason(reason)
-        row = await self._reads.visible_run(caller, run_id)
+        row = await self._reads.controlled_run(caller, run_id)
         return await (
             self._compact_live(caller, row, reason) if row.status == "running" else self._compact_session(caller, row)
         )
@@ -108,6 +108,7 @@ class SessionCompactions:
         if not AGENT_NAME.match(agent):
             raise bad_request("agent is required: the name of the agent that goes on with the session")
         head = await self._reads.session(caller, session_id)
+        require_control(caller, head.owner)
         origin = head.newest
         if origin is None:
             raise RequestRefused(

@@ -182,7 +182,7 @@ class RunControl:
     async def check_resident(self, caller: Caller, run_id: str) -> RunRow:
         """Return the row of a resident sub-agent. Raises RequestRefused: not_found."""
         require_scope(caller, RUNS_CREATE)
-        row = await self._reads.visible_run(caller, run_id)
+        row = await self._reads.controlled_run(caller, run_id)
         if not row.resident:
             raise RequestRefused("not_found", f"the run {run_id} is no resident sub-agent")
         return row

@@ -113,7 +113,7 @@ class InterruptActions:
         interrupt_filter = InterruptFilter(user_id=user_id, statuses=parse_statuses(status))
         if allowed.user_id is not None:
             if user_id not in ("", allowed.user_id):
-                return InterruptList(rows=(), next="", total=0)
+                raise RequestRefused("not_found", f"there is no user {user_id}")
             interrupt_filter = replace(interrupt_filter, user_id=allowed.user_id)
         await self._sources.barrier.wait_for_own_writes(None)
         return await self._list(allowed, interrupt_filter, limit=limit, after=after)

@@ -35,7 +35,7 @@ from loomlog.schemas.generated.values import CommandEnvelope, RunOptions, RunPos
 from loomlog.schemas.ids import partition_key
 from loomlog.schemas.records import Record, replace
 from loomlog.services.application import limits
-from loomlog.services.application.authentication import require_scope
+from loomlog.services.application.authentication import require_control, require_scope
 from loomlog.services.application.command_publisher import CommandPublisher
 from loomlog.services.application.errors import (
     RETRY_LATER_S,
@@ -157,6 +157,7 @@ class RunStarts:
 
     async def _continue(self, caller: Caller, request: RunRequest) -> StartedRun:
         head = await self._reads.session(caller, request.session_id)
+        require_control(caller, head.owner)
         who = resolve_identity(caller, user_id=request.user_id, session=head.owner)
         names = continuation_names(
             fresh_token=self._fresh_token(),

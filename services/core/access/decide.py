@@ -2,7 +2,8 @@
 
     has_scope(caller, scope)        permission for a kind of operation
     can_see(caller, owner)          permission to know that a thing exists; otherwise the response is "not found"
-    access_filter(caller)           the same permission for lists: the tenant and the user a query is confined to
+    can_control(caller, owner)      permission to change it; the runs of isolated callers are closed to members
+    access_filter(caller)           permission to see, for lists: the tenant and the user a query is confined to
     resolve_identity(caller, ...)   the identity of a new run, whatever the request contains
 
 An isolated caller is confined to its own subject everywhere, in reads, streams and cancels alike; the reference omits
@@ -30,6 +31,8 @@ class Caller(Value, frozen=True, kw_only=True):
     open_mode: bool = False
     operator_key_restricted: bool = False
     """The caller's runs may not use the operator's provider keys."""
+    isolated_users: frozenset[str] = frozenset()
+    """Subjects of the tenant's isolated callers, known of members only: they may see their runs, not control them."""
 
     @property
     def is_admin(self) -> bool:
@@ -39,6 +42,11 @@ class Caller(Value, frozen=True, kw_only=True):
     def is_isolated(self) -> bool:
         """Whether the caller is confined to its own subject."""
         return USER in self.scopes and not self.scopes & {ADMIN, TENANT}
+
+    @property
+    def is_member(self) -> bool:
+        """Whether the caller is neither an operator nor isolated: single scopes in the whole tenant."""
+        return not self.scopes & {ADMIN, TENANT, USER}
 
 
 class ResourceOwner(Value, frozen=True, kw_only=True):
@@ -80,6 +88,11 @@ def can_see(caller: Caller, owner: ResourceOwner) -> bool:
     if caller.tenant != owner.tenant:
         return False
     return not caller.is_isolated or owner.user_id == caller.subject
+
+
+def can_control(caller: Caller, owner: ResourceOwner) -> bool:
+    """Whether a caller who can see a run may also send to it, cancel it, fork it or continue its session."""
+    return owner.user_id == caller.subject or owner.user_id not in caller.isolated_users
 
 
 def access_filter(caller: Caller) -> AccessFilter:

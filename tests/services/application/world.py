@@ -50,8 +50,12 @@ ADMIN_CALLER = Caller(name="shared", tenant="default", subject="default", scopes
 ACME = Caller(name="acme", tenant="acme", subject="acme-op", scopes=frozenset({TENANT}))
 GLOBEX = Caller(name="globex", tenant="globex", subject="globex-op", scopes=frozenset({TENANT}))
 IVY = Caller(name="ivy", tenant="acme", subject="ivy", scopes=frozenset({USER}))
-READER = Caller(name="rob", tenant="acme", subject="rob", scopes=frozenset({RUNS_READ}))
-STARTER = Caller(name="mem", tenant="acme", subject="mem", scopes=frozenset({RUNS_CREATE}))
+READER = Caller(
+    name="rob", tenant="acme", subject="rob", scopes=frozenset({RUNS_READ}), isolated_users=frozenset({"ivy"})
+)
+STARTER = Caller(
+    name="mem", tenant="acme", subject="mem", scopes=frozenset({RUNS_CREATE}), isolated_users=frozenset({"ivy"})
+)
 CALLERS = (ADMIN_CALLER, ACME, GLOBEX, IVY, READER, STARTER)
 
 

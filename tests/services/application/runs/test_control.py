@@ -10,17 +10,21 @@ from loomlog.schemas.conversation import TextBlock
 from loomlog.schemas.generated.run_commands import CancelRun, PostInput
 from loomlog.schemas.generated.run_events import CommandRefused, InputReceived, RunCompleted, RunFailed, RunQuarantined
 from loomlog.schemas.generated.values import Usage
+from loomlog.schemas.records import replace
 from loomlog.services.application import limits
+from loomlog.services.application.runs.forks import ForkRequest
 from loomlog.services.application.runs.requests import RunRequest
 from loomlog.services.application.runs.start import StartedRun
 from loomlog.services.application.streaming.items import StreamChunk
 from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.access.scopes import RUNS_CREATE, RUNS_READ
 from tests.services.application.world import (
     ACME,
     ADMIN_CALLER,
     GLOBEX,
     IVY,
     READER,
+    STARTER,
     World,
     declined,
     pieces_of,
@@ -134,6 +138,27 @@ async def test_who_may_only_read_may_not_steer() -> None:
         actual = await declined(made.layer.control.post_input(READER, run.run_id, "x"))
         assert actual.code == "insufficient_scope"
         assert (await declined(made.layer.control.cancel(READER, run.agent_id))).code == "insufficient_scope"
+        run.stream.close()
+
+
+async def test_a_member_may_not_change_the_run_of_an_isolated_user_and_an_operator_may() -> None:
+    async with world() as made:
+        run = await start(made, "silent", caller=IVY, interactive=True)
+        member = replace(STARTER, scopes=frozenset({RUNS_CREATE, RUNS_READ}))
+        control = made.layer.control
+        for _ in ("from the memory of the process", "from the read models"):
+            for asked in (
+                control.post_input(member, run.run_id, "x"),
+                control.cancel(member, run.agent_id),
+                control.cancel_run(member, run.run_id),
+                made.layer.forks.fork(member, run.run_id, ForkRequest(at_seq=1, prompt="x")),
+                made.layer.runs.continue_session(member, run.session_id, RunRequest(prompt="x")),
+            ):
+                refused = await declined(asked)
+                assert (refused.code, "isolated user ivy" in refused.message) == ("insufficient_scope", True)
+            made.layer.hub.live_runs[run.run_id] = None
+        await control.post_input(IVY, run.run_id, "x")
+        await control.cancel(ACME, run.agent_id)
         run.stream.close()
 
 
