@@ -31,6 +31,7 @@ import httpx
 
 from loomlog.connectors.errors import ConnectorError, Permanent, Transient
 from loomlog.connectors.http.sse import FrameTooLarge, ServerSentEvent, server_events
+from loomlog.connectors.http.trace_context import trace_headers
 from loomlog.connectors.models import failures, untrusted_json
 from loomlog.connectors.models.connections import PooledTransport
 from loomlog.connectors.models.json_lines import json_lines
@@ -207,7 +208,7 @@ class ProviderClient:
                 method,
                 self._base_url + path,
                 content=body,
-                headers={**self._key_headers, **headers},
+                headers={**trace_headers(), **self._key_headers, **headers},
                 extensions={"trace": connecting.trace},
             )
             try:

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 import httpcore
 import httpx
 
+from loomlog.connectors.http.trace_context import trace_headers
 from loomlog.connectors.tools.checked_network import CheckedNetwork, RequestNotSent, Resolver, resolve_with_system
 from loomlog.connectors.tools.decompression import create_decoder
 from loomlog.connectors.tools.hosts import EXACT_PREFIX, canonical_host, is_host_allowed
@@ -196,6 +197,8 @@ def _build_headers(request: WebRequest) -> list[tuple[bytes, bytes]]:
         own.append(("Accept", "*/*"))
     if not request.body and request.method not in SAFE_METHODS:
         own.append(("Content-Length", "0"))
+    if "traceparent" not in headers_by_name:
+        own += trace_headers().items()
     return [(name.encode("ascii"), value.encode("utf-8")) for name, value in (*own, *request.headers)]
 
 

@@ -25,6 +25,7 @@ import orjson
 from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.http.signed_callbacks import callback_secrets, signature_headers
+from loomlog.connectors.http.trace_context import trace_headers
 from loomlog.connectors.tools.hosts import EXACT_PREFIX, canonical_host
 from loomlog.schemas.generated.stream_records import HookRegistered
 from loomlog.schemas.generated.values import HookAct
@@ -195,6 +196,7 @@ class HookRunner:
         headers = {
             "X-Loomlog-Hook": hook.hook_id,
             "X-Loomlog-Delivery": f"{call.run_id}:{call.turn}.{call.index}:{call.attempt}:{hook.hook_id}",
+            **trace_headers(),
             **signature_headers(body, secrets, self._clock_ms() // 1000),
         }
         response = await self._transport.post(hook.callback_url, body, headers, timeout_s=timeout_s(hook))

@@ -11,6 +11,7 @@ import pytest
 
 from loomlog.connectors.errors import ConnectorError, Permanent, Transient
 from loomlog.connectors.http.sse import ServerSentEvent
+from loomlog.connectors.http.trace_context import outgoing_traceparent
 from loomlog.connectors.models.provider_client import ProviderClient
 from tests.connectors.models import fault_server
 from tests.connectors.models.fault_server import Answer, FaultServer, Peer
@@ -50,6 +51,15 @@ async def test_a_turn_is_sent_and_its_events_arrive() -> None:
         assert request.headers["idempotency-key"] == "r_1/1"
         assert request.headers["accept-encoding"] == "identity"
         assert request.headers["content-type"] == "application/json"
+
+
+async def test_a_traced_call_carries_its_trace_context() -> None:
+    async with talking(fault_server.stream([FRAME])) as (wire, server):
+        token = outgoing_traceparent.set("00-aa-bb-01")
+        assert await all_events(wire)
+        outgoing_traceparent.reset(token)
+        assert await all_events(wire)
+        assert [request.headers.get("traceparent") for request in server.requests] == ["00-aa-bb-01", None]
 
 
 async def test_an_idempotency_key_that_is_no_header_is_left_out() -> None:

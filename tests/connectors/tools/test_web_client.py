@@ -10,6 +10,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from loomlog.connectors.http.trace_context import outgoing_traceparent
 from loomlog.connectors.tools.results import ToolCallRefused
 from loomlog.connectors.tools.web_client import (
     REQUEST_BYTES,
@@ -55,6 +56,15 @@ async def test_a_request_says_what_it_should_and_nothing_of_the_environment(monk
         assert server.header("host") == f"site.example:{server.port}"
         assert server.header("x-two") == "2"
         assert server.header("user-agent") == "loomlog"
+
+
+async def test_a_traced_call_carries_its_trace_context() -> None:
+    async with running() as server:
+        server.answers["/a"] = page("hello")
+        token = outgoing_traceparent.set("00-aa-bb-01")
+        await exchanged(request(server, "/a"))
+        outgoing_traceparent.reset(token)
+        assert server.header("traceparent") == "00-aa-bb-01"
 
 
 async def test_a_host_that_is_not_allowed_is_never_dialled() -> None:

@@ -17,6 +17,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 from opentelemetry.semconv.attributes import error_attributes
 
+from loomlog.connectors.http.trace_context import outgoing_traceparent
+from loomlog.connectors.protocols import ModelItem, ModelRequest
 from loomlog.schemas.generated.run_commands import CancelRun
 from loomlog.schemas.generated.run_events import ModelReplied, RunCompleted, RunStarted
 from loomlog.schemas.generated.values import CommandEnvelope, ParentCall
@@ -131,6 +133,23 @@ async def test_a_callers_trace_is_joined_and_his_span_is_the_parent() -> None:
     assert run.parent.span_id == 0xAA
     assert run.parent.is_remote
     assert stage.events()[0].traceparent == CALLER
+
+
+async def test_requests_of_a_call_carry_the_trace_context_of_its_span() -> None:
+    stage = Traced()
+    sent: list[str] = []
+    stream = stage.model.stream
+
+    def watched(request: ModelRequest) -> AsyncIterator[ModelItem]:
+        sent.append(outgoing_traceparent.get())
+        return stream(request)
+
+    stage.model.stream = watched  # type: ignore[method-assign]
+    async with stage.owner("a"):
+        stage.start()
+        await stage.ended()
+    spans = [span for span in stage.spans.get_finished_spans() if span.name == "chat m-1"]
+    assert sent == [f"00-{span.context.trace_id:032x}-{span.context.span_id:016x}-01" for span in spans]
 
 
 def test_a_child_hangs_below_the_run_that_started_it_also_in_a_trace_of_its_callers() -> None:
