@@ -101,7 +101,7 @@ def containers(tmp_path: Path, kafka: str, postgres: str) -> Iterator[Containers
         connection.execute(f"CREATE DATABASE {database}")
     address = psycopg.conninfo.make_conninfo(postgres, dbname=database)
     parts = psycopg.conninfo.conninfo_to_dict(address)
-    dsn = f"postgresql://{parts['user']}@{parts['host']}:{parts['port']}/{database}"
+    dsn = f"postgresql://{parts['user']}@{parts['host']}:{parts['port']}/{database}?passfile={parts['passfile']}"
     yield Containers(tmp_path, kafka=kafka, postgres=dsn)
     with psycopg.connect(postgres, autocommit=True) as connection:
         connection.execute(f"DROP DATABASE {database} WITH (FORCE)")

@@ -75,6 +75,11 @@ class Home:
         return self.root / "postgres"
 
     @property
+    def postgres_password(self) -> Path:
+        """The passfile of libpq with the password of the local Postgres."""
+        return self.root / "postgres.pass"
+
+    @property
     def postgres_data(self) -> Path:
         return self.postgres / "data"
 

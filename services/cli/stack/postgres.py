@@ -4,7 +4,9 @@ First start: initdb and a single-user session create the cluster, the role, the 
 that gets its name only when it is complete. Then `postgres` itself is the child: no pg_ctl, no daemon, one process to
 watch.
 
-Reachable on 127.0.0.1 only, by the role `loomlog` only, without a password. That role owns its database and may create
+Reachable on 127.0.0.1 only, by the role `loomlog` only, with a random password that lies in the state folder, in a file
+that only its user can read (a passfile of libpq: connection strings name it, so the password is in no environment, log
+or list of processes). That role owns its database and may create
 others but is no superuser, so a client of the port cannot run programs through COPY. There is no socket and no access
 as superuser.
 
@@ -18,10 +20,12 @@ Before: local.  After: account, children.
 import asyncio
 import importlib.util
 import os
+import secrets
 import shutil
 import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from urllib.parse import quote
 
 import psutil
 import psycopg
@@ -46,6 +50,7 @@ STOP_TIMEOUT_S = 6.0
 # initdb writes and syncs 50 MB: half a second on an SSD.
 INIT_TIMEOUT_S = 120.0
 CONNECT_TIMEOUT_S = 3
+PASSWORD_BYTES = 24
 # Small and quiet. Other settings are Postgres's defaults.
 SETTINGS = {
     "listen_addresses": LOOPBACK,
@@ -75,7 +80,7 @@ CREATE DATABASE {DATABASE} OWNER {ROLE};
 """
 HBA_RULES = f"""\
 # Allowed: the role {ROLE}, from this machine. No other role, no other machine.
-host  all  {ROLE}  {LOOPBACK}/32  trust
+host  all  {ROLE}  {LOOPBACK}/32  scram-sha-256
 """
 
 
@@ -83,7 +88,9 @@ class Postgres:
     """The Postgres of one state folder as a child to supervise: `supervisor.start(await Postgres(...).child())`."""
 
     def __init__(self, *, home: Home, port: int, environ: Mapping[str, str], report: Callable[[str], None]) -> None:
-        self.dsn = f"postgresql://{ROLE}@{LOOPBACK}:{port}/{DATABASE}"
+        self.dsn = (
+            f"postgresql://{ROLE}@{LOOPBACK}:{port}/{DATABASE}?passfile={quote(str(home.postgres_password.absolute()))}"
+        )
         self._home = home
         self._port = port
         self._environ = environ
@@ -118,6 +125,8 @@ class Postgres:
             self._report("Postgres: making its database (once)")
             await self._initialize(programs, account)
         await asyncio.to_thread(check_data, data)
+        if not self._home.postgres_password.exists():
+            await self._set_password(programs, account)
         if await asyncio.to_thread(remove_stale_pid_file, data):
             self._report("Postgres: an earlier one did not stop cleanly; its pid file named a process that is not it")
         settings = [argument for name, value in SETTINGS.items() for argument in ("-c", f"{name}={value}")]
@@ -136,8 +145,20 @@ class Postgres:
             "-c", "log_checkpoints=off", "-D", str(unfinished), "template1", text=BOOTSTRAP_STATEMENTS,
         )  # fmt: skip
         _require_success(filled, f"the database {DATABASE} could not be made in {unfinished}")
-        await asyncio.to_thread(_write_hba, unfinished, account)
         os.rename(unfinished, self._home.postgres_data)
+
+    async def _set_password(self, programs: Path, account: PostgresAccount) -> None:
+        """Give the role a new password. The file is written last, so an interrupted start does it again."""
+        password = secrets.token_urlsafe(PASSWORD_BYTES)
+        changed = await self._run_program(
+            account, "the password", str(programs / "postgres"), "--single", "-c", "exit_on_error=true",
+            "-c", "log_checkpoints=off", "-D", str(self._home.postgres_data), DATABASE,
+            text=f"ALTER ROLE {ROLE} PASSWORD '{password}';\n",
+        )  # fmt: skip
+        _require_success(changed, "the password of the local Postgres could not be set")
+        await asyncio.to_thread(_write_hba, self._home.postgres_data, account)
+        text = f"{LOOPBACK}:*:*:{ROLE}:{password}\n"
+        await asyncio.to_thread(write_atomically, self._home.postgres_password, text, mode=0o600)
 
     async def _run_program(self, account: PostgresAccount, step: str, *argv: str, text: str = "") -> ProcessResult:
         try:

@@ -82,7 +82,7 @@ def test_a_password_is_not_shown() -> None:
 
 def test_it_is_reachable_by_one_role_from_this_machine_only() -> None:
     rules = [line for line in HBA_RULES.splitlines() if not line.startswith("#")]
-    assert [rule.split() for rule in rules] == [["host", "all", "loomlog", "127.0.0.1/32", "trust"]]
+    assert [rule.split() for rule in rules] == [["host", "all", "loomlog", "127.0.0.1/32", "scram-sha-256"]]
     assert SETTINGS["listen_addresses"] == "127.0.0.1"
     assert SETTINGS["unix_socket_directories"] == ""
     assert "fsync" not in SETTINGS
@@ -133,6 +133,35 @@ async def test_a_database_made_later_has_the_extension_too(local_dsn: str) -> No
                 assert row == ("[1]",)
         finally:
             await connection.execute("DROP DATABASE later")
+
+
+@pytest.mark.integration
+async def test_only_who_can_read_the_password_file_comes_in(local_dsn: str, tmp_path: Path) -> None:
+    passfile = Path(psycopg.conninfo.conninfo_to_dict(local_dsn)["passfile"])
+    assert passfile.stat().st_mode & 0o777 == 0o600
+    assert passfile.read_text().strip().rpartition(":")[2] not in local_dsn
+    without = psycopg.conninfo.make_conninfo(local_dsn, passfile=str(tmp_path / "none"))
+    with pytest.raises(psycopg.OperationalError, match="no password supplied"):
+        await psycopg.AsyncConnection.connect(without)
+    with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
+        await psycopg.AsyncConnection.connect(psycopg.conninfo.make_conninfo(local_dsn, password="guessed"))
+
+
+@pytest.mark.integration
+async def test_a_database_without_a_password_file_gets_a_new_password(tmp_path: Path) -> None:
+    async def record(_: Sequence[ChildRecord]) -> None:
+        return None
+
+    home = open_home(tmp_path)
+    passwords = []
+    for _ in range(2):
+        database = Postgres(home=home, port=pick_port(), environ=os.environ, report=print)
+        async with Supervisor(logs=home.logs, record=record, report=print) as supervisor:
+            await supervisor.start(await database.child())
+            assert await ping_postgres(database.dsn) is None
+        passwords.append(home.postgres_password.read_text())
+        home.postgres_password.unlink()
+    assert len(set(passwords)) == 2
 
 
 @pytest.mark.integration
