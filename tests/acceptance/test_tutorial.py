@@ -44,7 +44,9 @@ def test_the_tutorial_does_what_it_says(folder: Path) -> None:
         check=True,
     )
     port = str(pick_port())
-    script = "\n".join(["set -e", "trap 'loomlog down' EXIT", *commands_of(text)])
+    script = "\n".join(
+        ["set -e", "trap 'kill ${SERVICE:-} 2> /dev/null || true; loomlog down' EXIT", *commands_of(text)]
+    )
     assert INSTALL in script
     assert BROKER in script
     script = script.replace(INSTALL, "").replace(BROKER, f"127.0.0.1:{port}")
