@@ -185,7 +185,7 @@ class Settings:
         ADDRESS_OR_OFF,
         "127.0.0.1:0",
         "Where a runtime holds sockets by which the others notice its death at once and take over: an address of this "
-        "machine that they can reach, or 0.0.0.0 (in a container: they are told the address of its host name); port 0 "
+        "machine that they can reach, or 0.0.0.0 (in a container: its host name then gives the address); port 0 "
         "= any free one. With off it neither listens nor stands by for others.",
     )
     schema_registry: str = setting(

@@ -22,6 +22,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, cast
 
+from loomlog.connectors.configuration.setting_types import ALL_INTERFACES
+
 RELEASED = b"released"
 CONNECT_TIMEOUT_S = 1.0
 """Connection timeout; after it the state of that machine's processes is unknown."""
@@ -36,15 +38,13 @@ RECONNECT_DELAY_S. A dying process may still accept, and a peer that accepts and
 MAX_CONNECTIONS = 1_000
 """Maximum open connections of one process; every other process of the group has one."""
 MAX_LINE_BYTES = 256
-WILDCARD_HOSTS = frozenset({"", "0.0.0.0", "[::]"})
-"""Hosts that listen on every address; others reach the process at the address of its host name."""
 HANDOVER_REQUEST = re.compile(rb"yield (\d{1,9})")
 
 
 class LivenessServer:
     """The socket of this process. `address` is host:port, as others reach it; port 0 chooses a free one.
 
-    The host 0.0.0.0 listens everywhere, and others are told the address of this machine's host name.
+    The host 0.0.0.0 listens on every interface; claims then name the address of this machine's host name.
     """
 
     def __init__(self, address: str, incarnation: str) -> None:
@@ -72,7 +72,7 @@ class LivenessServer:
         except OSError as error:
             raise OSError(f"cannot listen on {self._address}: {error}; set LOOMLOG_STANDBY_ADDR, or off") from error
         bound = self._server.sockets[0].getsockname()[1]
-        if host in WILDCARD_HOSTS:
+        if host in ALL_INTERFACES:
             host = await _own_address()
         self.endpoint = f"{host}:{bound}/{self._incarnation}"
 

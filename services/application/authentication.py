@@ -43,7 +43,7 @@ class Authenticator:
             caller = _to_caller(principal, open_mode=self._table.open_mode)
             if self._restricts_operator_key and not has_scope(caller, OPERATOR_KEY):
                 caller = replace(caller, operator_key_restricted=True)
-            if caller.is_member:
+            if principal.is_member:
                 caller = replace(caller, isolated_users=self._isolated_users.get(caller.tenant, frozenset()))
             self._callers[principal] = caller
         return caller

@@ -83,6 +83,13 @@ pricing:
 prompt is the list of its calls, one that uses a tool of a client."""
 
 
+def link_jars(home: Path) -> None:
+    """Give a state folder the jars, which take a network and a minute; all else is made as for the first time."""
+    (home / "cache").mkdir(parents=True)
+    for jars in CACHE.glob("jars-*"):
+        (home / "cache" / jars.name).symlink_to(jars)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
     """A command that has ended."""
@@ -126,10 +133,7 @@ class Installation:
         more = self.folder / "more.yaml"
         more.write_text(MORE_AGENTS.replace("LAB_PORT", str(self.lab_port)))
         home = self.folder / "home"
-        (home / "cache").mkdir(parents=True)
-        for jars in CACHE.glob("jars-*"):
-            # What takes a network and a minute; everything else is made as for the first time.
-            (home / "cache" / jars.name).symlink_to(jars)
+        link_jars(home)
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("LOOMLOG_", "LOOMCYCLE_"))}
         for key in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY"):
             kept.pop(key, None)  # the review here is the synthetic one, whoever runs the tests

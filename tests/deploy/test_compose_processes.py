@@ -10,23 +10,16 @@ import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import httpx
 import psycopg
 import pytest
-import yaml
 
 from loomlog.services.cli.stack.ports import pick_port
+from tests.deploy.test_compose import COMPOSE, example
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
-COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text())
-VARIABLES = dict(
-    line.split("=", 1)
-    for line in (ROOT / "deploy" / ".env.example").read_text().splitlines()
-    if line and not line.startswith("#")
-)
 TOKEN = "a token of this test"
 EXIT_S = 30.0
 REVIEW = {"agent": "reviewer", "prompt": "go"}
@@ -56,7 +49,7 @@ class Containers:
         shutil.copy(ROOT / "loomlog.yaml", self.files)
 
     def environment(self, service: str, replica: int = 0) -> dict[str, str]:
-        variables = VARIABLES | {"POSTGRES_PASSWORD": "p", "LOOMLOG_AUTH_TOKEN": TOKEN}
+        variables = example() | {"POSTGRES_PASSWORD": "p", "LOOMLOG_AUTH_TOKEN": TOKEN}
         given = COMPOSE["services"][service]["environment"]
         environ = {name: expand(str(value), variables) for name, value in given.items()}
         there = {

@@ -6,9 +6,8 @@ watch.
 
 Reachable on 127.0.0.1 only, by the role `loomlog` only, with a random password that lies in the state folder, in a file
 that only its user can read (a passfile of libpq: connection strings name it, so the password is in no environment, log
-or list of processes). That role owns its database and may create
-others but is no superuser, so a client of the port cannot run programs through COPY. There is no socket and no access
-as superuser.
+or list of processes). That role owns its database and may create others but is no superuser, so a client of the port
+cannot run programs through COPY. There is no socket and no access as superuser.
 
 Not chosen: the wheel's server class (it daemonizes, chooses its own place for the socket, creates a system account and
 opens every folder up to / when it is root, stops at interpreter exit).  Durability: fsync stays on. Projections can be
@@ -125,10 +124,10 @@ class Postgres:
             self._report("Postgres: making its database (once)")
             await self._initialize(programs, account)
         await asyncio.to_thread(check_data, data)
-        if not self._home.postgres_password.exists():
-            await self._set_password(programs, account)
         if await asyncio.to_thread(remove_stale_pid_file, data):
             self._report("Postgres: an earlier one did not stop cleanly; its pid file named a process that is not it")
+        if not self._home.postgres_password.exists():
+            await self._set_password(programs, account)
         settings = [argument for name, value in SETTINGS.items() for argument in ("-c", f"{name}={value}")]
         return (str(programs / "postgres"), "-D", str(data), "-p", str(self._port), *settings)
 
@@ -145,6 +144,7 @@ class Postgres:
             "-c", "log_checkpoints=off", "-D", str(unfinished), "template1", text=BOOTSTRAP_STATEMENTS,
         )  # fmt: skip
         _require_success(filled, f"the database {DATABASE} could not be made in {unfinished}")
+        self._home.postgres_password.unlink(missing_ok=True)  # that of a database which was moved away
         os.rename(unfinished, self._home.postgres_data)
 
     async def _set_password(self, programs: Path, account: PostgresAccount) -> None:

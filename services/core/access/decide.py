@@ -43,11 +43,6 @@ class Caller(Value, frozen=True, kw_only=True):
         """Whether the caller is confined to its own subject."""
         return USER in self.scopes and not self.scopes & {ADMIN, TENANT}
 
-    @property
-    def is_member(self) -> bool:
-        """Whether the caller is neither an operator nor isolated: single scopes in the whole tenant."""
-        return not self.scopes & {ADMIN, TENANT, USER}
-
 
 class ResourceOwner(Value, frozen=True, kw_only=True):
     """The owner of a resource."""

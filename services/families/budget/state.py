@@ -36,7 +36,7 @@ from loomlog.schemas.generated.budget_events import (
 from loomlog.schemas.records import Value, replace
 from loomlog.services.families.budget.limits import REMEMBERED_MAX
 
-REDUCER_VERSION = 2
+REDUCER_VERSION = 3
 """Version of the fold. Raise it whenever the same events fold to another state; older snapshots are then ignored."""
 OPERATOR, TENANT, USER = "operator", "tenant", "user"
 SCOPES = (OPERATOR, TENANT, USER)

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from loomlog.connectors.errors import Permanent, Transient
-from loomlog.connectors.http.trace_context import outgoing_traceparent
 from loomlog.connectors.models.pricing import Price, cost_micros
 from loomlog.connectors.protocols import (
     Blobs,
@@ -189,7 +188,6 @@ class ModelCalls:
                 if hold is not None:
                     hold.was_sent = True
                 with self._tracing.model_call(effect, state) as span:
-                    outgoing_traceparent.set(span.traceparent)
                     request = request or await self._build_request(provider, effect, state, tenant)
                     request = replace(request, api_key=key.value) if key.value else request
                     is_with_provider = True
@@ -270,7 +268,6 @@ class ModelCalls:
             blocks = tuple([SystemBlock(text=text) for text in sent.system])
             request = replace(request, system=blocks, messages=sent.messages)
         with self._tracing.model_call(effect, state) as span:
-            outgoing_traceparent.set(span.traceparent)
             async with aclosing(provider.model.stream(request)) as items:  # type: ignore[type-var]  # as below
                 async for item in items:
                     if isinstance(item, Reply):

@@ -36,6 +36,7 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, StatusC
 from opentelemetry.trace import Span as SdkSpan
 from opentelemetry.util.re import parse_env_headers
 
+from loomlog.connectors.http.trace_context import outgoing_traceparent
 from loomlog.connectors.protocols import Reply
 from loomlog.schemas.generated.run_events import (
     CompactionRequested,
@@ -252,7 +253,7 @@ class OtelTracing:
 
 
 class CallSpan:
-    """A call under way (protocol loomlog.services.runtime.telemetry.tracing.Span)."""
+    """A call under way (protocol loomlog.services.runtime.telemetry.tracing.Span); its requests carry its context."""
 
     def __init__(self, span: SdkSpan) -> None:
         self._span = span
@@ -268,11 +269,13 @@ class CallSpan:
             _mark_failed(self._span, outcome)
 
     def __enter__(self) -> Self:
+        outgoing_traceparent.set(self.traceparent)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        outgoing_traceparent.set("")
         if error is not None:
             _mark_failed(self._span, error_type(error))
         self._span.end()

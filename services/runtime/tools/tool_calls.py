@@ -16,7 +16,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from loomlog.connectors.errors import ConnectorError
-from loomlog.connectors.http.trace_context import outgoing_traceparent
 from loomlog.connectors.protocols import (
     Blobs,
     ChildrenPlan,
@@ -307,7 +306,6 @@ class ToolCalls:
     async def _call_traced(self, effect: CallTool, state: AwaitingTools, tenant: str) -> ToolCallResult:
         began = time.monotonic()
         with self._tracing.tool_call(effect, state) as span:
-            outgoing_traceparent.set(span.traceparent)
             returned = await self._call_with_hooks(effect, state, tenant)
             span.record_outcome(returned.outcome)
         returned.duration_ms = int((time.monotonic() - began) * 1000)

@@ -165,6 +165,19 @@ async def test_a_database_without_a_password_file_gets_a_new_password(tmp_path: 
 
 
 @pytest.mark.integration
+async def test_a_database_made_after_the_data_was_moved_away_is_reachable(tmp_path: Path) -> None:
+    async def record(_: Sequence[ChildRecord]) -> None:
+        return None
+
+    home = open_home(tmp_path)
+    home.postgres_password.write_text("127.0.0.1:*:*:loomlog:of a database before\n")
+    database = Postgres(home=home, port=pick_port(), environ=os.environ, report=print)
+    async with Supervisor(logs=home.logs, record=record, report=print) as supervisor:
+        await supervisor.start(await database.child())
+        assert await ping_postgres(database.dsn) is None
+
+
+@pytest.mark.integration
 async def test_the_superuser_cannot_come_in(local_dsn: str) -> None:
     with pytest.raises(psycopg.OperationalError, match=r"no pg_hba\.conf entry"):
         await psycopg.AsyncConnection.connect(psycopg.conninfo.make_conninfo(local_dsn, user="postgres"))
