@@ -13,23 +13,17 @@ import json
 from collections.abc import Mapping
 from functools import cache, lru_cache
 from hashlib import sha256
+from importlib import import_module
 from io import BytesIO
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any, Self
 
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
 
-from loomlog.schemas import schema_safety
+from loomlog.schemas import generated, schema_safety
 from loomlog.schemas.fast_decoder import FALLBACK_ERRORS, FastDecoder, compile_decoder
 from loomlog.schemas.fast_encoder import ZIGZAG, Writer, compile_writer
-from loomlog.schemas.generated import (
-    budget_commands,
-    budget_events,
-    run_commands,
-    run_events,
-    stream_events,
-    stream_records,
-)
 from loomlog.schemas.generated.values import Envelope
 from loomlog.schemas.records import Record, Value
 
@@ -63,7 +57,9 @@ SCHEMA_IDS_CACHE_MAX = 64
 
 CLASSES: dict[str, type[Any]] = {
     record.SCHEMA: record
-    for module in (budget_commands, budget_events, run_commands, run_events, stream_events, stream_records)
+    for found in iter_modules(generated.__path__)
+    if found.name != "values"
+    for module in (import_module(f"{generated.__name__}.{found.name}"),)
     for record in module.RECORDS
 }
 

@@ -5,6 +5,8 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
+from msgspec import field
+
 from loomlog.schemas.records import Record
 
 
@@ -391,6 +393,120 @@ class DeadLetterReplayed(Record, frozen=True, kw_only=True):
             partition=value["partition"],
             offset=value["offset"],
             at_ms=value["at_ms"],
+        )
+
+
+class EntityCheckpoint(Record, frozen=True, kw_only=True):
+    """Where the fold of an entity partition may begin; key = checkpoint. It names no aggregates: those below
+    next_offset rest in their rows, replicated ones in their snapshots.
+    """
+
+    SCHEMA: ClassVar[str] = "loom.stream.records.EntityCheckpoint"
+
+    partition: int
+    """The partition."""
+    term: int
+    """Current term at next_offset."""
+    next_offset: int
+    """The projector has passed it, and every snapshot of a replicated aggregate below it is in this topic."""
+    command_offset: int
+    """Every command below was handled."""
+    at_ms: int
+    """When it was made, UTC milliseconds; no command with an event below next_offset was decided later."""
+    issued_until_ms: int
+    """No command with an event below next_offset is known to have been issued after this."""
+    replicated: int
+    """Number of replicated aggregates."""
+    replicated_sha256: str
+    """Sum modulo 2^256 of the SHA-256 of `id seq state_sha256` of each of them, hex."""
+    handled_above: tuple[int, ...] = ()
+    """Commands at or above command_offset that were handled as well."""
+    versions: Mapping[str, int] = field(default_factory=dict)
+    """Version of the fold of each family."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "partition": self.partition,
+            "term": self.term,
+            "next_offset": self.next_offset,
+            "command_offset": self.command_offset,
+            "handled_above": self.handled_above,
+            "at_ms": self.at_ms,
+            "issued_until_ms": self.issued_until_ms,
+            "versions": self.versions,
+            "replicated": self.replicated,
+            "replicated_sha256": self.replicated_sha256,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            partition=value["partition"],
+            term=value["term"],
+            next_offset=value["next_offset"],
+            command_offset=value["command_offset"],
+            handled_above=tuple(value["handled_above"]),
+            at_ms=value["at_ms"],
+            issued_until_ms=value["issued_until_ms"],
+            versions=value["versions"],
+            replicated=value["replicated"],
+            replicated_sha256=value["replicated_sha256"],
+        )
+
+
+class EntitySnapshot(Record, frozen=True, kw_only=True):
+    """Verified copy of a replicated aggregate; key = its id."""
+
+    SCHEMA: ClassVar[str] = "loom.stream.records.EntitySnapshot"
+
+    aggregate: str
+    """Its id."""
+    key: bytes
+    """Key of its records."""
+    tenant: str
+    """Its tenant."""
+    first_offset: int
+    """Offset of its first event."""
+    last_offset: int
+    """Offset of the last event folded in."""
+    seq: int
+    """Last event folded in."""
+    tail_digest: bytes
+    """Digest of that event's stored bytes, the prev of the next."""
+    version: int
+    """Version of the family's fold."""
+    state_sha256: str
+    """Hash of state."""
+    state: bytes
+    """Canonical encoding of the state."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "aggregate": self.aggregate,
+            "key": self.key,
+            "tenant": self.tenant,
+            "first_offset": self.first_offset,
+            "last_offset": self.last_offset,
+            "seq": self.seq,
+            "tail_digest": self.tail_digest,
+            "version": self.version,
+            "state_sha256": self.state_sha256,
+            "state": self.state,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            aggregate=value["aggregate"],
+            key=value["key"],
+            tenant=value["tenant"],
+            first_offset=value["first_offset"],
+            last_offset=value["last_offset"],
+            seq=value["seq"],
+            tail_digest=value["tail_digest"],
+            version=value["version"],
+            state_sha256=value["state_sha256"],
+            state=value["state"],
         )
 
 
@@ -1210,6 +1326,8 @@ RECORDS = (
     CostTally,
     DeadLetter,
     DeadLetterReplayed,
+    EntityCheckpoint,
+    EntitySnapshot,
     Header,
     HookRegistered,
     HookRemoved,

@@ -1,9 +1,9 @@
 """The calls under way in this process, by aggregate and key.
 
 A call is a task. Its result becomes a command for the aggregate's owner; a failure of our own code around it becomes a
-command too (family.crashed), so that a run never waits for a call that will not return. Calls outlive a re-claim of
-their partition: the new fold reads `running` and does not repeat them. A stopped call is forgotten at once: it may take
-a while to end, but its result is dropped.
+command too (family.effects.crashed), so that a run never waits for a call that will not return. Calls outlive a
+re-claim of their partition: the new fold reads `running` and does not repeat them. A stopped call is forgotten at once:
+it may take a while to end, but its result is dropped.
 
 Calls of a released partition may run on for RELEASED_GRACE_S. Their results are forwarded as commands to the present
 owner, which accepts them if that attempt is still open.
@@ -100,10 +100,10 @@ class EffectRunner:
                 if task.cancelling():
                     raise
                 # No stop was requested: something inside the call was cancelled, and the run would wait for ever.
-                order = self._family.crashed(effect, "it was cancelled from inside", self._clock_ms())
+                order = self._family.effects.crashed(effect, "it was cancelled from inside", self._clock_ms())
             except Exception as error:
                 log.exception("call %s of %s %s crashed", key, self._family.name, aggregate)
-                order = self._family.crashed(effect, self._told(error), self._clock_ms())
+                order = self._family.effects.crashed(effect, self._told(error), self._clock_ms())
             running = self._tasks.get(aggregate)
             if running is None or running.get(key) is not task:
                 return  # stopped meanwhile

@@ -1,7 +1,10 @@
-"""The interface of a family of aggregates to the loop: three functions and a few names.
+"""What the loop needs of the aggregates of a topic set: three functions and a few names.
 
-Before: services/core/<family> has the rules. After: services/stream drives them. One small adapter for each family is
-in the process that owns it (services/runtime/run/family.py).
+A topic set carries runs, or the aggregates of all entity families. What only runs need is in three optional parts, each
+with a null object: calls (Effects), aggregates that begin with the history of another (Lineage), and commands to
+aggregates of the same partition (LocalEffects).
+
+Before: services/runtime/run/family.py for runs, services/stream/entities/families.py for the rest. After: the loop.
 """
 
 from collections.abc import Hashable, Sequence
@@ -13,43 +16,15 @@ from loomlog.schemas.records import Record
 from loomlog.services.core.canonical import StateCodec
 
 
-class Family(Protocol):
-    """A family of aggregates. States, commands, events and effects are values of the family's own."""
+class Effects(Protocol):
+    """The calls of a family. Commands here are what its `decide` takes."""
 
-    name: str
-    reducer_version: int
-    states: StateCodec
-    endings: frozenset[str]
-    """Full names of the events after which an aggregate has ended."""
-
-    def absent(self, aggregate: str, history: Any) -> Any:
-        """Return the state before the first event; `history` is what `history()` of the continued aggregate returned,
-        None without one.
-        """
+    def react(self, state: Any, event: Any) -> Sequence[Any]:
+        """Return the effects that are due after an event."""
         ...
-
-    def history(self, state: Any) -> Any:
-        """Return what a later aggregate that continues one in this state starts with."""
-        ...
-
-    def origin(self, first_event: Any) -> RunPosition | ForkPoint | None:
-        """Return the position, in the same partition, of the history with which an aggregate with this first event
-        starts.
-        """
-        ...
-
-    def evolve(self, state: Any, event: Any, at_ms: int) -> Any: ...
-    def decide(self, state: Any, order: Any) -> list[Any]: ...
-    def event_times(self, order: Any) -> Sequence[int]:
-        """Return when the events of the command were decided, if elsewhere and before; empty for
-        what is decided now.
-        """
-        ...
-
-    def react(self, state: Any, event: Any) -> tuple[Any, ...]: ...
 
     def recover(self, at_ms: int, still_running: frozenset[Hashable], standing: Any = None) -> Any:
-        """Return the command a new owner gives to every live aggregate after folding it. `standing` is
+        """Return the command a new owner gives to every live aggregate after folding it; None: none. `standing` is
         wide_pauses_command of the handler.
         """
         ...
@@ -58,28 +33,14 @@ class Family(Protocol):
         """Return the command of an owner that stops as planned and has not started these calls."""
         ...
 
-    def next_timer_at(self, state: Any) -> int:
-        """Return the time of the state's timer, UTC milliseconds; 0: none."""
-        ...
-
-    def timer_fired(self, at_ms: int) -> Any:
-        """Return the command of a timer."""
-        ...
-
     def open_calls(self, state: Any) -> frozenset[Hashable]:
-        """Keys of the calls that are due or under way."""
+        """Return the keys of the calls that are due or under way."""
         ...
 
     def costly_call_keys(self, state: Any) -> frozenset[Hashable]:
         """Return those of them whose loss costs more than a short wait for a former owner that may still have their
         result.
         """
-        ...
-
-    def is_ended(self, state: Any) -> bool: ...
-
-    def quarantined(self, state: Any) -> str:
-        """Return why the aggregate is quarantined; empty if it is not."""
         ...
 
     def crashed(self, effect: Any, error: str, at_ms: int) -> Any:
@@ -90,14 +51,135 @@ class Family(Protocol):
         """Whether the effect only cancels the calls of its aggregate."""
         ...
 
-    def is_local(self, effect: Any) -> bool:
-        """Whether the effect is a command to aggregates of the same partition: their owner executes it, and it has no
-        key.
+
+class Lineage(Protocol):
+    """Aggregates that begin with the history of another one of the same partition."""
+
+    def with_history(self, aggregate: str, history: Any) -> Any:
+        """Return the state before the first event of an aggregate that begins with that history, or with None."""
+        ...
+
+    def history(self, state: Any) -> Any:
+        """Return what a later aggregate that continues one in this state starts with."""
+        ...
+
+    def origin(self, first_event: Any) -> RunPosition | ForkPoint | None:
+        """Return the position of the history with which an aggregate with this first event starts."""
+        ...
+
+    def event_times(self, command: Any) -> Sequence[int]:
+        """Return when the events of the command were decided, if elsewhere and before; empty for what is decided
+        now.
         """
         ...
 
+
+class LocalEffects(Protocol):
+    """Effects that are commands to aggregates of the same partition, which their owner executes; they have no key."""
+
+    def is_local(self, effect: Any) -> bool: ...
+
     def pending_local_effects(self, state: Any) -> Sequence[Any]:
         """Return the local effects of a state whose execution is unknown; each may be repeated."""
+        ...
+
+
+class NoEffects:
+    """Effects of a family without calls."""
+
+    def react(self, state: Any, event: Any) -> Sequence[Any]:
+        return ()
+
+    def recover(self, at_ms: int, still_running: frozenset[Hashable], standing: Any = None) -> Any:
+        return None
+
+    def record_unstarted_calls(self, at_ms: int, keys: frozenset[Hashable]) -> Any:
+        return None
+
+    def open_calls(self, state: Any) -> frozenset[Hashable]:
+        return frozenset()
+
+    def costly_call_keys(self, state: Any) -> frozenset[Hashable]:
+        return frozenset()
+
+    def crashed(self, effect: Any, error: str, at_ms: int) -> Any:
+        raise AssertionError("a family without effects has no calls")
+
+    def stops_calls(self, effect: Any) -> bool:
+        return False
+
+
+class NoLineage:
+    """Lineage of a family whose aggregates begin with nothing."""
+
+    def with_history(self, aggregate: str, history: Any) -> Any:
+        raise AssertionError("a family without lineage has no histories")
+
+    def history(self, state: Any) -> Any:
+        return None
+
+    def origin(self, first_event: Any) -> RunPosition | ForkPoint | None:
+        return None
+
+    def event_times(self, command: Any) -> Sequence[int]:
+        return ()
+
+
+class NoLocalEffects:
+    """Local effects of a family that has none."""
+
+    def is_local(self, effect: Any) -> bool:
+        return False
+
+    def pending_local_effects(self, state: Any) -> Sequence[Any]:
+        return ()
+
+
+NO_EFFECTS = NoEffects()
+NO_LINEAGE = NoLineage()
+NO_LOCAL_EFFECTS = NoLocalEffects()
+
+
+class Family(Protocol):
+    """The aggregates of a topic set. States, commands, events and effects are values of their own."""
+
+    name: str
+    """Name of the topic set."""
+    reducer_version: int
+    states: StateCodec
+    endings: frozenset[str]
+    """Full names of the events after which an aggregate has ended."""
+    restatements: frozenset[str]
+    """Full names of the events from which the fold of an aggregate may begin, whatever came before."""
+
+    @property
+    def effects(self) -> Effects: ...
+
+    @property
+    def lineage(self) -> Lineage: ...
+
+    @property
+    def local(self) -> LocalEffects: ...
+
+    def absent(self, aggregate: str) -> Any:
+        """Return the state before the first event."""
+        ...
+
+    def evolve(self, state: Any, event: Any, at_ms: int) -> Any: ...
+    def decide(self, state: Any, order: Any) -> Sequence[Any]: ...
+
+    def next_timer_at(self, state: Any) -> int:
+        """Return the time of the state's timer, UTC milliseconds; 0: none."""
+        ...
+
+    def timer_fired(self, at_ms: int) -> Any:
+        """Return the command of a timer."""
+        ...
+
+    def is_ended(self, state: Any) -> bool: ...
+
+    def quarantined(self, state: Any) -> str:
+        """Return why the aggregate is quarantined; empty if it is not."""
         ...
 
     def quarantine(self, error: str, topic: str, offset: int) -> Record:
@@ -111,7 +193,9 @@ class Family(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topics:
-    """Topics of a family."""
+    """Topics of a topic set. `snapshots` has what a takeover begins with: partition snapshots of runs, checkpoints of
+    entities.
+    """
 
     commands: str
     events: str
@@ -119,10 +203,10 @@ class Topics:
     dead_letters: str
 
     @staticmethod
-    def of(family: str, prefix: str = "loom") -> "Topics":
+    def of(name: str, prefix: str = "loom") -> "Topics":
         return Topics(
-            commands=f"{prefix}.{family}.commands",
-            events=f"{prefix}.{family}.events",
-            snapshots=f"{prefix}.{family}.snapshots",
+            commands=f"{prefix}.{name}.commands",
+            events=f"{prefix}.{name}.events",
+            snapshots=f"{prefix}.{name}.{'snapshots' if name == 'run' else 'checkpoints'}",
             dead_letters=f"{prefix}.dead-letter",
         )

@@ -178,9 +178,9 @@ class Flusher:
         family: Family = self._context.family
         returned = partial(self._batch_returned, self._generation)
         for due in dues:
-            if family.stops_calls(due.effect):
+            if family.effects.stops_calls(due.effect):
                 calls.stop(due.aggregate.id)
-            elif family.is_local(due.effect):
+            elif family.local.is_local(due.effect):
                 # Also before a planned stop: it only appends, and starts no call.
                 owner.deliver(due)
             elif self.draining or partition in self.leaving:

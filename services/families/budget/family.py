@@ -8,7 +8,7 @@ Before: loom.budget.commands. After: services/stream/partition/command_intake.py
 """
 
 import zlib
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from loomlog.connectors.protocols import LogRecord
@@ -29,12 +29,11 @@ from loomlog.services.families.budget.commands import (
     BudgetCommandInput,
     BudgetRequest,
     BudgetTimerFired,
-    RecoverBudgets,
 )
 from loomlog.services.families.budget.decide import decide, next_timer_at
 from loomlog.services.families.budget.state import REDUCER_VERSION, BudgetState, evolve
 from loomlog.services.stream.context import PendingDecision
-from loomlog.services.stream.family import Topics
+from loomlog.services.stream.family import NO_EFFECTS, NO_LINEAGE, NO_LOCAL_EFFECTS, Topics
 from loomlog.services.stream.partition.partition import Aggregate, Decision, Partition
 
 FAMILY = "budget"
@@ -71,16 +70,14 @@ class BudgetFamily:
     name = FAMILY
     reducer_version = REDUCER_VERSION
     endings: frozenset[str] = frozenset()
+    restatements: frozenset[str] = frozenset()
+    effects = NO_EFFECTS
+    lineage = NO_LINEAGE
+    local = NO_LOCAL_EFFECTS
     states: StateCodec = BudgetStateCodec()
 
-    def absent(self, aggregate: str, history: Any) -> BudgetState:
+    def absent(self, aggregate: str) -> BudgetState:
         return BudgetState()
-
-    def history(self, state: BudgetState) -> None:
-        return None
-
-    def origin(self, first_event: Event | None) -> None:
-        return None
 
     def evolve(self, state: BudgetState, event: Event, at_ms: int) -> BudgetState:
         return evolve(state, event, at_ms)
@@ -88,29 +85,11 @@ class BudgetFamily:
     def decide(self, state: BudgetState, order: BudgetCommandInput) -> list[Event]:
         return decide(state, order)
 
-    def event_times(self, order: BudgetCommandInput) -> tuple[int, ...]:
-        return ()
-
-    def react(self, state: BudgetState, event: Event) -> tuple[Any, ...]:
-        return ()
-
-    def recover(self, at_ms: int, still_running: frozenset[Hashable], standing: Any = None) -> RecoverBudgets:
-        return RecoverBudgets(at_ms=at_ms)
-
-    def record_unstarted_calls(self, at_ms: int, keys: frozenset[Hashable]) -> RecoverBudgets:
-        return RecoverBudgets(at_ms=at_ms)
-
     def next_timer_at(self, state: BudgetState) -> int:
         return next_timer_at(state)
 
     def timer_fired(self, at_ms: int) -> BudgetTimerFired:
         return BudgetTimerFired(at_ms=at_ms)
-
-    def open_calls(self, state: BudgetState) -> frozenset[Hashable]:
-        return frozenset()
-
-    def costly_call_keys(self, state: BudgetState) -> frozenset[Hashable]:
-        return frozenset()
 
     def is_ended(self, state: BudgetState) -> bool:
         return False
@@ -118,18 +97,6 @@ class BudgetFamily:
     def quarantined(self, state: BudgetState) -> str:
         # Only one owner stops at a bug: without budgets nothing could be spent, so the next owner tries again.
         return ""
-
-    def crashed(self, effect: Any, error: str, at_ms: int) -> Any:
-        raise AssertionError("the budget family has no calls")
-
-    def stops_calls(self, effect: Any) -> bool:
-        raise AssertionError("the budget family has no calls")
-
-    def is_local(self, effect: Any) -> bool:
-        return False
-
-    def pending_local_effects(self, state: BudgetState) -> tuple[Any, ...]:
-        return ()
 
     def quarantine(self, error: str, topic: str, offset: int) -> Record:
         return BudgetQuarantined(error=error, record_topic=topic, record_offset=offset)

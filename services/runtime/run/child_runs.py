@@ -203,7 +203,7 @@ class ChildRunCoordinator:
             at_ms=self._clock_ms(),
         )
         order = replace(order, exhausted_limit=exhausted)
-        state = self._context.family.absent(child.run_id, None)
+        state = self._context.family.absent(child.run_id)
         first = decide(state, order)[0]
         if isinstance(first, RunRefused):  # reported here: a refused run would never report to its parent
             return self._child_refusal(parent, child, first.message)

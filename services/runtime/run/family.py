@@ -68,28 +68,8 @@ RELATED_RUN_EFFECTS = (EnsureChild, NotifyParent, CancelChildren, EnsureParent)
 """Effects on related runs; a tuple, because a union type would be built at every check."""
 
 
-class RunFamily:
-    """Protocol loomlog.services.stream.family.Family for runs."""
-
-    name = "run"
-    reducer_version = REDUCER_VERSION
-    states = StateCodec(State)
-    endings = frozenset(record.SCHEMA for record in (RunCompleted, RunFailed, RunCancelled, RunRefused))
-
-    def absent(self, aggregate: str, history: tuple[Message, ...] | None) -> Absent:
-        return Absent(run_id=aggregate, history=history or ())
-
-    def history(self, state: State) -> tuple[Message, ...]:
-        return build_conversation(state)
-
-    def origin(self, first_event: Event | None) -> RunPosition | ForkPoint | None:
-        return conversation_origin(first_event)
-
-    evolve = staticmethod(evolve)
-    decide = staticmethod(decide)
-
-    def event_times(self, order: RunCommand) -> tuple[int, ...]:
-        return order.times if isinstance(order, ImportCommand) else ()
+class RunEffects:
+    """The calls of runs (protocol loomlog.services.stream.family.Effects)."""
 
     react = staticmethod(react)
 
@@ -102,29 +82,11 @@ class RunFamily:
     def record_unstarted_calls(self, at_ms: int, keys: frozenset[Hashable]) -> CallsUnstarted:
         return CallsUnstarted(at_ms=at_ms, keys=frozenset(key for key in keys if isinstance(key, tuple)))
 
-    def next_timer_at(self, state: State) -> int:
-        at_ms = next_timer_at(state)
-        return 0 if at_ms and is_importing(state) else at_ms
-
-    def timer_fired(self, at_ms: int) -> RunTimerFired:
-        return RunTimerFired(at_ms=at_ms)
-
     def open_calls(self, state: State) -> frozenset[Hashable]:
         return frozenset(unknown_outcome.open_call_keys(state))
 
     def costly_call_keys(self, state: State) -> frozenset[Hashable]:
         return frozenset(unknown_outcome.costly_call_keys(state))
-
-    def is_ended(self, state: State) -> bool:
-        return isinstance(state, (Ended, Refused))
-
-    def quarantined(self, state: State) -> str:
-        # A run whose import is incomplete was quarantined in its original installation; its next part must be accepted.
-        if isinstance(state, (AwaitingModel, AwaitingTools, Parked, Paused, Compacting, Ended)) and not is_importing(
-            state
-        ):
-            return state.facts.quarantine_error
-        return ""
 
     def crashed(self, effect: Effect, error: str, at_ms: int) -> Any:
         match effect:
@@ -177,11 +139,68 @@ class RunFamily:
     def stops_calls(self, effect: Effect) -> bool:
         return isinstance(effect, StopCalls)
 
+
+class RunLineage:
+    """Runs that continue a session, are forked or imported (protocol loomlog.services.stream.family.Lineage)."""
+
+    def with_history(self, aggregate: str, history: tuple[Message, ...] | None) -> Absent:
+        return Absent(run_id=aggregate, history=history or ())
+
+    def history(self, state: State) -> tuple[Message, ...]:
+        return build_conversation(state)
+
+    def origin(self, first_event: Event | None) -> RunPosition | ForkPoint | None:
+        return conversation_origin(first_event)
+
+    def event_times(self, order: RunCommand) -> tuple[int, ...]:
+        return order.times if isinstance(order, ImportCommand) else ()
+
+
+class RelatedRuns:
+    """Effects on parents and children (protocol loomlog.services.stream.family.LocalEffects)."""
+
     def is_local(self, effect: Effect) -> bool:
         return isinstance(effect, RELATED_RUN_EFFECTS)
 
     def pending_local_effects(self, state: State) -> tuple[RelatedRunEffect, ...]:
         return pending_related_effects(state)
+
+
+class RunFamily:
+    """Protocol loomlog.services.stream.family.Family for runs."""
+
+    name = "run"
+    reducer_version = REDUCER_VERSION
+    states = StateCodec(State)
+    endings = frozenset(record.SCHEMA for record in (RunCompleted, RunFailed, RunCancelled, RunRefused))
+    restatements: frozenset[str] = frozenset()
+    effects = RunEffects()
+    lineage = RunLineage()
+    local = RelatedRuns()
+
+    def absent(self, aggregate: str) -> Absent:
+        return Absent(run_id=aggregate)
+
+    evolve = staticmethod(evolve)
+    decide = staticmethod(decide)
+
+    def next_timer_at(self, state: State) -> int:
+        at_ms = next_timer_at(state)
+        return 0 if at_ms and is_importing(state) else at_ms
+
+    def timer_fired(self, at_ms: int) -> RunTimerFired:
+        return RunTimerFired(at_ms=at_ms)
+
+    def is_ended(self, state: State) -> bool:
+        return isinstance(state, (Ended, Refused))
+
+    def quarantined(self, state: State) -> str:
+        # A run whose import is incomplete was quarantined in its original installation; its next part must be accepted.
+        if isinstance(state, (AwaitingModel, AwaitingTools, Parked, Paused, Compacting, Ended)) and not is_importing(
+            state
+        ):
+            return state.facts.quarantine_error
+        return ""
 
     def quarantine(self, error: str, topic: str, offset: int) -> Record:
         return RunQuarantined(error=error, record_topic=topic, record_offset=offset)

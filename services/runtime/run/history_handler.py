@@ -162,7 +162,10 @@ class HistoryHandler:
         self, record: LogRecord, run_id: str, tenant: str, history: tuple[Message, ...] | None
     ) -> Aggregate:
         return Aggregate(
-            id=run_id, state=self._context.family.absent(run_id, history), key=record.key or b"", tenant=tenant
+            id=run_id,
+            state=self._context.family.lineage.with_history(run_id, history),
+            key=record.key or b"",
+            tenant=tenant,
         )
 
 

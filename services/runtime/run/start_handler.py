@@ -121,7 +121,7 @@ class StartHandler:
         session_exists = not command.session_id or last is not None or self._directory.is_session_live(command)
         aggregate = Aggregate(
             id=run_id,
-            state=self._context.family.absent(run_id, history),
+            state=self._context.family.lineage.with_history(run_id, history),
             key=record.key or b"",
             tenant=tenant,
         )

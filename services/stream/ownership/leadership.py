@@ -93,9 +93,12 @@ class Leadership:
             return frozenset()
         running = context.effect_runner.running(aggregate.id) | returned
         self._executor.set_timer(aggregate)
-        waits = context.family.costly_call_keys(aggregate.state) - running if may_be_alive else frozenset()
-        order = context.family.recover(context.clock_ms(), running | waits, self.handler.wide_pauses_command(aggregate))
-        self._executor.submit(aggregate, order, at_ms=context.clock_ms())
+        waits = context.family.effects.costly_call_keys(aggregate.state) - running if may_be_alive else frozenset()
+        order = context.family.effects.recover(
+            context.clock_ms(), running | waits, self.handler.wide_pauses_command(aggregate)
+        )
+        if order is not None:
+            self._executor.submit(aggregate, order, at_ms=context.clock_ms())
         return waits
 
     async def _recover_later(self, awaited: Mapping[str, frozenset[Hashable]]) -> None:
@@ -107,8 +110,8 @@ class Leadership:
             if aggregate is None:
                 continue
             # Calls started here since are not lost, also while their intent is on the wire.
-            ours = context.family.open_calls(aggregate.state) - waits
-            order = context.family.recover(context.clock_ms(), context.effect_runner.running(name) | ours)
+            ours = context.family.effects.open_calls(aggregate.state) - waits
+            order = context.family.effects.recover(context.clock_ms(), context.effect_runner.running(name) | ours)
             self._executor.submit(aggregate, order, at_ms=context.clock_ms())
 
     # --- messages ----------------------------------------------------------------------------------------------------
@@ -141,7 +144,7 @@ class Leadership:
         for name, keys in calls.items():
             aggregate = self._decide_safely(name)
             if aggregate is not None:
-                order = context.family.record_unstarted_calls(context.clock_ms(), keys)
+                order = context.family.effects.record_unstarted_calls(context.clock_ms(), keys)
                 self._executor.submit(aggregate, order, at_ms=context.clock_ms())
 
     def _fire_timer(self, name: str) -> None:

@@ -114,7 +114,9 @@ class EndedAggregates:
         state = self._kept[_name(earlier)] if earlier is not None else None
         while True:
             link = links.pop()
-            aggregate = await self._folded(link, self._family.history(state) if link.earlier is not None else None)
+            aggregate = await self._folded(
+                link, self._family.lineage.history(state) if link.earlier is not None else None
+            )
             if not links:
                 return aggregate
             state = aggregate.state
@@ -152,11 +154,11 @@ class EndedAggregates:
 
     def _link(self, position: EventLocation, key: bytes, events: list[RawEvent]) -> "_Link":
         first = self._codec.decode(events[0].value).record if events else None
-        return _Link(position, key, tuple(events), self._family.origin(first))
+        return _Link(position, key, tuple(events), self._family.lineage.origin(first))
 
     async def _folded(self, link: "_Link", earlier: Any) -> Aggregate:
         run_id = link.position.run_id
-        aggregate = Aggregate(id=run_id, state=self._family.absent(run_id, None), key=link.key, tenant="")
+        aggregate = Aggregate(id=run_id, state=self._family.absent(run_id), key=link.key, tenant="")
 
         async def history(_: Any) -> Any:
             return earlier
@@ -181,10 +183,10 @@ class EndedAggregates:
 
     async def history_for(self, partition: int, first_event: Any) -> Any:
         """Return the history that the first event of an aggregate continues; None if it continues none."""
-        origin = self._family.origin(first_event)
+        origin = self._family.lineage.origin(first_event)
         if origin is None:
             return None
-        return self._family.history(await self.state(partition, origin))
+        return self._family.lineage.history(await self.state(partition, origin))
 
 
 class _Link(Value, frozen=True):

@@ -156,7 +156,7 @@ class Fold:
         )
 
     def _fresh(self, name: str) -> Aggregate:
-        return Aggregate(id=name, state=self._family.absent(name, None), key=self._keys[name], tenant="")
+        return Aggregate(id=name, state=self._family.absent(name), key=self._keys[name], tenant="")
 
     async def _fold_one(
         self,
@@ -205,7 +205,7 @@ async def fold_event(
     if event.seq == 1:
         earlier = await history(decoded.record)
         if earlier is not None:
-            aggregate.state = family.absent(aggregate.id, earlier)
+            aggregate.state = family.lineage.with_history(aggregate.id, earlier)
         aggregate.first_offset = event.offset
         aggregate.digest = NO_DIGEST
     aggregate.state = family.evolve(aggregate.state, decoded.record, envelope.at_ms)

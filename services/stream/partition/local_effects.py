@@ -43,7 +43,7 @@ class LocalEffects:
     def start_pending(self, aggregate: Aggregate) -> None:
         """After a takeover: execute the effects whose execution is unknown."""
         if not aggregate.quarantined:
-            for effect in self._context.family.pending_local_effects(aggregate.state):
+            for effect in self._context.family.local.pending_local_effects(aggregate.state):
                 self.start(aggregate, effect, aggregate.state)
 
     async def _execute(self, aggregate: Aggregate, effect: Any, state: Any) -> None:

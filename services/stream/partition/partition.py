@@ -196,7 +196,7 @@ class Partition:
         events: Sequence[Any] = self._family.decide(aggregate.state, order)
         if not events:
             return False
-        times = self._family.event_times(order)
+        times = self._family.lineage.event_times(order)
         if not times:  # an imported history is unchanged
             events = self._observer.to_snapshot_state(aggregate, events)
         self.append(
@@ -239,7 +239,7 @@ class Partition:
             )
 
         common = common_at(at_ms)
-        decided_ms, evolve, react = at_ms, family.evolve, family.react
+        decided_ms, evolve, react = at_ms, family.evolve, family.effects.react
         values: list[bytes] = []
         effects: list[Any] = []
         for seq, event in enumerate(events, start=first):

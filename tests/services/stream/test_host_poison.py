@@ -16,7 +16,7 @@ from loomlog.schemas.generated.stream_records import ModelDelta
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.services.core.run.commands import RunCommand
 from loomlog.services.core.run.state import State
-from loomlog.services.runtime.run.family import RunFamily
+from loomlog.services.runtime.run.family import RunEffects, RunFamily
 from loomlog.services.stream.ownership import watchdog
 from loomlog.services.stream.ownership.membership import FixedMembership
 from tests.services.stream.given import replaced
@@ -119,12 +119,26 @@ async def test_a_command_that_is_too_large_is_refused_and_its_run_goes_on(world_
 # --- bugs ------------------------------------------------------------------------------------------------------------
 
 
+class BuggyEffects(RunEffects):
+    """Effects with the bug of their family."""
+
+    def __init__(self, family: "BuggyFamily") -> None:
+        self._family = family
+
+    def react(self, state: State, event: Event) -> tuple[Any, ...]:
+        family = self._family
+        if family.where == "react" and getattr(event, "turn", 0) == family.turn and family._is_bad(state):
+            raise ZeroDivisionError("a bug in react")
+        return super().react(state, event)
+
+
 class BuggyFamily(RunFamily):
     """The rules with a bug that shows in one run, in one of the three functions."""
 
     def __init__(self, where: str, *, turn: int = 2) -> None:
         self.where = where
         self.turn = turn
+        self.effects = BuggyEffects(self)
 
     def decide(self, state: State, order: RunCommand) -> list[Event]:
         if self.where == "decide" and getattr(order, "turn", 0) == self.turn and self._is_bad(state):
@@ -135,11 +149,6 @@ class BuggyFamily(RunFamily):
         if self.where == "evolve" and getattr(event, "turn", 0) == self.turn and self._is_bad(state):
             raise ZeroDivisionError("a bug in evolve")
         return super().evolve(state, event, at_ms)
-
-    def react(self, state: State, event: Event) -> tuple[Any, ...]:
-        if self.where == "react" and getattr(event, "turn", 0) == self.turn and self._is_bad(state):
-            raise ZeroDivisionError("a bug in react")
-        return super().react(state, event)
 
     def _is_bad(self, state: State) -> bool:
         facts = getattr(state, "facts", None)

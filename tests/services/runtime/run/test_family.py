@@ -53,8 +53,8 @@ def test_a_live_run_has_had_no_ending(make: Callable[[], Run]) -> None:
 def test_a_run_goes_on_with_the_conversation_of_the_one_it_continues() -> None:
     history = FAMILY.history(completed().state)
     assert history == build_conversation(completed().state)
-    assert FAMILY.absent("r_2", history) == Absent(run_id="r_2", history=history)
-    assert FAMILY.absent("r_2", None) == Absent(run_id="r_2")
+    assert FAMILY.lineage.with_history("r_2", history) == Absent(run_id="r_2", history=history)
+    assert FAMILY.absent("r_2") == Absent(run_id="r_2")
 
 
 def test_a_crashed_model_call_fails_the_run_with_its_reason() -> None:

@@ -1,0 +1,47 @@
+"""Records of the namespace loom.entity.commands."""
+
+# Written by schemas/generate.py from schemas/avro. Edit the .avsc files, then run `make schemas`.
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+from loomlog.schemas.generated.values import CommandEnvelope
+from loomlog.schemas.records import Record
+
+
+class RepairAggregate(Record, frozen=True, kw_only=True):
+    """Ends the quarantine of an aggregate: its state is stated anew."""
+
+    SCHEMA: ClassVar[str] = "loom.entity.commands.RepairAggregate"
+
+    envelope: CommandEnvelope
+    """Id and sender."""
+    aggregate: str
+    """Full id: <family>:<tenant>/<id>."""
+    state: bytes | None = None
+    """Canonical encoding of the new state; null: the last state that could be folded."""
+    reason: str = ''
+    """Why."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "aggregate": self.aggregate,
+            "state": self.state,
+            "reason": self.reason,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            aggregate=value["aggregate"],
+            state=value["state"],
+            reason=value["reason"],
+        )
+
+
+RECORDS = (
+    RepairAggregate,
+)
+Command = RepairAggregate

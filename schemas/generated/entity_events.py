@@ -1,0 +1,119 @@
+"""Records of the namespace loom.entity.events."""
+
+# Written by schemas/generate.py from schemas/avro. Edit the .avsc files, then run `make schemas`.
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+from loomlog.schemas.records import Record
+
+
+class AggregateQuarantined(Record, frozen=True, kw_only=True):
+    """A rule of the family failed: nothing is decided in the aggregate until it is repaired."""
+
+    SCHEMA: ClassVar[str] = "loom.entity.events.AggregateQuarantined"
+
+    error: str
+    """What happened."""
+    record_topic: str = ''
+    """Topic of the command that was being decided."""
+    record_offset: int = -1
+    """Its offset; -1 without one."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "error": self.error,
+            "record_topic": self.record_topic,
+            "record_offset": self.record_offset,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            error=value["error"],
+            record_topic=value["record_topic"],
+            record_offset=value["record_offset"],
+        )
+
+
+class AggregateRestated(Record, frozen=True, kw_only=True):
+    """The state of the aggregate, stated anew by an operator: the fold continues from here, whatever came before;
+    a quarantine ends.
+    """
+
+    SCHEMA: ClassVar[str] = "loom.entity.events.AggregateRestated"
+
+    state: bytes
+    """Canonical encoding of the state."""
+    version: int
+    """Version of the fold of that state."""
+    reason: str
+    """Why."""
+    by: str
+    """Who."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "state": self.state,
+            "version": self.version,
+            "reason": self.reason,
+            "by": self.by,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            state=value["state"],
+            version=value["version"],
+            reason=value["reason"],
+            by=value["by"],
+        )
+
+
+class CommandHadNoEffect(Record, frozen=True, kw_only=True):
+    """A command was accepted and changed nothing; the state is unchanged. The answer of its sender."""
+
+    SCHEMA: ClassVar[str] = "loom.entity.events.CommandHadNoEffect"
+
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+        )
+
+
+class CommandRefused(Record, frozen=True, kw_only=True):
+    """A command was refused; the state is unchanged. The answer of its sender."""
+
+    SCHEMA: ClassVar[str] = "loom.entity.events.CommandRefused"
+
+    code: str
+    """Error code, snake_case."""
+    message: str
+    """What was wrong, and what to do."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "code": self.code,
+            "message": self.message,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            code=value["code"],
+            message=value["message"],
+        )
+
+
+RECORDS = (
+    AggregateQuarantined,
+    AggregateRestated,
+    CommandHadNoEffect,
+    CommandRefused,
+)
+Event = AggregateQuarantined | AggregateRestated | CommandHadNoEffect | CommandRefused

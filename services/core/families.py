@@ -1,0 +1,209 @@
+"""The words of the kit: what a kind of aggregate declares, and what everything else takes from the declaration.
+
+A *family* is one kind of aggregate: pure rules and a declaration, in one folder (services/families/<name>). The generic
+loop (services/stream) folds, decides and appends; the shells (api, cli, runtime, projector, auditor) read the registry
+(services/families/registry.py) and know no family by name. docs/FAMILIES.md adds one step by step.
+
+    Rules           initial, decide, evolve and a version
+    Command, Query  a row of the table from which HTTP, command line and tool are made
+    Content         which fields are user content
+    Reads           where reads are answered
+    Send            a command to another aggregate, derived from an event: the outbox
+
+Runs are a family of their own kind, with calls and children (services/stream/family.py).
+
+Before: a folder under services/families. After: services/stream/family.py wraps it for the loop.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Generic, TypeVar
+
+from loomlog.schemas.records import Record, Value
+
+StateT = TypeVar("StateT")
+CommandT = TypeVar("CommandT")
+EventT = TypeVar("EventT")
+
+NAME_BYTES_MAX = 512
+"""Longest id of an aggregate within its tenant: it is the key of every record and of its row."""
+STATE_BYTES_MAX = 600_000
+"""Largest encoded state: it must fit one record as a snapshot, and one row that is read in a millisecond."""
+
+
+class At(Value, frozen=True):
+    """When and for whom a command is decided. `at_ms` is UTC milliseconds by the owner's clock."""
+
+    at_ms: int
+    caller: str = ""
+    """Subject of the principal or name of the service that sent the command; empty for a timer."""
+    command_id: str = ""
+
+
+class TimerFired(Value, frozen=True):
+    """The time that `next_timer_ms` named has come."""
+
+
+TIMER_FIRED = TimerFired()
+
+
+def never(state: Any) -> bool:
+    """`is_over` of a family whose aggregates never end."""
+    return False
+
+
+def no_timer(state: Any) -> int:
+    """`next_timer_ms` of a family without timers."""
+    return 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules(Generic[StateT, CommandT, EventT]):
+    """The pure rules of a family."""
+
+    state: Any
+    """Type of the state, or a union: what the codec decodes."""
+    initial: Callable[[str], StateT]
+    """State of an aggregate without events, by its full id."""
+    decide: Callable[[StateT, CommandT, At], Sequence[EventT]]
+    """Events that follow a command; none when nothing changes. May be given TIMER_FIRED too, if there are timers."""
+    evolve: Callable[[StateT, EventT, int], StateT]
+    """State after an event that was decided at that time (UTC milliseconds)."""
+    version: int
+    """Version of the fold: raise it whenever the same events fold to another state."""
+    is_over: Callable[[StateT], bool] = never
+    """Whether nothing can happen in the aggregate any more."""
+    next_timer_ms: Callable[[StateT], int] = no_timer
+    """When TIMER_FIRED is to be decided, UTC milliseconds; 0: never."""
+
+
+class Reads(Enum):
+    """Where reads of a family are answered."""
+
+    INDEXED = "indexed"
+    """From its rows in Postgres; aggregates rest there when nothing happens in them."""
+    REPLICATED = "replicated"
+    """From memory: every process folds the whole family, which is therefore small."""
+
+
+def last_fields(events: Sequence[Any]) -> Mapping[str, Any]:
+    """Reply with the fields of the last event."""
+    return {name: getattr(events[-1], name) for name in events[-1].__struct_fields__} if events else {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command(Generic[CommandT]):
+    """A command of a family, for all transports.
+
+    POST /v1/_<family>/<verb>, `loomlog <family> <verb>` and `{"op": <verb>}` of the tool take the fields of the record
+    but its envelope.
+    """
+
+    record: type[CommandT]
+    verb: str
+    """One word, lower case: the name of the operation in every transport."""
+    summary: str
+    """A sentence that says what it does."""
+    aggregate: Callable[[CommandT], str]
+    """Id, within the tenant, of the aggregate that it is for; 1 to NAME_BYTES_MAX bytes, printable."""
+    scope: str
+    """Scope of access that a caller needs (services/core/access/scopes.py)."""
+    reply: Callable[[Sequence[Any]], Mapping[str, Any]] = last_fields
+    """The answer, from the events of the decision alone, so that a repeated command gets the same one."""
+    in_tool: bool = True
+    """Whether agents may give it."""
+    in_transports: bool = True
+    """Whether HTTP and the command line offer it; False for one with an adapter of its own, or for an inner one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query(Generic[StateT]):
+    """A question about one aggregate: GET /v1/_<family>/<verb>?id=..., besides `ls` and `show`, which all have."""
+
+    verb: str
+    summary: str
+    scope: str
+    answer: Callable[[StateT, Mapping[str, str]], Mapping[str, Any]]
+    """From the state, and the further parameters by name."""
+    parameters: Sequence[str] = ()
+    in_tool: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Content:
+    """Which text fields of a family's commands are user content, encrypted with the key of a subject.
+
+    The handler encrypts them before it decides, so events and states hold ciphertext wherever they copy them; the edge
+    decrypts every text of an answer that is a token.
+    """
+
+    fields: Mapping[type[Record], Sequence[str]] = field(default_factory=dict)
+    subject: Callable[[Any], str] = lambda command: str(command.envelope.subject)
+    """User whose key encrypts; by default the caller."""
+
+
+NO_CONTENT = Content()
+
+
+class Send(Value, frozen=True, kw_only=True):
+    """A command to an aggregate of another partition, perhaps of another family.
+
+    The envelope of `command` is filled in by the outbox: command id `<aggregate>:<seq>:<number>`, the tenant of the
+    aggregate, the time of the event.
+    """
+
+    to: str
+    """Name of the family."""
+    command: Any
+
+
+def no_sends(state: Any, event: Any) -> Sequence[Send]:
+    """`sends` of a family without an outbox."""
+    return ()
+
+
+def as_view(state: Any) -> Any:
+    """Show a state as it is; the shells turn it into JSON."""
+    return state
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family(Generic[StateT, CommandT, EventT]):
+    """The declaration of a family."""
+
+    name: str
+    """Lower case, letters only: the prefix of the ids of its aggregates, and its name in every transport."""
+    summary: str
+    """A sentence that says what an aggregate of it is."""
+    rules: Rules[StateT, CommandT, EventT]
+    commands: Sequence[Command[Any]] = ()
+    queries: Sequence[Query[StateT]] = ()
+    scope: str = ""
+    """Scope of access for `ls` and `show`; empty: no transport offers them."""
+    view: Callable[[StateT], Any] = as_view
+    """What `ls` and `show` show of a state: a mapping, or a Value."""
+    tool: str = ""
+    """Name of the tool of agents; empty: none."""
+    content: Content = NO_CONTENT
+    reads: Reads = Reads.INDEXED
+    sends: Callable[[StateT, EventT], Sequence[Send]] = no_sends
+    topics: str = "entity"
+    """Name of its topic set."""
+
+
+def aggregate_id(family: str, tenant: str, name: str) -> str:
+    """Return the full id of an aggregate: `<family>:<tenant>/<name>`. Families with the same tenant and name share a
+    partition, because the key of their records is the part after the colon.
+    """
+    return f"{family}:{tenant}/{name}"
+
+
+def aggregate_key(full_id: str) -> bytes:
+    """Return the key of the records of an aggregate of the entity topics."""
+    return full_id.partition(":")[2].encode()
+
+
+def name_in_tenant(full_id: str, tenant: str) -> str:
+    """Return the id of an aggregate within its tenant."""
+    return full_id.partition(":")[2].removeprefix(f"{tenant}/")
