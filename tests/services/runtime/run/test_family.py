@@ -51,7 +51,7 @@ def test_a_live_run_has_had_no_ending(make: Callable[[], Run]) -> None:
 
 
 def test_a_run_goes_on_with_the_conversation_of_the_one_it_continues() -> None:
-    history = FAMILY.history(completed().state)
+    history = FAMILY.lineage.history(completed().state)
     assert history == build_conversation(completed().state)
     assert FAMILY.lineage.with_history("r_2", history) == Absent(run_id="r_2", history=history)
     assert FAMILY.absent("r_2") == Absent(run_id="r_2")
@@ -59,7 +59,7 @@ def test_a_run_goes_on_with_the_conversation_of_the_one_it_continues() -> None:
 
 def test_a_crashed_model_call_fails_the_run_with_its_reason() -> None:
     run = begun()
-    order = FAMILY.crashed(MODEL, "ZeroDivisionError: a bug", NOW)
+    order = FAMILY.effects.crashed(MODEL, "ZeroDivisionError: a bug", NOW)
     assert isinstance(order, ModelFailed)
     assert kinds(run.give(order)) == ["ModelCallFailed", "RunFailed"]
     assert "crashed in loomlog: ZeroDivisionError: a bug" in order.message
@@ -67,7 +67,7 @@ def test_a_crashed_model_call_fails_the_run_with_its_reason() -> None:
 
 def test_a_crashed_tool_call_is_a_result_the_model_sees() -> None:
     run = at_tools("A")
-    order = FAMILY.crashed(TOOL, "ZeroDivisionError: a bug", NOW)
+    order = FAMILY.effects.crashed(TOOL, "ZeroDivisionError: a bug", NOW)
     assert isinstance(order, ToolCompleted)
     assert kinds(run.give(order)) == ["ToolReturned", "ModelCallRequested"]
     assert order.text == "the tool A crashed: ZeroDivisionError: a bug"
@@ -78,20 +78,20 @@ def test_a_crashed_question_about_a_call_is_asked_again() -> None:
     run.give(recover())
     asked = run.effects[-1]
     assert isinstance(asked, ReconcileTool)
-    assert kinds(run.give(FAMILY.crashed(asked, "ZeroDivisionError: a bug", NOW))) == ["ToolReconcileRequested"]
+    assert kinds(run.give(FAMILY.effects.crashed(asked, "ZeroDivisionError: a bug", NOW))) == ["ToolReconcileRequested"]
 
 
 def test_stopping_calls_is_no_call() -> None:
     stop = StopCalls(run_id=RUN)
-    assert FAMILY.stops_calls(stop)
-    assert not FAMILY.stops_calls(MODEL)
-    assert not FAMILY.stops_calls(TOOL)
+    assert FAMILY.effects.stops_calls(stop)
+    assert not FAMILY.effects.stops_calls(MODEL)
+    assert not FAMILY.effects.stops_calls(TOOL)
     with pytest.raises(AssertionError):
-        FAMILY.crashed(stop, "x", NOW)
+        FAMILY.effects.crashed(stop, "x", NOW)
 
 
 def test_recovery_is_told_which_calls_go_on() -> None:
-    assert FAMILY.recover(NOW, frozenset({MODEL.key})) == RecoverCommand(
+    assert FAMILY.effects.recover(NOW, frozenset({MODEL.key})) == RecoverCommand(
         at_ms=NOW, still_running=frozenset({MODEL.key})
     )
 

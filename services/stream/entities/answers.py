@@ -1,0 +1,44 @@
+"""What the sender of a command to an entity gets: the events that answer it, and where they are in the log.
+
+Before: services/application/entities.py and the tools of agents send. After: services/stream/entities/client.py.
+"""
+
+from typing import Any, Protocol
+
+from loomlog.schemas.records import Value
+
+
+class Answer(Value, frozen=True, kw_only=True):
+    """The events of the decision on a command, all in the log; their last one is at that position.
+
+    The last event is a CommandRefused when the command was refused, a CommandHadNoEffect when it changed nothing.
+    """
+
+    events: tuple[Any, ...]
+    topic: str
+    partition: int
+    offset: int
+
+    @property
+    def position(self) -> str:
+        """Return the position token: `<topic>/<partition>:<offset>`."""
+        return f"{self.topic}/{self.partition}:{self.offset}"
+
+
+class CommandUnanswered(Exception):
+    """No owner has answered a command in time. It may still be carried out; sent again with its id, it is once."""
+
+
+class CommandInvalid(Exception):
+    """A command that no family takes, or that is for an aggregate that cannot be; the text says what is wrong."""
+
+
+class EntityCommands(Protocol):
+    """Sends commands to entities."""
+
+    async def ask(self, command: Any, *, wait_s: float) -> Answer:
+        """Return the answer to a command of a family, carried out once however often it is sent with its id.
+
+        Raises CommandUnanswered after `wait_s`, CommandInvalid, Transient when the log does not answer.
+        """
+        ...
