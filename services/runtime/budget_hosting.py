@@ -29,7 +29,6 @@ from loomlog.services.stream.family import Topics
 from loomlog.services.stream.host import Host
 from loomlog.services.stream.ownership.membership import Membership
 from loomlog.services.stream.ownership.standby import PausableTail
-from loomlog.services.stream.partition.ended_aggregates import EndedAggregates
 from loomlog.services.stream.snapshots.snapshots import Snapshots
 
 TOKEN_BYTES = 10
@@ -62,10 +61,9 @@ def build_budget_host(
             appender=appender,
             ranges=ranges,
             snapshots=Snapshots(family, codec, appender=appender, ranges=ranges, topic=topics.snapshots),
-            ended_aggregates=EndedAggregates(family, codec, ranges, topics.events),
             dead_letters=dead_letters,
             effect_runner=EffectRunner(family, run=no_call, done=lambda *result: False, clock_ms=clock_ms),
-            make_handler=lambda number, term, known_since_ms, forgotten_until: BudgetCommandHandler(clock_ms),
+            make_handler=lambda folded, number, term: BudgetCommandHandler(clock_ms),
             clock_ms=clock_ms,
             name=name,
         ),

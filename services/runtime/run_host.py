@@ -23,6 +23,7 @@ from loomlog.services.stream.ownership.assignment import RequestHandover
 from loomlog.services.stream.ownership.drain import DRAIN_S
 from loomlog.services.stream.ownership.membership import Membership
 from loomlog.services.stream.ownership.standby import PausableTail, Standby
+from loomlog.services.stream.partition.recovered_state import PartitionFold
 from loomlog.services.stream.snapshots.snapshots import Snapshots
 
 
@@ -55,9 +56,14 @@ def build_run_host(
 ) -> Host:
     """Return a host of runs. `run_effect` takes (effect, state, tenant) and returns the command with its result."""
 
-    def make_handler(number: int, term: int, known_since_ms: int, forgotten_until: int) -> RunCommandHandler:
+    def make_handler(folded: PartitionFold, number: int, term: int) -> RunCommandHandler:
         context.run_summaries.set_term(number, term)
-        return RunCommandHandler(context, number=number, known_since_ms=known_since_ms, forgotten_until=forgotten_until)
+        return RunCommandHandler(
+            context,
+            number=number,
+            known_since_ms=folded.known_since_ms,
+            forgotten_until=folded.forgotten_until,
+        )
 
     forwarder = ResultForwarder(
         codec,
@@ -82,7 +88,6 @@ def build_run_host(
         appender=appender,
         ranges=ranges,
         snapshots=Snapshots(context.family, codec, appender=appender, ranges=ranges, topic=topics.snapshots),
-        ended_aggregates=context.ended_runs,
         dead_letters=dead_letters,
         effect_runner=effect_runner,
         make_handler=make_handler,

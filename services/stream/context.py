@@ -15,9 +15,10 @@ from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.effect_calls import EffectRunner
 from loomlog.services.stream.family import Family, Topics
 from loomlog.services.stream.histogram import SECONDS, Histogram
-from loomlog.services.stream.partition.ended_aggregates import EndedAggregates
+from loomlog.services.stream.partition.fold import Fold
 from loomlog.services.stream.partition.partition import Aggregate, Partition, PartitionObserver
-from loomlog.services.stream.snapshots.snapshots import Snapshots
+from loomlog.services.stream.partition.recovered_state import PartitionFold
+from loomlog.services.stream.snapshots.snapshots import RecoveryPoints
 
 
 @dataclass(slots=True)
@@ -40,6 +41,10 @@ class CommandHandler(PartitionObserver, Protocol):
     @property
     def issued_until_ms(self) -> int:
         """No ended aggregate is known to have been ordered after this time, by the clock of its sender."""
+        ...
+
+    async def live(self, fold: Fold) -> list[Aggregate]:
+        """Return the aggregates that a takeover takes over, from what the fold has read. Raises Transient."""
         ...
 
     async def prepare(self, record: LogRecord, command: Any, partition: Partition) -> PendingDecision:
@@ -77,14 +82,11 @@ class HostContext:
     topics: Topics
     appender: LogAppender
     ranges: LogRanges
-    snapshots: Snapshots
-    ended_aggregates: EndedAggregates
+    snapshots: RecoveryPoints
     dead_letters: DeadLetters
     effect_runner: EffectRunner
-    make_handler: Callable[[int, int, int, int], CommandHandler]
-    """Makes the family's handler for (partition, term, known_since_ms, forgotten_until): aggregates that ended before
-    that time and below that offset are in the index only.
-    """
+    make_handler: Callable[[PartitionFold, int, int], CommandHandler]
+    """Makes the handler for (what was folded, partition, term)."""
     clock_ms: Callable[[], int]
     name: str
     """Name of this process in Claims and logs."""

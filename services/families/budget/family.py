@@ -34,6 +34,7 @@ from loomlog.services.families.budget.decide import decide, next_timer_at
 from loomlog.services.families.budget.state import REDUCER_VERSION, BudgetState, evolve
 from loomlog.services.stream.context import PendingDecision
 from loomlog.services.stream.family import NO_EFFECTS, NO_LINEAGE, NO_LOCAL_EFFECTS, Topics
+from loomlog.services.stream.partition.fold import Fold
 from loomlog.services.stream.partition.partition import Aggregate, Decision, Partition
 
 FAMILY = "budget"
@@ -78,6 +79,9 @@ class BudgetFamily:
 
     def absent(self, aggregate: str) -> BudgetState:
         return BudgetState()
+
+    def before(self, aggregate: str, seq: int) -> BudgetState:
+        raise AssertionError("budgets have no restatements")
 
     def evolve(self, state: BudgetState, event: Event, at_ms: int) -> BudgetState:
         return evolve(state, event, at_ms)
@@ -125,6 +129,12 @@ class BudgetCommandHandler:
             return BudgetRequest(at_ms=self._clock_ms(), command=command)
 
         return PendingDecision(books, order, command.envelope.command_id)
+
+    async def live(self, fold: Fold) -> list[Aggregate]:
+        async def no_history(event: Event) -> None:
+            return None
+
+        return await fold.live(no_history, self.folded)
 
     async def prepare_local_effect(
         self, aggregate: Aggregate, effect: Any, state: Any, partition: Partition

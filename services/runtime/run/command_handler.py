@@ -67,6 +67,7 @@ from loomlog.services.runtime.run.run_directory import RunDirectory
 from loomlog.services.runtime.run.run_index import EndedRun
 from loomlog.services.runtime.run.start_handler import StartHandler
 from loomlog.services.stream.context import PendingDecision
+from loomlog.services.stream.partition.fold import Fold
 from loomlog.services.stream.partition.lookups import continue_in_task
 from loomlog.services.stream.partition.partition import Aggregate, Decision, Partition
 
@@ -206,6 +207,9 @@ class RunCommandHandler:
 
     def ended_found(self, first: RawEvent, last: RawEvent) -> None:
         self._directory.load_ended(first, last)
+
+    async def live(self, fold: Fold) -> list[Aggregate]:
+        return await fold.live(lambda event: self._past.history_for(self._number, event), self.folded)
 
     async def prepare_local_effect(
         self, aggregate: Aggregate, effect: RelatedRunEffect, state: Any, partition: Partition

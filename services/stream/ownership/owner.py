@@ -91,7 +91,7 @@ class PartitionOwner:
                 "%s partition %d offset %d: %s", context.family.name, self.number, problem.record.offset, problem.error
             )
             context.dead_letters.park(problem.record, kind="undecodable", error=problem.error)
-        handler = context.make_handler(self.number, term, folded.known_since_ms, folded.forgotten_until)
+        handler = context.make_handler(folded, self.number, term)
         partition = Partition(
             number=self.number,
             term=term,
@@ -105,7 +105,7 @@ class PartitionOwner:
         partition.events_since_checkpoint = fold.events
         for first_event, last_event in fold.over.values():
             handler.ended_found(first_event, last_event)
-        live = await fold.live(lambda event: context.ended_aggregates.history_for(self.number, event), handler.folded)
+        live = await handler.live(fold)
         self._leadership = Leadership(
             partition, handler, context, wake=self._wake, timers=self._timers, metrics=self._metrics
         )

@@ -27,7 +27,7 @@ from loomlog.connectors.errors import Transient
 from loomlog.connectors.protocols import LogRanges, LogRecord, LogTail, MemberAssignment
 from loomlog.services.stream.context import HostContext
 from loomlog.services.stream.partition.recovered_state import PartitionFold
-from loomlog.services.stream.snapshots.snapshots import FoldStart, Snapshots
+from loomlog.services.stream.snapshots.snapshots import FoldStart
 
 log = logging.getLogger(__name__)
 
@@ -102,9 +102,7 @@ class Standby:
         self._context = context
         self._tail = tail
         self._ranges = ranges
-        self._snapshots = Snapshots(
-            context.family, context.codec, appender=context.appender, ranges=ranges, topic=context.topics.snapshots
-        )
+        self._snapshots = context.snapshots.read_through(ranges)
         self._until_gone = until_gone
         self._followed: frozenset[int] = frozenset()
         self._folds: dict[int, PartitionFold] = {}
