@@ -175,7 +175,7 @@ async def get_concurrency(service: Service, caller: Caller, request: Request) ->
 def _availability(service: Service) -> AvailabilityTable:
     """Return the availability of models; empty while the log is unavailable."""
     return (
-        service.current_application.provider_table.matrix
+        service.current_application.provider_table.table
         if service.current_application is not None
         else AvailabilityTable()
     )

@@ -76,9 +76,10 @@ from loomlog.services.families.budget.family import topics_of as budget_topics
 from loomlog.services.families.budget.replica import BudgetReplica
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
 from loomlog.services.stream.family import Topics
+from loomlog.services.stream.global_tables.global_table import GlobalTable
 from loomlog.services.stream.global_tables.hooks import HookGlobalTable
 from loomlog.services.stream.global_tables.pauses import PauseGlobalTable
-from loomlog.services.stream.global_tables.providers import ProviderGlobalTable
+from loomlog.services.stream.global_tables.providers import PROVIDERS
 from loomlog.services.stream.snapshots.snapshots import Snapshots as BooksSnapshots
 
 log = logging.getLogger(__name__)
@@ -193,7 +194,7 @@ class Application:
             fresh_token=new_token,
             installation_key=installation_key,
         )
-        self.provider_table = ProviderGlobalTable(codec, topics.providers)
+        self.provider_table = GlobalTable(codec, topics.providers, PROVIDERS)
         self.probes = ProviderProbes(self.provider_table, appender, codec, clock_ms=clock_ms, fresh_token=new_token)
         self.clients = ClientConnections(
             appender,

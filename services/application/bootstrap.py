@@ -13,7 +13,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from loomlog.connectors.crypto.content_encryption import KeyEncryptionKeys
 from loomlog.connectors.crypto.installation_key import SecretKey
@@ -37,7 +37,7 @@ from loomlog.services.application.queries.read_models import SqlReadModels, has_
 from loomlog.services.application.streaming.event_hub import EventHub, HubStart
 from loomlog.services.families.budget.family import PARTITION as BUDGETS
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys, open_subject_keys
-from loomlog.services.stream.global_tables.global_table import PARTITION, GlobalTable
+from loomlog.services.stream.global_tables.global_table import GlobalTable, GlobalTables
 
 log = logging.getLogger(__name__)
 
@@ -149,27 +149,26 @@ async def open_application(
         )
         await layer.publisher.open()
 
-        async def following(board: GlobalTable) -> Callable[[], Awaitable[None]]:
-            """Load a global table and return the task that keeps it up to date."""
-            await wait_for("broker", readiness, partial(board.catch_up, ranges))
-            return partial(board.follow, await tail(board.topic, {PARTITION: board.next_offset}))
-
         await wait_for("broker", readiness, layer.budget_replica.open)
         spent = await tail(endpoints.topics.budgets.events, {BUDGETS: layer.budget_replica.next_offset})
-        boards: list[Callable[[], Awaitable[None]]] = [
-            partial(layer.budget_replica.follow, spent),
-            await following(layer.pause_table),
-            await following(layer.hook_table),
-            await following(layer.provider_table),
-            partial(layer.clients.run, partial(_open_client_requests, endpoints.kafka, ranges, appender)),
-        ]
+        opened: list[GlobalTable[Any]] = [layer.pause_table, layer.hook_table, layer.provider_table]
         if keys is not None:
-            erasures = await tail(endpoints.topics.subjects, {PARTITION: keys.next_offset})
-            boards.append(partial(keys.follow, erasures))
+            opened.append(keys.global_table)
+        tables = GlobalTables(stack, ranges, partial(open_tail, endpoints.kafka))
+        for table in opened:
+            await wait_for("broker", readiness, partial(tables.open, table))
+        client_requests = partial(_open_client_requests, endpoints.kafka, ranges, appender)
         log.info("the log has %d partitions; reading from %s", partitions, _describe_starts(starts))
 
         async def work() -> None:
-            await layer.run(events, previews, lambda: _watch_positions(watch), *boards)
+            await layer.run(
+                events,
+                previews,
+                lambda: _watch_positions(watch),
+                partial(layer.budget_replica.follow, spent),
+                partial(layer.clients.run, client_requests),
+                *tables.followers.values(),
+            )
 
         yield layer, work
 

@@ -9,6 +9,7 @@ services/application/admin/probes.py. After: services/stream/global_tables/globa
 """
 
 import asyncio
+from typing import Any
 
 from loomlog.connectors.errors import UnknownOutcome
 from loomlog.connectors.protocols import LogAppender, ProducerRecord
@@ -22,7 +23,7 @@ from loomlog.services.stream.global_tables.global_table import PARTITION, Global
 class TablePublisher:
     """Publishes to the topic of one global table."""
 
-    def __init__(self, table: GlobalTable, appender: LogAppender, codec: Codec) -> None:
+    def __init__(self, table: GlobalTable[Any], appender: LogAppender, codec: Codec) -> None:
         self._table = table
         self._appender = appender
         self._codec = codec

@@ -172,25 +172,21 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
     async with asyncio.TaskGroup() as tasks:
         running = [
             tasks.create_task(host.run(), name="host"),
-            tasks.create_task(pauses.follow(resources.control_tail), name="pauses"),
+            *(tasks.create_task(follow(), name=topic) for topic, follow in resources.tables.followers.items()),
             tasks.create_task(budgets.host.run(), name="budget host"),
             tasks.create_task(budgets.replica.follow(budgets.tail), name="budget replica"),
             tasks.create_task(budgets.client.run(), name="budget client"),
-            tasks.create_task(resources.hooks.global_table.follow(resources.hooks_tail), name="hooks"),
             tasks.create_task(resources.credentials.run(), name="credentials"),
             tasks.create_task(run_summaries.run(), name="run summaries"),
             tasks.create_task(previews.run(), name="previews"),
             tasks.create_task(metrics.measure_loop_lag(), name="event loop lag"),
             *resources.client_tools.start_tasks(tasks),
             # The owner of partition 0 probes, so exactly one live runtime does.
-            *resources.routing.start_tasks(tasks, resources.providers_tail, is_active_prober=lambda: term_of(0) >= 0),
+            *resources.routing.start_tasks(tasks, is_active_prober=lambda: term_of(0) >= 0),
         ]
         if remote_tools is not None:
             following = remote_tools.calls.follow(remote_tools.results)
             running.append(tasks.create_task(following, name="results of remote tools"))
-        if resources.keys is not None and resources.subject_keys_tail is not None:
-            following = resources.keys.follow(resources.subject_keys_tail)
-            running.append(tasks.create_task(following, name="subject keys"))
         metrics_address = "off"
         if settings.metrics_port is not None:
             listening = bind_socket(settings.metrics_port)

@@ -206,7 +206,7 @@ async def stage(
             tools={"Echo": tool, **(tools or {})},
             agent=agent,
         )
-        following = asyncio.create_task(runtime_keys.follow(made.log.tail(TOPICS.subjects, {0: 0})))
+        following = asyncio.create_task(runtime_keys.global_table.follow(made.log.tail(TOPICS.subjects, {0: 0})))
         previews = asyncio.create_task(runtime.previews.run())
         try:
             async with running(runtime):
@@ -568,7 +568,7 @@ async def test_after_an_erasure_it_is_unreadable_everywhere_and_the_history_is_w
         assert erased.report_before.findings.frames_encrypted > 4
         assert (erased.report_before.findings.frames_in_clear, erased.report_before.findings.blobs_in_clear) == (0, 0)
         on.world.log.put(TOPICS.subjects, 0, [ProducerRecord(key=old.key, value=old.value) for old in backup])
-        await until(lambda: on.runtime_keys.next_offset == len(on.world.log.records[TOPICS.subjects, 0]))
+        await until(lambda: on.runtime_keys.global_table.next_offset == len(on.world.log.records[TOPICS.subjects, 0]))
 
         row = run_json(await on.layer.queries.run(IVY, run_id))
         assert row["metadata"] == {"note": ERASED, "number": ERASED}

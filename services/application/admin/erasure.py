@@ -37,7 +37,8 @@ from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN
 from loomlog.services.core.subjects import Erasure
-from loomlog.services.stream.encryption.subject_keys import PARTITION, SubjectKeys
+from loomlog.services.stream.encryption.subject_keys import SubjectKeys
+from loomlog.services.stream.global_tables.global_table import PARTITION
 
 TENANT_SUBJECT = "(tenant)"
 """Subject of the runs of a tenant without a user_id; not a valid user_id, so the two cannot collide."""

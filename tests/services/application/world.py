@@ -208,7 +208,7 @@ async def world(*, owner: bool = True, books: bool = False, **more: Any) -> Asyn
         *([made.own] if owner else []),
     ]
     if made.keys is not None:
-        beside.append(partial(made.keys.follow, made.log.tail(TOPICS.subjects, {0: 0})))
+        beside.append(partial(made.keys.global_table.follow, made.log.tail(TOPICS.subjects, {0: 0})))
     if books:
         beside += [
             made.host_of_the_books().run,

@@ -11,12 +11,12 @@ from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.codec import local_codec
 from loomlog.services.stream.encryption.subject_keys import (
     ERASED,
-    PARTITION,
     UNREADABLE,
     SubjectKeys,
     WrongInstallationKey,
     open_subject_keys,
 )
+from loomlog.services.stream.global_tables.global_table import PARTITION
 
 TOPIC = "loom.subject.keys"
 KEK, NEXT_KEK = b"k" * 32, b"n" * 32
@@ -34,7 +34,7 @@ def keys_over(log: MemoryLog, *wrapped_by: bytes) -> SubjectKeys:
 
 
 async def erased(keys: SubjectKeys, subject: str = "ivy") -> None:
-    await keys.erase("acme", subject, erasure_id=f"e_{keys.next_offset}", reason="asked", by="op")
+    await keys.erase("acme", subject, erasure_id=f"e_{keys.global_table.next_offset}", reason="asked", by="op")
 
 
 def compacted(log: MemoryLog) -> dict[bytes, bytes | None]:
@@ -235,7 +235,7 @@ async def test_a_process_that_follows_drops_an_erased_key_by_itself() -> None:
     await follower.wait_for_keys(token)
     assert follower.decrypt(token, "acme") == "hello"
     assert follower._open
-    task = asyncio.create_task(follower.follow(log.tail(TOPIC, {PARTITION: 0})))
+    task = asyncio.create_task(follower.global_table.follow(log.tail(TOPIC, {PARTITION: 0})))
     try:
         await erased(one)
         async with asyncio.timeout(WAIT_S):
