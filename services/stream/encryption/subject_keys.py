@@ -10,6 +10,7 @@ services/runtime and services/application encrypt input and decrypt output; ever
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 from collections import OrderedDict
@@ -154,6 +155,16 @@ class SubjectKeys:
         while True:
             recordses = await tail.poll(timeout_s=POLL_S)
             self.feed(recordses.get(PARTITION, ()))
+
+    async def wait(self, partition: int, offset: int, *, timeout_s: float) -> int:
+        """Read the topic to its end if the record at the offset has not been read, for at most `timeout_s`; returns the
+        number of records that are missing, 0 when it has been. `partition` is always PARTITION. Raises Transient.
+        """
+        if self.next_offset <= offset and timeout_s > 0:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    await self.catch_up()
+        return max(0, offset + 1 - self.next_offset)
 
     def feed(self, records: Iterable[LogRecord]) -> None:
         """Fold records in offset order; one that cannot be decoded is skipped and logged."""
@@ -361,8 +372,8 @@ class SubjectKeys:
         await self.catch_up()
         return Erasure(record=record, offset=offset)
 
-    async def rewrap(self) -> int:
-        """Wrap every data key of an earlier installation key with the current one; returns how many.
+    async def rewrap(self) -> list[int]:
+        """Wrap every data key of an earlier installation key with the current one; returns the offsets of the records.
 
         Raises Transient, also if one of them is wrapped by a newer installation key than this process has; then none is
         wrapped.
@@ -371,7 +382,9 @@ class SubjectKeys:
         old = [key for key in self.table.all_keys() if key.wrapped_by != self._wrapping.current]
         if (newer := next((key for key in old if key.wrapped_by not in self._wrapping.keys), None)) is not None:
             raise self._is_newer_key(newer)
-        for key in old:
+        offsets = [
             await self._appender.append(self.topic, PARTITION, [self._record_of(self._data_key(key), key.at_ms)])
+            for key in old
+        ]
         await self.catch_up()
-        return len(old)
+        return offsets

@@ -34,7 +34,7 @@ async def test_a_run_is_started_with_an_idempotency_key_and_has_its_ids(api: Fak
     api.streams.append(frames(text("a term", 513), DONE))
     async with client_of(api, "secret") as client:
         run = await client.start_run("assistant", "What is a term?", user_id="ada", idempotency_key="order-17")
-        assert (run.run_id, run.ids.session_id, run.ids.position) == ("r_1", "s_1", "run.events/2:17")
+        assert (run.run_id, run.ids.session_id, run.ids.position) == ("r_1", "s_1", "loom.run.events/2:17")
         assert [frame.name async for frame in run.frames()] == ["session", "agent", "text", "done"]
     (request,) = api.asked
     assert request.headers["idempotency-key"] == "order-17"

@@ -37,7 +37,7 @@ async def test_a_join_answers_with_every_end_in_the_order_of_the_spawns(here: Se
     assert one["run_id"] != actual["results"][1]["run_id"]
     assert one["session_id"]
     assert one["usage"]["input_tokens"] > 0
-    assert one["position"].startswith("run.events/")
+    assert one["position"].startswith("loom.run.events/")
 
 
 async def test_one_bad_spawn_does_not_harm_the_others(here: Served) -> None:

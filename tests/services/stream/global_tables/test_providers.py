@@ -37,7 +37,7 @@ async def test_a_board_knows_what_was_said_before_it_and_follows() -> None:
     board = ProviderGlobalTable(CODEC, TOPIC)
     async with following(log, board):
         assert board.matrix.status("p", "m").is_stalled
-        assert await board.has_read(put(log, RECOVERED), timeout_s=WAIT_S)
+        assert await board.wait(0, put(log, RECOVERED), timeout_s=WAIT_S) == 0
         assert not board.matrix.status("p", "m").is_stalled
 
 
