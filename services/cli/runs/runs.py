@@ -382,7 +382,7 @@ async def _get_run_with_frames(run_id: str, position: str) -> tuple[Mapping[str,
         return row, frames, await count_turns_before(api, row)
 
 
-async def _get_state(run_id: str, at: int, position: str) -> Mapping[str, Any]:
+async def _get_state(run_id: str, at: int, position: str = "") -> Mapping[str, Any]:
     async with open_api() as api:
         row = await get_run(api, run_id, position)
         moment: Mapping[str, Any] = await api.get(f"/v1/runs/{row['run_id']}/state", {"at": at})

@@ -48,7 +48,7 @@ def waits_of(made: World) -> list[Position]:
         waits.append(position)
         return await wait(position, timeout_s=timeout_s)
 
-    made.layer.control._sources.barrier._positions.wait = watched  # type: ignore[method-assign]  # to look on
+    made.wait = watched  # type: ignore[method-assign]  # to look on
     return waits
 
 

@@ -69,7 +69,7 @@ async def test_the_original_goes_back_as_it_was_and_that_is_noted():
 async def test_nothing_is_put_back_twice_by_mistake():
     log = log_of(letter())
     await replayed(log, 0)
-    with pytest.raises(CliError, match=r"put back already, at run\.commands/3:0\. --again"):
+    with pytest.raises(CliError, match=r"put back already, at loom\.run\.commands/3:0\. --again"):
         await replayed(log, 0)
     assert await replayed(log, 0, again=True) == "loom.run.commands/3:1"
     assert (await read_dead_letters(log, CODEC))[0].replay_positions == (
@@ -86,7 +86,7 @@ async def test_an_event_is_never_put_back():
 
 async def test_a_letter_without_the_bytes_says_where_they_are():
     log = log_of(letter(value=None))
-    with pytest.raises(CliError, match=r"is at run\.commands/2:17 as long as"):
+    with pytest.raises(CliError, match=r"is at loom\.run\.commands/2:17 as long as"):
         await replayed(log, 0)
 
 
