@@ -25,6 +25,9 @@ async def batch(here: Served, *agents: str, caller: Any = ACME, status: int = 20
     spawns = [{"agent": agent, "prompt": "go", "interactive": agent == "parker"} for agent in agents]
     answer = await here.client(caller).post("/v1/runs:batch", json={"spawns": spawns, **more})
     assert answer.status_code == status, answer.text
+    positions = {one["position"] for one in answer.json().get("results", ()) if one["position"]}
+    assert set(filter(None, answer.headers.get("x-loomlog-position", "").split(","))) <= positions
+    assert bool(positions) == ("x-loomlog-position" in answer.headers)
     return answer.json()
 
 

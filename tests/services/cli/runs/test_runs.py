@@ -331,3 +331,19 @@ def test_a_fork_numbers_its_turns_by_the_conversation(fake):
     fake.answers["GET", f"/v1/runs/{ORIGIN}/state"] = Scripted(body={"turns": 2})
     fake.pages["/v1/sessions/s_1/transcript"] = lambda _: {"events": [stored("text", 513, text="Hi!")], "next": None}
     assert "turn 3" in invoke("runs", "show", "r_1").stdout
+
+
+def test_positions_of_earlier_writes_go_with_reads_and_starts(fake):
+    position = "loom.budget.events/0:7,loom.run.events/2:17"
+    fake.answers["GET", "/v1/runs"] = Scripted(body={"runs": [], "next": None})
+    fake.pages["/v1/sessions/s_1/transcript"] = lambda _: {"events": [], "next": None}
+    assert invoke("runs", "ls", "--position", position).exit_code == 0
+    assert invoke("runs", "show", "r_1", "--position", position).exit_code == 0
+    fake.streams.append(frames(DONE))
+    assert invoke("run", "assistant", "Hello", "--position", position).exit_code == 0
+    listing, shown, started = (
+        next(one for one in fake.asked if (one.method, one.url.path) == asked)
+        for asked in (("GET", "/v1/runs"), ("GET", "/v1/runs/r_1"), ("POST", "/v1/runs"))
+    )
+    assert listing.url.params["position"] == position
+    assert [one.headers["x-loomlog-position"] for one in (shown, started)] == [position] * 2
