@@ -153,6 +153,7 @@ class Application:
         publish_wait_s: float = limits.PUBLISH_WAIT_S,
         decision_wait_s: float = limits.DECISION_WAIT_S,
         control_wait_s: float = limits.CONTROL_WAIT_S,
+        position_wait_s: float = limits.POSITION_WAIT_S,
         spent_wait_s: float = limits.SPENT_WAIT_S,
         compaction_wait_s: float = limits.COMPACTION_WAIT_S,
         on_batch: Callable[[int], None] = lambda records: None,
@@ -172,7 +173,11 @@ class Application:
         self.publisher = CommandPublisher(
             appender, codec, topic=topics.commands, wait_s=publish_wait_s, on_batch=on_batch
         )
-        self.barrier = PositionBarrier(hub, positions, topic=topics.events)
+        self.barrier = PositionBarrier(
+            hub, positions, topic=topics.events, end_offset=ranges.end_offset, wait_s=position_wait_s
+        )
+        if keys is not None:
+            self.barrier.register(topics.subjects, keys)
         self.sources = sources = StreamSources(
             hub=hub,
             projection=projection,
@@ -184,8 +189,10 @@ class Application:
         )
         self.queries = RunQueries(sources)
         self.pause_table = PauseGlobalTable(codec, topics.control)
+        self.barrier.register(topics.control, self.pause_table)
         self.wide_pauses = Pauses(sources, self.pause_table, appender, codec, clock_ms=clock_ms, fresh_token=new_token)
         self.hook_table = HookGlobalTable(codec, topics.hooks)
+        self.barrier.register(topics.hooks, self.hook_table)
         self.hooks = HookRegistry(
             self.hook_table,
             appender,
@@ -195,6 +202,7 @@ class Application:
             installation_key=installation_key,
         )
         self.provider_table = GlobalTable(codec, topics.providers, PROVIDERS)
+        self.barrier.register(topics.providers, self.provider_table)
         self.probes = ProviderProbes(self.provider_table, appender, codec, clock_ms=clock_ms, fresh_token=new_token)
         self.clients = ClientConnections(
             appender,
@@ -220,6 +228,7 @@ class Application:
         family = BudgetFamily()
         saved = BooksSnapshots(family, codec, appender=appender, ranges=ranges, topic=topics.budgets.snapshots)
         self.budget_replica = BudgetReplica(codec, topics.budgets, saved, ranges)
+        self.barrier.register(topics.budgets.events, self.budget_replica)
         self.budget_client = BudgetClient(
             self.budget_replica, appender, codec, topics.budgets, clock_ms=clock_ms, fresh_token=new_token, name="api"
         )

@@ -15,6 +15,7 @@ from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.effect_calls import EffectRunner
 from loomlog.services.stream.family import Family, Topics
 from loomlog.services.stream.histogram import SECONDS, Histogram
+from loomlog.services.stream.partition.asked import AskedRecord
 from loomlog.services.stream.partition.fold import Fold
 from loomlog.services.stream.partition.partition import Aggregate, Partition, PartitionObserver
 from loomlog.services.stream.partition.recovered_state import PartitionFold
@@ -35,6 +36,12 @@ class PendingDecision:
     """The command is accepted by quarantined aggregates."""
 
 
+class TimerIntake(Protocol):
+    """services/stream/partition/command_intake.py, for a timer."""
+
+    def ask(self, record: AskedRecord, command: Any) -> None: ...
+
+
 class CommandHandler(PartitionObserver, Protocol):
     """What a family keeps for each partition it owns: it observes decisions and prepares commands."""
 
@@ -47,7 +54,7 @@ class CommandHandler(PartitionObserver, Protocol):
         """Return the aggregates that a takeover takes over, from what the fold has read. Raises Transient."""
         ...
 
-    async def prepare(self, record: LogRecord, command: Any, partition: Partition) -> PendingDecision:
+    async def prepare(self, record: LogRecord | AskedRecord, command: Any, partition: Partition) -> PendingDecision:
         """The decision to make. Awaits `continue_in_task` before any lookup (partition/lookups.py).
 
         Raises ConnectorError when a lookup was refused, and is called again then.
@@ -62,6 +69,9 @@ class CommandHandler(PartitionObserver, Protocol):
         Awaits and raises like `prepare`.
         """
         ...
+
+    def timer_of_absent(self, name: str, intake: "TimerIntake") -> None:
+        """The timer of an aggregate has fired that is not in memory."""
 
     def aggregate_closed(self) -> None:
         """The leadership has ended; no method of this handler is called again."""

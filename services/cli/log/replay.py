@@ -252,7 +252,7 @@ def _report_json(report: ReplayReport) -> dict[str, Any]:
 
 def _print_report(out: Console, report: ReplayReport, *, timeline: bool) -> None:
     replayed = report.replayed
-    lies = report.source or f"run.events/{report.partition}"
+    lies = report.source or f"{EVENTS_TOPIC}/{report.partition}"
     out.print(Text.assemble(("run ", DIM), (replayed.run_id, NAME), ("  in ", DIM), lies))
     if timeline:
         _print_timeline(out, replayed)

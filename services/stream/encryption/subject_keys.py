@@ -10,6 +10,7 @@ services/runtime and services/application encrypt input and decrypt output; ever
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 from collections import OrderedDict
@@ -150,6 +151,16 @@ class SubjectKeys:
     async def catch_up(self) -> None:
         """Read everything there is now. Raises Transient."""
         await self.global_table.catch_up(self._ranges)
+
+    async def wait(self, partition: int, offset: int, *, timeout_s: float) -> int:
+        """Read the topic to its end if the record at the offset has not been read, for at most `timeout_s`; returns the
+        number of records that are missing, 0 when it has been. `partition` is always PARTITION. Raises Transient.
+        """
+        if self.global_table.next_offset <= offset and timeout_s > 0:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    await self.catch_up()
+        return max(0, offset + 1 - self.global_table.next_offset)
 
     def _apply(
         self, table: SubjectTable, change: SubjectKeyMade | SubjectErased | None, origin: RecordOrigin
@@ -347,8 +358,8 @@ class SubjectKeys:
         await self.catch_up()
         return Erasure(record=record, offset=offset)
 
-    async def rewrap(self) -> int:
-        """Wrap every data key of an earlier installation key with the current one; returns how many.
+    async def rewrap(self) -> list[int]:
+        """Wrap every data key of an earlier installation key with the current one; returns the offsets of the records.
 
         Raises Transient, also if one of them is wrapped by a newer installation key than this process has; then none is
         wrapped.
@@ -357,7 +368,9 @@ class SubjectKeys:
         old = [key for key in self.table.all_keys() if key.wrapped_by != self._wrapping.current]
         if (newer := next((key for key in old if key.wrapped_by not in self._wrapping.keys), None)) is not None:
             raise self._is_newer_key(newer)
-        for key in old:
+        offsets = [
             await self._appender.append(self.topic, PARTITION, [self._record_of(self._data_key(key), key.at_ms)])
+            for key in old
+        ]
         await self.catch_up()
-        return len(old)
+        return offsets

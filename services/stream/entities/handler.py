@@ -18,8 +18,6 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from msgspec import Struct
-
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.connectors.protocols import LogRanges, LogRecord
@@ -36,7 +34,7 @@ from loomlog.services.core.families import (
     aggregate_id,
     aggregate_key,
 )
-from loomlog.services.stream.context import PendingDecision
+from loomlog.services.stream.context import PendingDecision, TimerIntake
 from loomlog.services.stream.entities.answers import Answer, CommandInvalid
 from loomlog.services.stream.entities.cold import ColdAggregate, ColdRows
 from loomlog.services.stream.entities.families import (
@@ -48,6 +46,7 @@ from loomlog.services.stream.entities.families import (
     is_repair,
 )
 from loomlog.services.stream.entities.outbox import Outbox
+from loomlog.services.stream.partition.asked import AskedRecord, OwnerLost
 from loomlog.services.stream.partition.fold import Fold, fold_events
 from loomlog.services.stream.partition.lookups import continue_in_task
 from loomlog.services.stream.partition.partition import Aggregate, Decision, Partition
@@ -67,36 +66,6 @@ CHECK_SIZE_EVERY_BYTES = STATE_BYTES_MAX // 4
 """A state is measured again after its events have grown by this much, so that its bound costs nothing per event."""
 SIZE_GUESS_BYTES = 2_000
 """Bytes of a state that was never measured: it has had few events."""
-
-
-class OwnerLost(Exception):
-    """The partition was lost before the answer was in the log: ask again, with the same command id."""
-
-
-class AskedRecord(Struct):
-    """A command handed over in memory, in the place of a record of the commands topic (offset -1).
-
-    `answer` is resolved when its events are in the log; None for the timer of an aggregate at rest.
-    """
-
-    key: bytes
-    partition: int
-    aggregate: str = ""
-    answer: "asyncio.Future[Answer] | None" = None
-    topic: str = ""
-    offset: int = -1
-    timestamp: int = 0
-    value: bytes | None = None
-    headers: tuple[tuple[str, bytes | None], ...] = ()
-
-    def resolve(self, answer: Answer) -> None:
-        if self.answer is not None and not self.answer.done():
-            self.answer.set_result(answer)
-
-    def fail(self, error: Exception) -> None:
-        """Report that it cannot be carried out."""
-        if self.answer is not None and not self.answer.done():
-            self.answer.set_exception(error)
 
 
 class EntityContext:
@@ -198,7 +167,7 @@ class EntityCommandHandler:
 
     # --- preparing ---------------------------------------------------------------------------------------------------
 
-    async def prepare(self, record: LogRecord, command: Any, partition: Partition) -> PendingDecision:
+    async def prepare(self, record: LogRecord | AskedRecord, command: Any, partition: Partition) -> PendingDecision:
         """Prepare a command of a family. Raises CommandInvalid for one that cannot be carried out here."""
         if isinstance(record, AskedRecord) and command is TIMER_FIRED:
             return await self._prepare_timer(record.aggregate, partition)
@@ -225,7 +194,7 @@ class EntityCommandHandler:
 
         return PendingDecision(aggregate, order, envelope.command_id, allowed_in_quarantine=True)
 
-    def _target(self, record: LogRecord, command: Any) -> str:
+    def _target(self, record: LogRecord | AskedRecord, command: Any) -> str:
         """Return the full id of the aggregate of a command. Raises CommandInvalid."""
         envelope = getattr(command, "envelope", None)
         if envelope is None or not 1 <= len(envelope.command_id) <= COMMAND_ID_MAX:
@@ -267,7 +236,7 @@ class EntityCommandHandler:
         aggregate = await self._aggregate(name, tenant, partition)
         return PendingDecision(aggregate, lambda: EntityCommand(TIMER_FIRED, At(self._context.clock_ms())))
 
-    def _expect_answer(self, record: LogRecord, command_id: str) -> None:
+    def _expect_answer(self, record: LogRecord | AskedRecord, command_id: str) -> None:
         if isinstance(record, AskedRecord) and record.answer is not None:
             self._answers.setdefault(command_id, []).append(record.answer)
 
@@ -445,6 +414,10 @@ class EntityCommandHandler:
     ) -> Sequence[PendingDecision]:
         self._context.outbox.start(self._number, effect, aggregate.tenant)
         return ()
+
+    def timer_of_absent(self, name: str, intake: TimerIntake) -> None:
+        record = AskedRecord(key=aggregate_key(name), partition=self._number, aggregate=name)
+        intake.ask(record, TIMER_FIRED)
 
     def wide_pauses_command(self, aggregate: Aggregate) -> None:
         return None

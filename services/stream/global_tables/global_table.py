@@ -84,9 +84,12 @@ class GlobalTable(Generic[State]):
             recordses = await tail.poll(timeout_s=POLL_S)
             self.feed(recordses.get(PARTITION, ()))
 
-    async def has_read(self, offset: int, *, timeout_s: float) -> bool:
-        """Whether the record at the offset has been folded, now or within the timeout."""
-        return await self.wait_for(lambda: self.next_offset > offset, timeout_s=timeout_s)
+    async def wait(self, partition: int, offset: int, *, timeout_s: float) -> int:
+        """Wait until the record at the offset has been folded, at most `timeout_s`; returns the number of records that
+        are missing, 0 when it has been. `partition` is always PARTITION.
+        """
+        await self.wait_for(lambda: self.next_offset > offset, timeout_s=timeout_s)
+        return max(0, offset + 1 - self.next_offset)
 
     async def wait_for(self, true: Callable[[], bool], *, timeout_s: float) -> bool:
         """Whether the condition is true, now or after a record that is read within the timeout."""

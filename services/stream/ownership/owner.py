@@ -13,9 +13,10 @@ import time
 from collections.abc import Awaitable, Callable
 
 from loomlog.services.stream.context import HostContext, HostMetrics
-from loomlog.services.stream.ownership.inbox import CallReturned, Message
+from loomlog.services.stream.ownership.inbox import Asked, CallReturned, Message
 from loomlog.services.stream.ownership.leadership import Leadership
 from loomlog.services.stream.ownership.takeover import Takeover
+from loomlog.services.stream.partition.asked import OwnerLost
 from loomlog.services.stream.partition.decisions import Wake
 from loomlog.services.stream.partition.partition import Partition
 from loomlog.services.stream.partition.recovered_state import PartitionFold
@@ -161,3 +162,5 @@ class PartitionOwner:
             self._leadership.receive(message)
         elif isinstance(message, CallReturned):
             self._late.append(message)
+        elif isinstance(message, Asked):
+            message.record.fail(OwnerLost(f"partition {self.number} is being claimed"))

@@ -263,6 +263,7 @@ async def test_a_probe_is_made_by_a_runtime_and_answers_with_the_matrix(here: Se
     assert answer.status_code == 200, answer.text
     assert answer.json()["providers"]["mock"]["models"]["m"]["listed"] is True
     assert answer.json()["providers"]["mock"]["last_check"] == "1970-01-01T00:00:00.005Z"
+    assert answer.headers["x-loomlog-position"] == "loom.provider.events/0:0"
 
 
 async def test_a_probe_that_no_runtime_answers_says_so(here: Served, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -170,9 +170,7 @@ def test_a_pattern_means_nothing_there_even_if_they_were_listed_once(made: Routi
 
 
 def test_what_was_known_of_them_before_shuts_them_for_nobody(made: Routing) -> None:
-    made.global_table.apply_locally(
-        ProviderProbed(provider="anthropic", reachable=False, models=("other",), at_ms=NOW)
-    )
+    made.global_table.apply_locally(ProviderProbed(provider="anthropic", reachable=False, models=("other",), at_ms=NOW))
     made.global_table.apply_locally(ModelMarked(provider="anthropic", model="a-1", mark="stalled", at_ms=NOW))
     assert places(resolved(made, "tiered", "ANTHROPIC_API_KEY"))[0] == "anthropic"
 

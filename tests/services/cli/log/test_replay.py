@@ -132,7 +132,7 @@ def invoke(monkeypatch, tmp_path, found: command.ReplayReport, *arguments: str):
 def test_a_proven_run_ends_with_0_and_shows_its_timeline(monkeypatch, tmp_path):
     result = invoke(monkeypatch, tmp_path, report())
     assert result.exit_code == 0
-    assert "run r_1  in run.events/3" in result.stdout
+    assert "run r_1  in loom.run.events/3" in result.stdout
     assert result.stdout.count("ToolReturned") == 2
     assert "history   12 events, sequence complete, hash chain valid" in result.stdout
     assert "stale     2 records" in result.stdout

@@ -130,7 +130,7 @@ async def test_clocks_are_not_compared_later() -> None:
     following = asyncio.create_task(here.board.follow(here.log.tail(TOPIC, {0: 0})))
     await asyncio.sleep(0)
     here.log.put(TOPIC, 0, [ProducerRecord(key=None, value=CODEC.encode(replace(OFFER, at_ms=1)))])
-    assert await here.board.has_read(1, timeout_s=5)
+    assert await here.board.wait(0, 1, timeout_s=5) == 0
     assert here.seen() == ["Read", "client__click"]
     following.cancel()
     await asyncio.gather(following, return_exceptions=True)

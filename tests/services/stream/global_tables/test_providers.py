@@ -39,7 +39,7 @@ async def test_a_board_knows_what_was_said_before_it_and_follows() -> None:
     board = GlobalTable(CODEC, TOPIC, PROVIDERS)
     async with following(log, board):
         assert board.table.status("p", "m").is_stalled
-        assert await board.has_read(put(log, RECOVERED), timeout_s=WAIT_S)
+        assert await board.wait(0, put(log, RECOVERED), timeout_s=WAIT_S) == 0
         assert not board.table.status("p", "m").is_stalled
 
 
