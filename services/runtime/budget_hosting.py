@@ -30,6 +30,7 @@ from loomlog.services.stream.host import Host
 from loomlog.services.stream.ownership.membership import Membership
 from loomlog.services.stream.ownership.standby import PausableTail
 from loomlog.services.stream.snapshots.snapshots import Snapshots
+from loomlog.services.stream.topic_set import TopicSetHost
 
 TOKEN_BYTES = 10
 """Random bytes in a command id; the number that loomlog.schemas.ids takes."""
@@ -53,7 +54,7 @@ def build_budget_host(
     async def no_call(effect: Any, state: Any, tenant: str) -> Any:
         raise AssertionError("the budget family has no calls")
 
-    return Host(
+    books = TopicSetHost(
         HostContext(
             family=family,
             codec=codec,
@@ -67,9 +68,9 @@ def build_budget_host(
             clock_ms=clock_ms,
             name=name,
         ),
-        membership=membership,
         commands=commands,
     )
+    return Host(books, membership=membership)
 
 
 def build_budget_replica(codec: Codec, topics: Topics, *, appender: LogAppender, ranges: LogRanges) -> BudgetReplica:

@@ -162,7 +162,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         drain_s=settings.drain_timeout_s,
     )
     if resources.standby is not None:
-        resources.standby.liveness_server.on_handover_request = host.ownership.handover_requested
+        resources.standby.liveness_server.on_handover_request = host.handover_requested
     resources.group.report_held_partitions(lambda: host.owners)
     pauses.changed = host.apply_wide_pauses
     stop = asyncio.Event()

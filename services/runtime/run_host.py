@@ -25,6 +25,7 @@ from loomlog.services.stream.ownership.membership import Membership
 from loomlog.services.stream.ownership.standby import PausableTail, Standby
 from loomlog.services.stream.partition.recovered_state import PartitionFold
 from loomlog.services.stream.snapshots.snapshots import Snapshots
+from loomlog.services.stream.topic_set import TopicSetHost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,9 +96,8 @@ def build_run_host(
         name=name,
         liveness_address="" if standby is None else standby.liveness_address,
     )
-    host = Host(
+    runs = TopicSetHost(
         host_context,
-        membership=membership,
         commands=commands,
         standby=None
         if standby is None
@@ -111,4 +111,5 @@ def build_run_host(
         request_handover=None if standby is None else standby.request_handover,
         drain_s=drain_s,
     )
+    host = Host(runs, membership=membership)
     return host

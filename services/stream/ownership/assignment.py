@@ -220,7 +220,7 @@ class PartitionAssignment:
         if self._request_handover_from is None or number in self._claiming:
             self._release(number)
         elif number not in self._leaving:
-            self._flusher.leaving.add(number)
+            self._flusher.leaving.add(self._owners[number])
             self._commands.pause([number])
             self._leaving[number] = self._spawn(self._hand_over(number))
 
@@ -236,7 +236,7 @@ class PartitionAssignment:
             await self._drain.run(self._drain_s, lambda: is_lost() or calls.running_calls_of(number) == 0, only=owner)
         finally:
             del self._leaving[number]
-            self._flusher.leaving.discard(number)
+            self._flusher.leaving.discard(owner)
         if not is_lost():
             self._release(number)
         self._membership.changed.set()  # it may be assigned to us again

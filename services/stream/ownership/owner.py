@@ -39,7 +39,7 @@ class PartitionOwner:
         """Time of the last claim, monotonic."""
         self.snapshotted_at_s = 0.0
         """Time of the last claim or partition snapshot, monotonic."""
-        self._context = context
+        self.context = context
         self._wake = wake
         self._timers = timers
         self._metrics = metrics
@@ -81,7 +81,7 @@ class PartitionOwner:
         `folded` is a standby's fold of it; without, it is folded from the latest partition snapshot on. `before`
         receives the liveness address of the present owner, if it has one, and the Claim waits for it.
         """
-        context, began_s = self._context, time.monotonic()
+        context, began_s = self.context, time.monotonic()
         self.drop()
         context.effect_runner.partition_reacquired(self.number)
         folded, last_ms = await Takeover(self.number, context).claim_and_fold(reason, folded, before)
@@ -142,7 +142,7 @@ class PartitionOwner:
 
     def release(self) -> None:
         """Release the partition: results of its calls are forwarded from now on."""
-        calls = self._context.effect_runner
+        calls = self.context.effect_runner
         self.drop()
         calls.partition_released(self.number)
         late, self._late = self._late, []

@@ -180,7 +180,7 @@ class World:
             drain_s=drain_s,
         )
         task = asyncio.get_running_loop().create_task(host.run(), name=f"host {name}")
-        hosted = Hosted(name, host, wire, host.context, membership, task)
+        hosted = Hosted(name, host, wire, host.context, membership, task, context.ended_runs)
         self.hosts.append(hosted)
         if stands_by:
             self.lifelines.lives[name] = hosted
