@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 
-from loomlog.services.stream.context import HostContext, HostMetrics
+from loomlog.services.stream.context import CommandHandler, HostContext, HostMetrics
 from loomlog.services.stream.ownership.inbox import Asked, CallReturned, Message
 from loomlog.services.stream.ownership.leadership import Leadership
 from loomlog.services.stream.ownership.takeover import Takeover
@@ -51,6 +51,11 @@ class PartitionOwner:
     def partition(self) -> Partition | None:
         """None while it is being claimed and after it was lost."""
         return self._leadership.partition if self._leadership is not None else None
+
+    @property
+    def handler(self) -> CommandHandler | None:
+        """The command handler of the leadership; None without one."""
+        return self._leadership.handler if self._leadership is not None else None
 
     @property
     def is_settled(self) -> bool:
