@@ -75,13 +75,12 @@ class EntityClient:
     async def ask(self, command: Any, *, wait_s: float) -> Answer:
         """Return the answer of a command. Raises CommandUnanswered after `wait_s`, CommandInvalid, Transient."""
         name = target_of(self._families, command)
-        key = aggregate_key(name)
-        partition = partition_of(key, self._replicas.partitions)
+        partition = partition_of(aggregate_key(name), self._replicas.partitions)
         try:
             async with asyncio.timeout(wait_s):
                 while True:
                     try:
-                        return await self._ask_once(partition, key, command)
+                        return await self._ask_once(partition, name, command)
                     except OwnerLost:
                         await asyncio.sleep(RETRY_S)
         except TimeoutError:
@@ -90,50 +89,51 @@ class EntityClient:
                 "carried out, and sent again with its id it is carried out once"
             ) from None
 
-    async def _ask_once(self, partition: int, key: bytes, command: Any) -> Answer:
+    async def _ask_once(self, partition: int, name: str, command: Any) -> Answer:
+        key = aggregate_key(name)
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         asked = Asked(AskedRecord(key=key, partition=partition, answer=answer), command)
         if self.ask_owner(partition, asked):
             return await answer
-        return await self._ask_by_topic(partition, key, command)
+        return await self._ask_by_topic(partition, name, command)
 
-    async def _ask_by_topic(self, partition: int, key: bytes, command: Any) -> Answer:
+    async def _ask_by_topic(self, partition: int, name: str, command: Any) -> Answer:
         command_id = command.envelope.command_id
-        answer = self._replicas.expect(command_id)
+        answer = self._replicas.expect(name, command_id)
         try:
-            await self.send(partition, key, command)
+            await self.send(partition, aggregate_key(name), command)
             while True:
                 done, _ = await asyncio.wait({answer}, timeout=LOOK_UP_EVERY_S)
                 if done:
                     return answer.result()
-                found = await self._find_answer(partition, command_id)
+                found = await self._find_answer(partition, name, command_id)
                 if found is not None:
                     return found
         finally:
-            self._replicas.forget(command_id)
+            self._replicas.forget(name, command_id)
 
-    async def _find_answer(self, partition: int, command_id: str) -> Answer | None:
+    async def _find_answer(self, partition: int, name: str, command_id: str) -> Answer | None:
         """Return the answer of a command that was handled before, if the index has it."""
         if self._rows is None:
             return None
         try:
-            _, found = await self._rows.find_commands(partition, [command_id])
-            handled = found.get(command_id)
+            _, handled = await self._rows.find_command(partition, name, command_id)
             if handled is None:
                 return None
             events: list[Any] = []
             topic = self._replicas.topic
             async with await self._ranges.read(
-                topic, handled.partition, handled.first_offset, handled.last_offset + 1
+                topic, partition, handled.first_offset, handled.last_offset + 1
             ) as chunks:
                 async for chunk in chunks:
                     for record in chunk:
                         decoded = self._codec.decode(record.value or b"")
-                        if decoded.envelope is not None and decoded.envelope.cause_id == command_id:
+                        envelope = decoded.envelope
+                        if envelope is not None and (envelope.aggregate, envelope.cause_id) == (name, command_id):
                             events.append(decoded.record)
         except ConnectorError:
             return None  # the next look may succeed
-        return Answer(events=tuple(events), topic=topic, partition=handled.partition, offset=handled.last_offset)
+        return Answer(events=tuple(events), topic=topic, partition=partition, offset=handled.last_offset)
 
     # --- the topic ---------------------------------------------------------------------------------------------------
 

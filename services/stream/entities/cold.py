@@ -33,8 +33,6 @@ class ColdAggregate(Value, frozen=True, kw_only=True):
 class HandledCommand(Value, frozen=True, kw_only=True):
     """A command that was handled: the offsets of the first and the last event of its decision."""
 
-    aggregate: str
-    partition: int
     first_offset: int
     last_offset: int
 
@@ -50,10 +48,8 @@ class ColdRows(Protocol):
         """Return the rows of these aggregates, and the offset below which every event is in the rows."""
         ...
 
-    async def find_commands(
-        self, partition: int, command_ids: Sequence[str]
-    ) -> tuple[int, Mapping[str, HandledCommand]]:
-        """Return those of the commands that were handled, and the offset below which all are known."""
+    async def find_command(self, partition: int, aggregate: str, command_id: str) -> tuple[int, HandledCommand | None]:
+        """Return where a command of an aggregate was handled, and the offset below which all are known."""
         ...
 
     async def due_timers(self, partition: int, before_ms: int, limit: int) -> Sequence[tuple[str, int]]:

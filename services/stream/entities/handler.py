@@ -60,6 +60,8 @@ CLOCK_SKEW_MS = 10_000
 """Milliseconds that the clocks of senders and owners may differ before a command is looked up needlessly, or a
 repetition missed.
 """
+CommandKey = tuple[str, str]
+"""Full id of the aggregate, and command id: senders choose command ids, so those of two tenants may be equal."""
 COMMAND_ID_MAX = 300
 """Characters of the id of a command: that of an aggregate and what a sender adds to it."""
 CHECK_SIZE_EVERY_BYTES = STATE_BYTES_MAX // 4
@@ -110,11 +112,11 @@ class EntityCommandHandler:
         self._families = context.family.families
         self._number = number
         self._restatements = context.codec.schema_ids_of(context.family.restatements)
-        self._known: OrderedDict[str, tuple[int, int, int]] = OrderedDict()
+        self._known: OrderedDict[CommandKey, tuple[int, int, int]] = OrderedDict()
         """Handled commands: offsets of the first and the last event, and the time of the decision."""
-        self._deciding: set[str] = set()
+        self._deciding: set[CommandKey] = set()
         """Commands that are decided and not in the log yet."""
-        self._answers: dict[str, list[asyncio.Future[Answer]]] = {}
+        self._answers: dict[CommandKey, list[asyncio.Future[Answer]]] = {}
         self._unfolded: dict[str, list[RawEvent]] = {}
         self._log_begin = folded.start_offset if not folded.known_since_ms else 0
         """With nothing forgotten, the offset at which the log begins; nothing rests then."""
@@ -137,8 +139,9 @@ class EntityCommandHandler:
             for event in events:
                 envelope, _ = read_envelope(event.value)
                 if envelope.cause_id:
-                    first = self._known.get(envelope.cause_id, (event.offset, 0, 0))[0]
-                    self._remember(envelope.cause_id, first, event.offset, envelope.at_ms)
+                    key = (event.aggregate, envelope.cause_id)
+                    first = self._known.get(key, (event.offset, 0, 0))[0]
+                    self._remember(key, first, event.offset, envelope.at_ms)
         self._unfolded = {name: events for name, events in fold.unfolded.items() if not self._is_replicated(name)}
         live = await fold.live(_no_history, only=self._is_replicated)
         for aggregate in live:
@@ -173,22 +176,23 @@ class EntityCommandHandler:
             return await self._prepare_timer(record.aggregate, partition)
         name = self._target(record, command)
         envelope = command.envelope
-        if envelope.command_id in self._deciding:
-            self._expect_answer(record, envelope.command_id)
+        key = (name, envelope.command_id)
+        if key in self._deciding:
+            self._expect_answer(record, key)
             return PendingDecision(None)
-        handled = await self._find_handled(envelope.command_id, envelope.issued_at_ms)
+        handled = await self._find_handled(key, envelope.issued_at_ms)
         if handled is not None:
             if isinstance(record, AskedRecord):
                 await continue_in_task()
-                record.resolve(await self._read_answer(name, envelope.command_id, *handled))
+                record.resolve(await self._read_answer(key, *handled))
             return PendingDecision(None)
         if self._context.encrypt is not None and not is_repair(command):
             command = await self._context.encrypt(self._families.of(name).declaration, command)
         aggregate = await self._aggregate(name, envelope.tenant, partition)
 
         def order() -> EntityCommand:
-            self._deciding.add(envelope.command_id)
-            self._expect_answer(record, envelope.command_id)
+            self._deciding.add(key)
+            self._expect_answer(record, key)
             at = At(self._context.clock_ms(), envelope.subject, envelope.command_id)
             return EntityCommand(command, at, aggregate.quarantined)
 
@@ -209,18 +213,17 @@ class EntityCommandHandler:
             raise CommandInvalid(f"{name[:80]} belongs in partition {expected}, not in {self._number}")
         return name
 
-    async def _find_handled(self, command_id: str, issued_at_ms: int) -> tuple[int, int] | None:
+    async def _find_handled(self, key: CommandKey, issued_at_ms: int) -> tuple[int, int] | None:
         """Return the offsets of the first and the last event of a command that was handled; None for a new one."""
-        known = self._known.get(command_id)
+        known = self._known.get(key)
         if known is not None:
             return known[:2]
         self.issued_until_ms = max(self.issued_until_ms, issued_at_ms)
         if not self._forgotten_ms or issued_at_ms > self._forgotten_ms + CLOCK_SKEW_MS:
             return None
         await continue_in_task()
-        below, found = await self._context.rows.find_commands(self._number, [command_id])
+        below, handled = await self._context.rows.find_command(self._number, *key)
         self._require(below)
-        handled = found.get(command_id)
         return None if handled is None else (handled.first_offset, handled.last_offset)
 
     def _require(self, below: int) -> None:
@@ -236,11 +239,11 @@ class EntityCommandHandler:
         aggregate = await self._aggregate(name, tenant, partition)
         return PendingDecision(aggregate, lambda: EntityCommand(TIMER_FIRED, At(self._context.clock_ms())))
 
-    def _expect_answer(self, record: LogRecord | AskedRecord, command_id: str) -> None:
+    def _expect_answer(self, record: LogRecord | AskedRecord, key: CommandKey) -> None:
         if isinstance(record, AskedRecord) and record.answer is not None:
-            self._answers.setdefault(command_id, []).append(record.answer)
+            self._answers.setdefault(key, []).append(record.answer)
 
-    async def _read_answer(self, name: str, command_id: str, first: int, last: int) -> Answer:
+    async def _read_answer(self, key: CommandKey, first: int, last: int) -> Answer:
         """Return the answer of a command that was handled, read from the log. Raises Transient."""
         context, events = self._context, list[Any]()
         async with await context.ranges.read(context.events_topic, self._number, first, last + 1) as chunks:
@@ -248,7 +251,7 @@ class EntityCommandHandler:
                 for record in chunk:
                     decoded = context.codec.decode(record.value or b"")
                     envelope = decoded.envelope
-                    if envelope is not None and (envelope.aggregate, envelope.cause_id) == (name, command_id):
+                    if envelope is not None and (envelope.aggregate, envelope.cause_id) == key:
                         events.append(decoded.record)
         return self._answer(events, last)
 
@@ -388,17 +391,17 @@ class EntityCommandHandler:
         last = aggregate.last_offset
         for due in decision.ready_effects:
             self._context.outbox.register(self._number, last, due.effect)
-        command_id = decision.cause_id
-        if not command_id:
+        if not decision.cause_id:
             return
-        self._deciding.discard(command_id)
-        self._remember(command_id, last - len(decision.events) + 1, last, self._context.clock_ms())
-        for answer in self._answers.pop(command_id, ()):
+        key = (aggregate.id, decision.cause_id)
+        self._deciding.discard(key)
+        self._remember(key, last - len(decision.events) + 1, last, self._context.clock_ms())
+        for answer in self._answers.pop(key, ()):
             if not answer.done():
                 answer.set_result(self._answer(decision.events, last))
 
-    def _remember(self, command_id: str, first: int, last: int, at_ms: int) -> None:
-        self._known[command_id] = (first, last, at_ms)
+    def _remember(self, key: CommandKey, first: int, last: int, at_ms: int) -> None:
+        self._known[key] = (first, last, at_ms)
         if len(self._known) > KNOWN_COMMANDS_MAX:
             _, (_, _, forgotten_ms) = self._known.popitem(last=False)
             self._forgotten_ms = max(self._forgotten_ms, forgotten_ms)

@@ -24,7 +24,7 @@ from loomlog.services.core.families import TIMER_FIRED, Family, aggregate_key
 from loomlog.services.stream.context import HostContext
 from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.effect_calls import EffectRunner
-from loomlog.services.stream.entities.answers import CommandUnanswered
+from loomlog.services.stream.entities.answers import CommandInvalid, CommandUnanswered
 from loomlog.services.stream.entities.checkpoints import EntityCheckpoints
 from loomlog.services.stream.entities.client import EntityClient
 from loomlog.services.stream.entities.cold import ColdRows
@@ -98,7 +98,7 @@ def build_entity_parts(
 
 
 class HostedEntities:
-    """The entity partitions of a runtime: a topic set for its host, the outbox, and the timers of resting aggregates."""
+    """The entity partitions of a runtime: a topic set for its host, the outbox, the timers of resting aggregates."""
 
     def __init__(
         self,
@@ -222,6 +222,8 @@ class HostedEntities:
             await self.parts.client.ask(command, wait_s=DELIVERY_WAIT_S)
         except CommandUnanswered as error:
             raise Transient(str(error), kind="unavailable") from error
+        except CommandInvalid as error:
+            log.error("the command %s cannot be carried out and is dropped: %s", delivery.id, error)
 
     async def _start_run(self, command: StartRun) -> None:
         key = partition_key(command.run_id or command.session_id).encode()

@@ -53,7 +53,7 @@ class Replicas:
         self._prefixes = frozenset(family.families.replicated)
         self._aggregates: dict[str, Aggregate] = {}
         self._readers: dict[int, TermReader] = {}
-        self._waiting: dict[str, asyncio.Future[Answer]] = {}
+        self._waiting: dict[tuple[str, str], asyncio.Future[Answer]] = {}
         self._changed: dict[str, list[Callable[[], None]]] = {}
         self._grown = asyncio.Event()
 
@@ -90,13 +90,13 @@ class Replicas:
         if missing:
             raise Transient(f"{missing} records of {self.topic}/{partition} are not read yet", kind="unavailable")
 
-    def expect(self, command_id: str) -> "asyncio.Future[Answer]":
+    def expect(self, aggregate: str, command_id: str) -> "asyncio.Future[Answer]":
         """Return a future of the answer to a command that is about to be sent. Release it with `forget`."""
-        answer = self._waiting[command_id] = asyncio.get_running_loop().create_future()
+        answer = self._waiting[aggregate, command_id] = asyncio.get_running_loop().create_future()
         return answer
 
-    def forget(self, command_id: str) -> None:
-        self._waiting.pop(command_id, None)
+    def forget(self, aggregate: str, command_id: str) -> None:
+        self._waiting.pop((aggregate, command_id), None)
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -139,7 +139,7 @@ class Replicas:
         """Read records in offset order."""
         reader = self._readers[partition]
         touched: dict[str, list[RawEvent]] = {}
-        answers: dict[str, list[RawEvent]] = {}
+        answers: dict[tuple[str, str], list[RawEvent]] = {}
         for record in records:
             if record.offset < reader.next_offset:
                 continue
@@ -151,9 +151,9 @@ class Replicas:
             if event is None:
                 continue
             if self._waiting:
-                cause = read_envelope(event.value)[0].cause_id
-                if cause in self._waiting:
-                    answers.setdefault(cause, []).append(event)
+                command = (event.aggregate, read_envelope(event.value)[0].cause_id)
+                if command in self._waiting:
+                    answers.setdefault(command, []).append(event)
             if event.aggregate.partition(":")[0] in self._prefixes:
                 touched.setdefault(event.aggregate, []).append(event)
         for name, events in touched.items():
@@ -164,8 +164,8 @@ class Replicas:
         for name in {name.partition(":")[0] for name in touched}:
             for changed in self._changed.get(name, ()):
                 changed()
-        for command_id, events in answers.items():
-            self._resolve(command_id, partition, events)
+        for command, events in answers.items():
+            self._resolve(command, partition, events)
 
     async def _fold(self, name: str, events: Sequence[RawEvent]) -> None:
         aggregate = self._aggregates.get(name)
@@ -187,8 +187,8 @@ class Replicas:
         if aggregate.pending_events:
             log.error("%s cannot be read past %s", name, aggregate.quarantined)
 
-    def _resolve(self, command_id: str, partition: int, events: Sequence[RawEvent]) -> None:
-        answer = self._waiting.get(command_id)
+    def _resolve(self, command: tuple[str, str], partition: int, events: Sequence[RawEvent]) -> None:
+        answer = self._waiting.get(command)
         if answer is None or answer.done():
             return
         try:

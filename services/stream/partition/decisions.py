@@ -108,7 +108,8 @@ class DecisionExecutor:
         context, partition, text = self._context, self._partition, f"{type(error).__name__}: {error}"
         if record is not None:
             too_large = isinstance(error, DecisionTooLarge)
-            self.refuse(record, "refused" if too_large else "fold_bug", text)
+            if too_large or not isinstance(record, AskedRecord) or aggregate.id not in partition.aggregates:
+                self.refuse(record, "refused" if too_large else "fold_bug", text)
             if too_large:
                 return  # the command is invalid; nothing has changed and the aggregate is intact
         self.is_quarantined(aggregate, text, error)

@@ -336,7 +336,11 @@ async def test_a_command_without_an_event_does_not_hold_the_fold_back_for_ever(
     assert await first.host.checkpoints.make(owner)
     await world.until(warmed(world, second))
     await world.until(
-        lambda: (standby := second.host.topic_sets[0].standby) and 0 in standby._folds and standby._folds[0].progress.low == 11
+        lambda: (
+            (standby := second.host.topic_sets[0].standby)
+            and 0 in standby._folds
+            and standby._folds[0].progress.low == 11
+        )
     )
 
 
