@@ -21,7 +21,7 @@ from loomlog.services.stream.ownership.membership import Membership
 from loomlog.services.stream.ownership.owner import PartitionOwner
 from loomlog.services.stream.ownership.watchdog import watch_in_flight_batch, watch_quiet_partitions
 from loomlog.services.stream.snapshots.schedule import SnapshotSchedule
-from loomlog.services.stream.topic_set import TopicSetHost
+from loomlog.services.stream.topic_set import MembershipView, TopicSetHost
 
 PENDING_COMMANDS_MAX = 20_000
 """Decisions waiting for the log, and commands waiting for a lookup, before further ones are left in their topic; bounds
@@ -40,7 +40,7 @@ class Host:
         self._primary = topic_sets[0]
         self.flusher = Flusher(self._all_owners, lost=self._lost)
         for topic_set in topic_sets:
-            topic_set.join(membership, self.flusher)
+            topic_set.join(membership if len(topic_sets) == 1 else MembershipView(membership), self.flusher)
 
     @property
     def context(self) -> HostContext:
@@ -79,7 +79,8 @@ class Host:
         """Run until cancelled. Raises any unexpected exception of a task."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._membership.stay(), name="membership")
-            group.create_task(self._follow_membership(), name="assignment")
+            if len(self.topic_sets) > 1:
+                group.create_task(self._follow_membership(), name="assignment")
             group.create_task(self.flusher.run(), name="flusher")
             group.create_task(watch_in_flight_batch(self.flusher, self._primary.commands), name="watch")
             for letters in {id(one.context.dead_letters): one.context.dead_letters for one in self.topic_sets}.values():

@@ -90,8 +90,8 @@ class TopicSetHost:
         return self.context.effect_runner.running_count == 0
 
     def join(self, membership: Membership, flusher: Flusher) -> None:
-        """Take part in a host."""
-        self.membership = MembershipView(membership)
+        """Take part in a host, which sets `membership.changed`."""
+        self.membership = membership
         self.drain = Drain(self.owners, flusher)
         self.checkpoints = SnapshotSchedule(self.context, self.owners, flusher.wake)
         self.ownership = PartitionAssignment(

@@ -8,7 +8,7 @@ Before: services/runtime/entity_hosting.py, services/application/bootstrap.py. A
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -120,7 +120,7 @@ class HostedEntities:
         drain_s: float = DRAIN_S,
     ) -> None:
         self.parts = parts
-        self.outbox = Outbox(self._deliver)
+        self.outbox = Outbox(self._deliver, self._spawn)
         self._rows = rows
         self._appender = appender
         self._codec = codec
@@ -207,6 +207,11 @@ class HostedEntities:
             return
         share = max(1, len(self.topic_set.owners))
         owner.handler.evict(owner.partition, below, keep=HOT_AGGREGATES_MAX // share, keep_bytes=HOT_BYTES_MAX // share)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        group = self.topic_set.context.effect_runner.group
+        assert group is not None, "entities are hosted inside the host's task group"
+        return group.create_task(work)
 
     # --- the outbox --------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,8 @@ Before: handler.py, with the events of a decision. After: client.py, or the comm
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
 from loomlog.connectors.errors import ConnectorError
 from loomlog.services.stream.entities.families import Deliver
@@ -24,12 +25,16 @@ RETRY_S = 1.0
 Send = Callable[[Deliver, str], Awaitable[None]]
 """Delivers a command for a tenant; returns when it is durable where it was sent. Raises ConnectorError."""
 
+Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
+
 
 class Outbox:
     """The deliveries of the entity partitions owned here."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, spawn: Spawn) -> None:
+        """`spawn` starts a task that ends with the process's host."""
         self.sent = 0
+        self._spawn = spawn
         self._send = send
         self._pending: dict[int, dict[str, int]] = {}
         """Offset of the event of each delivery on its way, by partition and command id."""
@@ -48,7 +53,7 @@ class Outbox:
 
     def start(self, partition: int, delivery: Deliver, tenant: str) -> None:
         """Deliver a registered command, until it is durable or the partition is released."""
-        task = asyncio.get_running_loop().create_task(self._deliver(partition, delivery, tenant))
+        task = self._spawn(self._deliver(partition, delivery, tenant))
         tasks = self._tasks.setdefault(partition, set())
         tasks.add(task)
         task.add_done_callback(tasks.discard)
