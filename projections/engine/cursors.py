@@ -13,7 +13,7 @@ A cursor advances even when a poll changed no row, because readers wait for posi
 (positions.py listens), and the response to a write names the position to wait for.
 
 Not chosen: committed offsets of a consumer group (they cannot move together with rows).
-Before: run_projection.py. After: positions.py, builds.py.
+Before: projection.py. After: positions.py, builds.py.
 """
 
 from collections.abc import Iterable, Sequence
@@ -27,7 +27,7 @@ from sqlalchemy import BigInteger, Column, DateTime, PrimaryKeyConstraint, Table
 from loomlog.connectors.storage.postgres import PostgresReader
 from loomlog.projections.engine.batch import Cursor
 from loomlog.projections.engine.writer import render_statement
-from loomlog.projections.tables import metadata
+from loomlog.projections.tables import entity_metadata, metadata
 
 cursors = Table(
     "cursors",
@@ -43,6 +43,7 @@ cursors = Table(
     # Rewritten by every transaction: room for the new version on the same page.
     postgresql_with={"fillfactor": 50},
 )
+entity_cursors = cursors.to_metadata(entity_metadata)
 
 
 CursorUpdates = Sequence[tuple[Cursor, psycopg.AsyncCursor[Any]]]

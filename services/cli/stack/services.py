@@ -14,7 +14,7 @@ Before: up.py, services/cli/runs/review.py. After: readiness.py, stack/superviso
 import sys
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import httpx
@@ -48,8 +48,19 @@ CONTENT_KEYS = (
     "LOOMCYCLE_SECRET_KEY_PREVIOUS",
 )
 """Passed to services that see user content and the secrets of runs in plaintext: the API and the runtimes."""
-RUN_TOPICS = ("loom.run.commands", "loom.run.events", "loom.run.deltas", "loom.run.snapshots", "loom.audit.checkpoints")
-"""Topics of the run family and of its signatures: the same number of partitions, LOOMLOG_PARTITIONS of them."""
+RUN_TOPICS = (
+    "loom.run.commands",
+    "loom.run.events",
+    "loom.run.deltas",
+    "loom.run.snapshots",
+    "loom.audit.checkpoints",
+    "loom.entity.commands",
+    "loom.entity.events",
+    "loom.entity.checkpoints",
+)
+"""Topics of runs, of their signatures and of entities: the same number of partitions, LOOMLOG_PARTITIONS of them,
+because partition n of each has one owner.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,16 +97,7 @@ def expected_topics(replicas: int, environ: Mapping[str, str]) -> list[Topic]:
     named = environ.get("LOOMLOG_PARTITIONS", "").strip()
     if not named:
         return topics
-    return [
-        Topic(
-            name=topic.name,
-            partitions=int(named) if topic.name in RUN_TOPICS else topic.partitions,
-            replicas=topic.replicas,
-            keyed=topic.keyed,
-            settings=topic.settings,
-        )
-        for topic in topics
-    ]
+    return [replace(topic, partitions=int(named)) if topic.name in RUN_TOPICS else topic for topic in topics]
 
 
 async def build_services(plan: StackPlan, *, kafka: str, postgres: str, exit_stack: AsyncExitStack) -> ServiceSpecs:
