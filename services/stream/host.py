@@ -18,6 +18,7 @@ from loomlog.services.stream.ownership.drain import DRAIN_S, Drain
 from loomlog.services.stream.ownership.inbox import CallReturned, TimerFired, WidePausesChanged
 from loomlog.services.stream.ownership.membership import Membership
 from loomlog.services.stream.ownership.owner import PartitionOwner
+from loomlog.services.stream.ownership.spare import Spare
 from loomlog.services.stream.ownership.standby import PausableTail, Standby
 from loomlog.services.stream.ownership.watchdog import watch_in_flight_batch, watch_quiet_partitions
 from loomlog.services.stream.partition.timers import Timers
@@ -40,7 +41,7 @@ class Host:
         *,
         membership: Membership,
         commands: PausableTail,
-        standby: Standby | None = None,
+        standby: Standby | Spare | None = None,
         request_handover: RequestHandover | None = None,
         drain_s: float = DRAIN_S,
     ) -> None:
@@ -77,6 +78,11 @@ class Host:
     def warm_partitions(self) -> int:
         """Number of partitions of other owners that are folded as a standby."""
         return self._standby.warm_partitions if self._standby is not None else 0
+
+    @property
+    def watched_partitions(self) -> int:
+        """Number of partitions of other owners that this process would claim without having folded them: as a spare."""
+        return self._standby.watched_partitions if isinstance(self._standby, Spare) else 0
 
     async def run(self) -> None:
         """Run until cancelled. Raises any unexpected exception of a task."""
