@@ -195,8 +195,8 @@ class Settings:
         integer(0, MAX_SPARES),
         None,
         "Runtimes that own nothing and wait: when an owner dies, one of them takes over at once. The same for all "
-        "runtimes. Empty = 1 for `loomlog up`, which starts it in addition, and 0 for a runtime of its own; with 0 the runtimes "
-        "stand by for each other and fold each other's partitions.",
+        "runtimes. Empty = 1 for `loomlog up`, which starts it in addition, and 0 for a runtime of its own; with 0 the "
+        "runtimes stand by for each other and fold each other's partitions.",
     )
     schema_registry: str = setting(
         _K, URL, "", "Schema registry to take schema ids from; empty = the lock file schemas/ids.json."

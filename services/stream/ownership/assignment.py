@@ -3,8 +3,8 @@
 Assigned partitions are claimed, partitions missing in the next assignment are released, and all are served in between,
 because terms make that safe. A partition that a standby or spare claims after the death of its owner is kept until the
 group has noticed and assigns it. A lost partition is claimed again while it is assigned, with back-off, because two
-owners must not fight. One that is to move stays until the calls under way there have ended, and its next owner waits for it, if
-both have liveness sockets.
+owners must not fight. One that is to move stays until the calls under way there have ended, and its next owner waits
+for it, if both have liveness sockets.
 
 Before: membership.py, standby.py and spare.py name the partitions to own. After: owner.py claims, drain.py waits
 before a release.
