@@ -43,7 +43,7 @@ from loomlog.services.cli.terminal.formatting import pluralize
 from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, SUCCESS, console
 
 FOLDER, LEDGER, CONFIGURATION_FILE = "demo", "ledger.txt", "demo.yaml"
-AGENT = "clerk"
+AGENT = "demo"
 CONFIGURATION = f"""\
 # Written by `loomlog demo`.
 providers:
@@ -138,7 +138,7 @@ def _prepare_folder(user: CliSettings, folder: Path) -> Mapping[str, str]:
         "LOOMLOG_LISTEN_ADDR": "127.0.0.1:0",
         "LOOMLOG_INSIGHTS_ENABLED": "0",
         "LOOMLOG_LEDGER_PATH": str(folder / LEDGER),
-        # A call of which nobody knows whether it happened is not repeated; the tool is asked first.
+        # A call with an unknown outcome is not repeated: the tool is asked first.
         "LOOMLOG_LEDGER_EFFECT": "unsafe",
         "LOOMLOG_LEDGER_RECONCILES": "1",
     }
