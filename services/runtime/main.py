@@ -91,8 +91,7 @@ def _standby_edges(resources: RuntimeResources) -> StandbyEdges | None:
         return None
     return StandbyEdges(
         incarnation=resources.incarnation,
-        tail=standby.tail,
-        ranges=standby.ranges,
+        readers=standby.readers,
         wait_for_disconnect=wait_for_disconnect,
         request_handover=request_handover,
         liveness_address=standby.liveness_server.endpoint,

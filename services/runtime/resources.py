@@ -164,6 +164,8 @@ async def open_resources(loaded: ProcessConfiguration) -> AsyncIterator[RuntimeR
             session_timeout_ms=settings.session_timeout_ms,
             incarnation=life,
             is_standby=beside is not None,
+            address=beside.liveness_server.endpoint if beside is not None else "",
+            spares=settings.spares,
         )
         await group.start()
         stack.push_async_callback(group.close)
@@ -179,6 +181,7 @@ async def open_resources(loaded: ProcessConfiguration) -> AsyncIterator[RuntimeR
             topics.BUDGET_TOPICS,
             group_name=f"{topics.GROUP}-budgets",
             incarnation=life,
+            address=beside.liveness_server.endpoint if beside is not None else "",
             clock_ms=clock_ms,
         )
         yield RuntimeResources(

@@ -22,6 +22,7 @@ from loomlog.services.stream.host import Host
 from loomlog.services.stream.ownership.assignment import RequestHandover
 from loomlog.services.stream.ownership.drain import DRAIN_S
 from loomlog.services.stream.ownership.membership import Membership
+from loomlog.services.stream.ownership.spare import Spare
 from loomlog.services.stream.ownership.standby import PausableTail, Standby
 from loomlog.services.stream.partition.recovered_state import PartitionFold
 from loomlog.services.stream.snapshots.snapshots import Snapshots
@@ -29,12 +30,22 @@ from loomlog.services.stream.topic_set import TopicSetHost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StandbyEdges:
-    """What a process needs to follow the partitions of other owners. `tail` and `ranges` are used for that alone."""
+class StandbyReaders:
+    """Readers of the events with which a standby folds; used for that alone."""
 
-    incarnation: str
     tail: PausableTail
     ranges: LogRanges
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandbyEdges:
+    """What a process needs to take over from other owners at their death.
+
+    `readers` None: it folds nothing in advance, and takes over as a spare.
+    """
+
+    incarnation: str
+    readers: StandbyReaders | None
     wait_for_disconnect: Callable[[str, Callable[[], None]], Awaitable[bool]]
     request_handover: RequestHandover | None
     liveness_address: str
@@ -99,17 +110,21 @@ def build_run_host(
     runs = TopicSetHost(
         host_context,
         commands=commands,
-        standby=None
-        if standby is None
-        else Standby(
-            host_context,
-            life=standby.incarnation,
-            tail=standby.tail,
-            ranges=standby.ranges,
-            until_gone=standby.wait_for_disconnect,
-        ),
+        standby=None if standby is None else _build_standby(host_context, standby),
         request_handover=None if standby is None else standby.request_handover,
         drain_s=drain_s,
     )
     host = Host(runs, membership=membership)
     return host
+
+
+def _build_standby(context: HostContext, edges: StandbyEdges) -> Standby | Spare:
+    if edges.readers is None:
+        return Spare(context.family.name, life=edges.incarnation, until_gone=edges.wait_for_disconnect)
+    return Standby(
+        context,
+        life=edges.incarnation,
+        tail=edges.readers.tail,
+        ranges=edges.readers.ranges,
+        until_gone=edges.wait_for_disconnect,
+    )

@@ -68,12 +68,22 @@ class Host:
         """Number of partitions of other owners that are folded as a standby."""
         return self._primary.warm_partitions
 
+    @property
+    def watched_partitions(self) -> int:
+        """Number of partitions of other owners that this process would claim without having folded them: as a spare."""
+        return self._primary.watched_partitions
+
     def _all_owners(self) -> list[PartitionOwner]:
         return list(chain.from_iterable(topic_set.owners.values() for topic_set in self.topic_sets))
 
     def _lost(self, owner: PartitionOwner, reason: str) -> None:
         topic_set = next(one for one in self.topic_sets if one.context is owner.context)
         topic_set.ownership.lost(owner, reason)
+
+    @property
+    def watched_partitions(self) -> int:
+        """Number of partitions of other owners that this process would claim without having folded them: as a spare."""
+        return self._standby.watched_partitions if isinstance(self._standby, Spare) else 0
 
     async def run(self) -> None:
         """Run until cancelled. Raises any unexpected exception of a task."""

@@ -17,6 +17,7 @@ from loomlog.services.stream.ownership.drain import DRAIN_S, Drain
 from loomlog.services.stream.ownership.inbox import TimerFired
 from loomlog.services.stream.ownership.membership import Membership
 from loomlog.services.stream.ownership.owner import PartitionOwner
+from loomlog.services.stream.ownership.spare import Spare
 from loomlog.services.stream.ownership.standby import PausableTail, Standby
 from loomlog.services.stream.partition.timers import Timers
 from loomlog.services.stream.snapshots.schedule import SnapshotSchedule
@@ -52,7 +53,7 @@ class TopicSetHost:
         context: HostContext,
         *,
         commands: PausableTail,
-        standby: Standby | None = None,
+        standby: Standby | Spare | None = None,
         request_handover: RequestHandover | None = None,
         drain_s: float = DRAIN_S,
     ) -> None:
@@ -76,6 +77,11 @@ class TopicSetHost:
     def warm_partitions(self) -> int:
         """Number of partitions of other owners that are folded as a standby."""
         return self.standby.warm_partitions if self.standby is not None else 0
+
+    @property
+    def watched_partitions(self) -> int:
+        """Number of partitions of other owners that this process would claim as a spare."""
+        return self.standby.watched_partitions if isinstance(self.standby, Spare) else 0
 
     @property
     def pending_commands(self) -> int:

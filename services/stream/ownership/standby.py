@@ -62,11 +62,11 @@ class PausableTail(LogTail, Protocol):
     def resume(self, partitions: list[int]) -> None: ...
 
 
-def choose_standby(partition: int, lives: Iterable[str]) -> str | None:
-    """Return the standby of the partition: rendezvous hashing, so that a process that joins or leaves moves only its
-    own partitions. None without processes.
+def choose_standby(subject: int | str, lives: Iterable[str]) -> str | None:
+    """Return the standby of a partition (or of an owner): rendezvous hashing, so that a process that joins or
+    leaves moves only its own share. None without processes.
     """
-    return max(lives, key=lambda life: blake2b(f"{partition}/{life}".encode(), digest_size=8).digest(), default=None)
+    return max(lives, key=lambda life: blake2b(f"{subject}/{life}".encode(), digest_size=8).digest(), default=None)
 
 
 def partitions_followed_by(life: str, members: Mapping[str, MemberAssignment]) -> frozenset[int]:
@@ -133,6 +133,10 @@ class Standby:
 
     def _is_warm(self, number: int) -> bool:
         return self._folds[number].next_offset >= self._ends[number]
+
+    def update(self, members: Mapping[str, MemberAssignment], owned: frozenset[int]) -> None:
+        """Follow what falls to this process by the latest assignments; `owned` is what it owns itself."""
+        self.follow(partitions_followed_by(self.life, members) - owned)
 
     def follow(self, partitions: frozenset[int]) -> None:
         """Follow these partitions and no others."""

@@ -106,7 +106,7 @@ async def test_a_log_written_with_the_ids_of_a_registry_is_replayed_with_them(
     monkeypatch.setattr(command, "count_partitions", one)
     monkeypatch.setattr(command, "open_ranges", ranges)
     told = {"LOOMLOG_HOME": "home", "LOOMLOG_KAFKA": "127.0.0.1:1", "LOOMLOG_SCHEMA_REGISTRY": registry.url}
-    found = await command._build_report(load_cli_settings(told, working_directory=tmp_path), "r_1-b")
+    found = await command.build_report(load_cli_settings(told, working_directory=tmp_path), "r_1-b")
     assert (found.replayed.seq, found.replayed.status, found.earlier_runs, found.drift) == (4, "completed", 1, ())
 
 
@@ -125,7 +125,7 @@ def invoke(monkeypatch, tmp_path, found: command.ReplayReport, *arguments: str):
         assert (run_id, to_seq) == ("r_1", 0)
         return found
 
-    monkeypatch.setattr(command, "_build_report", given)
+    monkeypatch.setattr(command, "build_report", given)
     return CliRunner().invoke(app, ["replay", "r_1", *arguments], env={"LOOMLOG_HOME": str(tmp_path)})
 
 
