@@ -30,18 +30,20 @@ from loomlog.connectors.kafka.schema_registry import load_codec
 from loomlog.connectors.storage.blobs import FileBlobs
 from loomlog.connectors.storage.postgres import open_reader
 from loomlog.projections.engine.builds import PREFIX
+from loomlog.projections.entities import plain_seal
 from loomlog.schemas.codec import Codec
 from loomlog.services.runtime import topics
 from loomlog.services.runtime.budget_hosting import HostedBudgets, open_hosted_budgets
 from loomlog.services.runtime.clock import clock_ms
 from loomlog.services.runtime.content.run_credentials import Credentials
+from loomlog.services.runtime.entity_hosting import EntityResources, open_entities
 from loomlog.services.runtime.models.agent_definitions import store_scripts
 from loomlog.services.runtime.models.routing import Routing
 from loomlog.services.runtime.run.projected_index import ProjectedIndex
 from loomlog.services.runtime.run.run_index import RunIndex
 from loomlog.services.runtime.run.start_paused import pause_once
 from loomlog.services.runtime.settings import RuntimeSettings, build_runtime_settings
-from loomlog.services.runtime.standby_setup import StandbyResources, open_standby
+from loomlog.services.runtime.standby_setup import StandbyResources, open_readers, open_standby
 from loomlog.services.runtime.telemetry.tracing import Tracing, open_tracing
 from loomlog.services.runtime.tools.client_tools import ClientToolResources, open_client_tools
 from loomlog.services.runtime.tools.hook_setup import HookSetup, open_credentials
@@ -75,6 +77,7 @@ class RuntimeResources:
     incarnation: str
     standby: StandbyResources | None
     budgets: HostedBudgets
+    entities: EntityResources
     routing: Routing
     hooks: HookSetup
     credentials: Credentials
@@ -184,6 +187,17 @@ async def open_resources(loaded: ProcessConfiguration) -> AsyncIterator[RuntimeR
             address=beside.liveness_server.endpoint if beside is not None else "",
             clock_ms=clock_ms,
         )
+        entities = await open_entities(
+            stack,
+            settings,
+            codec,
+            appender,
+            ranges,
+            topics.ENTITY_TOPICS,
+            partitions=partitions,
+            readers=await open_readers(stack, settings, topics.ENTITY_TOPICS.events, partitions),
+            seal=plain_seal,
+        )
         yield RuntimeResources(
             settings=settings,
             codec=codec,
@@ -200,6 +214,7 @@ async def open_resources(loaded: ProcessConfiguration) -> AsyncIterator[RuntimeR
             incarnation=life,
             standby=beside,
             budgets=budgets,
+            entities=entities,
             routing=routing,
             hooks=hooks,
             credentials=credentials,

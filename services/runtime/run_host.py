@@ -65,8 +65,12 @@ def build_run_host(
     name: str,
     standby: StandbyEdges | None = None,
     drain_s: float = DRAIN_S,
+    entities: TopicSetHost | None = None,
 ) -> Host:
-    """Return a host of runs. `run_effect` takes (effect, state, tenant) and returns the command with its result."""
+    """Return a host of runs, and of entities if there are any.
+
+    `run_effect` takes (effect, state, tenant) and returns the command with its result.
+    """
 
     def make_handler(folded: PartitionFold, number: int, term: int) -> RunCommandHandler:
         context.run_summaries.set_term(number, term)
@@ -110,15 +114,16 @@ def build_run_host(
     runs = TopicSetHost(
         host_context,
         commands=commands,
-        standby=None if standby is None else _build_standby(host_context, standby),
+        standby=None if standby is None else build_standby(host_context, standby),
         request_handover=None if standby is None else standby.request_handover,
         drain_s=drain_s,
     )
-    host = Host(runs, membership=membership)
+    host = Host(*(one for one in (runs, entities) if one is not None), membership=membership)
     return host
 
 
-def _build_standby(context: HostContext, edges: StandbyEdges) -> Standby | Spare:
+def build_standby(context: HostContext, edges: StandbyEdges) -> Standby | Spare:
+    """Return what takes over from the owners of a topic set at their death."""
     if edges.readers is None:
         return Spare(context.family.name, life=edges.incarnation, until_gone=edges.wait_for_disconnect)
     return Standby(

@@ -34,16 +34,19 @@ async def open_standby(
     """Open all standby resources, to be closed with the stack; None when standby is off."""
     if not settings.standby_address:
         return None
-    readers = None if settings.spares else await _open_readers(stack, settings, events_topic, partitions)
+    readers = await open_readers(stack, settings, events_topic, partitions)
     liveness_server = LivenessServer(settings.standby_address, incarnation)
     await liveness_server.open()
     stack.push_async_callback(liveness_server.close)
     return StandbyResources(liveness_server=liveness_server, readers=readers)
 
 
-async def _open_readers(
+async def open_readers(
     stack: AsyncExitStack, settings: RuntimeSettings, events_topic: str, partitions: int
-) -> StandbyReaders:
+) -> StandbyReaders | None:
+    """Open what a standby reads an events topic with; None where spares wait, or without standbys."""
+    if not settings.standby_address or settings.spares:
+        return None
     ranges = KafkaRanges(settings.kafka)
     await ranges.start()
     stack.push_async_callback(ranges.close)

@@ -80,11 +80,6 @@ class Host:
         topic_set = next(one for one in self.topic_sets if one.context is owner.context)
         topic_set.ownership.lost(owner, reason)
 
-    @property
-    def watched_partitions(self) -> int:
-        """Number of partitions of other owners that this process would claim without having folded them: as a spare."""
-        return self._standby.watched_partitions if isinstance(self._standby, Spare) else 0
-
     async def run(self) -> None:
         """Run until cancelled. Raises any unexpected exception of a task."""
         async with asyncio.TaskGroup() as group:

@@ -38,6 +38,7 @@ from loomlog.services.stream.ownership.assignment import RequestHandover
 from loomlog.services.stream.ownership.drain import DRAIN_S
 from loomlog.services.stream.ownership.inbox import Asked
 from loomlog.services.stream.ownership.owner import PartitionOwner
+from loomlog.services.stream.ownership.spare import Spare
 from loomlog.services.stream.ownership.standby import PausableTail, Standby
 from loomlog.services.stream.partition.asked import AskedRecord
 from loomlog.services.stream.topic_set import TopicSetHost
@@ -115,7 +116,7 @@ class HostedEntities:
         name: str,
         liveness_address: str = "",
         encrypt: Callable[[Any, Any], Awaitable[Any]] | None = None,
-        make_standby: Callable[[HostContext], Standby] | None = None,
+        make_standby: Callable[[HostContext], Standby | Spare] | None = None,
         request_handover: RequestHandover | None = None,
         drain_s: float = DRAIN_S,
     ) -> None:
