@@ -188,6 +188,9 @@ async def open_resources(loaded: ProcessConfiguration) -> AsyncIterator[RuntimeR
             address=beside.liveness_server.endpoint if beside is not None else "",
             clock_ms=clock_ms,
         )
+        # Last: a range that is read in between makes the reader forget topics.
+        families = (topics.TOPICS, topics.BUDGET_TOPICS)
+        await ranges.learn_leaders(*(topic for family in families for topic in (family.events, family.snapshots)))
         yield RuntimeResources(
             settings=settings,
             codec=codec,
