@@ -198,6 +198,9 @@ async def open_resources(loaded: ProcessConfiguration) -> AsyncIterator[RuntimeR
             readers=await open_readers(stack, settings, topics.ENTITY_TOPICS.events, partitions),
             seal=plain_seal,
         )
+        # Last: a range that is read in between makes the reader forget topics.
+        families = (topics.TOPICS, topics.ENTITY_TOPICS, topics.BUDGET_TOPICS)
+        await ranges.learn_leaders(*(topic for family in families for topic in (family.events, family.snapshots)))
         yield RuntimeResources(
             settings=settings,
             codec=codec,

@@ -8,7 +8,7 @@ good. The takeover then folds from the latest partition snapshot. A false alarm 
 Each owner has one spare, the same in the view of all processes, so that the death of an owner activates one spare and
 the others stay spares.
 
-Not chosen: a spare that folds as standby.py does. It saves the fold of a takeover (about 100 ms with 1,000 live runs),
+Not chosen: a spare that folds as standby.py does. It saves the fold of a takeover (about 50 ms with 1,000 live runs),
 and costs a fifth to two fifths of the throughput where all processes share two cores.
 
 Before: assignment.py passes the latest assignments. After: assignment.py claims.
