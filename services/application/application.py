@@ -75,6 +75,7 @@ from loomlog.services.families.budget.family import BudgetFamily
 from loomlog.services.families.budget.family import topics_of as budget_topics
 from loomlog.services.families.budget.replica import BudgetReplica
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
+from loomlog.services.stream.entities.hosting import EntityParts
 from loomlog.services.stream.family import Topics
 from loomlog.services.stream.global_tables.global_table import GlobalTable
 from loomlog.services.stream.global_tables.hooks import HookGlobalTable
@@ -100,6 +101,7 @@ class ApplicationTopics:
     hooks: str
     subjects: str
     budgets: Topics
+    entities: Topics
     providers: str
     clients: str
 
@@ -113,6 +115,7 @@ class ApplicationTopics:
             hooks=f"{prefix}.hook.events",
             subjects=f"{prefix}.subject.keys",
             budgets=budget_topics(prefix),
+            entities=Topics.of("entity", prefix),
             providers=f"{prefix}.provider.events",
             clients=f"{prefix}.client.events",
         )
@@ -161,9 +164,10 @@ class Application:
         installation_key: SecretKey | None = None,
         credentials: RunCredentials | None = None,
         client_limits: ClientLimits | None = None,
+        entities: EntityParts | None = None,
     ) -> None:
         """`keys` None: content is not encrypted. `installation_key` None: callbacks are not signed. `credentials` None:
-        requests with credentials are refused.
+        requests with credentials are refused. `entities` None: there are no families, as in tests of something else.
         """
         new_token = repeatable(new_token)
         self.keys = keys
@@ -187,6 +191,7 @@ class Application:
             keepalive_s=keepalive_s,
             content=ContentAccess(keys),
         )
+        self.entities = entities
         self.queries = RunQueries(sources)
         self.pause_table = PauseGlobalTable(codec, topics.control)
         self.barrier.register(topics.control, self.pause_table)

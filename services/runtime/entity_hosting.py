@@ -16,13 +16,13 @@ from loomlog.projections.entities import Seal
 from loomlog.schemas.codec import Codec
 from loomlog.services.families.registry import all_families
 from loomlog.services.runtime.content.encryption import ContentEncryption
-from loomlog.services.runtime.entity_rows import EntityRows
 from loomlog.services.runtime.run_host import StandbyEdges, StandbyReaders, build_standby
 from loomlog.services.runtime.settings import RuntimeSettings
 from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.entities.content import encrypt_content
 from loomlog.services.stream.entities.families import FamilySet
 from loomlog.services.stream.entities.hosting import EntityParts, HostedEntities, build_entity_parts
+from loomlog.services.stream.entities.rows import EntityRows
 from loomlog.services.stream.family import Topics
 
 READER_CONNECTIONS = 4

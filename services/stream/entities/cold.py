@@ -4,7 +4,7 @@ The owner keeps an aggregate in memory while something happens in it, and loads 
 A row is complete once the projector has passed the aggregate's last event, so every answer comes with the position up
 to which the rows are complete.
 
-Before: handler.py asks. After: projections/entities.py (services/runtime/entity_rows.py), or the log itself (LogRows).
+Before: handler.py asks. After: projections/entities.py (rows.py), or the log itself (LogRows).
 """
 
 from collections.abc import Mapping, Sequence
