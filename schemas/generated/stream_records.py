@@ -1057,7 +1057,7 @@ class RunSnapshot(Record, frozen=True, kw_only=True):
     """Hash of state; empty with it."""
     state: bytes
     """Canonical encoding of the state; empty if it is too large, then the run is folded from its events."""
-    replaces: bytes = ''
+    replaces: bytes = b''
     """Token of the run's snapshot in the partition snapshot before; empty: it had none."""
     ended: bool = False
     """The run has ended: what it replaces was no part of later partition snapshots."""
