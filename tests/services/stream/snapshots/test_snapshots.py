@@ -16,12 +16,13 @@ from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.protocols import ConsumerRecord, ProducerRecord
 from loomlog.schemas.records import replace
 from loomlog.services.core.run.commands import RunCommand
+from loomlog.services.core.run.lifecycle.activity import may_rest
 from loomlog.services.core.run.state import AwaitingModel, AwaitingTools
 from loomlog.services.stream.partition.command_offsets import CommandProgress
 from loomlog.services.stream.partition.ended_aggregates import EndedAggregates
 from loomlog.services.stream.partition.fold import Fold
 from loomlog.services.stream.partition.partition import Aggregate, Partition
-from loomlog.services.stream.partition.resting import SnapshotUnusable, StateLoader, snapshot_token
+from loomlog.services.stream.partition.resting import Resting, SnapshotUnusable, StateLoader, is_resting, snapshot_token
 from loomlog.services.stream.snapshots import snapshots as snapshot_module
 from loomlog.services.stream.snapshots.snapshots import CHECKPOINT_KEY, ConsistentCut, Snapshots, batch_records
 from tests.services.core.run.given import NOW, answered, calls, cancel, recover, returned, says
@@ -43,13 +44,17 @@ def two_live_runs() -> tuple[MemoryLog, Partition]:
     return log, owned
 
 
+def resting(run: Aggregate) -> Resting | None:
+    return Resting(agent="helper") if may_rest(run.state) else None
+
+
 async def written(log: MemoryLog, owned: Partition, by: Snapshots | None = None) -> str:
     return await (by or snapshots(log)).write(
         0,
         term=owned.term,
         next_offset=owned.next_offset,
         progress=owned.progress,
-        cut=ConsistentCut.of(owned.aggregates),
+        cut=ConsistentCut.of(owned.aggregates, resting),
         at_ms=NOW,
     )
 
@@ -436,7 +441,7 @@ def random_step(random: Random, owned: Partition, number: int) -> None:
     """One random order to a random run."""
     live = list(owned.aggregates.values())
     if not live or random.random() < 0.3:
-        started(owned, f"r_{number}", command_offset=number)
+        started(owned, f"r_{number}", command_offset=number, interactive=random.random() < 0.5)
         return
     run: Aggregate = random.choice(live)
     state = run.state
@@ -464,6 +469,8 @@ async def test_a_fold_from_any_checkpoint_gives_what_a_fold_of_everything_gives(
         if number in cuts:
             flushed(owned, log)
             assert not await written(log, owned, by)
+            if random.random() < 0.5:
+                compact(log, SNAPSHOTS)
     flushed(owned, log)
     whole = Fold(FAMILY, CODEC, term=-1, next_offset=0)
     whole.feed(log.records[EVENTS, 0])
@@ -473,7 +480,11 @@ async def test_a_fold_from_any_checkpoint_gives_what_a_fold_of_everything_gives(
     tail = Fold(FAMILY, CODEC, term=start.term, next_offset=start.next_offset, bases=dict(start.bases))
     tail.feed(log.records[EVENTS, 0][start.next_offset :])
     expected = {run.id: run for run in await whole.live(_no_history)}
-    aggregates = {run.id: run for run in await tail.live(_no_history)}
+    loader = StateLoader(0, FAMILY, by, partial(EndedAggregates(FAMILY, CODEC, log, EVENTS).refold, 0))
+    aggregates = {run.id: run for run in await tail.live(_no_history, load=loader.load)}
+    for run in filter(is_resting, aggregates.values()):
+        assert (run.id in start.bases, may_rest(expected[run.id].state)) == (True, True)
+        await loader.load(run)
     assert {
         name: dataclasses.replace(run, snapshot_seq=0, snapshot_token=b"", snapshot_offset=-1)
         for name, run in aggregates.items()
