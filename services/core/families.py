@@ -207,3 +207,11 @@ def aggregate_key(full_id: str) -> bytes:
 def name_in_tenant(full_id: str, tenant: str) -> str:
     """Return the id of an aggregate within its tenant."""
     return full_id.partition(":")[2].removeprefix(f"{tenant}/")
+
+
+def name_problem(name: str) -> str:
+    """Return what is wrong with the id of an aggregate within its tenant; empty when nothing is."""
+    size = len(name.encode("utf-8", "surrogatepass"))
+    if not 0 < size <= NAME_BYTES_MAX:
+        return f"has {size} bytes: expected 1 to {NAME_BYTES_MAX}"
+    return "" if name.isprintable() else "has characters that cannot be printed"

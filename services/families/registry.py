@@ -13,6 +13,7 @@ from typing import Any
 
 from loomlog.services import families
 from loomlog.services.core.families import Family
+from loomlog.services.families.declaration import declaration_problem
 
 ENVIRONMENT = "LOOMLOG_FAMILIES"
 """Names of further modules with a declaration FAMILY, with commas between."""
@@ -34,6 +35,8 @@ def load_families(modules: Iterable[str]) -> tuple[Family[Any, Any, Any], ...]:
             raise FamilyProblem(f"{name} has no FAMILY: expected a Family of services/core/families.py")
         if not declared.name.isalpha() or not declared.name.islower() or not declared.name.isascii():
             raise FamilyProblem(f"{name}: a family's name has letters a to z only, not {declared.name!r}")
+        if problem := declaration_problem(declared):
+            raise FamilyProblem(f"the family {declared.name}: {problem}")
         if declared.name in found:
             raise FamilyProblem(f"two families are called {declared.name}")
         found[declared.name] = declared
@@ -43,6 +46,11 @@ def load_families(modules: Iterable[str]) -> tuple[Family[Any, Any, Any], ...]:
 @cache
 def all_families() -> tuple[Family[Any, Any, Any], ...]:
     """Return the families of this process. Raises FamilyProblem."""
-    folders = [f"{families.__name__}.{one.name}" for one in iter_modules(families.__path__) if one.ispkg]
     named = [name.strip() for name in os.environ.get(ENVIRONMENT, "").split(",") if name.strip()]
-    return load_families([*folders, *named])
+    return load_families([*family_folders(), *named])
+
+
+def family_folders() -> list[str]:
+    """Return the modules of the families in the folders beside this file: those of every installation."""
+    folders = [f"{families.__name__}.{one.name}" for one in iter_modules(families.__path__) if one.ispkg]
+    return [name for name in folders if hasattr(import_module(name), "FAMILY")]
