@@ -50,6 +50,11 @@ def all_families() -> tuple[Family[Any, Any, Any], ...]:
     return load_families([*family_folders(), *named])
 
 
+def family_tools() -> frozenset[str]:
+    """Return the names of the tools that the families of this process bring. Raises FamilyProblem."""
+    return frozenset(family.tool for family in all_families() if family.tool)
+
+
 def family_folders() -> list[str]:
     """Return the modules of the families in the folders beside this file: those of every installation."""
     folders = [f"{families.__name__}.{one.name}" for one in iter_modules(families.__path__) if one.ispkg]

@@ -28,6 +28,7 @@ from loomlog.connectors.process.gc_tuning import tune_gc
 from loomlog.connectors.process.hardening import disable_process_dumping
 from loomlog.connectors.process.liveness_sockets import request_handover, wait_for_disconnect
 from loomlog.connectors.tools.remote_calls import RESULTS_TOPIC
+from loomlog.services.families.registry import family_tools
 from loomlog.services.runtime import topics
 from loomlog.services.runtime.admission.queue import build_admission_queue
 from loomlog.services.runtime.clock import clock_ms
@@ -224,7 +225,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
 def main() -> int:
     """Run the process and return its exit code."""
     try:
-        loaded = load(os.environ, working_directory=Path.cwd())
+        loaded = load(os.environ, working_directory=Path.cwd(), family_tools=family_tools())
         logs.configure_logging(loaded.settings.log_level)
         if loaded.settings.bash_enabled:
             disable_process_dumping()
