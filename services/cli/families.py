@@ -78,8 +78,8 @@ def _command(family: AnyFamily, row: Command[Any]) -> Callable[..., None]:
         as_json: Json = False,
         **values: Any,
     ) -> None:
-        given = {name: values[_parameter(name)] for name in options}
-        fields = _collect_fields(schema, given, json_body)
+        values_of_options = {name: values[_parameter(name)] for name in options}
+        fields = _collect_fields(schema, values_of_options, json_body)
         answer = run(_post(_path(family, row.verb, tenant=tenant), fields, idempotency_key or str(uuid.uuid4())))
         if as_json:
             print_json({**answer.value, "position": answer.position or None})
@@ -140,10 +140,10 @@ def _bare(field: Mapping[str, Any]) -> Mapping[str, Any]:
     return others[0] if len(others) == 1 else field
 
 
-def _collect_fields(schema: Mapping[str, Any], given: Mapping[str, Any], json_body: str) -> dict[str, Any]:
+def _collect_fields(schema: Mapping[str, Any], options: Mapping[str, Any], json_body: str) -> dict[str, Any]:
     """Return the fields of options and of the JSON body. Raises UsageError."""
     fields = _parse_body(json_body)
-    for name, value in given.items():
+    for name, value in options.items():
         if value is None or value == []:
             continue
         if name in fields:
@@ -151,7 +151,7 @@ def _collect_fields(schema: Mapping[str, Any], given: Mapping[str, Any], json_bo
         fields[name] = value
     missing = [name for name in schema.get("required", ()) if name not in fields]
     if missing:
-        ways = [f"--{_option_name(name)}" if name in given else f"{name} in --json-body" for name in missing]
+        ways = [f"--{_option_name(name)}" if name in options else f"{name} in --json-body" for name in missing]
         raise UsageError(f"missing: {', '.join(ways)}.")
     return fields
 

@@ -8,7 +8,7 @@ The `envelope` is never a field: it is made by the transport's use case. Types a
     bytes, fixed      text in base64
     array, map        a list; an object
     record            an object with its fields, no others
-    null or another   null, or the other; a null for a field with a default is the default
+    null or another   null, or the other
 
 Text never contains NUL or half a surrogate pair, because no store takes them.
 
@@ -226,13 +226,12 @@ def _parse_object(fields: Any, value: Any, path: str, problems: list[str]) -> di
     values = {}
     for name, field in known.items():
         place = f"{path}.{name}" if path else name
-        given = value.get(name)
-        if given is None and "default" in field:
+        if name in value:
+            values[name] = _parse(field["type"], value[name], place, problems)
+        elif "default" in field:
             values[name] = _default(field)
-        elif name not in value:
-            problems.append(f"{place} is required: {_expectation(field['type'])}")
         else:
-            values[name] = _parse(field["type"], given, place, problems)
+            problems.append(f"{place} is required: {_expectation(field['type'])}")
     return values
 
 

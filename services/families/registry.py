@@ -25,7 +25,7 @@ class FamilyProblem(Exception):
 
 def load_families(modules: Iterable[str]) -> tuple[Family[Any, Any, Any], ...]:
     """Return the declarations of these modules, sorted by name. Raises FamilyProblem."""
-    found: dict[str, Family[Any, Any, Any]] = {}
+    families_by_name: dict[str, Family[Any, Any, Any]] = {}
     for name in modules:
         try:
             declared = getattr(import_module(name), "FAMILY", None)
@@ -37,10 +37,10 @@ def load_families(modules: Iterable[str]) -> tuple[Family[Any, Any, Any], ...]:
             raise FamilyProblem(f"{name}: a family's name has letters a to z only, not {declared.name!r}")
         if problem := declaration_problem(declared):
             raise FamilyProblem(f"the family {declared.name}: {problem}")
-        if declared.name in found:
+        if declared.name in families_by_name:
             raise FamilyProblem(f"two families are called {declared.name}")
-        found[declared.name] = declared
-    return tuple(found[name] for name in sorted(found))
+        families_by_name[declared.name] = declared
+    return tuple(families_by_name[name] for name in sorted(families_by_name))
 
 
 @cache

@@ -50,7 +50,7 @@ ERRORS = {
     "blobs_unavailable": "The store of large payloads does not answer.",
     "cancel_pending": "The cancellation is in the log, and its outcome did not come in time; repeat the request.",
     "command_invalid": "A command of a family can never be carried out as given; `refusal` has the family's code.",
-    "command_pending": "Nobody has decided on the command yet; repeat with the same `Idempotency-Key`.",
+    "command_pending": "No owner has decided on the command yet; repeat with the same `Idempotency-Key`.",
     "command_refused": "The state does not allow a command of a family; `refusal` has the family's code.",
     "compact_pending": "The same, of a compaction.",
     "compaction_failed": "The model call that summarises failed.",

@@ -5,15 +5,15 @@ the call is made, the command is carried out once and its answer is the same. So
 positions of what it wrote go into the run's facts, and reads of later calls wait for them.
 
 Providers refuse alternatives at the top of a schema (connectors/models/tool_schema.py), so the fields of all operations
-are properties of one object, each with the names of its operations, and the call itself is checked strictly. A null for
-a field of another operation is no mistake: several providers send every argument.
+are properties of one object, each with the names of its operations, and the call itself is checked strictly. A null
+that no field requires is no mistake: several providers send every argument.
 
 Commands are given in the name of the run's user, whose key encrypts their content.
 
 Before: services/runtime/effects.py. After: the owner of the aggregate.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -90,6 +90,9 @@ class EntityTool:
                 for verb, query in self._queries.items()
             },
         }
+        self._required: Mapping[str, Sequence[str]] = {
+            verb: fields_schema(row.record).get("required", ()) for verb, row in self._commands.items()
+        }
         self.description = f"{family.summary} " + " ".join(
             f"op {verb} ({', '.join(self._fields[verb]) or 'no fields'}): {text}"
             for verb, text in self.operations.items()
@@ -130,13 +133,15 @@ class EntityTool:
             return error_result(refusal)
 
     def _parse_operation(self, arguments: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
-        """Return the operation and its fields, without the nulls of other operations."""
+        """Return the operation and its fields; a null that no field requires is an absent field."""
         operation = arguments.get(OPERATION)
         if not isinstance(operation, str) or operation not in self.operations:
             raise ToolCallRefused(f'{self.name} was not called: "op" must be one of {", ".join(self.operations)}.')
-        own = self._fields[operation]
+        required = self._required.get(operation, ())
         return operation, {
-            name: value for name, value in arguments.items() if name != OPERATION and (value is not None or name in own)
+            name: value
+            for name, value in arguments.items()
+            if name != OPERATION and (value is not None or name in required)
         }
 
     async def _give(self, row: Command[Any], fields: Mapping[str, Any], context: ToolContext) -> ToolResult:
@@ -167,22 +172,22 @@ class EntityTool:
         return await self._result(reply, context, positions=(answer.position,))
 
     async def _read(self, operation: str, fields: Mapping[str, Any], context: ToolContext) -> ToolResult:
-        given = self._check_read(operation, fields)
+        checked = self._check_read(operation, fields)
         tenant, positions = context.tenant, context.positions
         try:
             if operation == LIST:
-                limit = given.get("limit", PAGE_DEFAULT)
+                limit = checked.get("limit", PAGE_DEFAULT)
                 rows = await self._reads.list(
                     self._family.name,
                     tenant,
-                    prefix=given.get("prefix", ""),
-                    after=given.get("after", ""),
+                    prefix=checked.get("prefix", ""),
+                    after=checked.get("after", ""),
                     limit=limit + 1,
                     positions=positions,
                 )
                 shown = [self._row_json(row) for row in rows[:limit]]
                 return await self._result({"items": shown, "more": len(rows) > limit}, context)
-            name = given.pop("id")
+            name = checked.pop("id")
             _check_name(operation, name)
             row = await self._reads.show(self._family.name, tenant, name, positions=positions)
         except PositionNotRead as error:
@@ -192,32 +197,30 @@ class EntityTool:
         query = self._queries.get(operation)
         if query is None:
             return await self._result(self._row_json(row), context)
-        return await self._result(to_json(query.answer(row.entity.state, given)), context)
+        return await self._result(to_json(query.answer(row.entity.state, checked)), context)
 
     def _check_read(self, operation: str, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields of a read that are not null. Raises ToolCallRefused."""
         known = self._fields[operation]
         problems: list[str] = []
-        given: dict[str, Any] = {}
+        checked: dict[str, Any] = {}
         for name, value in fields.items():
             if name not in known:
                 problems.append(f'"{name[:60]}" is unknown, expected are {", ".join(known)}')
-            elif value is None:
-                continue
             elif known[name]["type"] == "integer":
                 if isinstance(value, bool) or value not in range(1, PAGE_MAX + 1):
                     problems.append(f'"{name}" must be a whole number from 1 to {PAGE_MAX}')
                 else:
-                    given[name] = int(value)
+                    checked[name] = int(value)
             elif isinstance(value, str):
-                given[name] = value
+                checked[name] = value
             else:
                 problems.append(f'"{name}" must be text')
-        if "id" in known and "id" not in given and not problems:
+        if "id" in known and "id" not in checked and not problems:
             problems.append('"id" is missing, expected is text')
         if problems:
             raise ToolCallRefused(f"{operation} was not called: {'; '.join(problems)}.")
-        return given
+        return checked
 
     def _row_json(self, row: EntityRow) -> dict[str, Any]:
         shown = {"id": row.name, "state": to_json(self._family.view(row.entity.state))}

@@ -10,13 +10,12 @@ import pytest
 import pytest_asyncio
 
 from loomlog.connectors.errors import Transient
-from loomlog.services.api.app import build_app
 from loomlog.services.api.entity_routes import entity_routes
 from loomlog.services.api.openapi import build_document
 from loomlog.services.api.routes import ROUTES, check_routes
 from loomlog.services.stream.entities.answers import CommandInvalid
-from tests.services.api.serving import Served, service_of
-from tests.services.application.world import ACME, GLOBEX, IVY, READER, STARTER, world
+from tests.services.api.serving import Served, served
+from tests.services.application.world import ACME, GLOBEX, IVY, READER, STARTER
 from tests.services.entities import COUNTER, UNANSWERED, MemoryEntities
 
 ROWS = (*ROUTES, *entity_routes([COUNTER]))
@@ -30,12 +29,8 @@ async def entities() -> MemoryEntities:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def here(tmp_path: Path, entities: MemoryEntities) -> AsyncIterator[Served]:
-    async with world(entity_commands=entities, entity_reads=entities) as made:
-        service = service_of(made, tmp_path)
-        served = Served(made, service, build_app(service, ROWS))
-        yield served
-        for client in served.clients.values():
-            await client.aclose()
+    async with served(tmp_path, routes=ROWS, entity_commands=entities, entity_reads=entities) as made:
+        yield made
 
 
 async def test_a_command_answers_with_its_reply_and_its_position(here: Served, entities: MemoryEntities) -> None:
