@@ -139,3 +139,7 @@ class MemoryEntities:
 
 
 UNANSWERED = CommandUnanswered("no owner answered")
+
+
+FAMILY = COUNTER
+"""So that LOOMLOG_FAMILIES may name this module."""
