@@ -144,7 +144,7 @@ def _collect_fields(schema: Mapping[str, Any], options: Mapping[str, Any], json_
     """Return the fields of options and of the JSON body. Raises UsageError."""
     fields = _parse_body(json_body)
     for name, value in options.items():
-        if value is None or value == []:
+        if value is None:
             continue
         if name in fields:
             raise UsageError(f"{name} is given twice: with --{_option_name(name)} and in --json-body.")

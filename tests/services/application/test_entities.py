@@ -13,10 +13,11 @@ from loomlog.services.application.entities import Entities
 from loomlog.services.application.errors import CODES, FAMILY_CODES, RequestRefused, family_refusal
 from loomlog.services.core.access.scopes import USER
 from loomlog.services.core.families import NAME_BYTES_MAX, name_problem
-from tests.services.application.world import ACME, ADMIN_CALLER, IVY
+from tests.services.application.world import ACME, ADMIN_CALLER, IVY, READER
 from tests.services.entities import COUNTER, NOW_MS, Counter, MemoryEntities
 from tests.services.stream.encryption.test_subject_keys import TOPIC, erased, keys_over
 
+NO_SCOPE = replace(READER, scopes=frozenset())
 (INCREMENT,), (REMAINING,) = COUNTER.commands, COUNTER.queries
 
 
@@ -78,6 +79,19 @@ async def test_a_confined_caller_needs_a_family_that_is_meant_for_it() -> None:
     assert (await use.show(IVY, own, "a"))["state"]["value"] == 1
 
 
+async def test_every_operation_needs_its_scope_whatever_the_transport_checked() -> None:
+    use = entities_over(MemoryEntities())
+    for asked in (
+        use.command(READER, COUNTER, INCREMENT, {"name": "a"}),
+        use.query(READER, COUNTER, REMAINING, "a", {}),
+        use.show(NO_SCOPE, COUNTER, "a"),
+        use.list(NO_SCOPE, COUNTER),
+    ):
+        with pytest.raises(RequestRefused) as caught:
+            await asked
+        assert caught.value.code == "insufficient_scope"
+
+
 async def test_a_state_with_large_numbers_and_bytes_is_json() -> None:
     memory = MemoryEntities()
     use = entities_over(memory)
@@ -125,5 +139,5 @@ def test_any_other_id_is_taken(name: str) -> None:
 
 async def test_an_id_with_a_slash_in_its_tenant_is_refused_because_two_would_be_one() -> None:
     use = entities_over(MemoryEntities())
-    with pytest.raises(RequestRefused, match="without a slash"):
+    with pytest.raises(RequestRefused, match="letters, digits, _ and -"):
         await use.show(ADMIN_CALLER, COUNTER, "c", tenant="a/b")
