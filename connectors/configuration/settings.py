@@ -202,8 +202,8 @@ class Settings:
         _K,
         NAMES,
         (),
-        "Modules with further families of aggregates, which every process imports (docs/FAMILIES.md); their folders are "
-        "on PYTHONPATH.",
+        "Modules with further families of aggregates, which every process imports (docs/FAMILIES.md); their folders "
+        "are on PYTHONPATH.",
     )
     schema_registry: str = setting(
         _K, URL, "", "Schema registry to take schema ids from; empty = the lock file schemas/ids.json."

@@ -4,7 +4,7 @@
 
 A stack of its own with the counters of docs/examples/counter.
 
-    turns       A3x2 beside A3x2 with one entity write a turn (an increment beside each Bench call), 16 in flight, in pairs
+    turns       A3x2 beside A3x2 with one entity write a turn (an increment beside each Bench call), at 16 in flight
     writes      what a write from a tool costs, from the call to its acknowledged event: the runtime's own histogram
     rest        so many aggregates of about 1 KB: memory of the runtime (USS), and again after kill -9 and a restart
     take-over   from the Claim to the first answer of an aggregate at rest, after kill -9 without a standby or spare
@@ -24,7 +24,6 @@ import statistics
 import sys
 import tempfile
 import time
-import urllib.request
 from collections import defaultdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -38,6 +37,7 @@ from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.counter_commands import IncrementCounter
 from loomlog.schemas.generated.values import CommandEnvelope
+from loomlog.services.cli.stack.liveness import read_responses
 from loomlog.services.core.families import aggregate_id, aggregate_key
 from loomlog.services.families.registry import all_families
 from loomlog.services.stream.entities.hosting import build_entity_parts
@@ -89,7 +89,7 @@ def main() -> int:
     try:
         stack = up(environment)
         report["turns"] = measure_turns(stack, environment, options.seconds, options.repetitions)
-        report["writes"] = tool_write_ms(environment)
+        report["writes"] = tool_write_ms(stack)
         if options.aggregates:
             report["rest"] = asyncio.run(measure_rest(stack, environment, options.aggregates))
     finally:
@@ -115,8 +115,8 @@ def measure_turns(stack: Stack, environment: dict[str, str], seconds: float, rep
             row = one_row("topic", stack, environment | {"BENCH_AGENT": agent}, IN_FLIGHT, seconds)
             taken.append(row["runs_per_s"])
             print(
-                f"  {repetition + 1}/{repetitions} {agent:9} {row['runs_per_s']:7.0f} runs/s  p50 {row['p50_ms']:6.1f} ms  "
-                f"errors {row['errors']:.0f}",
+                f"  {repetition + 1}/{repetitions} {agent:9} {row['runs_per_s']:7.0f} runs/s  p50 {row['p50_ms']:6.1f} "
+                f"ms  errors {row['errors']:.0f}",
                 flush=True,
             )
     ratios = [with_writes / plain for plain, with_writes in zip(rows["bench"], rows["counting"], strict=True)]
@@ -129,16 +129,10 @@ def measure_turns(stack: Stack, environment: dict[str, str], seconds: float, rep
     }
 
 
-def tool_write_ms(environment: dict[str, str]) -> dict[str, float]:
+def tool_write_ms(stack: Stack) -> dict[str, float]:
     """The runtime's histogram of calls of the Counter: mean, and the bound below which half of them were."""
-    status = json.loads(loomlog("status --json", environment))
-    url = next(
-        (child.get("metrics") or child.get("url") for child in status["children"] if child["name"] == "runtime"), ""
-    )
-    if not url:
-        return {}
-    with urllib.request.urlopen(url, timeout=10) as page:
-        lines = page.read().decode().splitlines()
+    pages = asyncio.run(read_responses(stack.pids["runtime"]))
+    lines = b"\n".join(pages).decode().splitlines()
     prefix = "loomlog_tool_call_seconds"
     figures = [line for line in lines if line.startswith(prefix) and 'tool="Counter"' in line]
     count = sum(float(line.rsplit(" ", 1)[1]) for line in figures if line.startswith(f"{prefix}_count"))
@@ -291,11 +285,12 @@ def print_report(report: dict[str, Any]) -> None:
         return
     print(
         f"  {rest['aggregates']} aggregates, made in {rest['filled_s']:.0f} s: runtime {rest['runtime_mb']:.0f} MB "
-        f"(before {rest['runtime_before_mb']:.0f}, after a take-over {rest['runtime_after_take_over_mb']:.0f}; goal 500)"
+        f"(before {rest['runtime_before_mb']:.0f}, after a take-over {rest['runtime_after_take_over_mb']:.0f}; "
+        "goal 500)"
     )
     print(
-        f"  kill -9 without spare: first answer after {rest['first_answer_after_kill_s']:.1f} s, the start of a process "
-        f"included; {rest['claim_to_first_answer']}"
+        f"  kill -9 without spare: first answer after {rest['first_answer_after_kill_s']:.1f} s, the start of a "
+        f"process included; {rest['claim_to_first_answer']}"
     )
     print(
         f"  cold, through the topic: p50 {rest['cold_p50_ms']:.1f} ms, p99 {rest['cold_p99_ms']:.1f} ms, after the "
