@@ -9,8 +9,9 @@ SEEDS  ?= 10000
 FIRST  ?= 0
 PEERS  ?=
 CURVES ?=
+AGGREGATES ?=
 
-.PHONY: help run up down test check format schemas bench bench-takeover bench-parked bench-projections bench-peers bench-smoke bench-scale diagram flame figures chaos simulate lock clean
+.PHONY: help run up down demo test check format schemas bench bench-takeover bench-parked bench-entities bench-projections bench-peers bench-smoke bench-scale diagram flame figures chaos simulate lock clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +35,9 @@ up: $(STAMP) ## bring everything up and stay
 
 down: $(STAMP) ## stop everything
 	@$(BIN)/loomlog down
+
+demo: $(STAMP) ## kill a runtime in the middle of a run, and show that nothing was lost or done twice
+	@$(BIN)/loomlog demo
 
 test: $(STAMP) ## all tests: pure ones, real broker and Postgres, the whole stack
 	@$(BIN)/pytest -n 2 -p tests.sharing
@@ -64,6 +68,9 @@ bench-takeover: $(STAMP) ## measure take-overs with a million past events and 1,
 
 bench-parked: $(STAMP) ## measure what 10,000 parked runs cost in memory and CPU
 	@$(BIN)/python -m tests.benchmarks.parked
+
+bench-entities: $(STAMP) ## measure what entity writes cost, and a million aggregates at rest (about 15 minutes; AGGREGATES=0 leaves those out)
+	@$(BIN)/python -m tests.benchmarks.entities $(if $(AGGREGATES),--aggregates $(AGGREGATES))
 
 bench-projections: $(STAMP) ## measure rebuilds, a lost database and the lag of the read models
 	@$(BIN)/python -m tests.benchmarks.projections

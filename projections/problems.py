@@ -4,7 +4,7 @@ Written in the transaction that moves the cursor past the record, so none is los
 normally empty; a row needs an operator (`loomlog projections problems`). After an upgrade that can read the record, a
 rebuild has no row for it.
 
-Before: projections/engine/run_projection.py. After: the CLI, the projector's status.
+Before: projections/engine/projection.py. After: the CLI, the projector's status.
 """
 
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from sqlalchemy import func, select, tuple_
 
 from loomlog.connectors.storage.postgres import PostgresReader
 from loomlog.projections.engine.batch import ProjectionProblem
-from loomlog.projections.tables import define_table
+from loomlog.projections.tables import define_table, entity_metadata
 
 PAGE_MAX = 200
 """Most problems of one page; each may carry a record of a megabyte."""
@@ -26,9 +26,9 @@ class ProblemRow(NamedTuple):
     partition: int
     offset: int
     run_id: str
-    """The run it halts; empty when it belongs to no run."""
+    """The run or the entity it halts; empty when it belongs to none."""
     kind: str
-    """undecodable, unknown_schema, unwritable, broken_sequence or offset_gap."""
+    """As in ProjectionProblem."""
     error: str
     timestamp_ms: int
     key: bytes | None
@@ -36,6 +36,7 @@ class ProblemRow(NamedTuple):
 
 
 problems = define_table("projection_problems", ProblemRow, key=["topic", "partition", "offset", "kind"])
+entity_problems = problems.to_metadata(entity_metadata)
 
 
 def apply(topic: str, problem: ProjectionProblem) -> ProblemRow:

@@ -9,7 +9,7 @@ streamed is what is stored, to the byte), they take \\u0000 and lone surrogates,
 refuses, and they cost less to write. In Python they are JSON text, read and written; the connections of
 loomlog.connectors.storage.postgres do not parse them.
 
-Before: projections/engine/run_projection.py and the API.
+Before: projections/engine/projection.py and the API.
 """
 
 import base64
@@ -35,7 +35,9 @@ from sqlalchemy import (
 from sqlalchemy.types import TypeEngine, UserDefinedType
 
 metadata = MetaData()
-"""The tables of one build."""
+"""The tables of one build of the projections of runs."""
+entity_metadata = MetaData()
+"""The tables of one build of the projection of entities."""
 
 
 class JsonText(UserDefinedType[str]):
@@ -58,7 +60,14 @@ COLUMN_TYPES: dict[Any, type[TypeEngine[Any]]] = {
 }
 
 
-def define_table(name: str, row: type[Any], *indexes: Index, key: Sequence[str], fillfactor: int = 100) -> Table:
+def define_table(
+    name: str,
+    row: type[Any],
+    *indexes: Index,
+    key: Sequence[str],
+    fillfactor: int = 100,
+    metadata: MetaData = metadata,
+) -> Table:
     """The table whose columns are the fields of a named tuple. `fillfactor` below 100 leaves room for updates."""
     columns = []
     for field, hint in get_type_hints(row, include_extras=True).items():

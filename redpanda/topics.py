@@ -39,6 +39,8 @@ class Topic:
     replicas: int
     keyed: bool
     settings: Mapping[str, str]
+    may_have_more: bool = False
+    """Whether a topic with more partitions serves as well: its number differs by profile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,10 +105,15 @@ def load_topics(
             settings.update(profile_section["durable"])
             # A topic with two copies cannot wait for more than two, and one that waits for both stops with either.
             settings["min.insync.replicas"] = min(settings["min.insync.replicas"], copies)
+        count = fields["partitions"]
+        differs = isinstance(count, dict)
+        if differs:
+            count = _section(count, f"{name}.partitions", set(profiles))[profile]
         topics.append(
             Topic(
                 name=_replace_prefix(name, prefix),
-                partitions=partitions if fields["partitions"] == FAMILY else fields["partitions"],
+                partitions=partitions if count == FAMILY else count,
+                may_have_more=differs,
                 replicas=copies,
                 keyed=fields["keyed"],
                 settings={key: _text(value) for key, value in settings.items()},
@@ -144,7 +151,7 @@ def _create(topic: Topic) -> TopicChange:
 
 
 def _compare_partitions(topic: Topic, current: ExistingTopic) -> list[TopicChange]:
-    if current.partitions == topic.partitions:
+    if current.partitions == topic.partitions or (topic.may_have_more and current.partitions > topic.partitions):
         return []
     if current.partitions > topic.partitions:
         reason = "no Kafka-compatible log can remove partitions"

@@ -2,6 +2,7 @@
 
     loom_1, loom_2, ...   the tables of a build (tables.metadata), written by one projector
     loom                  a view for each table, onto the live build; `builds`, the list; `projector_status`
+    loom_entities, ...    the same for the entity topics, which are projected and rebuilt by themselves
 
 A new build is filled from offset 0 while the live one serves, compared with it and switched to (rebuild.py). The switch
 replaces all views in one transaction, so readers never see two builds at once. The previous build is kept for a
@@ -12,11 +13,11 @@ Rows are derived from the log alone (no now(), nothing random), so two builds of
 to the byte. `table_hashes` proves it; the hash of a table does not depend on the order of its rows.
 
 Not chosen: emptying and refilling in place (readers would see a hole), a rename of schemas (it waits for every reader).
-Before: connectors/storage/postgres.py. After: run_projection.py writes, the API reads.
+Before: connectors/storage/postgres.py. After: projection.py writes, the API reads.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import psycopg
@@ -24,10 +25,10 @@ from psycopg import sql
 from sqlalchemy import BigInteger, Column, DateTime, MetaData, Table, Text, func, select
 
 from loomlog.connectors.storage.postgres import PostgresReader, create_tables
-from loomlog.projections import audit, interrupts, problems, runs, transcript, usage
+from loomlog.projections import audit, entities, interrupts, problems, runs, transcript, usage
 from loomlog.projections.engine import cursors
 from loomlog.projections.engine.batch import Cursor
-from loomlog.projections.tables import metadata
+from loomlog.projections.tables import entity_metadata, metadata
 
 VERSION = 10
 """Version of tables and fold. Raise it whenever the same events give other rows; the projector then rebuilds."""
@@ -43,7 +44,42 @@ TABLES = (
 )
 COMPARED = tuple(table.name for table in TABLES if table is not cursors.cursors)
 """Tables that are equal in two builds at one position; `cursors` differs by its writer."""
+ENTITY_VERSION = 1
+"""Version of the tables of entities; each family's fold has a version of its own (Rules.version)."""
 LIVE, BUILDING, PREVIOUS = "live", "building", "previous"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSet:
+    """The tables of one kind of build."""
+
+    prefix: str
+    """First part of the names of its schemas."""
+    metadata: MetaData
+    version: int
+    compared: tuple[str, ...]
+    """Tables that are equal in two builds at one position."""
+    by_family: Mapping[str, str] = field(default_factory=dict)
+    """Tables whose rows a fold of a family makes, with the SQL expression for the family of a row."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.metadata.tables)
+
+
+RUN_TABLES = TableSet(prefix=PREFIX, metadata=metadata, version=VERSION, compared=COMPARED)
+ENTITY_TABLES = TableSet(
+    prefix=f"{PREFIX}_entities",
+    metadata=entity_metadata,
+    version=ENTITY_VERSION,
+    compared=(entities.entities.name, entities.entity_commands.name, problems.entity_problems.name),
+    # Not the commands: they are read from the envelopes, which no fold changes.
+    by_family={
+        entities.entities.name: "family",
+        problems.entity_problems.name: "split_part(run_id, ':', 1)",
+        entities.entity_folds.name: "family",
+    },
+)
 
 shared = MetaData()
 """The tables of the schema `loom` itself."""
@@ -131,9 +167,13 @@ class Build:
 class Builds:
     """The builds under one prefix, over a connection in autocommit mode. Errors are the driver's."""
 
-    def __init__(self, connection: psycopg.AsyncConnection[Any], prefix: str = PREFIX) -> None:
+    def __init__(
+        self, connection: psycopg.AsyncConnection[Any], prefix: str = "", tables: TableSet = RUN_TABLES
+    ) -> None:
+        """`prefix`: another one than that of the tables, for tests."""
         self._connection = connection
-        self._prefix = prefix
+        self._tables = tables
+        self._prefix = prefix or tables.prefix
 
     def build(self, number: int) -> Build:
         return Build(prefix=self._prefix, number=number)
@@ -199,14 +239,42 @@ class Builds:
             assert (await self.live()).number != build.number, "the live build is never dropped"
             await self._drop(build.number)
 
-    async def table_hashes(self, number: int) -> dict[str, TableHash]:
-        """Row count and digest of every table of COMPARED. Reads the tables whole."""
+    async def move_families(self, build: Build, families: frozenset[str], topic: str) -> None:
+        """Replaces the rows of these families in the live build by those of `build`; call it in a transaction.
+
+        The projector of the topic is fenced, because the states it has cached are void.
+        """
+        live = self.build((await self.live()).number)
+        for name, family in self._tables.by_family.items():
+            target, source = sql.Identifier(live.schema, name), sql.Identifier(build.schema, name)
+            condition = sql.SQL(family + " = ANY(%s)")
+            await self._connection.execute(
+                sql.SQL("DELETE FROM {} WHERE ").format(target) + condition, (sorted(families),)
+            )
+            await self._connection.execute(
+                sql.SQL("INSERT INTO {} SELECT * FROM {} WHERE ").format(target, source) + condition,
+                (sorted(families),),
+            )
+        await self._connection.execute(
+            sql.SQL("UPDATE {} SET epoch = epoch + 1 WHERE topic = %s").format(sql.Identifier(live.schema, "cursors")),
+            (topic,),
+        )
+
+    async def table_hashes(self, number: int, families: frozenset[str] | None = None) -> dict[str, TableHash]:
+        """Row count and digest of every compared table, or of the rows that folds of these families make.
+
+        Reads the tables whole.
+        """
         hashes = {}
-        for name in COMPARED:
-            result = await self._execute(
-                "SELECT count(*), coalesce(sum(hashtextextended(t::text, 0)::numeric), 0)::text FROM {} t",
-                self.build(number).schema,
-                name,
+        by_family = self._tables.by_family
+        for name in self._tables.compared:
+            if families is not None and name not in by_family:
+                continue
+            query = "SELECT count(*), coalesce(sum(hashtextextended(t::text, 0)::numeric), 0)::text FROM {} t"
+            condition = "" if families is None else f" WHERE {by_family[name]} = ANY(%s)"
+            result = await self._connection.execute(
+                sql.SQL(query + condition).format(sql.Identifier(self.build(number).schema, name)),
+                None if families is None else (sorted(families),),
             )
             row = await result.fetchone()
             assert row is not None
@@ -246,22 +314,22 @@ class Builds:
     async def _make(self, number: int) -> Build:
         build = self.build(number)
         await self._execute("CREATE SCHEMA {}", build.schema)
-        await create_tables(self._connection, metadata, build.schema)
+        await create_tables(self._connection, self._tables.metadata, build.schema)
         await self._connection.execute(
             sql.SQL("INSERT INTO {} (number, state, version) VALUES (%s, %s, %s)").format(
                 sql.Identifier(self._prefix, "builds")
             ),
-            (number, BUILDING, VERSION),
+            (number, BUILDING, self._tables.version),
         )
         return build
 
     async def _switch(self, build: Build) -> None:
-        for table in TABLES:
-            view = sql.Identifier(self._prefix, table.name)
+        for name in self._tables.names:
+            view = sql.Identifier(self._prefix, name)
             # Not CREATE OR REPLACE: the columns of another version may differ.
             await self._connection.execute(sql.SQL("DROP VIEW IF EXISTS {}").format(view))
             await self._connection.execute(
-                sql.SQL("CREATE VIEW {} AS SELECT * FROM {}").format(view, sql.Identifier(build.schema, table.name))
+                sql.SQL("CREATE VIEW {} AS SELECT * FROM {}").format(view, sql.Identifier(build.schema, name))
             )
         builds_table = sql.Identifier(self._prefix, "builds")
         await self._connection.execute(

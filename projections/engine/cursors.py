@@ -13,7 +13,7 @@ A cursor advances even when a poll changed no row, because readers wait for posi
 (positions.py listens), and the response to a write names the position to wait for.
 
 Not chosen: committed offsets of a consumer group (they cannot move together with rows).
-Before: run_projection.py. After: positions.py, builds.py.
+Before: projection.py. After: positions.py, builds.py.
 """
 
 from collections.abc import Iterable, Sequence
@@ -27,8 +27,7 @@ from sqlalchemy import BigInteger, Column, DateTime, PrimaryKeyConstraint, Table
 from loomlog.connectors.storage.postgres import PostgresReader
 from loomlog.projections.engine.batch import Cursor
 from loomlog.projections.engine.writer import render_statement
-from loomlog.projections.tables import metadata
-from loomlog.schemas.records import Value
+from loomlog.projections.tables import entity_metadata, metadata
 
 cursors = Table(
     "cursors",
@@ -44,6 +43,7 @@ cursors = Table(
     # Rewritten by every transaction: room for the new version on the same page.
     postgresql_with={"fillfactor": 50},
 )
+entity_cursors = cursors.to_metadata(entity_metadata)
 
 
 CursorUpdates = Sequence[tuple[Cursor, psycopg.AsyncCursor[Any]]]
@@ -63,26 +63,6 @@ class Fenced(Exception):
 
 class BuildNotFound(Exception):
     """The build to write was dropped: at least two rebuilds have replaced it."""
-
-
-class Position(Value, frozen=True, kw_only=True):
-    """A log position: returned by a write, awaited by a reader. Text form: `topic:partition:offset`."""
-
-    topic: str
-    partition: int
-    offset: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}:{self.partition}:{self.offset}"
-
-    @classmethod
-    def parse(cls, text: str) -> "Position":
-        """Parses the text form. Raises ValueError, naming the expected form."""
-        topic, _, remainder = text.partition(":")
-        partition, _, offset = remainder.partition(":")
-        if not (topic and partition.isdecimal() and offset.isdecimal()):
-            raise ValueError(f"{text[:80]!r} is not a position: expected topic:partition:offset")
-        return cls(topic=topic, partition=int(partition), offset=int(offset))
 
 
 class CursorRow(NamedTuple):

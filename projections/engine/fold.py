@@ -64,9 +64,9 @@ def fold(topic: str, batch: ProjectionBatch, run_states: Mapping[str, RunProject
     changes = Changes(runs=[], audit=[], transcript=[], usage=[], interrupts=[], problems=[], run_states={})
     projection_problems = list(batch.problems)
     usage_rows: list[UsageRow] = []
-    for run_id in sorted(batch.runs):
+    for run_id in sorted(batch.aggregates):
         before = run_states.get(run_id, RunProjectionState())
-        items = batch.runs[run_id]
+        items = batch.aggregates[run_id]
         events, problem = _legal_prefix(before.audit, items)
         if problem is not None:
             projection_problems.append(problem)

@@ -10,7 +10,7 @@ A failed process ends the rebuild with its error; a cancelled rebuild terminates
 was killed finishes projecting into a build that is never switched to, or fails when the next rebuild drops it.
 
 Not chosen: threads (the interpreter's lock), COPY of prepared files (rows of a run are changed by later events).
-Before: projections/engine/rebuild.py, for a long log. After: projections/engine/run_projection.py.
+Before: projections/engine/rebuild.py, for a long log. After: projections/engine/projection.py.
 """
 
 import asyncio
@@ -27,8 +27,8 @@ import uvloop
 from loomlog.connectors.errors import ConnectorError, Transient
 from loomlog.connectors.process.gc_tuning import tune_gc
 from loomlog.projections.engine.builds import Build
+from loomlog.projections.engine.read_models import ReadModel, RunModel
 from loomlog.projections.engine.rebuild import Connect, OpenTail, project_to
-from loomlog.projections.engine.run_projection import RunProjection
 from loomlog.schemas.codec import Codec
 
 PROCESSES_MAX = 4
@@ -48,6 +48,7 @@ class ParallelRebuild:
     make_codec: Callable[[], Awaitable[Codec]]
     topic: str
     owner: str
+    make_model: Callable[[], ReadModel] = RunModel
     processes: int = min(PROCESSES_MAX, os.cpu_count() or 1)
 
     async def __call__(self, build: Build, target: Mapping[int, int]) -> int:
@@ -107,7 +108,8 @@ async def _fill(options: ParallelRebuild, build: Build, share: Mapping[int, int]
     codec = await options.make_codec()
     tune_gc()
     async with await options.connect() as connection:
-        projection = RunProjection(connection, build, options.topic, owner=options.owner, codec=codec)
+        model = options.make_model()
+        projection = model.projection(connection, build, options.topic, owner=options.owner, codec=codec)
         tail = await options.open_tail(await projection.claim(share))
         try:
             return await project_to(projection, tail, share)

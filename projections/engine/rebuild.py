@@ -11,6 +11,10 @@ so a position a reader waits for never goes back at the switch. The previous bui
 A difference between two builds of one version means a bug or a damaged table: nothing is switched, and the new build
 stays for inspection until the next rebuild. Builds of different versions may differ; the report names the tables.
 
+A rebuild of some families of entities (decision 33) fills a build with their rows alone, and instead of the views it
+changes the rows of these families in the live build, in that last transaction: readers see all old rows or all new
+ones, and the rows of other families are not touched.
+
 Before: the CLI, or a projector that finds a build of another version. After: builds.py.
 """
 
@@ -25,8 +29,9 @@ import psycopg
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.protocols import LogRecord, LogTail
 from loomlog.connectors.storage.postgres import translate_errors
-from loomlog.projections.engine.builds import PREFIX, VERSION, Build, Builds, TableHash
-from loomlog.projections.engine.run_projection import RunProjection
+from loomlog.projections.engine.builds import Build, Builds, TableHash
+from loomlog.projections.engine.projection import Projection
+from loomlog.projections.engine.read_models import ReadModel, RunModel
 from loomlog.schemas.codec import Codec
 
 POLL_RECORDS = 5_000
@@ -71,6 +76,7 @@ class RebuildReport:
     """Result of a rebuild. `tables` has the hashes of both builds at one position, the live one's first."""
 
     build: int
+    """The new build; of a rebuild of families, the one that held their rows meanwhile."""
     replaced: int
     switched: bool
     equal: bool
@@ -78,6 +84,8 @@ class RebuildReport:
     events: int
     seconds: float
     dropped: Sequence[int]
+    families: frozenset[str] | None = None
+    """Families whose rows were rebuilt in the live build; None: all tables were."""
 
 
 async def rebuild(
@@ -87,35 +95,45 @@ async def rebuild(
     partitions: int,
     *,
     owner: str,
-    prefix: str = PREFIX,
+    model: ReadModel | None = None,
+    families: frozenset[str] | None = None,
+    prefix: str = "",
     require_equal: bool | None = None,
     codec: Codec | None = None,
     on_progress: Callable[[RebuildProgress], None] | None = None,
     fill: Fill | None = None,
 ) -> RebuildReport:
-    """Rebuilds the projections and switches to the new build. `fill`, if given, projects most of a long log.
+    """Rebuilds a read model, by default that of runs, and switches to the new build; with `families`, their rows alone.
 
+    `fill`, if given, projects most of a long log, unless families are given. `prefix` is that of the tables by default.
     `require_equal` decides whether a difference to the live build forbids the switch; by default it does when both
-    builds are of one version. Raises Transient, also when another rebuild is under way, or Permanent.
+    builds are of one version, and no family is outdated. Raises Transient, also when another rebuild is under way, or
+    Permanent.
     """
+    model = model or RunModel()
     async with translate_errors("rebuild the projections"), await connect() as control, await connect() as writing:
-        builds = Builds(control, prefix)
+        builds = Builds(control, prefix, model.tables)
         await builds.prepare()
         if not await builds.reserve_rebuild():
             raise Transient("another rebuild of the projections is under way: wait for it", kind="unavailable")
         live = await builds.live()
+        if require_equal is None:
+            outdated = await model.outdated(control, builds.build(live.number))
+            require_equal = live.version == model.tables.version and not outdated & (families or outdated)
         build = await builds.make()
         began = time.monotonic()
         filled = 0
-        if fill is not None:
+        if fill is not None and families is None:
             target = await builds.positions(live.number, topic)
             if sum(target.values()) >= FILL_EVENTS:
                 filled = await _report_fill(fill(build, target), builds, build, topic, target, on_progress)
-        projection = RunProjection(writing, build, topic, owner=owner, codec=codec)
+        projection = model.projection(writing, build, topic, owner=owner, codec=codec, families=families)
         tail = await open_tail(await projection.claim(range(partitions)))
         try:
-            attempt = _Rebuild(control, builds, live.number, build, projection, tail, on_progress, began, filled)
-            return await attempt.run(live.version == VERSION if require_equal is None else require_equal)
+            attempt = _Rebuild(
+                control, builds, live.number, build, projection, tail, on_progress, began, filled, families
+            )
+            return await attempt.run(require_equal)
         finally:
             await tail.close()
 
@@ -129,15 +147,17 @@ class _Rebuild:
         builds: Builds,
         live: int,
         build: Build,
-        projection: RunProjection,
+        projection: Projection[Any],
         tail: ProjectionTail,
         on_progress: Callable[[RebuildProgress], None] | None,
         began: float,
         filled: int,
+        families: frozenset[str] | None,
     ) -> None:
         self._control, self._builds, self._live, self._build = control, builds, live, build
         self._projection, self._tail, self._on_progress = projection, tail, on_progress
         self._events = filled
+        self._families = families
         self._began = began
 
     async def run(self, require_equal: bool) -> RebuildReport:
@@ -148,6 +168,8 @@ class _Rebuild:
         dropped: Sequence[int] = ()
         if switched:
             await self._switch()
+            if self._families is not None:
+                await self._builds.drop(self._build)
             dropped = await self._builds.drop_unused()
         return RebuildReport(
             build=self._build.number,
@@ -158,6 +180,7 @@ class _Rebuild:
             events=self._events,
             seconds=time.monotonic() - self._began,
             dropped=dropped,
+            families=self._families,
         )
 
     async def _fill(self) -> None:
@@ -170,16 +193,19 @@ class _Rebuild:
         async with self._control.transaction():
             await self._control.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             target = await self._live_positions()
-            live = await self._builds.table_hashes(self._live)
+            live = await self._builds.table_hashes(self._live, self._families)
         await self._follow_to(target)
-        new = await self._builds.table_hashes(self._build.number)
+        new = await self._builds.table_hashes(self._build.number, self._families)
         return {name: (live[name], new[name]) for name in live}
 
     async def _switch(self) -> None:
         async with self._control.transaction():
             target = await self._builds.positions(self._live, self._projection.topic, lock=True)
             await self._follow_to(target)
-            await self._builds.switch(self._build)
+            if self._families is None:
+                await self._builds.switch(self._build)
+            else:
+                await self._builds.move_families(self._build, self._families, self._projection.topic)
 
     async def _live_positions(self) -> dict[int, int]:
         return await self._builds.positions(self._live, self._projection.topic)
@@ -205,7 +231,7 @@ class _Rebuild:
 
 
 async def project_to(
-    projection: RunProjection,
+    projection: Projection[Any],
     tail: ProjectionTail,
     target: Mapping[int, int],
     *,
@@ -235,13 +261,13 @@ async def project_to(
     return events
 
 
-def records_behind(projection: RunProjection, target: Mapping[int, int]) -> int:
+def records_behind(projection: Projection[Any], target: Mapping[int, int]) -> int:
     """Number of records missing up to the target."""
     reached = projection.positions
     return sum(max(0, offset - reached.get(partition, 0)) for partition, offset in target.items())
 
 
-def _pause_arrived(projection: RunProjection, tail: ProjectionTail, target: Mapping[int, int]) -> None:
+def _pause_arrived(projection: Projection[Any], tail: ProjectionTail, target: Mapping[int, int]) -> None:
     """Pauses partitions that have reached their target and seeks them to where they resume."""
     for partition, reached in projection.positions.items():
         if reached >= target.get(partition, 0):

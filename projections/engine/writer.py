@@ -11,7 +11,7 @@ of the key), `cover` (a new value wins if it is not null, except in the columns 
 
 Not chosen: unnest of arrays (half as fast), a statement per row (executemany in a pipeline: 2.2 instead of 1.5 ms of
 CPU for the eight events of a poll), an ORM.
-Before: run_projection.py folds. After: Postgres.
+Before: projection.py folds. After: Postgres.
 """
 
 from collections.abc import Callable, Sequence

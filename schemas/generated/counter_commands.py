@@ -15,17 +15,23 @@ class IncrementCounter(Record, frozen=True, kw_only=True):
     SCHEMA: ClassVar[str] = "loom.counter.commands.IncrementCounter"
 
     envelope: CommandEnvelope
-    """Id and sender."""
+    """Who asks, when, under which id."""
     name: str
-    """Name of the counter."""
-    by: int = 1
-    """What is added."""
+    """Name of the counter within its tenant."""
+    by: int
+    """What is added; at least 1."""
+    also: str = ''
+    """Name of another counter of the tenant that is increased by the same; empty: none."""
+    reset_after_ms: int = 0
+    """Milliseconds after which the counter is set to zero; 0: never."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
             "envelope": self.envelope.to_avro(),
             "name": self.name,
             "by": self.by,
+            "also": self.also,
+            "reset_after_ms": self.reset_after_ms,
         }
 
     @classmethod
@@ -34,10 +40,37 @@ class IncrementCounter(Record, frozen=True, kw_only=True):
             envelope=CommandEnvelope.from_avro(value["envelope"]),
             name=value["name"],
             by=value["by"],
+            also=value["also"],
+            reset_after_ms=value["reset_after_ms"],
+        )
+
+
+class ResetCounter(Record, frozen=True, kw_only=True):
+    """Sets a counter to zero."""
+
+    SCHEMA: ClassVar[str] = "loom.counter.commands.ResetCounter"
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id."""
+    name: str
+    """Name of the counter within its tenant."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "name": self.name,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            name=value["name"],
         )
 
 
 RECORDS = (
     IncrementCounter,
+    ResetCounter,
 )
-Command = IncrementCounter
+Command = IncrementCounter | ResetCounter

@@ -9,7 +9,7 @@ from loomlog.schemas.records import Record
 
 
 class CounterIncremented(Record, frozen=True, kw_only=True):
-    """A counter has grown."""
+    """The counter was raised."""
 
     SCHEMA: ClassVar[str] = "loom.counter.events.CounterIncremented"
 
@@ -17,11 +17,17 @@ class CounterIncremented(Record, frozen=True, kw_only=True):
     """What was added."""
     value: int
     """Value after it."""
+    also: str = ''
+    """The other counter."""
+    reset_at_ms: int = 0
+    """When it is set to zero, UTC milliseconds; 0: never."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
             "by": self.by,
             "value": self.value,
+            "also": self.also,
+            "reset_at_ms": self.reset_at_ms,
         }
 
     @classmethod
@@ -29,10 +35,33 @@ class CounterIncremented(Record, frozen=True, kw_only=True):
         return cls(
             by=value["by"],
             value=value["value"],
+            also=value["also"],
+            reset_at_ms=value["reset_at_ms"],
+        )
+
+
+class CounterReset(Record, frozen=True, kw_only=True):
+    """The counter was set to zero."""
+
+    SCHEMA: ClassVar[str] = "loom.counter.events.CounterReset"
+
+    value: int
+    """Value before it."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "value": self.value,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            value=value["value"],
         )
 
 
 RECORDS = (
     CounterIncremented,
+    CounterReset,
 )
-Event = CounterIncremented
+Event = CounterIncremented | CounterReset

@@ -20,8 +20,6 @@ CURSOR_CHARACTERS_MAX = 1_024
 """Longest cursor: a name in base64."""
 PARAMETER_CHARACTERS_MAX = 4_096
 """Longest parameter of a query."""
-POSITIONS_MAX = 16
-"""Most positions of one read."""
 
 AnyFamily = Family[Any, Any, Any]
 
@@ -50,7 +48,6 @@ def show_handler(family: AnyFamily) -> Handler:
                 family,
                 query_text(request, "id", max_length=NAME_BYTES_MAX),
                 tenant=query_text(request, "tenant"),
-                positions=position_tokens(request),
             )
         )
 
@@ -69,7 +66,6 @@ def list_handler(family: AnyFamily) -> Handler:
                 prefix=query_text(request, "prefix", max_length=NAME_BYTES_MAX),
                 cursor=query_text(request, "cursor", max_length=CURSOR_CHARACTERS_MAX),
                 limit=query_integer(request, "limit", PAGE_DEFAULT, minimum=1, maximum=PAGE_MAX),
-                positions=position_tokens(request),
             )
         )
 
@@ -93,14 +89,7 @@ def query_handler(family: AnyFamily, query: Query[Any]) -> Handler:
                 query_text(request, "id", max_length=NAME_BYTES_MAX),
                 parameters,
                 tenant=query_text(request, "tenant"),
-                positions=position_tokens(request),
             )
         )
 
     return answer
-
-
-def position_tokens(request: Request) -> list[str]:
-    """Return the position tokens of a read, from the query and the header, with commas between."""
-    texts = [query_text(request, "position", max_length=4_096), *request.headers.getlist(POSITION_HEADER)]
-    return [token for text in texts for part in text.split(",") if (token := part.strip())]

@@ -98,7 +98,6 @@ def _list_route(family: AnyFamily, tag: Tag) -> Route:
             },
         ),
         query=(PREFIX, LIMIT_PARAMETER, CURSOR_PARAMETER, TENANT),
-        accepts_position=True,
     )
 
 
@@ -114,7 +113,6 @@ def _show_route(family: AnyFamily, tag: Tag) -> Route:
         response=NamedSchema(name=_schema_name(family, "Row"), schema=_row_schema()),
         query=(ID, TENANT),
         refusal_statuses=(404,),
-        accepts_position=True,
     )
 
 
@@ -131,7 +129,6 @@ def _query_route(family: AnyFamily, query: Query[Any], tag: Tag) -> Route:
         response=NamedSchema(name=_schema_name(family, query.verb, "Answer"), schema=OBJECT),
         query=(ID, *parameters, TENANT),
         refusal_statuses=(404,),
-        accepts_position=True,
     )
 
 

@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from loomlog.connectors.errors import Transient
+from loomlog.connectors.errors import ConnectorError, Transient
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.schemas.generated.entity_events import CommandHadNoEffect, CommandRefused
 from loomlog.schemas.generated.values import CommandEnvelope
@@ -160,7 +160,7 @@ class Entities:
             return await reading
         except PositionNotRead as error:
             raise not_yet_error(str(error), error.lag) from error
-        except Transient as error:
+        except ConnectorError as error:
             raise unavailable("projection", error) from error
 
     def _pending(self) -> RequestRefused:

@@ -11,9 +11,10 @@ could die unnoticed. A stop finishes the transaction under way.
 Two projectors are safe: the second to claim fences the first (projections/engine/cursors.py). So that two replicas do
 not fence each other in turn, one waits for a Postgres lock that is free as soon as the other's connection is closed.
 
-A build of an older version is rebuilt before anything is written; readers keep the old rows until the switch.
+A build of an older version is rebuilt before anything is written; readers keep the old rows until the switch. The rows
+of a family of entities that another version of its fold has made are rebuilt in the same way, and no others.
 
-Before: main.py builds it. After: pace.py, projections/engine/run_projection.py.
+Before: main.py builds it. After: pace.py, projections/engine/projection.py.
 """
 
 import asyncio
@@ -23,12 +24,16 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
+import psycopg
+
 from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.storage.postgres import translate_errors
-from loomlog.projections.engine.builds import VERSION, Build, Builds, StatusRow
+from loomlog.projections.engine.builds import Build, Builds, StatusRow
 from loomlog.projections.engine.cursors import BuildNotFound, Fenced
+from loomlog.projections.engine.family_folds import NewerFold
+from loomlog.projections.engine.projection import ApplyResult, Projection
+from loomlog.projections.engine.read_models import ReadModel, RunModel
 from loomlog.projections.engine.rebuild import Connect, Fill, OpenTail, ProjectionTail, RebuildReport, rebuild
-from loomlog.projections.engine.run_projection import ApplyResult, RunProjection
 from loomlog.schemas.codec import Codec
 from loomlog.services.projector.pace import Pace
 from loomlog.services.projector.settings import ProjectorSettings
@@ -59,10 +64,13 @@ class Projector:
         connect: Connect,
         open_tail: OpenTail,
         count_partitions: Callable[[], Awaitable[int]],
+        model: ReadModel | None = None,
         codec: Codec | None = None,
         fill: Fill | None = None,
     ) -> None:
+        """`model`: what the topic is projected into, by default the read model of runs."""
         self._settings = settings
+        self._model = model or RunModel()
         self._fill = fill
         self._connect = connect
         self._open_tail = open_tail
@@ -115,7 +123,7 @@ class Projector:
         self._sessions += 1
         settings = self._settings
         async with await self._connect() as connection, _translate_errors(settings):
-            builds = Builds(connection, settings.prefix)
+            builds = Builds(connection, settings.prefix, self._model.tables)
             await builds.prepare()
             if not await self._wait_for_turn(builds, stop):
                 return
@@ -123,11 +131,12 @@ class Projector:
             if partitions == 0:
                 raise Transient(f"topic {settings.topic} does not exist yet", kind="unavailable")
             live = await builds.live()
-            if live.version != VERSION:
-                await self._upgrade_build(live.version, partitions, stop)
-                return
             build = builds.build(live.number)
-            projection = RunProjection(connection, build, settings.topic, owner=settings.owner, codec=self._codec)
+            if await self._upgrade(connection, live.version, build, partitions, stop):
+                return
+            projection = self._model.projection(
+                connection, build, settings.topic, owner=settings.owner, codec=self._codec
+            )
             tail = await self._open_tail(await projection.claim(range(partitions)))
             try:
                 log.info("projecting %s, %d partitions, into %s", settings.topic, partitions, build.schema)
@@ -144,7 +153,7 @@ class Projector:
         return False
 
     async def _follow(
-        self, projection: RunProjection, tail: ProjectionTail, builds: Builds, build: Build, stop: asyncio.Event
+        self, projection: Projection[Any], tail: ProjectionTail, builds: Builds, build: Build, stop: asyncio.Event
     ) -> None:
         settings = self._settings
         self._state, self._build = "projecting", build.number
@@ -188,7 +197,7 @@ class Projector:
                 len(applied.problems),
             )
 
-    async def _write_status(self, projection: RunProjection, tail: ProjectionTail, builds: Builds) -> None:
+    async def _write_status(self, projection: Projection[Any], tail: ProjectionTail, builds: Builds) -> None:
         try:
             ends = await tail.end_offsets()
         except Transient:
@@ -215,16 +224,40 @@ class Projector:
             at=None,
         )
 
-    async def _upgrade_build(self, version: int, partitions: int, stop: asyncio.Event) -> None:
-        if version > VERSION:
+    async def _upgrade(
+        self,
+        connection: psycopg.AsyncConnection[Any],
+        version: int,
+        build: Build,
+        partitions: int,
+        stop: asyncio.Event,
+    ) -> bool:
+        """Rebuilds what another version has made; whether anything was."""
+        current = self._model.tables.version
+        if version > current:
             raise Transient(
-                f"the live projections are of version {version}, this projector writes version {VERSION}: it is older "
+                f"the live projections are of version {version}, this projector writes version {current}: it is older "
                 "and writes nothing; upgrade it",
                 kind="unavailable",
             )
+        if version < current:
+            log.info("the live projections are of version %d, rebuilding them as version %d", version, current)
+            await self._rebuild_until(stop, partitions)
+            return True
+        try:
+            families = await self._model.outdated(connection, build)
+        except NewerFold as error:
+            raise Transient(str(error), kind="unavailable") from error
+        if not families:
+            return False
+        names = ", ".join(sorted(families))
+        log.info("the rows of these families were made by another fold, rebuilding them: %s", names)
+        await self._rebuild_until(stop, partitions, families=families)
+        return True
+
+    async def _rebuild_until(self, stop: asyncio.Event, partitions: int, **options: Any) -> None:
         self._state = "rebuilding"
-        log.info("the live projections are of version %d, rebuilding them as version %d", version, VERSION)
-        rebuilding = asyncio.create_task(self.rebuild(partitions))
+        rebuilding = asyncio.create_task(self.rebuild(partitions, **options))
         stopped = asyncio.create_task(stop.wait())
         await asyncio.wait({rebuilding, stopped}, return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
@@ -233,7 +266,7 @@ class Projector:
             await asyncio.wait({rebuilding})
             return
         report = rebuilding.result()
-        log.info("rebuilt %d events in %.1f s; build %d is live", report.events, report.seconds, report.build)
+        log.info("rebuilt %d events in %.1f s, by build %d", report.events, report.seconds, report.build)
 
     async def rebuild(self, partitions: int, **options: Any) -> RebuildReport:
         """Rebuilds the projections and switches to the new build; see loomlog.projections.engine.rebuild."""
@@ -244,6 +277,7 @@ class Projector:
             settings.topic,
             partitions,
             owner=settings.owner,
+            model=self._model,
             prefix=settings.prefix,
             codec=self._codec,
             fill=self._fill,

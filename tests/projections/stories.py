@@ -93,7 +93,9 @@ class Partition:
         self.records.append(self.codec.encode_event(envelope, Claim(owner=owner)))
         return self.term
 
-    def add(self, run_id: str, *events: Any, tenant: str = "default", term: int | None = None) -> None:
+    def add(
+        self, run_id: str, *events: Any, tenant: str = "default", term: int | None = None, cause_id: str = ""
+    ) -> None:
         """Adds events of a run; a `term` other than the current one makes them stale."""
         stale = term is not None and term != self.term
         for event in events:
@@ -105,6 +107,7 @@ class Partition:
                 aggregate=run_id,
                 tenant=tenant,
                 at_ms=self.clock_ms,
+                cause_id=cause_id,
                 prev=self.digests.get(run_id, bytes(16)),
             )
             value = self.codec.encode_event(envelope, event)

@@ -35,7 +35,7 @@ class Twin:
         for partition in polled:
             self.cursors.setdefault(partition, Cursor(partition=partition, next_offset=0, term=-1))
         batch = read_records(self.cursors, polled)
-        known = {run_id: self.known.get(run_id) or self._read(run_id) for run_id in batch.runs}
+        known = {run_id: self.known.get(run_id) or self._read(run_id) for run_id in batch.aggregates}
         changes = fold(TOPIC, batch, known)
         self._write(changes)
         self.cursors |= {cursor.partition: cursor for cursor in batch.new_cursors}

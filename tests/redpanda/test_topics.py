@@ -163,8 +163,17 @@ def test_the_families_share_their_number_of_partitions_and_the_others_keep_their
     assert {name for name, topic in topics.items() if topic.partitions == 24} == {
         "loom.audit.checkpoints",
         *(f"loom.run.{part}" for part in ("commands", "events", "deltas", "snapshots")),
+        *(f"loom.entity.{part}" for part in ("commands", "events", "checkpoints")),
     }
     assert topics["loom.insights.runs"].partitions == 4
+
+
+def test_a_number_of_partitions_may_differ_by_profile_and_a_larger_one_is_kept() -> None:
+    local, cluster = (named(load_topics(profile))["loom.tool.requests"] for profile in ("local", "cluster"))
+    assert (local.partitions, cluster.partitions) == (4, 8)
+    assert plan([local], {local.name: existing(local, partitions=8)}) == []
+    (change,) = plan([cluster], {cluster.name: existing(cluster, partitions=4)})
+    assert change.kind == "refuse"
 
 
 def test_no_replicas_and_no_partitions_are_refused() -> None:

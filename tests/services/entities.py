@@ -55,6 +55,7 @@ COUNTER: Family[Any, Any, Any] = Family(
             summary="Add to a counter.",
             aggregate=lambda command: command.name,
             scope=RUNS_CREATE,
+            reply=lambda events: {"by": events[-1].by, "value": events[-1].value},
         ),
     ),
     queries=(
@@ -73,6 +74,9 @@ COUNTER: Family[Any, Any, Any] = Family(
 
 class MemoryEntities:
     """EntityCommands and EntityReads of one family."""
+
+    topic = TOPIC
+    partitions = 2
 
     def __init__(self, family: Family[Any, Any, Any] = COUNTER) -> None:
         self.family = family
@@ -128,6 +132,11 @@ class MemoryEntities:
         self._wait(positions)
         names = sorted(name for of, name in self.entities if of == tenant and name.startswith(prefix) and name > after)
         return [EntityRow(name=name, entity=self.entities[tenant, name]) for name in names[:limit]]
+
+    async def wait(self, partition: int, offset: int, *, timeout_s: float) -> int:
+        token = f"{TOPIC}/{partition}:{offset}"
+        self.waited.append((token,))
+        return 3 if token in self.unread else 0
 
     def _wait(self, positions: Sequence[str]) -> None:
         if self.error is not None:

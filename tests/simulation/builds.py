@@ -13,11 +13,13 @@ from loomlog.projections.engine.builds import (
     COMPARED,
     LIVE,
     PREVIOUS,
+    RUN_TABLES,
     VERSION,
     Build,
     BuildRow,
     StatusRow,
     TableHash,
+    TableSet,
 )
 from loomlog.services.runtime.run.run_index import EndedRun
 from tests.simulation.statements import COLUMNS, Row
@@ -27,10 +29,11 @@ from tests.simulation.store import PREFIX, Connection, Store
 class SimulatedBuilds:
     """Stands in for loomlog.projections.engine.builds.Builds."""
 
-    def __init__(self, connection: Connection, prefix: str = PREFIX) -> None:
+    def __init__(self, connection: Connection, prefix: str = "", tables: TableSet = RUN_TABLES) -> None:
         self._connection = connection
         self._store = connection._store
-        assert prefix == PREFIX
+        assert prefix in ("", PREFIX)
+        assert tables is RUN_TABLES
 
     def build(self, number: int) -> Build:
         return Build(prefix=PREFIX, number=number)
@@ -72,8 +75,9 @@ class SimulatedBuilds:
                 await self._store.lock((schema, "cursors", key), self._connection)
         return {key[1]: row[2] for key, row in self._connection.tables.get((schema, "cursors"), {}).items()}
 
-    async def table_hashes(self, number: int) -> dict[str, TableHash]:
+    async def table_hashes(self, number: int, families: frozenset[str] | None = None) -> dict[str, TableHash]:
         """The rows themselves stand for their hash."""
+        assert families is None
         await self._connection.reach("tables")
         schema = self.build(number).schema
         return {

@@ -32,9 +32,10 @@ from loomlog.projections.engine.parallel_rebuild import ParallelRebuild
 from loomlog.projections.engine.rebuild import RebuildProgress, RebuildReport, rebuild
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.projections.problems import PAGE_MAX, ProblemRow, count_problems, list_problems
+from loomlog.schemas.position import Position
 from loomlog.services.cli.commands import run
 from loomlog.services.cli.errors import FAILED, CliError
-from loomlog.services.cli.log.reader import EVENTS_TOPIC, format_position, open_ranges
+from loomlog.services.cli.log.reader import EVENTS_TOPIC, open_ranges
 from loomlog.services.cli.settings import CLIENT_ID, CliSettings, load_cli_settings
 from loomlog.services.cli.terminal.formatting import duration, number, one_line
 from loomlog.services.cli.terminal.output import DIM, ERROR, SUCCESS, console, print_json, print_table
@@ -134,7 +135,7 @@ def print_problems(out: Console, report: Mapping[str, Any]) -> None:
         ("RECORD", "AT", "RUN", "KIND", "ERROR"),
         [
             (
-                format_position(problem["topic"], problem["partition"], problem["offset"]),
+                str(Position(topic=problem["topic"], partition=problem["partition"], offset=problem["offset"])),
                 problem["at"],
                 problem["run_id"] or "",
                 problem["kind"],
@@ -233,8 +234,17 @@ def _report_json(report: RebuildReport, positions: Mapping[int, int]) -> dict[st
             name: {"live_rows": live.rows, "new_rows": new.rows, "equal": live == new}
             for name, (live, new) in report.tables.items()
         },
-        "positions": [f"run.events/{partition}:{offset - 1}" for partition, offset in positions.items() if offset],
+        "positions": _position_texts(positions),
     }
+
+
+def _position_texts(next_offsets: Mapping[int, int]) -> list[str]:
+    """Return the positions of the last projected events of runs, by partition."""
+    return [
+        str(Position(topic=EVENTS_TOPIC, partition=partition, offset=next_offset - 1))
+        for partition, next_offset in sorted(next_offsets.items())
+        if next_offset
+    ]
 
 
 def _print_report(out: Console, report: RebuildReport, positions: Mapping[int, int]) -> None:
@@ -249,7 +259,7 @@ def _print_report(out: Console, report: RebuildReport, positions: Mapping[int, i
     )
     took = f"{number(report.events)} events in {duration(report.seconds)}"
     if report.switched:
-        reached = ", ".join(f"run.events/{p}:{offset - 1}" for p, offset in sorted(positions.items()) if offset)
+        reached = ", ".join(_position_texts(positions))
         out.print(
             Text(f"Build {report.build} is live now, from {took}; build {report.replaced} is kept.", style=SUCCESS)
         )

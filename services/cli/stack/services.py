@@ -3,7 +3,8 @@
     broker and Postgres     stack/local.py
     topics                  created or checked, here
     needed for a run        runtime, projector and api at once: imports take most of the time, on few cores
-    secondary               insights, and the auditor if there is a key: after the rest; nothing waits for them
+    secondary               spare runtimes, insights, and the auditor if there is a key: after the rest; nothing waits
+                            for them
 
 A service is `python -P -m services.<name>.main`; -P and PYTHONPATH make it the same code as this command line, whatever
 the working directory contains.
@@ -14,7 +15,7 @@ Before: up.py, services/cli/runs/review.py. After: readiness.py, stack/superviso
 import sys
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import httpx
@@ -29,7 +30,14 @@ from loomlog.redpanda.topics import Topic, TopicChange, TopicProblem, load_topic
 from loomlog.services.cli.errors import CliError, Unreachable
 from loomlog.services.cli.stack.child import ChildSpec, Requirement
 from loomlog.services.cli.stack.plan import StackPlan
-from loomlog.services.cli.stack.readiness import EVENTS_TOPIC, ClaimProbe, ProjectionProbe, ReadinessProbe, http_probe
+from loomlog.services.cli.stack.readiness import (
+    EVENTS_TOPIC,
+    ClaimProbe,
+    ProjectionProbe,
+    ReadinessProbe,
+    http_probe,
+    role_probe,
+)
 
 PROGRAM_ROOT = Path(loomlog.__file__).parent.parent
 READY_TIMEOUT_S = 60.0
@@ -48,8 +56,19 @@ CONTENT_KEYS = (
     "LOOMCYCLE_SECRET_KEY_PREVIOUS",
 )
 """Passed to services that see user content and the secrets of runs in plaintext: the API and the runtimes."""
-RUN_TOPICS = ("loom.run.commands", "loom.run.events", "loom.run.deltas", "loom.run.snapshots", "loom.audit.checkpoints")
-"""Topics of the run family and of its signatures: the same number of partitions, LOOMLOG_PARTITIONS of them."""
+RUN_TOPICS = (
+    "loom.run.commands",
+    "loom.run.events",
+    "loom.run.deltas",
+    "loom.run.snapshots",
+    "loom.audit.checkpoints",
+    "loom.entity.commands",
+    "loom.entity.events",
+    "loom.entity.checkpoints",
+)
+"""Topics of runs, of their signatures and of entities: the same number of partitions, LOOMLOG_PARTITIONS of them,
+because partition n of each has one owner.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,16 +105,7 @@ def expected_topics(replicas: int, environ: Mapping[str, str]) -> list[Topic]:
     named = environ.get("LOOMLOG_PARTITIONS", "").strip()
     if not named:
         return topics
-    return [
-        Topic(
-            name=topic.name,
-            partitions=int(named) if topic.name in RUN_TOPICS else topic.partitions,
-            replicas=topic.replicas,
-            keyed=topic.keyed,
-            settings=topic.settings,
-        )
-        for topic in topics
-    ]
+    return [replace(topic, partitions=int(named)) if topic.name in RUN_TOPICS else topic for topic in topics]
 
 
 async def build_services(plan: StackPlan, *, kafka: str, postgres: str, exit_stack: AsyncExitStack) -> ServiceSpecs:
@@ -130,7 +140,7 @@ async def build_services(plan: StackPlan, *, kafka: str, postgres: str, exit_sta
         make.create("projector", ready=projecting.check),
         reading.create("api", url=plan.api_url, ready=http_probe(http, f"{plan.api_url}/readyz")),
     )
-    beside: tuple[ChildSpec, ...] = ()
+    beside = _spare_specs(reading, plan)
     if plan.insights_url:
         url = plan.insights_url
         ready = http_probe(http, f"{url}/healthz")
@@ -172,16 +182,43 @@ class _ServiceFactory:
 def _runtime_specs(factory: _ServiceFactory, plan: StackPlan, ready: ReadinessProbe | None) -> tuple[ChildSpec, ...]:
     if plan.runtimes == 1:
         return (factory.create("runtime", ready=ready),)
-    replica = plan.environ.get("LOOMLOG_REPLICA_ID", "").strip()
+    return tuple(_numbered_runtime(factory, plan, number, ready=ready) for number in range(1, plan.runtimes + 1))
+
+
+def _spare_specs(factory: _ServiceFactory, plan: StackPlan) -> tuple[ChildSpec, ...]:
+    """Return the runtimes that are started in addition. Their names do not say so: the roles change at each death."""
+    numbers = range(plan.runtimes + 1, plan.runtimes + plan.spares + 1)
     return tuple(
-        factory.create(
-            "runtime",
-            name=f"runtime-{number}",
-            ready=ready,
-            # Two processes of one name would look like one in claims and metrics.
-            extra_environ={"LOOMLOG_REPLICA_ID": f"{replica}-{number}"} if replica else None,
-        )
-        for number in range(1, plan.runtimes + 1)
+        # The stack goes on without it, as it did before it was there.
+        _numbered_runtime(factory, plan, number, required="never", ready=_spare_probe(plan, number))
+        for number in numbers
+    )
+
+
+def _spare_probe(plan: StackPlan, number: int) -> ReadinessProbe | None:
+    """Return a probe of the role; None where no role is to be seen, or where runtimes elsewhere may have it."""
+    settings = plan.settings
+    if settings.kafka or not settings.standby_addr or not settings.metrics_enabled:
+        return None
+    return role_probe(plan.record, f"runtime-{number}")
+
+
+def _numbered_runtime(
+    factory: _ServiceFactory,
+    plan: StackPlan,
+    number: int,
+    *,
+    ready: ReadinessProbe | None,
+    required: Requirement = "always",
+) -> ChildSpec:
+    replica = plan.environ.get("LOOMLOG_REPLICA_ID", "").strip()
+    return factory.create(
+        "runtime",
+        name=f"runtime-{number}",
+        required=required,
+        ready=ready,
+        # Two processes of one name would look like one in claims and metrics.
+        extra_environ={"LOOMLOG_REPLICA_ID": f"{replica}-{number}"} if replica else None,
     )
 
 

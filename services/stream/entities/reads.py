@@ -29,9 +29,20 @@ class PositionNotRead(Exception):
 
 
 class EntityReads(Protocol):
-    """Reads entities. Both methods wait, within a bound of their own, until all `positions` (position tokens of earlier
-    writes) are included, and raise PositionNotRead otherwise; Transient when the store does not answer.
+    """Reads entities. `show` and `list` wait, within a bound of their own, until all `positions` (position tokens of
+    earlier writes) that may be of aggregates they return are included, and raise PositionNotRead otherwise;
+    ConnectorError when the store does not answer.
     """
+
+    topic: str
+    """Topic of the events, as positions name it."""
+    partitions: int
+
+    async def wait(self, partition: int, offset: int, *, timeout_s: float) -> int:
+        """Wait until every kind of read includes the event at the offset; returns the number of records that are
+        missing, 0 when it is included.
+        """
+        ...
 
     async def show(self, family: str, tenant: str, name: str, *, positions: Sequence[str] = ()) -> EntityRow | None:
         """Return an aggregate; None when nothing has happened in it."""

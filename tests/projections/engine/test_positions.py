@@ -5,9 +5,9 @@ import pytest
 from loomlog.connectors.errors import Permanent
 from loomlog.projections.engine import positions
 from loomlog.projections.engine.builds import Builds
-from loomlog.projections.engine.cursors import Position
 from loomlog.projections.engine.positions import PositionWatch, WaitResult
 from loomlog.projections.engine.run_projection import RunProjection
+from loomlog.schemas.position import Position
 from tests.projections.engine.test_fold import RECORDS
 from tests.projections.stories import TOPIC
 

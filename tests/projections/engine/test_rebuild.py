@@ -1,12 +1,13 @@
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.kafka.memory_log import MemoryLog
-from loomlog.projections.engine import builds as builds_module
 from loomlog.projections.engine import rebuild as rebuild_module
-from loomlog.projections.engine.builds import Builds
+from loomlog.projections.engine.builds import RUN_TABLES, VERSION, Builds
+from loomlog.projections.engine.read_models import RunModel
 from loomlog.projections.engine.rebuild import RebuildReport, rebuild
 from loomlog.projections.engine.run_projection import RunProjection
 from loomlog.projections.run_queries import RunFilter, list_runs
@@ -160,15 +161,14 @@ async def test_a_damaged_live_build_is_reported_and_nothing_is_switched(it, read
     assert (forced.equal, forced.switched, forced.build) == (False, True, 3)
 
 
-async def test_a_build_of_another_version_may_differ(it, monkeypatch):
+async def test_a_build_of_another_version_may_differ(it):
     await it.project()
     await it.connection.execute(f"UPDATE {it.builds.build(1).schema}.runs SET effort = 'low'")
-    another = builds_module.VERSION + 1
-    monkeypatch.setattr(builds_module, "VERSION", another)
-    monkeypatch.setattr(rebuild_module, "VERSION", another)
-    report = await it.rebuild()
+    another = RunModel()
+    another.tables = replace(RUN_TABLES, version=VERSION + 1)
+    report = await it.rebuild(model=another)
     assert (report.equal, report.switched) == (False, True)
-    assert (await it.builds.live()).version == another
+    assert (await it.builds.live()).version == VERSION + 1
 
 
 async def test_older_builds_are_dropped_and_the_previous_one_is_kept(it):

@@ -96,7 +96,7 @@ async def test_an_evicted_run_is_read_again(connection, builds, monkeypatch):
     await projection.claim([0])
     for poll in cut_at_random(RECORDS, 11):
         await projection.apply({0: poll})
-        assert len(projection._run_states) <= 1
+        assert len(projection._states) <= 1
     whole = await builds.make()
     other = RunProjection(connection, whole, TOPIC, owner="tests")
     await other.claim([0])
@@ -121,7 +121,7 @@ async def test_a_live_run_costs_no_read(connection, builds, monkeypatch):
     monkeypatch.setattr(RunProjection, "_read_states", refused)
     for number in range(3, len(records)):
         await projection.apply({0: records[number : number + 1]})
-    assert projection._run_states == {}
+    assert len(projection._states) == 0
 
 
 # --- fences ----------------------------------------------------------------------------------------------------------

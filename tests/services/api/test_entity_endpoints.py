@@ -10,6 +10,7 @@ import pytest
 import pytest_asyncio
 
 from loomlog.connectors.errors import Transient
+from loomlog.connectors.protocols import ProducerRecord
 from loomlog.services.api.entity_routes import entity_routes
 from loomlog.services.api.openapi import build_document
 from loomlog.services.api.routes import ROUTES, check_routes
@@ -46,7 +47,7 @@ async def test_a_command_answers_with_its_reply_and_its_position(here: Served, e
 async def test_the_same_idempotency_key_is_the_same_command(here: Served, entities: MemoryEntities) -> None:
     client = here.client(ACME)
     first, again = [
-        await client.post(INCREMENT, json={"name": "a"}, headers={"Idempotency-Key": "k"}) for _ in range(2)
+        await client.post(INCREMENT, json={"name": "a", "by": 1}, headers={"Idempotency-Key": "k"}) for _ in range(2)
     ]
     assert (first.json(), first.headers["x-loomlog-position"]) == (again.json(), again.headers["x-loomlog-position"])
     assert len({command.envelope.command_id for command in entities.asked}) == 1
@@ -56,12 +57,12 @@ async def test_the_same_idempotency_key_is_the_same_command(here: Served, entiti
 
 async def test_another_key_body_tenant_or_no_key_is_another_command(here: Served, entities: MemoryEntities) -> None:
     client, key = here.client(), {"Idempotency-Key": "k"}
-    await client.post(INCREMENT, json={"name": "a"}, headers=key)
-    await client.post(INCREMENT, json={"name": "b"}, headers=key)
-    await client.post(f"{INCREMENT}?tenant=acme", json={"name": "a"}, headers=key)
-    await client.post(INCREMENT, json={"name": "a"}, headers={"Idempotency-Key": "l"})
-    await client.post(INCREMENT, json={"name": "a"})
-    await client.post(INCREMENT, json={"name": "a"})
+    await client.post(INCREMENT, json={"name": "a", "by": 1}, headers=key)
+    await client.post(INCREMENT, json={"name": "b", "by": 1}, headers=key)
+    await client.post(f"{INCREMENT}?tenant=acme", json={"name": "a", "by": 1}, headers=key)
+    await client.post(INCREMENT, json={"name": "a", "by": 1}, headers={"Idempotency-Key": "l"})
+    await client.post(INCREMENT, json={"name": "a", "by": 1})
+    await client.post(INCREMENT, json={"name": "a", "by": 1})
     assert len({command.envelope.command_id for command in entities.asked}) == 6
 
 
@@ -74,16 +75,16 @@ async def test_a_command_that_changes_nothing_has_an_empty_reply(here: Served) -
 @pytest.mark.parametrize(
     ("body", "text"),
     [
-        ({}, "name is required: text"),
+        ({"by": 1}, "name is required: text"),
         ({"name": 1}, "name must be text, not a whole number"),
         ({"name": "a", "by": "1"}, "by must be a whole number from"),
         ({"name": "a", "by": 2**63}, "by is out of range: expected a whole number from"),
         ({"name": "a", "bye": 1}, 'unknown field "bye"; did you mean by?'),
         ({"name": "a", "envelope": {}}, 'unknown field "envelope"'),
         ([], "the fields must be an object, not a list"),
-        ({"name": ""}, "the id has 0 bytes"),
-        ({"name": "x" * 513}, "the id has 513 bytes"),
-        ({"name": "a\nb"}, "cannot be printed"),
+        ({"name": "", "by": 1}, "the id has 0 bytes"),
+        ({"name": "x" * 513, "by": 1}, "the id has 513 bytes"),
+        ({"name": "a\nb", "by": 1}, "cannot be printed"),
         ({"name": "a\0b"}, "without NUL"),
     ],
 )
@@ -115,9 +116,9 @@ async def test_a_refusal_of_the_family_has_its_code(
 
 async def test_a_quarantined_aggregate_refuses(here: Served, entities: MemoryEntities) -> None:
     client = here.client(ACME)
-    await client.post(INCREMENT, json={"name": "a"})
+    await client.post(INCREMENT, json={"name": "a", "by": 1})
     entities.quarantine("acme", "a")
-    answer = await client.post(INCREMENT, json={"name": "a"})
+    answer = await client.post(INCREMENT, json={"name": "a", "by": 1})
     assert (answer.status_code, answer.json()["code"]) == (409, "aggregate_quarantined")
     assert (await client.get("/v1/_counter/show?id=a")).json()["quarantine"] == "a bug"
 
@@ -134,34 +135,34 @@ async def test_a_command_that_gets_no_answer(
     here: Served, entities: MemoryEntities, error: Exception, status: int, code: str
 ) -> None:
     entities.error = error
-    answer = await here.client(ACME).post(INCREMENT, json={"name": "a"}, headers={"Idempotency-Key": "k"})
+    answer = await here.client(ACME).post(INCREMENT, json={"name": "a", "by": 1}, headers={"Idempotency-Key": "k"})
     assert (answer.status_code, answer.json()["code"]) == (status, code)
     assert ("retry-after" in answer.headers) == (status == 503)
     if code == "command_pending":
         assert "with the same Idempotency-Key does no harm" in answer.json()["error"]
-        unkeyed = await here.client(ACME).post(INCREMENT, json={"name": "a"})
+        unkeyed = await here.client(ACME).post(INCREMENT, json={"name": "a", "by": 1})
         assert "may do it twice" in unkeyed.json()["error"]
 
 
 async def test_scopes_are_those_of_the_declaration(here: Served) -> None:
-    assert (await here.client(None).post(INCREMENT, json={"name": "a"})).status_code == 401
-    assert (await here.client(READER).post(INCREMENT, json={"name": "a"})).status_code == 403
-    assert (await here.client(STARTER).post(INCREMENT, json={"name": "a"})).status_code == 200
+    assert (await here.client(None).post(INCREMENT, json={"name": "a", "by": 1})).status_code == 401
+    assert (await here.client(READER).post(INCREMENT, json={"name": "a", "by": 1})).status_code == 403
+    assert (await here.client(STARTER).post(INCREMENT, json={"name": "a", "by": 1})).status_code == 200
     assert (await here.client(STARTER).get("/v1/_counter")).status_code == 403
     assert (await here.client(READER).get("/v1/_counter")).status_code == 200
     assert (await here.client(READER).get("/v1/_counter/remaining?id=a")).status_code == 403
     # Confined to its own subject: aggregates belong to the whole tenant.
-    assert (await here.client(IVY).post(INCREMENT, json={"name": "a"})).status_code == 403
+    assert (await here.client(IVY).post(INCREMENT, json={"name": "a", "by": 1})).status_code == 403
     assert (await here.client(IVY).get("/v1/_counter")).status_code == 403
 
 
 async def test_a_tenant_sees_and_changes_only_its_own(here: Served) -> None:
-    await here.client(ACME).post(INCREMENT, json={"name": "a"})
+    await here.client(ACME).post(INCREMENT, json={"name": "a", "by": 1})
     assert (await here.client(GLOBEX).get("/v1/_counter/show?id=a")).status_code == 404
     assert (await here.client(GLOBEX).get("/v1/_counter")).json()["items"] == []
     for path in ("/v1/_counter?tenant=acme", "/v1/_counter/show?id=a&tenant=acme"):
         assert (await here.client(GLOBEX).get(path)).status_code == 403
-    assert (await here.client(GLOBEX).post(f"{INCREMENT}?tenant=acme", json={"name": "a"})).status_code == 403
+    assert (await here.client(GLOBEX).post(f"{INCREMENT}?tenant=acme", json={"name": "a", "by": 1})).status_code == 403
     admin = here.client()
     assert (await admin.get("/v1/_counter/show?id=a")).status_code == 404
     assert (await admin.get("/v1/_counter/show?id=a&tenant=acme")).json()["state"]["value"] == 1
@@ -187,7 +188,7 @@ async def test_an_aggregate_is_shown_as_plain_json(here: Served) -> None:
 async def test_a_list_has_pages(here: Served) -> None:
     client = here.client(ACME)
     for name in ("b/1", "a/2", "a/1", "ä/3", "a/3"):
-        await client.post(INCREMENT, json={"name": name})
+        await client.post(INCREMENT, json={"name": name, "by": 1})
     names: list[str] = []
     cursor = ""
     for _ in range(3):
@@ -212,16 +213,21 @@ async def test_a_question_is_answered_from_the_state(here: Served) -> None:
 
 async def test_reads_wait_for_the_positions_of_the_request(here: Served, entities: MemoryEntities) -> None:
     client = here.client(ACME)
-    position = (await client.post(INCREMENT, json={"name": "a"})).headers["x-loomlog-position"]
-    for path in ("/v1/_counter/show?id=a", "/v1/_counter", "/v1/_counter/remaining?id=a"):
+    position = (await client.post(INCREMENT, json={"name": "a", "by": 1})).headers["x-loomlog-position"]
+    for path in ("/v1/_counter/show?id=a", "/v1/_counter"):
+        entities.waited.clear()
         assert (await client.get(path, headers={"X-Loomlog-Position": position})).status_code == 200
-        assert (await client.get(path, params={"id": "a"} if "id" in path else {})).status_code == 200
-    assert entities.waited == [(position,), ()] * 3
+        assert (position,) in entities.waited
+    here.world.log.put(entities.topic, 1, [ProducerRecord(key=None, value=b"")] * 2)
     entities.unread = frozenset({position})
     late = await client.get(f"/v1/_counter/show?id=a&position={position}")
     assert (late.status_code, late.json()["code"], late.json()["lag"]) == (503, "not_yet", 3)
+    assert (await client.get("/v1/_counter?position=loom.nothing/1:1")).status_code == 400
+
+
+async def test_a_read_without_its_store_is_503(here: Served, entities: MemoryEntities) -> None:
     entities.error = Transient("no Postgres", kind="network")
-    gone = await client.get("/v1/_counter")
+    gone = await here.client(ACME).get("/v1/_counter")
     assert (gone.status_code, gone.json()["code"]) == (503, "projection_unavailable")
 
 

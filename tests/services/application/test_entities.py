@@ -40,7 +40,7 @@ async def test_content_is_decrypted_in_replies_states_answers_and_refusals_until
     row, query = family.commands[0], family.queries[0]
 
     async def seen(caller: Any, tenant: str = "") -> list[str]:
-        reply, _ = await use.command(caller, family, row, {"name": "a"}, tenant=tenant)
+        reply, _ = await use.command(caller, family, row, {"name": "a", "by": 1}, tenant=tenant)
         shown = await use.show(caller, family, "a", tenant=tenant)
         page = await use.list(caller, family, tenant=tenant)
         answer = await use.query(caller, family, query, "a", {}, tenant=tenant)
@@ -65,16 +65,16 @@ async def test_a_refusal_may_repeat_content() -> None:
         )
     )
     with pytest.raises(RequestRefused, match="a secret"):
-        await entities_over(memory, ContentAccess(keys)).command(ACME, COUNTER, INCREMENT, {"name": "a"})
+        await entities_over(memory, ContentAccess(keys)).command(ACME, COUNTER, INCREMENT, {"name": "a", "by": 1})
 
 
 async def test_a_confined_caller_needs_a_family_that_is_meant_for_it() -> None:
     use = entities_over(MemoryEntities())
     with pytest.raises(RequestRefused) as caught:
-        await use.command(IVY, COUNTER, INCREMENT, {"name": "a"})
+        await use.command(IVY, COUNTER, INCREMENT, {"name": "a", "by": 1})
     assert caught.value.code == "insufficient_scope"
     own = changed(COUNTER, scope=USER, commands=[changed(INCREMENT, scope=USER)])
-    reply, _ = await use.command(IVY, own, own.commands[0], {"name": "a"})
+    reply, _ = await use.command(IVY, own, own.commands[0], {"name": "a", "by": 1})
     assert reply["value"] == 1
     assert (await use.show(IVY, own, "a"))["state"]["value"] == 1
 
@@ -82,7 +82,7 @@ async def test_a_confined_caller_needs_a_family_that_is_meant_for_it() -> None:
 async def test_every_operation_needs_its_scope_whatever_the_transport_checked() -> None:
     use = entities_over(MemoryEntities())
     for asked in (
-        use.command(READER, COUNTER, INCREMENT, {"name": "a"}),
+        use.command(READER, COUNTER, INCREMENT, {"name": "a", "by": 1}),
         use.query(READER, COUNTER, REMAINING, "a", {}),
         use.show(NO_SCOPE, COUNTER, "a"),
         use.list(NO_SCOPE, COUNTER),
@@ -95,7 +95,7 @@ async def test_every_operation_needs_its_scope_whatever_the_transport_checked() 
 async def test_a_state_with_large_numbers_and_bytes_is_json() -> None:
     memory = MemoryEntities()
     use = entities_over(memory)
-    await use.command(ACME, COUNTER, INCREMENT, {"name": "a"})
+    await use.command(ACME, COUNTER, INCREMENT, {"name": "a", "by": 1})
     entity = memory.entities["acme", "a"]
     memory.entities["acme", "a"] = replace(entity, state=Counter(value=2**70, stamp=b"\x01"))
     assert (await use.show(ACME, COUNTER, "a"))["state"] == {"value": str(2**70), "stamp": "AQ=="}

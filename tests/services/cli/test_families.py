@@ -77,17 +77,19 @@ def test_options_are_the_fields_and_the_position_is_printed(fake: FakeApi) -> No
 
 def test_json_has_the_reply_and_the_position(fake: FakeApi) -> None:
     answered(fake, "/v1/_counter/increment", {"value": 5})
-    result = invoke("counter", "increment", "--name", "a", "--tenant", "acme", "--idempotency-key", "k", "--json")
+    result = invoke(
+        "counter", "increment", "--name", "a", "--by", "1", "--tenant", "acme", "--idempotency-key", "k", "--json"
+    )
     assert json.loads(result.output) == {"value": 5, "position": "loom.entity.events/1:7"}
     (request,) = fake.asked
     assert (request.url.params["tenant"], request.headers["idempotency-key"]) == ("acme", "k")
     # What is not given is left to the default of the field.
-    assert fake.bodies("/v1/_counter/increment") == [{"name": "a"}]
+    assert fake.bodies("/v1/_counter/increment") == [{"name": "a", "by": 1}]
 
 
 def test_nothing_changed_is_said(fake: FakeApi) -> None:
     fake.answers["POST", "/v1/_counter/increment"] = Scripted(pieces=(b"{}",), headers=AT)
-    assert "nothing changed" in invoke("counter", "increment", "--name", "a").output
+    assert "nothing changed" in invoke("counter", "increment", "--name", "a", "--by", "1").output
 
 
 def test_lists_by_repetition_and_records_as_json(fake: FakeApi) -> None:
@@ -117,7 +119,7 @@ def test_bytes_are_base64_and_said_so(fake: FakeApi) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (("counter", "increment"), "missing: --name"),
+        (("counter", "increment"), "missing: --name, --by"),
         (("wide", "begin", "--json-body", "{"), "--json-body is not JSON"),
         (("wide", "begin", "--json-body", "[]"), "must be a JSON object"),
         (("counter", "increment", "--name", "a", "--json-body", '{"name": "b"}'), "name is given twice"),
@@ -149,7 +151,7 @@ def test_wrong_use_is_exit_code_2_and_nothing_is_sent(fake: FakeApi, arguments: 
 )
 def test_a_refusal_is_a_sentence_and_an_exit_code(fake: FakeApi, status: int, code: str, exit_code: int) -> None:
     fake.answers["POST", "/v1/_counter/increment"] = refused(status, code, "it is so")
-    result = invoke("counter", "increment", "--name", "a", "--idempotency-key", "mykey")
+    result = invoke("counter", "increment", "--name", "a", "--by", "1", "--idempotency-key", "mykey")
     assert result.exit_code == exit_code
     assert "It is so." in result.output
     assert ("--idempotency-key mykey" in result.output) == (code == "command_pending")

@@ -178,7 +178,9 @@ def test_values_are_not_repeated() -> None:
 
 def test_many_problems_are_counted() -> None:
     with pytest.raises(InvalidFields) as caught:
-        parse_fields(IncrementCounter, {"name": "a"} | {f"field{n}": 1 for n in range(PROBLEMS_MAX + 2)}, ENVELOPE)
+        parse_fields(
+            IncrementCounter, {"name": "a", "by": 1} | {f"field{n}": 1 for n in range(PROBLEMS_MAX + 2)}, ENVELOPE
+        )
     assert str(caught.value).endswith("and 2 more")
 
 

@@ -12,8 +12,10 @@ from loomlog.connectors.models.tool_schema import flatten_schema
 from loomlog.connectors.protocols import EffectClass, ToolContext, ToolResult
 from loomlog.connectors.storage.blobs import MemoryBlobs
 from loomlog.connectors.tools.context import ContextTool, ServerInfo
+from loomlog.schemas.generated.counter_commands import IncrementCounter
 from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.schemas.records import replace
+from loomlog.services.core.command_fields import field_names, fields_schema
 from loomlog.services.core.families import Command
 from loomlog.services.core.run.commands import ToolCompleted
 from loomlog.services.core.run.react import CallTool
@@ -83,13 +85,13 @@ async def test_a_command_is_given_in_the_name_of_the_runs_user() -> None:
 
 async def test_a_repeated_call_is_the_same_command_with_the_same_reply() -> None:
     here = Here()
-    first = await here.call(op="increment", name="a")
-    again = await here.call(replace(CONTEXT, attempt=2), op="increment", name="a")
+    first = await here.call(op="increment", name="a", by=1)
+    again = await here.call(replace(CONTEXT, attempt=2), op="increment", name="a", by=1)
     assert again == first
     assert {command.envelope.command_id for command in here.entities.asked} == {"r_1:1.0"}
     assert here.entities.asked[1].envelope.issued_at_ms == 0
     assert (await here.json(op=SHOW, id="a"))["state"]["value"] == 1
-    other = await here.call(replace(CONTEXT, idempotency_key="r_1:1.1"), op="increment", name="a")
+    other = await here.call(replace(CONTEXT, idempotency_key="r_1:1.1"), op="increment", name="a", by=1)
     assert json.loads(other.text)["value"] == 2
 
 
@@ -122,9 +124,9 @@ async def test_reads_have_plain_json_and_wait_for_the_runs_writes() -> None:
         ({"op": "reset"}, '"op" must be one of'),
         ({"op": ["ls"]}, '"op" must be one of'),
         ({"op": "increment"}, "name is required: text"),
-        ({"op": "increment", "name": "a", "id": "b"}, 'unknown field "id"'),
+        ({"op": "increment", "name": "a", "by": 1, "id": "b"}, 'unknown field "id"'),
         ({"op": "increment", "name": "a", "by": "x"}, "by must be a whole number"),
-        ({"op": "increment", "name": ""}, "the id has 0 bytes"),
+        ({"op": "increment", "name": "", "by": 1}, "the id has 0 bytes"),
         ({"op": "increment", "name": "a", "by": -1}, "was refused (invalid_step): a counter only grows"),
         ({"op": "increment", "name": "a", "by": 5_000}, "was refused (counter_full): it counts to 1000"),
         ({"op": "show"}, '"id" is missing'),
@@ -144,7 +146,7 @@ async def test_a_refusal_tells_the_model_what_to_do(arguments: Any, text: str) -
 
 async def test_nulls_for_the_fields_of_other_operations_are_no_mistake() -> None:
     here = Here()
-    assert await here.json(op="increment", name="a", by=None, id=None, prefix=None) == {"by": 1, "value": 1}
+    assert await here.json(op="increment", name="a", by=1, also=None, id=None, prefix=None) == {"by": 1, "value": 1}
     assert (await here.json(op=SHOW, id="a", name=None))["id"] == "a"
 
 
@@ -152,7 +154,7 @@ async def test_nulls_for_the_fields_of_other_operations_are_no_mistake() -> None
 async def test_a_command_without_an_answer_is_of_unknown_outcome(error: Exception) -> None:
     here = Here()
     here.entities.error = error
-    result = await here.call(op="increment", name="a")
+    result = await here.call(op="increment", name="a", by=1)
     assert (result.is_error, result.is_unknown) == (True, True)
     assert "may still be carried out" in result.text
 
@@ -160,7 +162,7 @@ async def test_a_command_without_an_answer_is_of_unknown_outcome(error: Exceptio
 async def test_a_command_that_cannot_be_is_an_error() -> None:
     here = Here()
     here.entities.error = CommandInvalid("the id is too long")
-    result = await here.call(op="increment", name="a")
+    result = await here.call(op="increment", name="a", by=1)
     assert (result.is_error, result.is_unknown) == (True, False)
     assert "the id is too long" in result.text
 
@@ -178,9 +180,12 @@ def test_one_schema_has_the_fields_of_all_operations() -> None:
     schema = Here().tool.input_schema
     assert flatten_schema(schema) == schema
     assert schema["properties"]["op"]["enum"] == ["increment", "ls", "show", "remaining"]
-    assert set(schema["properties"]) == {"op", "name", "by", "prefix", "after", "limit", "id", "of"}
+    assert set(schema["properties"]) == {"op", *field_names(IncrementCounter), "prefix", "after", "limit", "id", "of"}
     assert schema["properties"]["by"]["type"] == "integer"
-    assert schema["properties"]["by"]["description"] == "What is added. For op increment."
+    assert (
+        schema["properties"]["by"]["description"]
+        == f"{fields_schema(IncrementCounter)['properties']['by']['description']} For op increment."
+    )
     assert schema["properties"]["id"]["description"].endswith("For op show, remaining.")
 
 
@@ -207,7 +212,7 @@ def test_the_context_of_a_run_lists_the_operations() -> None:
         "show": "Show one counter.",
         "remaining": "Tell how far a counter can still go.",
     }
-    assert "op increment (name, by): Add to a counter." in tool.description
+    assert "op increment (name, by" in tool.description
 
 
 async def test_content_is_decrypted_for_the_model() -> None:
@@ -216,11 +221,11 @@ async def test_content_is_decrypted_for_the_model() -> None:
     row: Command[Any] = changed(COUNTER.commands[0], reply=lambda events: {"note": [token], "value": 1})
     here = MemoryEntities(changed(COUNTER, commands=[row]))
     tools = build_entity_tools([here.family], here, here, encryption=ContentEncryption(keys), clock_ms=lambda: NOW)
-    result = await tools["Counter"].call({"op": "increment", "name": "a"}, CONTEXT)
+    result = await tools["Counter"].call({"op": "increment", "name": "a", "by": 1}, CONTEXT)
     assert json.loads(result.text) == {"note": ["a secret"], "value": 1}
     refusal = CommandRefused(code="no", message=token)
     here.answers["r_1:1.0"] = replace(here.answers["r_1:1.0"], events=(refusal,))
-    again = await tools["Counter"].call({"op": "increment", "name": "a"}, CONTEXT)
+    again = await tools["Counter"].call({"op": "increment", "name": "a", "by": 1}, CONTEXT)
     assert again.text == "increment was refused (no): a secret"
 
 
@@ -254,7 +259,7 @@ async def test_the_positions_of_a_call_are_in_its_event_and_known_to_the_next_ca
     here = Here()
     run = at_tools("Counter", definition=replace(DEFINITION, tools=("Counter",)))
     assert isinstance(run.state, AwaitingTools)
-    result = await completed_by(here, run.state, {"op": "increment", "name": "a"})
+    result = await completed_by(here, run.state, {"op": "increment", "name": "a", "by": 1})
     assert isinstance(result, ToolCompleted)
     assert result.positions == ("loom.entity.events/1:1",)
     returned = run.give(result)[0]
