@@ -39,6 +39,7 @@ from loomlog.services.application.streaming.event_hub import EventHub, HubStart
 from loomlog.services.families.budget.family import PARTITION as BUDGETS
 from loomlog.services.families.registry import all_families
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys, open_subject_keys
+from loomlog.services.stream.entities.entity_reads import StoredEntityReads
 from loomlog.services.stream.entities.families import FamilySet
 from loomlog.services.stream.entities.hosting import build_entity_parts
 from loomlog.services.stream.entities.rows import EntityRows
@@ -173,6 +174,7 @@ async def open_application(
             credentials=credentials,
             client_limits=endpoints.client_limits,
             entities=entities,
+            entity_reads=StoredEntityReads(entities.family.families, entities.replicas, entity_reader),
         )
         await layer.publisher.open()
 

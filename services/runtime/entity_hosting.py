@@ -20,6 +20,7 @@ from loomlog.services.runtime.run_host import StandbyEdges, StandbyReaders, buil
 from loomlog.services.runtime.settings import RuntimeSettings
 from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.entities.content import encrypt_content
+from loomlog.services.stream.entities.entity_reads import StoredEntityReads
 from loomlog.services.stream.entities.families import FamilySet
 from loomlog.services.stream.entities.hosting import EntityParts, HostedEntities, build_entity_parts
 from loomlog.services.stream.entities.rows import EntityRows
@@ -34,6 +35,7 @@ class EntityResources:
 
     parts: EntityParts
     rows: EntityRows
+    reads: StoredEntityReads
     commands_tail: KafkaTail
     events_tail: KafkaTail
     readers: StandbyReaders | None
@@ -76,7 +78,14 @@ async def open_entities(
     commands.pause(range(partitions))
     events = await open_tail(settings.kafka, topics.events, parts.replicas.next_offsets)
     stack.push_async_callback(events.close)
-    return EntityResources(parts=parts, rows=rows, commands_tail=commands, events_tail=events, readers=readers)
+    return EntityResources(
+        parts=parts,
+        rows=rows,
+        reads=StoredEntityReads(parts.family.families, parts.replicas, reader),
+        commands_tail=commands,
+        events_tail=events,
+        readers=readers,
+    )
 
 
 def host_entities(
