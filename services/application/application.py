@@ -20,6 +20,7 @@ running next to its transport. Every transport identifies the caller with `gate`
     hooks     register, listed, remove
     pausing   pause, resume, state   (wider than a run; control has those of one run)
     budgets   limits, set, remove, usage
+    entities  command, show, list, query   (of every family)
     probing   probe                  (of the model providers)
     clients   serve                  (a connection of a client that executes tools)
     erasing   report, erase, subjects, wrap_anew
@@ -51,6 +52,7 @@ from loomlog.services.application.authentication import Authenticator
 from loomlog.services.application.clients.connections import ClientConnections, ClientLimits
 from loomlog.services.application.command_publisher import CommandPublisher
 from loomlog.services.application.content import ContentAccess
+from loomlog.services.application.entities import Entities
 from loomlog.services.application.queries.audit_log import AuditLog
 from loomlog.services.application.queries.read_models import Positions, ReadModels
 from loomlog.services.application.queries.read_your_writes import PositionBarrier
@@ -75,7 +77,9 @@ from loomlog.services.families.budget.family import BudgetFamily
 from loomlog.services.families.budget.family import topics_of as budget_topics
 from loomlog.services.families.budget.replica import BudgetReplica
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
+from loomlog.services.stream.entities.answers import EntityCommands
 from loomlog.services.stream.entities.hosting import EntityParts
+from loomlog.services.stream.entities.reads import EntityReads
 from loomlog.services.stream.family import Topics
 from loomlog.services.stream.global_tables.global_table import GlobalTable
 from loomlog.services.stream.global_tables.hooks import HookGlobalTable
@@ -164,10 +168,12 @@ class Application:
         installation_key: SecretKey | None = None,
         credentials: RunCredentials | None = None,
         client_limits: ClientLimits | None = None,
-        entities: EntityParts | None = None,
+        entity_parts: EntityParts | None = None,
+        entity_commands: EntityCommands | None = None,
+        entity_reads: EntityReads | None = None,
     ) -> None:
-        """`keys` None: content is not encrypted. `installation_key` None: callbacks are not signed. `credentials` None:
-        requests with credentials are refused. `entities` None: there are no families, as in tests of something else.
+        """`entity_commands` and `entity_reads` None: there is no family here. `keys` None: content is not encrypted.
+        `installation_key` None: callbacks are not signed. `credentials` None: requests with credentials are refused.
         """
         new_token = repeatable(new_token)
         self.keys = keys
@@ -191,7 +197,7 @@ class Application:
             keepalive_s=keepalive_s,
             content=ContentAccess(keys),
         )
-        self.entities = entities
+        self.entity_parts = entity_parts
         self.queries = RunQueries(sources)
         self.pause_table = PauseGlobalTable(codec, topics.control)
         self.barrier.register(topics.control, self.pause_table)
@@ -261,6 +267,18 @@ class Application:
         self.control = RunControl(
             sources, self.queries, self.publisher, clock_ms=clock_ms, fresh_token=new_token, wait_s=control_wait_s
         )
+        self._entities = (
+            None
+            if entity_commands is None or entity_reads is None
+            else Entities(
+                entity_commands,
+                entity_reads,
+                sources.content,
+                clock_ms=clock_ms,
+                new_token=new_token,
+                wait_s=decision_wait_s,
+            )
+        )
         self.run_states = RunStates(sources)
         self.interrupts = InterruptActions(sources, self.queries, self.control)
         self.compactions = SessionCompactions(
@@ -273,6 +291,12 @@ class Application:
         self.histories = RunHistories(
             sources, self.queries, ranges, codec, events_topic=topics.events, clock_ms=clock_ms
         )
+
+    @property
+    def entities(self) -> Entities:
+        """The use cases of families."""
+        assert self._entities is not None, "this process has families, and was not given their commands and reads"
+        return self._entities
 
     async def run(self, events: LogTail, previews: LogTail, *background_tasks: Callable[[], Awaitable[None]]) -> None:
         """Publish and read until cancelled, together with `background_tasks`."""

@@ -35,12 +35,14 @@ from loomlog.services.application.authentication import Authenticator
 from loomlog.services.application.clients.connections import ClientLimits
 from loomlog.services.application.errors import RequestRefused
 from loomlog.services.application.queries.read_models import SqlReadModels, has_no_tables
+from loomlog.services.application.queries.read_your_writes import EntityPositions, ProjectedTopic
 from loomlog.services.application.streaming.event_hub import EventHub, HubStart
 from loomlog.services.families.budget.family import PARTITION as BUDGETS
 from loomlog.services.families.registry import all_families
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys, open_subject_keys
 from loomlog.services.stream.entities.families import FamilySet
 from loomlog.services.stream.entities.hosting import build_entity_parts
+from loomlog.services.stream.entities.reading import EntityReader
 from loomlog.services.stream.entities.rows import EntityRows
 from loomlog.services.stream.global_tables.global_table import GlobalTable, GlobalTables
 
@@ -139,6 +141,13 @@ async def open_application(
             endpoints.postgres, schema=entity_prefix, max_connections=endpoints.postgres_connections
         )
         stack.push_async_callback(entity_reader.close)
+        entity_watch = PositionWatch(lambda: connect(endpoints.postgres), entity_prefix)
+        entity_rows = EntityRows(
+            entity_reader,
+            FamilySet(all_families()),
+            events_topic=endpoints.topics.entities.events,
+            seal=plain_seal,
+        )
         entities = build_entity_parts(
             all_families(),
             codec,
@@ -146,12 +155,7 @@ async def open_application(
             ranges=ranges,
             partitions=partitions,
             topics=endpoints.topics.entities,
-            rows=EntityRows(
-                entity_reader,
-                FamilySet(all_families()),
-                events_topic=endpoints.topics.entities.events,
-                seal=plain_seal,
-            ),
+            rows=entity_rows,
         )
         await wait_for("broker", readiness, entities.replicas.open)
         entity_events = await tail(endpoints.topics.entities.events, entities.replicas.next_offsets)
@@ -172,7 +176,16 @@ async def open_application(
             installation_key=endpoints.installation_key,
             credentials=credentials,
             client_limits=endpoints.client_limits,
-            entities=entities,
+            entity_parts=entities,
+            entity_commands=entities.client,
+            entity_reads=EntityReader(
+                entities.family.families, entities.replicas, entity_rows, entity_reader, entities.client
+            ),
+        )
+        layer.barrier.register(
+            endpoints.topics.entities.events,
+            EntityPositions(entities.replicas, ProjectedTopic(entity_watch, endpoints.topics.entities.events)),
+            partitions=partitions,
         )
         await layer.publisher.open()
 
@@ -192,6 +205,7 @@ async def open_application(
                 events,
                 previews,
                 lambda: _watch_positions(watch),
+                lambda: _watch_positions(entity_watch),
                 partial(layer.budget_replica.follow, spent),
                 partial(entities.replicas.follow, entity_events),
                 partial(layer.clients.run, client_requests),

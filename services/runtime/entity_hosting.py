@@ -22,6 +22,7 @@ from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.entities.content import encrypt_content
 from loomlog.services.stream.entities.families import FamilySet
 from loomlog.services.stream.entities.hosting import EntityParts, HostedEntities, build_entity_parts
+from loomlog.services.stream.entities.reading import EntityReader
 from loomlog.services.stream.entities.rows import EntityRows
 from loomlog.services.stream.family import Topics
 
@@ -34,6 +35,7 @@ class EntityResources:
 
     parts: EntityParts
     rows: EntityRows
+    reads: EntityReader
     commands_tail: KafkaTail
     events_tail: KafkaTail
     readers: StandbyReaders | None
@@ -76,7 +78,10 @@ async def open_entities(
     commands.pause(range(partitions))
     events = await open_tail(settings.kafka, topics.events, parts.replicas.next_offsets)
     stack.push_async_callback(events.close)
-    return EntityResources(parts=parts, rows=rows, commands_tail=commands, events_tail=events, readers=readers)
+    reads = EntityReader(parts.family.families, parts.replicas, rows, reader, parts.client)
+    return EntityResources(
+        parts=parts, rows=rows, reads=reads, commands_tail=commands, events_tail=events, readers=readers
+    )
 
 
 def host_entities(

@@ -28,6 +28,7 @@ from loomlog.connectors.process.gc_tuning import tune_gc
 from loomlog.connectors.process.hardening import disable_process_dumping
 from loomlog.connectors.process.liveness_sockets import request_handover, wait_for_disconnect
 from loomlog.connectors.tools.remote_calls import RESULTS_TOPIC
+from loomlog.services.families.registry import FamilyProblem, all_families, family_tools
 from loomlog.services.runtime import topics
 from loomlog.services.runtime.admission.queue import build_admission_queue
 from loomlog.services.runtime.clock import clock_ms
@@ -46,6 +47,7 @@ from loomlog.services.runtime.telemetry.exposition import build_exposition
 from loomlog.services.runtime.telemetry.metrics import RunMetrics
 from loomlog.services.runtime.telemetry.metrics_server import ADDRESS, bind_socket, serve
 from loomlog.services.runtime.telemetry.run_summaries import RunSummaries
+from loomlog.services.runtime.tools.entity_tools import build_entity_tools
 from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.encryption.content_fields import dead_letter_value
 from loomlog.services.stream.encryption.subject_keys import WrongInstallationKey
@@ -128,7 +130,16 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         routing=resources.routing,
         hooks=resources.hooks.runner,
         credentials=resources.credentials,
-        extra_tools=remote_tools.tools if remote_tools is not None else NO_TOOLS,
+        extra_tools={
+            **(remote_tools.tools if remote_tools is not None else NO_TOOLS),
+            **build_entity_tools(
+                all_families(),
+                resources.entities.parts.client,
+                resources.entities.reads,
+                encryption=encryption,
+                clock_ms=clock_ms,
+            ),
+        },
         clients=resources.client_tools.tools,
     )
     admission_queue = build_admission_queue(loaded)
@@ -241,7 +252,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
 def main() -> int:
     """Run the process and return its exit code."""
     try:
-        loaded = load(os.environ, working_directory=Path.cwd())
+        loaded = load(os.environ, working_directory=Path.cwd(), family_tools=family_tools())
         logs.configure_logging(loaded.settings.log_level)
         if loaded.settings.bash_enabled:
             disable_process_dumping()
@@ -250,7 +261,7 @@ def main() -> int:
             log.warning("%s", warning)
         tune_gc()
         uvloop.run(run(loaded))
-    except (ConfigurationError, MissingRuntimeSetting, WrongInstallationKey) as error:
+    except (ConfigurationError, FamilyProblem, MissingRuntimeSetting, WrongInstallationKey) as error:
         print(f"runtime cannot start: {error}", file=sys.stderr)  # noqa: T201 - for the person who starts it
         return 2
     except Exception as error:

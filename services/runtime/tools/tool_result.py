@@ -77,6 +77,7 @@ class ToolResultBuilder:
             outcome=outcome,
             duration_ms=call_result.duration_ms,
             asks_compaction=result.asks_compaction,
+            positions=result.positions,
             hook_acts=self.encrypt_acts(call_result.acts, cipher) if call_result.acts else (),
         )
 

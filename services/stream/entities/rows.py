@@ -31,7 +31,7 @@ class EntityRows:
     async def load(self, partition: int, aggregates: Sequence[str]) -> tuple[int, dict[str, ColdAggregate]]:
         below = await self.next_offset(partition)  # first: the rows that are read after it are at least as new
         rows = await entities.load_entities(self._reader, aggregates)
-        return below, {row.aggregate: self._verified(row) for row in rows}
+        return below, {row.aggregate: self.verified(row) for row in rows}
 
     async def find_command(self, partition: int, aggregate: str, command_id: str) -> tuple[int, HandledCommand | None]:
         below = await self.next_offset(partition)
@@ -44,7 +44,8 @@ class EntityRows:
         timers = await entities.due_timers(self._reader, partition, before_ms, limit)
         return [(timer.aggregate, timer.due_ms) for timer in timers]
 
-    def _verified(self, row: EntityRow) -> ColdAggregate:
+    def verified(self, row: EntityRow) -> ColdAggregate:
+        """Return the aggregate of a row, without its state when the row cannot be used."""
         state, problem = None, ""
         try:
             family = self._families.of(row.aggregate)
