@@ -156,9 +156,10 @@ def sealed(row: EntityRow, seal: Seal) -> EntityRow:
     return row._replace(seal=seal(_sealed_bytes(row)))
 
 
-def verify_seal(row: EntityRow, seal: Seal) -> bool:
-    """Whether the projector wrote the row as it is, under the key of that seal."""
-    return hmac.compare_digest(row.seal, seal(_sealed_bytes(row)))
+def verify_seal(row: EntityRow, *seals: Seal) -> bool:
+    """Whether the projector wrote the row as it is, under the key of one of these seals."""
+    data = _sealed_bytes(row)
+    return any(hmac.compare_digest(row.seal, seal(data)) for seal in seals)
 
 
 def _sealed_bytes(row: EntityRow) -> bytes:

@@ -8,7 +8,7 @@ from loomlog.projections.entities import keyed_seal, verify_seal
 from loomlog.schemas.codec import digest
 from loomlog.schemas.generated.entity_events import AggregateQuarantined, CommandHadNoEffect, CommandRefused
 from loomlog.schemas.generated.run_events import RunParked
-from loomlog.services.projector.entity_folds import entity_folds
+from loomlog.services.families.entity_folds import entity_folds
 from tests.projections.counters import (
     BOTH,
     FOLDS,
