@@ -18,7 +18,7 @@ from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.errors import Permanent
 from loomlog.connectors.kafka import KafkaOptions
 from loomlog.connectors.storage.postgres import PostgresOptions
-from loomlog.projections.engine.builds import PREFIX
+from loomlog.projections.engine.builds import ENTITY_SUFFIX, PREFIX
 
 TOPIC = "loom.run.events"
 ENTITY_TOPIC = "loom.entity.events"
@@ -47,7 +47,7 @@ class ProjectorSettings:
     @property
     def of_entities(self) -> "ProjectorSettings":
         """The same for the topic of entities."""
-        return replace(self, topic=self.entity_topic, prefix=f"{self.prefix}_entities", poll_timeout_s=ENTITY_WAIT_S)
+        return replace(self, topic=self.entity_topic, prefix=self.prefix + ENTITY_SUFFIX, poll_timeout_s=ENTITY_WAIT_S)
 
 
 def projector_settings(settings: Settings) -> ProjectorSettings:
