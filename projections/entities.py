@@ -55,9 +55,9 @@ class EntityRow(NamedTuple):
     name: str
     partition: int
     seq: int
-    """Of the last event in the state; 0 when none could be folded."""
+    """The seq of the last event in the state; 0 when none could be folded."""
     digest: bytes
-    """Of the last event in the state, as the next one names it in `prev`."""
+    """The digest of the last event in the state, which the next one names in `prev`."""
     first_offset: int
     last_offset: int
     """Offset of the last event in the state."""

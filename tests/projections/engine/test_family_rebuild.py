@@ -1,11 +1,12 @@
 """A family is rebuilt by itself: its rows change all at once, and no other row is touched."""
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
+from loomlog.connectors.errors import Permanent
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.projections.engine import rebuild as rebuild_module
 from loomlog.projections.engine.builds import ENTITY_TABLES, Builds
@@ -226,6 +227,23 @@ async def test_a_process_with_an_older_fold_is_told_so(it, connection):
     await it.rebuild("counter", model=EntityModel(NEWER))
     with pytest.raises(NewerFold, match="family counter are of version 2"):
         await outdated_families(connection, it.builds.build(1).schema, BOTH, plain_seal)
+
+
+async def test_and_neither_can_it_rebuild_them(it):
+    await it.rebuild("counter", model=EntityModel(NEWER))
+    before = await it.builds.table_hashes(1)
+    with pytest.raises(NewerFold):
+        await it.rebuild("counter", model=EntityModel(BOTH), require_equal=False)
+    assert await it.builds.table_hashes(1) == before
+
+
+async def test_tables_of_another_version_are_rebuilt_whole(it):
+    other = EntityModel(BOTH)
+    other.tables = replace(ENTITY_TABLES, version=2)
+    with pytest.raises(Permanent, match="rebuild all of them"):
+        await it.rebuild("counter", model=other)
+    report = await it.rebuild(model=other)
+    assert (report.switched, (await it.builds.live()).version) == (True, 2)
 
 
 async def test_a_rebuild_of_all_entities_switches_builds(it, entity_reader):
