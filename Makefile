@@ -10,7 +10,7 @@ FIRST  ?= 0
 PEERS  ?=
 CURVES ?=
 
-.PHONY: help run up down test check format schemas bench bench-takeover bench-parked bench-projections bench-peers bench-smoke bench-scale diagram flame figures chaos simulate lock clean
+.PHONY: help run up down demo test check format schemas bench bench-takeover bench-parked bench-projections bench-peers bench-smoke bench-scale diagram flame figures chaos simulate lock clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ up: $(STAMP) ## bring everything up and stay
 
 down: $(STAMP) ## stop everything
 	@$(BIN)/loomlog down
+
+demo: $(STAMP) ## kill a runtime in the middle of a run, and show that nothing was lost or done twice
+	@$(BIN)/loomlog demo
 
 test: $(STAMP) ## all tests: pure ones, real broker and Postgres, the whole stack
 	@$(BIN)/pytest -n 2 -p tests.sharing

@@ -429,7 +429,11 @@ class LogRanges(Protocol):
 
 
 class MemberAssignment(Value, frozen=True, kw_only=True):
-    """Partitions that one member of a group is to own, and whether it is a standby for the others."""
+    """Partitions that one member of a group is to own, and whether it is a standby for the others.
+
+    `address` is its liveness endpoint (host:port/incarnation); empty without one.
+    """
 
     partitions: frozenset[int]
     is_standby: bool
+    address: str = ""

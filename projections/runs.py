@@ -60,6 +60,7 @@ from loomlog.schemas.generated.run_events import (
     TurnCancelled,
 )
 from loomlog.schemas.generated.values import Envelope, ImportOrigin, Usage
+from loomlog.schemas.position import Position
 
 CANCELLED = "cancelled"
 """Stop reason of a cancel without a reason."""
@@ -423,7 +424,7 @@ def _place_in_tree(run_id: str, event: RunStarted) -> dict[str, Any]:
 
 def import_source(origin: ImportOrigin) -> str:
     """Origin of an imported run in the form of RunRow.imported_from."""
-    return f"{origin.topic}/{origin.partition}:{origin.first_offset}"
+    return str(Position(topic=origin.topic, partition=origin.partition, offset=origin.first_offset))
 
 
 def _apply_reply(values: dict[str, Any], envelope: Envelope, event: ModelReplied) -> None:

@@ -15,7 +15,7 @@ A file that is not there is a section that says so: no figure is written by hand
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,15 +59,21 @@ def simulation(figures: Mapping[str, Any]) -> str:
 
 def takeover(figures: Mapping[str, Any]) -> str:
     """Kills of a partition with a long past."""
-    rows = "".join(
-        f"| {number} | {one['claimed_s']:.2f} s | {one['serving_s']:.2f} s | {one['recovered_s']:.2f} s |\n"
-        for number, one in enumerate(figures["kills"], start=1)
-    )
+    table = "| kill | claimed | serving | recovered |\n| --- | --- | --- | --- |\n"
+
+    def rows(kills: Sequence[Mapping[str, float]]) -> str:
+        return table + "".join(
+            f"| {number} | {one['claimed_s']:.2f} s | {one['serving_s']:.2f} s | {one['recovered_s']:.2f} s |\n"
+            for number, one in enumerate(kills, start=1)
+        )
+
+    beside = figures.get("kills_with_spare", [])
     return (
         f"One partition with {figures['events']:,} past events and {figures['live']:,} live runs, the runtime killed: "
         "until the next Claim, from the Claim to the first event after it, from the Claim until the calls of all live "
         "runs were asked for again (goal 3 s).\n\n"
-        f"| kill | claimed | serving | recovered |\n| --- | --- | --- | --- |\n{rows}"
+        f"{rows(figures['kills'])}"
+        + (f"\nBeside a spare, which `loomlog up` starts:\n\n{rows(beside)}" if beside else "")
     )
 
 

@@ -50,18 +50,22 @@ class Client(HttpClient):
         user_id: str = "",
         metadata: Mapping[str, Any] | None = None,
         idempotency_key: str = "",
+        position: str = "",
         **options: Any,
     ) -> "Run":
         """Start a run and return it once its ids are known.
 
         The start is repeated over lost connections under one idempotency key (a random one by default), so there is
         one run. `session_id` continues that session; `options` are further fields of the body of `POST /v1/runs`.
+        `position` names earlier writes that the run must see (ApiResponse.position, for example of a limit).
         Raises ApiError when the start is refused, Unreachable when the API cannot be reached for 60 s.
         """
         path = f"/v1/sessions/{quote_segment(session_id)}/messages?ids=1" if session_id else "/v1/runs?ids=1"
         fields = {"segments": list(segments), "user_id": user_id, "metadata": metadata, "prompt": prompt, **options}
         body = {"agent": agent} | {name: value for name, value in fields.items() if value not in ("", None, [])}
-        stream = RunStream(self, body=body, idempotency_key=idempotency_key or str(uuid.uuid4()), path=path)
+        stream = RunStream(
+            self, body=body, idempotency_key=idempotency_key or str(uuid.uuid4()), path=path, position=position
+        )
         run = Run(self, stream)
         await run._wait_for_ids()
         return run
@@ -122,9 +126,9 @@ class Run:
                     await on_frame(frame)
         return await self._result()
 
-    async def row(self) -> Mapping[str, Any]:
-        """Return the run as `GET /v1/runs/{id}` has it. Raises ApiError."""
-        row: dict[str, Any] = await self._client.get(self._path())
+    async def row(self, *, position: str = "") -> Mapping[str, Any]:
+        """Return the run as `GET /v1/runs/{id}` has it, with the writes at `position`. Raises ApiError."""
+        row: dict[str, Any] = await self._client.get(self._path(), position=position)
         return row
 
     async def transcript(self) -> list[Mapping[str, Any]]:

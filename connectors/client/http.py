@@ -62,9 +62,12 @@ class HttpClient:
     async def __aexit__(self, *_: object) -> None:
         await self.http.aclose()
 
-    async def get(self, path: str, params: Mapping[str, str | int] | None = None) -> Any:
-        """Return the JSON of a read. Raises ClientError."""
-        return (await self.request("GET", path, params=query_params(params))).value
+    async def get(self, path: str, params: Mapping[str, str | int] | None = None, *, position: str = "") -> Any:
+        """Return the JSON of a read, which includes the writes at `position` (of their responses, separated by commas).
+
+        Raises ClientError.
+        """
+        return (await self.request("GET", path, params=query_params(params), headers=position_headers(position))).value
 
     async def post(
         self,
@@ -158,6 +161,11 @@ class HttpClient:
                 f"{response.reason_phrase} without an error of the API"
             )
         return self.api_error(_as_sentence(str(details["error"]) or response.reason_phrase), response, details)
+
+
+def position_headers(position: str) -> dict[str, str]:
+    """Return the header of a request that includes the writes at these positions; none without one."""
+    return {POSITION_HEADER: position} if position else {}
 
 
 def retry_after_s(response: httpx.Response) -> float | None:

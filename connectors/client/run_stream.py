@@ -19,7 +19,7 @@ import httpx
 import msgspec
 
 from loomlog.connectors.client.errors import ApiError, ApiUnavailable, ClientError
-from loomlog.connectors.client.http import POSITION_HEADER, HttpClient
+from loomlog.connectors.client.http import POSITION_HEADER, HttpClient, position_headers
 from loomlog.connectors.http.sse import EventParser, FrameTooLarge
 
 INITIAL_BACKOFF_S = 0.2
@@ -74,7 +74,9 @@ class RunStream:
         timeout_s: float | None = None,
         clock: Callable[[], float] | None = None,
         last_id: str = "",
+        position: str = "",
     ) -> None:
+        """`position`: of earlier writes that a start must see, separated by commas."""
         assert run_id or (body is not None and idempotency_key), "a run id, or a start that can be repeated"
         self.ids = RunIds(run_id=run_id)
         self.final_frame: Frame | None = None
@@ -85,6 +87,7 @@ class RunStream:
         self._timeout_s = api.reconnect_timeout_s if timeout_s is None else timeout_s
         self._clock = clock or asyncio.get_running_loop().time
         self._last_id = last_id
+        self._position = position
         self._last_wait_reason = ""
         self._was_connected = False
 
@@ -176,9 +179,8 @@ class RunStream:
             headers = {"Last-Event-ID": self._last_id} if self._last_id else {}
             opened = self._api.stream("GET", f"/v1/runs/{self.ids.run_id}/stream", headers=headers)
         else:
-            opened = self._api.stream(
-                "POST", self._path, body=self._body, headers={"Idempotency-Key": self._idempotency_key}
-            )
+            headers = {"Idempotency-Key": self._idempotency_key, **position_headers(self._position)}
+            opened = self._api.stream("POST", self._path, body=self._body, headers=headers)
         async with opened as response:
             if self._was_connected:
                 yield Frame(name=RECONNECTED, data={})

@@ -45,6 +45,8 @@ MAX_PARTITIONS = 1024
 """Partitions of a topic; far above what one group of owners can serve. A typo of a few zeros would
 take a broker down.
 """
+MAX_SPARES = 15
+"""Runtimes that wait; each takes the memory of a process, and more than the deaths at once are of no use."""
 SAME_NAME = "same"
 """Value of `old` when the old name differs from ours only in its prefix."""
 
@@ -187,6 +189,14 @@ class Settings:
         "Where a runtime holds sockets by which the others notice its death at once and take over: an address of this "
         "machine that they can reach, or 0.0.0.0 (in a container: its host name then gives the address); port 0 "
         "= any free one. With off it neither listens nor stands by for others.",
+    )
+    spares: int | None = setting(
+        _K,
+        integer(0, MAX_SPARES),
+        None,
+        "Runtimes that own nothing and wait: when an owner dies, one of them takes over at once. The same for all "
+        "runtimes. Empty = 1 for `loomlog up`, which starts it in addition, and 0 for a runtime of its own; with 0 the "
+        "runtimes stand by for each other and fold each other's partitions.",
     )
     schema_registry: str = setting(
         _K, URL, "", "Schema registry to take schema ids from; empty = the lock file schemas/ids.json."

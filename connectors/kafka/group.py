@@ -29,13 +29,18 @@ class KafkaGroup:
         session_timeout_ms: int,
         incarnation: str,
         is_standby: bool = False,
+        address: str = "",
+        spares: int = 0,
     ) -> None:
+        """`address` is the liveness endpoint of this process, `spares` the number of members kept without partitions
+        (the same for all members: the leader's counts).
+        """
         self.assigned: frozenset[int] = frozenset()
         self.members: Mapping[str, MemberAssignment] = {}
         """Assignments of all members by incarnation; empty before the first rebalance."""
         self.changed = asyncio.Event()
         self._topic = topic
-        self._assignor = BalancedAssignor(incarnation, is_standby=is_standby)
+        self._assignor = BalancedAssignor(incarnation, is_standby=is_standby, address=address, spares=spares)
         self._consumer = AIOKafkaConsumer(
             **options.client_arguments(),
             group_id=group,

@@ -31,6 +31,14 @@ class KafkaRanges:
         await start(consumer, "range reader", self._options)
         self._consumer = consumer
 
+    async def learn_leaders(self, *topics: str) -> None:
+        """Learn the leaders of the partitions of these topics. Raises Transient.
+
+        aiokafka waits 100 ms (its retry back-off) at the first question about a topic; a takeover asks about two.
+        """
+        for topic in topics:
+            await self.end_offset(topic, 0)
+
     async def read(self, topic: str, partition: int, start: int, end: int) -> "RangeIterator":
         """Records from `start` up to but not including `end`, in chunks: `async with await ranges.read(...) as chunks`.
 

@@ -28,7 +28,6 @@ from loomlog.connectors.storage.postgres import PostgresReader
 from loomlog.projections.engine.batch import Cursor
 from loomlog.projections.engine.writer import render_statement
 from loomlog.projections.tables import entity_metadata, metadata
-from loomlog.schemas.records import Value
 
 cursors = Table(
     "cursors",
@@ -64,26 +63,6 @@ class Fenced(Exception):
 
 class BuildNotFound(Exception):
     """The build to write was dropped: at least two rebuilds have replaced it."""
-
-
-class Position(Value, frozen=True, kw_only=True):
-    """A log position: returned by a write, awaited by a reader. Text form: `topic:partition:offset`."""
-
-    topic: str
-    partition: int
-    offset: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}:{self.partition}:{self.offset}"
-
-    @classmethod
-    def parse(cls, text: str) -> "Position":
-        """Parses the text form. Raises ValueError, naming the expected form."""
-        topic, _, remainder = text.partition(":")
-        partition, _, offset = remainder.partition(":")
-        if not (topic and partition.isdecimal() and offset.isdecimal()):
-            raise ValueError(f"{text[:80]!r} is not a position: expected topic:partition:offset")
-        return cls(topic=topic, partition=int(partition), offset=int(offset))
 
 
 class CursorRow(NamedTuple):

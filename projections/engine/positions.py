@@ -19,7 +19,7 @@ from psycopg import sql
 from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.storage.postgres import translate_errors
 from loomlog.projections.engine.builds import PREFIX, Build
-from loomlog.projections.engine.cursors import Position
+from loomlog.schemas.position import Position
 
 LOOK_WAITING_S = 0.1
 """How often the cursors are read while a reader waits: the longest delay by a lost notification."""

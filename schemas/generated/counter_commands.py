@@ -20,12 +20,18 @@ class IncrementCounter(Record, frozen=True, kw_only=True):
     """Name of the counter within its tenant."""
     by: int
     """What is added; at least 1."""
+    also: str = ''
+    """Name of another counter of the tenant that is increased by the same; empty: none."""
+    reset_after_ms: int = 0
+    """Milliseconds after which the counter is set to zero; 0: never."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
             "envelope": self.envelope.to_avro(),
             "name": self.name,
             "by": self.by,
+            "also": self.also,
+            "reset_after_ms": self.reset_after_ms,
         }
 
     @classmethod
@@ -34,6 +40,8 @@ class IncrementCounter(Record, frozen=True, kw_only=True):
             envelope=CommandEnvelope.from_avro(value["envelope"]),
             name=value["name"],
             by=value["by"],
+            also=value["also"],
+            reset_after_ms=value["reset_after_ms"],
         )
 
 

@@ -17,11 +17,17 @@ class CounterIncremented(Record, frozen=True, kw_only=True):
     """What was added."""
     value: int
     """Value after it."""
+    also: str = ''
+    """The other counter."""
+    reset_at_ms: int = 0
+    """When it is set to zero, UTC milliseconds; 0: never."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
             "by": self.by,
             "value": self.value,
+            "also": self.also,
+            "reset_at_ms": self.reset_at_ms,
         }
 
     @classmethod
@@ -29,6 +35,8 @@ class CounterIncremented(Record, frozen=True, kw_only=True):
         return cls(
             by=value["by"],
             value=value["value"],
+            also=value["also"],
+            reset_at_ms=value["reset_at_ms"],
         )
 
 

@@ -1,9 +1,9 @@
 """The ASGI application: FastAPI over the one table of routes, with one error format for every failure.
 
-A route's endpoint is called after its caller was authenticated and holds the scope that the table requires, before a
-byte of the body is read. FastAPI provides routing and the request lifecycle; parameters and bodies are read by our own
-code (request_parsing.py), because FastAPI reads a whole body before anything can be refused, and its dependency
-machinery costs more than the rest of a start.
+A route's endpoint is called after its caller was authenticated and holds the scope that the table requires, and after
+the positions that the request names were waited for, before a byte of the body is read. FastAPI provides routing and
+the request lifecycle; parameters and bodies are read by our own code (request_parsing.py), because FastAPI reads a
+whole body before anything can be refused, and its dependency machinery costs more than the rest of a start.
 
 An unexpected exception becomes a 500 without details; the traceback is in the log. A request still unanswered when the
 process stops gets a 503 with the reason: uvicorn would cancel the request and answer a bare 500.
@@ -29,7 +29,13 @@ from loomlog.connectors.errors import Transient
 from loomlog.services.api.docs_page import render_page
 from loomlog.services.api.openapi import build_document, encode_document
 from loomlog.services.api.request_parsing import BodyTooLarge, BodyTooSlow, drain
-from loomlog.services.api.request_start import REQUEST_ID_HEADER, begin_request, check_query, use_idempotency_key
+from loomlog.services.api.request_start import (
+    REQUEST_ID_HEADER,
+    begin_request,
+    check_query,
+    position_tokens,
+    use_idempotency_key,
+)
 from loomlog.services.api.responses import json_response, refusal_response
 from loomlog.services.api.route import Access, Route, SocketHandler
 from loomlog.services.api.routes import ROUTES
@@ -116,7 +122,7 @@ def _build_endpoint(service: Service, route: Route) -> RequestHandler:
     gate, handler, access = service.authenticator, route.handler, route.access
     method, path, count = route.method, route.path, service.metrics.count
 
-    known = route.query_names
+    known, takes_position = route.query_names, route.accepts_position
 
     async def answer(request: Request) -> Response:
         context = begin_request(request)
@@ -132,6 +138,8 @@ def _build_endpoint(service: Service, route: Route) -> RequestHandler:
                 check_query(request, known)
             if route.is_mutating:
                 use_idempotency_key(context, caller, request)
+            if takes_position and (tokens := position_tokens(request)):
+                await service.application.barrier.wait_for(tokens)
             response: Response = await handler(service, caller, request)
         except BodyTooLarge as too_large:
             response = _DrainBeforeResponse(request, refusal_response(too_large, {"connection": "close"}))

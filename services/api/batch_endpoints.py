@@ -9,8 +9,7 @@ from loomlog.projections.run_queries import RunFilter
 from loomlog.services.api.request_models import BatchBody, ReasonBody, to_run_request
 from loomlog.services.api.request_parsing import json_body, query_integer, query_text
 from loomlog.services.api.response_models import Batch, ResidentClosed, ResidentList, ResidentTurnCancelled, SpawnResult
-from loomlog.services.api.responses import POSITION_HEADER, JsonResponse, json_response
-from loomlog.services.api.run_endpoints import request_position
+from loomlog.services.api.responses import POSITION_HEADER, JsonResponse, json_response, position_headers
 from loomlog.services.api.service import Service
 from loomlog.services.application import limits
 from loomlog.services.application.queries.run_json import resident_json
@@ -22,7 +21,6 @@ BODY_MAX = 64 * 1024
 
 async def start_batch(service: Service, caller: Caller, request: Request) -> JsonResponse[Batch]:
     body = await json_body(request, BatchBody, limit=limits.BATCH_BYTES_MAX)
-    await service.application.budgets.wait_for(request_position(request))
     traceparent = request.headers.get("traceparent", "")
     requests = [to_run_request(one, idempotency_key="", traceparent=traceparent) for one in body.spawns]
     key = request.headers.get("idempotency-key", "").strip()
@@ -32,7 +30,11 @@ async def start_batch(service: Service, caller: Caller, request: Request) -> Jso
     else:
         outcomes, status = await batches.join(caller, requests, key=key, timeout_ms=body.timeout_ms or 0), 200
     spawned = sum(bool(outcome.run_id) for outcome in outcomes)
-    return json_response({"results": [outcome_json(one) for one in outcomes], "spawned": spawned}, status=status)
+    return json_response(
+        {"results": [outcome_json(one) for one in outcomes], "spawned": spawned},
+        status=status,
+        headers=position_headers(*(outcome.position for outcome in outcomes)),
+    )
 
 
 async def list_residents(service: Service, caller: Caller, request: Request) -> JsonResponse[ResidentList]:

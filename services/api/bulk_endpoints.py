@@ -8,7 +8,7 @@ from starlette.requests import Request
 from loomlog.services.api.request_models import BulkBody
 from loomlog.services.api.request_parsing import json_body
 from loomlog.services.api.response_models import BulkAction, BulkResult
-from loomlog.services.api.responses import JsonResponse, json_response
+from loomlog.services.api.responses import JsonResponse, json_response, position_headers
 from loomlog.services.api.service import Service
 from loomlog.services.application.queries.run_json import run_json
 from loomlog.services.core.access.decide import Caller
@@ -21,7 +21,7 @@ async def apply_bulk_action(service: Service, caller: Caller, request: Request) 
     after = body.cursor or ""
     if body.dry_run is not False:
         preview = await service.application.bulk.preview(caller, body.action, body.where, after=after)
-        runs = [run_json(row) for row in preview.first]
+        runs = [run_json(row, service.application.barrier.topic) for row in preview.first]
         return json_response(
             {
                 "action": body.action,
@@ -44,5 +44,6 @@ async def apply_bulk_action(service: Service, caller: Caller, request: Request) 
         for one in done.results
     ]
     return json_response(
-        {"action": body.action, "where": body.where, "dry_run": False, "results": results, "next": done.next or None}
+        {"action": body.action, "where": body.where, "dry_run": False, "results": results, "next": done.next or None},
+        headers=position_headers(*(one.position for one in done.results)),
     )

@@ -9,6 +9,7 @@ Before: routes.py. After: services/application/admin/erasure.py.
 from starlette.requests import Request
 
 from loomlog.projections.frames.frame_json import format_rfc3339
+from loomlog.schemas.position import Position
 from loomlog.services.api.request_models import ErasureBody
 from loomlog.services.api.request_parsing import json_body, query_text
 from loomlog.services.api.response_models import (
@@ -21,12 +22,13 @@ from loomlog.services.api.response_models import (
     SubjectReport,
     UncoveredContent,
 )
-from loomlog.services.api.responses import POSITION_HEADER, JsonResponse, json_response
+from loomlog.services.api.responses import POSITION_HEADER, JsonResponse, json_response, position_headers
 from loomlog.services.api.service import Service
 from loomlog.services.application.admin.erasure import NOT_EXAMINED, ErasureReport, KeyView
 from loomlog.services.application.errors import RequestRefused
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.subjects import Erasure
+from loomlog.services.stream.global_tables.global_table import PARTITION
 
 BODY_MAX = 64 * 1024
 
@@ -68,7 +70,8 @@ async def erase_subject(service: Service, caller: Caller, request: Request) -> J
 
 
 async def rewrap_keys(service: Service, caller: Caller, request: Request) -> JsonResponse[KeysRewrapped]:
-    return json_response({"wrapped": await service.application.erasure.rewrap_keys(caller)})
+    positions = await service.application.erasure.rewrap_keys(caller)
+    return json_response({"wrapped": len(positions)}, headers=position_headers(*positions[-1:]))
 
 
 def report_json(erasure_report: ErasureReport) -> SubjectReport:
@@ -88,8 +91,8 @@ def report_json(erasure_report: ErasureReport) -> SubjectReport:
         "encrypted": erasure_report.is_encrypted,
         "tier1_covered": {"counts": covered, "total": examined.frames_encrypted + examined.blobs_encrypted},
         "tier2_uncovered": _in_clear_json(erasure_report),
-        "keys": [_key_json(key) for key in erasure_report.keys],
-        "erasures": [_erasure_json(erasure) for erasure in erasure_report.erasures],
+        "keys": [_key_json(key, erasure_report.keys_topic) for key in erasure_report.keys],
+        "erasures": [_erasure_json(erasure, erasure_report.keys_topic) for erasure in erasure_report.erasures],
     }
 
 
@@ -156,21 +159,21 @@ def _retained_json(erasure_report: ErasureReport) -> dict[str, str]:
     return kept
 
 
-def _key_json(key: KeyView) -> SubjectKey:
+def _key_json(key: KeyView, topic: str) -> SubjectKey:
     erasure = key.erasure
     return {
         "key_id": key.key_id,
         "made_at": None if key.made_at_ms is None else format_rfc3339(key.made_at_ms),
         "erased": erasure is not None,
-        "erasure": None if erasure is None else _erasure_json(erasure),
+        "erasure": None if erasure is None else _erasure_json(erasure, topic),
     }
 
 
-def _erasure_json(erasure: Erasure) -> ErasureRecord:
+def _erasure_json(erasure: Erasure, topic: str) -> ErasureRecord:
     return {
         "erasure_id": erasure.record.erasure_id,
         "at": format_rfc3339(erasure.record.at_ms),
         "by": erasure.record.by,
         "reason": erasure.record.reason,
-        "position": f"subject.keys/0:{erasure.offset}",
+        "position": str(Position(topic=topic, partition=PARTITION, offset=erasure.offset)),
     }

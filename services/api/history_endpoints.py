@@ -18,7 +18,7 @@ from loomlog.services.api.request_models import ForkBody, to_fork_request
 from loomlog.services.api.request_parsing import json_body, query_flag, query_integer, query_text, spool_body
 from loomlog.services.api.response_models import Imported, ImportedRun
 from loomlog.services.api.responses import POSITION_HEADER, JsonResponse, json_response
-from loomlog.services.api.run_endpoints import request_position, stream_response
+from loomlog.services.api.run_endpoints import stream_response
 from loomlog.services.api.service import Service
 from loomlog.services.application import limits
 from loomlog.services.application.errors import RequestRefused, bad_request
@@ -69,7 +69,6 @@ async def compare_runs(service: Service, caller: Caller, request: Request) -> Js
 
 async def fork_run(service: Service, caller: Caller, request: Request) -> AsgiResponse:
     body = await json_body(request, ForkBody, limit=service.max_request_bytes)
-    await service.application.budgets.wait_for(request_position(request))
     accepted = await service.application.forks.fork(
         caller,
         request.path_params["run_id"],

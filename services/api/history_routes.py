@@ -80,7 +80,6 @@ HISTORY_ROUTES: tuple[Route, ...] = (
         summary="Fork a run: the new run shares the events up to `at`; the answer is the stream of its events.",
         body=ForkBody,
         is_stream=True,
-        accepts_position=True,
         query=(QueryParameter(name="ids", description="1: frames carry their id."),),
     ),
     Route(

@@ -15,7 +15,7 @@ from loomlog.services.api.request_parsing import (
 )
 from loomlog.services.api.response_models import InterruptList, InterruptResolved, TurnCancelled
 from loomlog.services.api.responses import POSITION_HEADER, JsonResponse, json_response
-from loomlog.services.api.run_endpoints import parse_user_id, request_position
+from loomlog.services.api.run_endpoints import parse_user_id
 from loomlog.services.api.service import Service
 from loomlog.services.application import limits
 from loomlog.services.application.queries.run_json import interrupt_json
@@ -55,7 +55,6 @@ async def list_run_interrupts(service: Service, caller: Caller, request: Request
             caller,
             request.path_params["run_id"],
             status=query_text(request, "status"),
-            position=request_position(request),
         )
     )
 

@@ -24,7 +24,7 @@ from loomlog.services.api.routes import ROUTES
 TITLE = "loomlog"
 DESCRIPTION = (
     "Agent runs over an append-only log. Starting a run answers with its events as a stream; every write answers with "
-    "X-Loomlog-Position, which reads accept to see at least that write. Everything refused has the shape "
+    "X-Loomlog-Position, which every request accepts to see at least that write. Everything refused has the shape "
     '{"code", "error"}.'
 )
 TAGS = {
@@ -67,6 +67,10 @@ RESUME_DESCRIPTION = (
     "The id of the last frame that had one: the stream continues after it. Drop the text that came without an id since "
     "then: it was a preview of a turn that was not in the log yet, and comes again. After a retry or provider_fallback "
     "frame the text begins again as well."
+)
+POSITION_DESCRIPTION = (
+    "Positions of earlier writes (`<topic>/<partition>:<offset>`), separated by commas: the answer includes them. "
+    "A query parameter or a header."
 )
 TEXT = {"type": "string"}
 OBJECT_MEDIA = ("application/json", "application/yaml")
@@ -176,9 +180,8 @@ def parameters(route: Route) -> list[dict[str, Any]]:
     ]
     entries += [_query_parameter(query) for query in route.query]
     if route.accepts_position:
-        text = "A position token of an earlier write; also as a header."
-        entries.append(_query_parameter(QueryParameter(name="position", description=text)))
-        entries.append(_header("X-Loomlog-Position", text))
+        entries.append(_query_parameter(QueryParameter(name="position", description=POSITION_DESCRIPTION)))
+        entries.append(_header("X-Loomlog-Position", POSITION_DESCRIPTION))
     if route.is_mutating:
         entries.append(_header("Idempotency-Key", IDEMPOTENCY_DESCRIPTION))
     if route.path.endswith("/stream"):

@@ -27,7 +27,7 @@ from loomlog.services.api.response_models import (
     Resolver,
     Routing,
 )
-from loomlog.services.api.responses import JsonResponse, json_response
+from loomlog.services.api.responses import JsonResponse, json_response, position_headers
 from loomlog.services.api.routing_view import aliases_json, routing_json
 from loomlog.services.api.routing_view import resolver_json as resolver_view
 from loomlog.services.api.service import Service
@@ -148,7 +148,10 @@ async def get_resolver(service: Service, caller: Caller, request: Request) -> Js
 async def probe_providers(service: Service, caller: Caller, request: Request) -> JsonResponse[Resolver]:
     """Probe the providers from a runtime: only the runtimes' connection to the providers matters."""
     usable = [name for name, provider in service.providers.items() if provider.is_usable]
-    return _resolver_response(service, await service.application.probes.probe(caller, usable))
+    table, position = await service.application.probes.probe(caller, usable)
+    response = _resolver_response(service, table)
+    response.headers.update(position_headers(position) or {})
+    return response
 
 
 async def get_concurrency(service: Service, caller: Caller, request: Request) -> JsonResponse[Concurrency]:
@@ -175,7 +178,7 @@ async def get_concurrency(service: Service, caller: Caller, request: Request) ->
 def _availability(service: Service) -> AvailabilityTable:
     """Return the availability of models; empty while the log is unavailable."""
     return (
-        service.current_application.provider_table.matrix
+        service.current_application.provider_table.table
         if service.current_application is not None
         else AvailabilityTable()
     )

@@ -1,4 +1,4 @@
-"""The start of every request: its id, its idempotency key, and the names of its query parameters.
+"""The start of every request: its id, its idempotency key, its positions, and the names of its query parameters.
 
 Before: app.py. After: services/application/request_context.py.
 """
@@ -11,6 +11,7 @@ from starlette.requests import Request
 
 from loomlog.connectors.configuration.findings import did_you_mean
 from loomlog.connectors.process.logs import log_fields
+from loomlog.services.api.responses import POSITION_HEADER
 from loomlog.services.application.errors import bad_request
 from loomlog.services.application.request_context import RequestContext, current_request
 from loomlog.services.application.runs.requests import check_idempotency_key
@@ -37,6 +38,14 @@ def use_idempotency_key(context: RequestContext, caller: Caller, request: Reques
         check_idempotency_key(key)
         context.idempotency_key = key
         context.scope = (caller.tenant, caller.subject, request.method, request.url.path)
+
+
+def position_tokens(request: Request) -> list[str]:
+    """Return the position tokens that a request brings along, in the query or in headers, separated by commas."""
+    texts = request.headers.getlist(POSITION_HEADER)
+    if request.scope["query_string"]:
+        texts = texts + request.query_params.getlist("position")
+    return [token for text in texts for part in text.split(",") if (token := part.strip())]
 
 
 def check_query(request: Request, known: Set[str]) -> None:

@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 import orjson
 from starlette.responses import Response
 
+from loomlog.schemas.position import Position
 from loomlog.services.application.errors import RequestRefused
 from loomlog.services.application.request_context import current_request
 
@@ -120,6 +121,18 @@ def json_response(value: T, *, status: int = 200, headers: Mapping[str, str] | N
         headers=headers,
         media_type=JSON_MEDIA_TYPE,
     )
+
+
+def position_headers(*positions: str | None) -> dict[str, str] | None:
+    """The header with the positions of what a request wrote, of each partition the newest, separated by commas; None
+    when it wrote nothing.
+    """
+    newest: dict[tuple[str, int], Position] = {}
+    for position in map(Position.parse, filter(None, positions)):
+        place = position.topic, position.partition
+        if place not in newest or newest[place].offset < position.offset:
+            newest[place] = position
+    return {POSITION_HEADER: ",".join(map(str, newest.values()))} if newest else None
 
 
 def refusal_response(refusal: RequestRefused, headers: Mapping[str, str] | None = None) -> Response:

@@ -56,7 +56,6 @@ class Route:
     body_optional: bool = False
     query: Sequence[QueryParameter] = ()
     is_stream: bool = False
-    accepts_position: bool = False
     media_type: str = "application/json"
     status: int = 200
     """Status of a successful response; 204 has no content."""
@@ -73,6 +72,14 @@ class Route:
         return self.method in ("POST", "PUT", "DELETE")
 
     @property
+    def accepts_position(self) -> bool:
+        """Whether requests may name positions of earlier writes that their answer includes: all that need a token.
+
+        Not public routes, which also answer before the log is there, nor sockets.
+        """
+        return self.access is not Access.PUBLIC and self.socket_handler is None
+
+    @property
     def query_names(self) -> frozenset[str]:
         """Names of the query parameters; others are refused."""
         return frozenset(parameter.name for parameter in self.query) | (
@@ -81,9 +88,6 @@ class Route:
 
 
 POSITIVE_INTEGER = {"type": "integer", "minimum": 1}
-POSITION_PARAMETER = QueryParameter(
-    name="position", description="A position token of an earlier write; as the header X-Loomlog-Position."
-)
 CURSOR_PARAMETER = QueryParameter(name="cursor", description="`next` of an earlier answer.")
 LIMIT_PARAMETER = QueryParameter(name="limit", description="Most entries of one answer.", schema=POSITIVE_INTEGER)
 TENANT_PARAMETER = QueryParameter(name="tenant", description="Administrators: only this tenant.")

@@ -67,7 +67,6 @@ RUN_STATUSES = ("running", "completed", "failed", "cancelled")
 async def start_run(service: Service, caller: Caller, request: Request) -> AsgiResponse:
     began = time.perf_counter()
     body = await json_body(request, RunBody, limit=service.max_request_bytes)
-    await service.application.budgets.wait_for(request_position(request))
     accepted = await service.application.runs.start(
         caller,
         to_run_request(
@@ -81,7 +80,6 @@ async def start_run(service: Service, caller: Caller, request: Request) -> AsgiR
 async def continue_session(service: Service, caller: Caller, request: Request) -> AsgiResponse:
     began = time.perf_counter()
     body = await json_body(request, MessageBody, limit=service.max_request_bytes)
-    await service.application.budgets.wait_for(request_position(request))
     accepted = await service.application.runs.continue_session(
         caller,
         request.path_params["session_id"],
@@ -97,9 +95,7 @@ async def stream_run(service: Service, caller: Caller, request: Request) -> Asgi
     layer = service.application
     service.acquire_stream()
     try:
-        stream = await layer.queries.stream(
-            caller, request.path_params["run_id"], after=resume_after(request), position=request_position(request)
-        )
+        stream = await layer.queries.stream(caller, request.path_params["run_id"], after=resume_after(request))
     except BaseException:
         service.release_stream()
         raise
@@ -114,7 +110,9 @@ async def list_runs(service: Service, caller: Caller, request: Request) -> JsonR
         limit=query_integer(request, "limit", limits.LIST_DEFAULT, minimum=1, maximum=limits.LIST_MAX),
         after=query_text(request, "cursor", max_length=1_024),
     )
-    return json_response({"runs": [run_json(row) for row in page.rows], "next": page.next or None})
+    return json_response(
+        {"runs": [run_json(row, service.application.barrier.topic) for row in page.rows], "next": page.next or None}
+    )
 
 
 async def list_user_runs(service: Service, caller: Caller, request: Request) -> JsonResponse[AgentList]:
@@ -128,7 +126,9 @@ async def list_user_runs(service: Service, caller: Caller, request: Request) -> 
         limit=query_integer(request, "limit", limits.LIST_MAX, minimum=1, maximum=limits.LIST_MAX),
         after=query_text(request, "cursor", max_length=1_024),
     )
-    return json_response({"agents": [run_json(row) for row in page.rows], "next": page.next or None})
+    return json_response(
+        {"agents": [run_json(row, service.application.barrier.topic) for row in page.rows], "next": page.next or None}
+    )
 
 
 async def watch_user_runs(service: Service, caller: Caller, request: Request) -> AsgiResponse:
@@ -148,24 +148,19 @@ async def watch_user_runs(service: Service, caller: Caller, request: Request) ->
 
 
 async def get_run(service: Service, caller: Caller, request: Request) -> JsonResponse[Run]:
-    row = await service.application.queries.run(
-        caller, request.path_params["run_id"], position=request_position(request)
-    )
-    return json_response(run_json(row))
+    row = await service.application.queries.run(caller, request.path_params["run_id"])
+    return json_response(run_json(row, service.application.barrier.topic))
 
 
 async def get_agent(service: Service, caller: Caller, request: Request) -> JsonResponse[Run]:
-    row = await service.application.queries.agent(
-        caller, request.path_params["agent_id"], position=request_position(request)
-    )
-    return json_response(run_json(row))
+    row = await service.application.queries.agent(caller, request.path_params["agent_id"])
+    return json_response(run_json(row, service.application.barrier.topic))
 
 
 async def get_transcript(service: Service, caller: Caller, request: Request) -> JsonResponse[Transcript]:
     transcript = await service.application.queries.transcript(
         caller,
         request.path_params["session_id"],
-        position=request_position(request),
         limit=query_integer(request, "limit", limits.TRANSCRIPT_MAX, minimum=1, maximum=limits.TRANSCRIPT_MAX),
         after=query_text(request, "cursor", max_length=1_024),
     )
@@ -293,11 +288,6 @@ def stream_response(service: Service, request: Request, accepted: StartedRun) ->
 
 def _idempotency_key(request: Request) -> str:
     return request.headers.get("idempotency-key", "").strip()
-
-
-def request_position(request: Request) -> str:
-    """Return the position of an earlier write: a read includes it, and a run is started under a limit set by it."""
-    return request.headers.get(POSITION_HEADER, "").strip() or request.query_params.get("position", "").strip()
 
 
 def _parse_filter(request: Request) -> RunFilter:

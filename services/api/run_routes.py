@@ -40,7 +40,6 @@ RUN_ROUTES: tuple[Route, ...] = (
         summary="Start a run; the answer is the stream of its events.",
         body=RunBody,
         is_stream=True,
-        accepts_position=True,
         query=(
             QueryParameter(
                 name="ids",
@@ -55,7 +54,6 @@ RUN_ROUTES: tuple[Route, ...] = (
         handler=run_endpoints.stream_run,
         summary="The events of a run from any position, then as they happen; resumes after Last-Event-ID.",
         is_stream=True,
-        accepts_position=True,
         query=(QueryParameter(name="from_seq", description="Frames after this id."),),
     ),
     Route(
@@ -64,7 +62,6 @@ RUN_ROUTES: tuple[Route, ...] = (
         access=RUNS_READ,
         handler=run_endpoints.get_agent,
         summary="Get the newest run of a handle.",
-        accepts_position=True,
     ),
     Route(
         method="GET",
@@ -94,7 +91,6 @@ RUN_ROUTES: tuple[Route, ...] = (
         access=RUNS_READ,
         handler=run_endpoints.get_run,
         summary="Get a run.",
-        accepts_position=True,
     ),
     Route(
         method="POST",
@@ -144,7 +140,6 @@ RUN_ROUTES: tuple[Route, ...] = (
         access=RUNS_READ,
         handler=interrupt_endpoints.list_run_interrupts,
         summary="List the questions of a run, newest first; pending ones by default.",
-        accepts_position=True,
         query=(INTERRUPT_STATUS_PARAMETER,),
     ),
     Route(
@@ -236,7 +231,6 @@ RUN_ROUTES: tuple[Route, ...] = (
         summary="Start up to 32 runs; join waits for them (200), detach answers with their ids (202).",
         alternative_status=202,
         body=BatchBody,
-        accepts_position=True,
     ),
     Route(
         method="GET",
@@ -272,7 +266,6 @@ RUN_ROUTES: tuple[Route, ...] = (
         summary="Start the next run of a session; the answer is the stream of its events.",
         body=MessageBody,
         is_stream=True,
-        accepts_position=True,
         query=(QueryParameter(name="ids", description="1: frames carry their id."),),
     ),
     Route(
@@ -281,7 +274,6 @@ RUN_ROUTES: tuple[Route, ...] = (
         access=RUNS_READ,
         handler=run_endpoints.get_transcript,
         summary="List the stored frames of a session.",
-        accepts_position=True,
         query=(LIMIT_PARAMETER, CURSOR_PARAMETER),
     ),
 )

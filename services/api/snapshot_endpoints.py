@@ -19,7 +19,7 @@ from starlette.responses import Response, StreamingResponse
 from loomlog.services.api.request_models import RestoreBody, SnapshotBody
 from loomlog.services.api.request_parsing import json_body, parse_time_ms, query_flag, query_text, spool_body
 from loomlog.services.api.response_models import Restored, StateFileList
-from loomlog.services.api.responses import JSON_MEDIA_TYPE, POSITION_HEADER, JsonResponse, json_response
+from loomlog.services.api.responses import JSON_MEDIA_TYPE, JsonResponse, json_response, position_headers
 from loomlog.services.api.service import Service
 from loomlog.services.application import limits
 from loomlog.services.application.errors import RequestRefused, bad_request
@@ -131,7 +131,7 @@ def _restore_response(result: RestoreResult, body: RestoreBody | None) -> JsonRe
         "warnings": [*result.warnings, *([NO_EFFECT] if said_history else [])],
         "positions": positions,
     }
-    return json_response(answer, headers={POSITION_HEADER: positions[-1]} if positions else None)
+    return json_response(answer, headers=position_headers(*positions))
 
 
 def _accepts_gzip(request: Request) -> bool:

@@ -75,10 +75,12 @@ from loomlog.services.families.budget.family import BudgetFamily
 from loomlog.services.families.budget.family import topics_of as budget_topics
 from loomlog.services.families.budget.replica import BudgetReplica
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
+from loomlog.services.stream.entities.hosting import EntityParts
 from loomlog.services.stream.family import Topics
+from loomlog.services.stream.global_tables.global_table import GlobalTable
 from loomlog.services.stream.global_tables.hooks import HookGlobalTable
 from loomlog.services.stream.global_tables.pauses import PauseGlobalTable
-from loomlog.services.stream.global_tables.providers import ProviderGlobalTable
+from loomlog.services.stream.global_tables.providers import PROVIDERS
 from loomlog.services.stream.snapshots.snapshots import Snapshots as BooksSnapshots
 
 log = logging.getLogger(__name__)
@@ -99,6 +101,7 @@ class ApplicationTopics:
     hooks: str
     subjects: str
     budgets: Topics
+    entities: Topics
     providers: str
     clients: str
 
@@ -112,6 +115,7 @@ class ApplicationTopics:
             hooks=f"{prefix}.hook.events",
             subjects=f"{prefix}.subject.keys",
             budgets=budget_topics(prefix),
+            entities=Topics.of("entity", prefix),
             providers=f"{prefix}.provider.events",
             clients=f"{prefix}.client.events",
         )
@@ -152,6 +156,7 @@ class Application:
         publish_wait_s: float = limits.PUBLISH_WAIT_S,
         decision_wait_s: float = limits.DECISION_WAIT_S,
         control_wait_s: float = limits.CONTROL_WAIT_S,
+        position_wait_s: float = limits.POSITION_WAIT_S,
         spent_wait_s: float = limits.SPENT_WAIT_S,
         compaction_wait_s: float = limits.COMPACTION_WAIT_S,
         on_batch: Callable[[int], None] = lambda records: None,
@@ -159,9 +164,10 @@ class Application:
         installation_key: SecretKey | None = None,
         credentials: RunCredentials | None = None,
         client_limits: ClientLimits | None = None,
+        entities: EntityParts | None = None,
     ) -> None:
         """`keys` None: content is not encrypted. `installation_key` None: callbacks are not signed. `credentials` None:
-        requests with credentials are refused.
+        requests with credentials are refused. `entities` None: there are no families, as in tests of something else.
         """
         new_token = repeatable(new_token)
         self.keys = keys
@@ -171,7 +177,11 @@ class Application:
         self.publisher = CommandPublisher(
             appender, codec, topic=topics.commands, wait_s=publish_wait_s, on_batch=on_batch
         )
-        self.barrier = PositionBarrier(hub, positions, topic=topics.events)
+        self.barrier = PositionBarrier(
+            hub, positions, topic=topics.events, end_offset=ranges.end_offset, wait_s=position_wait_s
+        )
+        if keys is not None:
+            self.barrier.register(topics.subjects, keys)
         self.sources = sources = StreamSources(
             hub=hub,
             projection=projection,
@@ -181,10 +191,13 @@ class Application:
             keepalive_s=keepalive_s,
             content=ContentAccess(keys),
         )
+        self.entities = entities
         self.queries = RunQueries(sources)
         self.pause_table = PauseGlobalTable(codec, topics.control)
+        self.barrier.register(topics.control, self.pause_table)
         self.wide_pauses = Pauses(sources, self.pause_table, appender, codec, clock_ms=clock_ms, fresh_token=new_token)
         self.hook_table = HookGlobalTable(codec, topics.hooks)
+        self.barrier.register(topics.hooks, self.hook_table)
         self.hooks = HookRegistry(
             self.hook_table,
             appender,
@@ -193,7 +206,8 @@ class Application:
             fresh_token=new_token,
             installation_key=installation_key,
         )
-        self.provider_table = ProviderGlobalTable(codec, topics.providers)
+        self.provider_table = GlobalTable(codec, topics.providers, PROVIDERS)
+        self.barrier.register(topics.providers, self.provider_table)
         self.probes = ProviderProbes(self.provider_table, appender, codec, clock_ms=clock_ms, fresh_token=new_token)
         self.clients = ClientConnections(
             appender,
@@ -219,6 +233,7 @@ class Application:
         family = BudgetFamily()
         saved = BooksSnapshots(family, codec, appender=appender, ranges=ranges, topic=topics.budgets.snapshots)
         self.budget_replica = BudgetReplica(codec, topics.budgets, saved, ranges)
+        self.barrier.register(topics.budgets.events, self.budget_replica)
         self.budget_client = BudgetClient(
             self.budget_replica, appender, codec, topics.budgets, clock_ms=clock_ms, fresh_token=new_token, name="api"
         )

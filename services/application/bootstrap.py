@@ -13,7 +13,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from loomlog.connectors.crypto.content_encryption import KeyEncryptionKeys
 from loomlog.connectors.crypto.installation_key import SecretKey
@@ -24,7 +24,7 @@ from loomlog.connectors.storage.postgres import PostgresOptions, connect, open_r
 from loomlog.connectors.storage.run_credentials import PostgresCredentialRows, RunCredentials
 from loomlog.connectors.storage.state_files import StateFiles
 from loomlog.connectors.tools.remote_calls import REQUESTS_TOPIC
-from loomlog.projections.engine.builds import PREFIX
+from loomlog.projections.engine.builds import ENTITY_SUFFIX, PREFIX
 from loomlog.projections.engine.positions import PositionWatch
 from loomlog.projections.run_queries import RunFilter
 from loomlog.projections.tables import EVERY_TENANT
@@ -36,8 +36,13 @@ from loomlog.services.application.errors import RequestRefused
 from loomlog.services.application.queries.read_models import SqlReadModels, has_no_tables
 from loomlog.services.application.streaming.event_hub import EventHub, HubStart
 from loomlog.services.families.budget.family import PARTITION as BUDGETS
+from loomlog.services.families.entity_folds import entity_seals
+from loomlog.services.families.registry import all_families
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys, open_subject_keys
-from loomlog.services.stream.global_tables.global_table import PARTITION, GlobalTable
+from loomlog.services.stream.entities.families import FamilySet
+from loomlog.services.stream.entities.hosting import build_entity_parts
+from loomlog.services.stream.entities.rows import EntityRows
+from loomlog.services.stream.global_tables.global_table import GlobalTable, GlobalTables
 
 log = logging.getLogger(__name__)
 
@@ -128,7 +133,28 @@ async def open_application(
             rows = PostgresCredentialRows(endpoints.postgres)
             stack.push_async_callback(rows.close)
             credentials = RunCredentials(rows, endpoints.installation_key)
-        watch = PositionWatch(lambda: connect(endpoints.postgres), endpoints.read_model_prefix)
+        entity_prefix = endpoints.read_model_prefix + ENTITY_SUFFIX
+        watch = PositionWatch(lambda: connect(endpoints.postgres), endpoints.read_model_prefix, entity_prefix)
+        entity_reader = await open_reader(
+            endpoints.postgres, schema=entity_prefix, max_connections=endpoints.postgres_connections
+        )
+        stack.push_async_callback(entity_reader.close)
+        entities = build_entity_parts(
+            all_families(),
+            codec,
+            appender=appender,
+            ranges=ranges,
+            partitions=partitions,
+            topics=endpoints.topics.entities,
+            rows=EntityRows(
+                entity_reader,
+                FamilySet(all_families()),
+                events_topic=endpoints.topics.entities.events,
+                seals=entity_seals(endpoints.installation_key),
+            ),
+        )
+        await wait_for("broker", readiness, entities.replicas.open)
+        entity_events = await tail(endpoints.topics.entities.events, entities.replicas.next_offsets)
         layer = Application(
             authenticator=authenticator,
             hub=hub,
@@ -146,30 +172,31 @@ async def open_application(
             installation_key=endpoints.installation_key,
             credentials=credentials,
             client_limits=endpoints.client_limits,
+            entities=entities,
         )
         await layer.publisher.open()
 
-        async def following(board: GlobalTable) -> Callable[[], Awaitable[None]]:
-            """Load a global table and return the task that keeps it up to date."""
-            await wait_for("broker", readiness, partial(board.catch_up, ranges))
-            return partial(board.follow, await tail(board.topic, {PARTITION: board.next_offset}))
-
         await wait_for("broker", readiness, layer.budget_replica.open)
         spent = await tail(endpoints.topics.budgets.events, {BUDGETS: layer.budget_replica.next_offset})
-        boards: list[Callable[[], Awaitable[None]]] = [
-            partial(layer.budget_replica.follow, spent),
-            await following(layer.pause_table),
-            await following(layer.hook_table),
-            await following(layer.provider_table),
-            partial(layer.clients.run, partial(_open_client_requests, endpoints.kafka, ranges, appender)),
-        ]
+        opened: list[GlobalTable[Any]] = [layer.pause_table, layer.hook_table, layer.provider_table]
         if keys is not None:
-            erasures = await tail(endpoints.topics.subjects, {PARTITION: keys.next_offset})
-            boards.append(partial(keys.follow, erasures))
+            opened.append(keys.global_table)
+        tables = GlobalTables(stack, ranges, partial(open_tail, endpoints.kafka))
+        for table in opened:
+            await wait_for("broker", readiness, partial(tables.open, table))
+        client_requests = partial(_open_client_requests, endpoints.kafka, ranges, appender)
         log.info("the log has %d partitions; reading from %s", partitions, _describe_starts(starts))
 
         async def work() -> None:
-            await layer.run(events, previews, lambda: _watch_positions(watch), *boards)
+            await layer.run(
+                events,
+                previews,
+                lambda: _watch_positions(watch),
+                partial(layer.budget_replica.follow, spent),
+                partial(entities.replicas.follow, entity_events),
+                partial(layer.clients.run, client_requests),
+                *tables.followers.values(),
+            )
 
         yield layer, work
 
@@ -202,7 +229,7 @@ async def wait_for(name: str, readiness: Readiness, open_resource: Callable[[], 
 
 
 async def _partition_count(appender: KafkaAppender, topics: ApplicationTopics) -> int:
-    names = (topics.commands, topics.events, topics.previews)
+    names = (topics.commands, topics.events, topics.previews, topics.entities.commands, topics.entities.events)
     counts = {topic: await appender.partitions(topic) for topic in names}
     if not all(counts.values()) or len(set(counts.values())) > 1:
         listed = ", ".join(f"{topic} has {count}" for topic, count in counts.items())

@@ -71,7 +71,9 @@ OWN_WRITES_WAIT_S = 0.5
 SPENT_WAIT_S = 5.0
 """Time the first limit of an account waits until the read models have counted earlier spending."""
 POSITION_WAIT_S = 2.0
-"""Time a read with a position token waits; then it returns not_yet."""
+"""Time a request with position tokens waits; then it returns not_yet."""
+POSITIONS_MAX = 256
+"""Maximum number of position tokens of one request: a restore returns one for each partition it wrote to."""
 PROJECTION_WAIT_S = 5.0
 """Time limit of one read of the projections before the caller receives projection_unavailable."""
 

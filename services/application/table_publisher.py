@@ -9,10 +9,12 @@ services/application/admin/probes.py. After: services/stream/global_tables/globa
 """
 
 import asyncio
+from typing import Any
 
 from loomlog.connectors.errors import UnknownOutcome
 from loomlog.connectors.protocols import LogAppender, ProducerRecord
 from loomlog.schemas.codec import Codec
+from loomlog.schemas.position import Position
 from loomlog.schemas.records import Record
 from loomlog.services.application import limits
 from loomlog.services.application.errors import RETRY_SOON_S, RequestRefused
@@ -22,30 +24,31 @@ from loomlog.services.stream.global_tables.global_table import PARTITION, Global
 class TablePublisher:
     """Publishes to the topic of one global table."""
 
-    def __init__(self, table: GlobalTable, appender: LogAppender, codec: Codec) -> None:
+    def __init__(self, table: GlobalTable[Any], appender: LogAppender, codec: Codec) -> None:
         self._table = table
         self._appender = appender
         self._codec = codec
 
-    async def publish(self, record: Record, *, unknown_message: str) -> int:
-        """Return the offset of the record, once it is in the log.
+    async def publish(self, record: Record, *, unknown_message: str) -> Position:
+        """Return the position of the record, once it is in the log.
 
         Raises RequestRefused(log_unavailable); `unknown_message` describes the unknown outcome and what to do.
         """
         outgoing = ProducerRecord(key=None, value=self._codec.encode(record))
         try:
             async with asyncio.timeout(limits.PUBLISH_WAIT_S):
-                return await self._appender.append(self._table.topic, PARTITION, [outgoing])
+                offset = await self._appender.append(self._table.topic, PARTITION, [outgoing])
         except (UnknownOutcome, TimeoutError) as error:
             raise RequestRefused(
                 "log_unavailable", unknown_message, retry_after_s=RETRY_SOON_S, details={"outcome": "unknown"}
             ) from error
+        return Position(topic=self._table.topic, partition=PARTITION, offset=offset)
 
     async def publish_and_wait(self, record: Record, *, status_route: str) -> str:
         """Return the position of the record, once it is in the log and in our own table, which the route `status_route`
         shows.
         """
         unknown = f"the log did not acknowledge; {status_route} tells what is so, and asking again does no harm"
-        offset = await self.publish(record, unknown_message=unknown)
-        await self._table.has_read(offset, timeout_s=limits.CONTROL_WAIT_S)
-        return f"{self._table.topic.partition('.')[2]}/{PARTITION}:{offset}"
+        position = await self.publish(record, unknown_message=unknown)
+        await self._table.wait(position.partition, position.offset, timeout_s=limits.CONTROL_WAIT_S)
+        return str(position)

@@ -28,6 +28,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "Check every prerequisite and every running part; report what is wrong, why, and what to do.",
     ),
     "review": ("runs.review:review", "Start everything, let an agent review a folder, and show the findings."),
+    "demo": ("demo.demo:demo", "Kill a runtime in the middle of a run, and show that nothing was lost or done twice."),
     "run": ("runs.runs:start", "Start a run and follow it."),
     "runs": ("runs.history:runs_app", "List, show, follow, pause, compact, quarantine, resolve and cancel runs."),
     "agents": ("admin.agents:agents_app", "Agents: list, show, check the configuration."),

@@ -26,6 +26,10 @@ RESTATED = AggregateRestated.SCHEMA
 class Entity(Value, Generic[StateT], frozen=True, kw_only=True):
     """An aggregate of the entity topics: the state of its family, and since when it has it (UTC milliseconds)."""
 
+    id: str
+    """Full id: <family>:<tenant>/<name>."""
+    seq: int = 0
+    """Number of its events."""
     state: StateT
     quarantine: str = ""
     """Why nothing is decided in it; empty if it is intact."""
@@ -40,7 +44,7 @@ def entity_rules(family: Family[Any, Any, Any]) -> Rules[Any, Any, Any]:
     entity_type: Any = Entity  # its parameter is known at run time only
 
     def initial(aggregate: str) -> Entity[Any]:
-        return Entity(state=rules.initial(aggregate))
+        return Entity(id=aggregate, state=rules.initial(aggregate))
 
     def decide(entity: Entity[Any], command: Any, at: At) -> Sequence[Any]:
         if type(command) is RepairAggregate:
@@ -60,14 +64,16 @@ def entity_rules(family: Family[Any, Any, Any]) -> Rules[Any, Any, Any]:
     def evolve(entity: Entity[Any], event: Any, at_ms: int) -> Entity[Any]:
         match event:
             case CommandRefused() | CommandHadNoEffect():
-                return entity
+                return replace(entity, seq=entity.seq + 1)
             case AggregateQuarantined():
-                return replace(entity, quarantine=event.error)
+                return replace(entity, seq=entity.seq + 1, quarantine=event.error or "unknown")
             case AggregateRestated():
                 state, quarantine = states.decode(event.state), ""
             case _:
                 state, quarantine = rules.evolve(entity.state, event, at_ms), entity.quarantine
         return Entity(
+            id=entity.id,
+            seq=entity.seq + 1,
             state=state,
             quarantine=quarantine,
             created_at_ms=entity.created_at_ms or at_ms,

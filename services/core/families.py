@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
+from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.records import Record, Value
 
 StateT = TypeVar("StateT")
@@ -156,6 +157,10 @@ class Send(Value, frozen=True, kw_only=True):
     to: str
     """Name of the family."""
     command: Any
+
+
+FROM_OUTBOX = CommandEnvelope(command_id="")
+"""Envelope of the command of a Send, which the outbox replaces."""
 
 
 def no_sends(state: Any, event: Any) -> Sequence[Send]:

@@ -10,7 +10,7 @@ from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.projections.engine.entity_fold import EntityFold, EntitySummary, FoldFailed
 from loomlog.projections.engine.read_models import EntityModel
 from loomlog.projections.entities import Seal, keyed_seal, plain_seal
-from loomlog.schemas.records import Record
+from loomlog.schemas.records import Record, replace
 from loomlog.services.core.canonical import StateCodec, UnreadableState
 from loomlog.services.core.entity import GENERIC_EVENTS, entity_rules
 from loomlog.services.core.families import Family
@@ -52,7 +52,7 @@ class FamilyFold:
         return self._rules.version
 
     def initial(self, aggregate: str, seq: int) -> Any:
-        return self._rules.initial(aggregate)
+        return replace(self._rules.initial(aggregate), seq=seq - 1)
 
     def evolve(self, state: Any, event: Record, at_ms: int) -> Any:
         """Fold an event. Raises FoldFailed also when the state after it has no timer that can be stored, so that

@@ -43,8 +43,7 @@ def load_families(modules: Iterable[str]) -> tuple[Family[Any, Any, Any], ...]:
 @cache
 def all_families() -> tuple[Family[Any, Any, Any], ...]:
     """Return the families of this process. Raises FamilyProblem."""
-    # The budgets' folder has rules and no declaration: its topics and its host are its own.
-    modules = (f"{families.__name__}.{one.name}" for one in iter_modules(families.__path__) if one.ispkg)
-    folders = [name for name in modules if hasattr(import_module(name), "FAMILY")]
+    folders = [f"{families.__name__}.{one.name}" for one in iter_modules(families.__path__) if one.ispkg]
+    folders = [name for name in folders if hasattr(import_module(name), "FAMILY")]
     named = [name.strip() for name in os.environ.get(ENVIRONMENT, "").split(",") if name.strip()]
     return load_families([*folders, *named])

@@ -33,13 +33,14 @@ from loomlog.services.runtime.admission.queue import build_admission_queue
 from loomlog.services.runtime.clock import clock_ms
 from loomlog.services.runtime.content.encryption import ContentEncryption
 from loomlog.services.runtime.effects import NO_TOOLS, build_effect_handlers
+from loomlog.services.runtime.entity_hosting import host_entities
 from loomlog.services.runtime.models.previews import Previews
 from loomlog.services.runtime.models.routing import check_configured_tiers
 from loomlog.services.runtime.resources import RuntimeResources, open_resources
 from loomlog.services.runtime.run.context import RunContext
 from loomlog.services.runtime.run.family import RunFamily
 from loomlog.services.runtime.run.interrupt_responses import InterruptionAnswers
-from loomlog.services.runtime.run_host import StandbyEdges, build_run_host
+from loomlog.services.runtime.run_host import StandbyEdges, StandbyReaders, build_run_host
 from loomlog.services.runtime.settings import MissingRuntimeSetting
 from loomlog.services.runtime.telemetry.exposition import build_exposition
 from loomlog.services.runtime.telemetry.metrics import RunMetrics
@@ -69,7 +70,10 @@ def _dead_letters(resources: RuntimeResources) -> DeadLetters:
     options: dict[str, Any] = {}
     if resources.keys is not None:
         commands = topics.TOPICS.commands
-        options["kept"] = dead_letter_value(resources.keys, resources.codec, commands, never=RESULTS_TOPIC)
+        kept = dead_letter_value(resources.keys, resources.codec, commands, never=RESULTS_TOPIC)
+        # Commands for entities may have content in clear: they stay in their topic alone.
+        entity_commands = topics.ENTITY_TOPICS.commands
+        options["kept"] = lambda record: None if record.topic == entity_commands else kept(record)
     dead_letters = DeadLetters(
         resources.codec,
         resources.appender,
@@ -85,14 +89,13 @@ def _dead_letters(resources: RuntimeResources) -> DeadLetters:
     return dead_letters
 
 
-def _standby_edges(resources: RuntimeResources) -> StandbyEdges | None:
+def _standby_edges(resources: RuntimeResources, readers: StandbyReaders | None) -> StandbyEdges | None:
     standby = resources.standby
     if standby is None:
         return None
     return StandbyEdges(
         incarnation=resources.incarnation,
-        tail=standby.tail,
-        ranges=standby.ranges,
+        readers=readers,
         wait_for_disconnect=wait_for_disconnect,
         request_handover=request_handover,
         liveness_address=standby.liveness_server.endpoint,
@@ -147,6 +150,18 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         credentials=resources.credentials,
     )
     dead_letters = _dead_letters(resources)
+    entities = host_entities(
+        resources.entities,
+        settings,
+        codec,
+        appender,
+        resources.ranges,
+        dead_letters=dead_letters,
+        run_topics=topics.TOPICS,
+        encryption=encryption,
+        standby=_standby_edges(resources, resources.entities.readers),
+        clock_ms=clock_ms,
+    )
     host = build_run_host(
         context,
         codec=codec,
@@ -158,11 +173,13 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         dead_letters=dead_letters,
         run_effect=effects.run,
         name=settings.name,
-        standby=_standby_edges(resources),
+        standby=_standby_edges(resources, resources.standby.readers if resources.standby is not None else None),
         drain_s=settings.drain_timeout_s,
+        entities=entities.topic_set,
     )
+    entities.attach(host)
     if resources.standby is not None:
-        resources.standby.liveness_server.on_handover_request = host.ownership.handover_requested
+        resources.standby.liveness_server.on_handover_request = host.handover_requested
     resources.group.report_held_partitions(lambda: host.owners)
     pauses.changed = host.apply_wide_pauses
     stop = asyncio.Event()
@@ -172,25 +189,25 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
     async with asyncio.TaskGroup() as tasks:
         running = [
             tasks.create_task(host.run(), name="host"),
-            tasks.create_task(pauses.follow(resources.control_tail), name="pauses"),
+            tasks.create_task(entities.run(), name="timers of resting entities"),
+            tasks.create_task(
+                resources.entities.parts.replicas.follow(resources.entities.events_tail), name="replicas of entities"
+            ),
+            *(tasks.create_task(follow(), name=topic) for topic, follow in resources.tables.followers.items()),
             tasks.create_task(budgets.host.run(), name="budget host"),
             tasks.create_task(budgets.replica.follow(budgets.tail), name="budget replica"),
             tasks.create_task(budgets.client.run(), name="budget client"),
-            tasks.create_task(resources.hooks.global_table.follow(resources.hooks_tail), name="hooks"),
             tasks.create_task(resources.credentials.run(), name="credentials"),
             tasks.create_task(run_summaries.run(), name="run summaries"),
             tasks.create_task(previews.run(), name="previews"),
             tasks.create_task(metrics.measure_loop_lag(), name="event loop lag"),
             *resources.client_tools.start_tasks(tasks),
             # The owner of partition 0 probes, so exactly one live runtime does.
-            *resources.routing.start_tasks(tasks, resources.providers_tail, is_active_prober=lambda: term_of(0) >= 0),
+            *resources.routing.start_tasks(tasks, is_active_prober=lambda: term_of(0) >= 0),
         ]
         if remote_tools is not None:
             following = remote_tools.calls.follow(remote_tools.results)
             running.append(tasks.create_task(following, name="results of remote tools"))
-        if resources.keys is not None and resources.subject_keys_tail is not None:
-            following = resources.keys.follow(resources.subject_keys_tail)
-            running.append(tasks.create_task(following, name="subject keys"))
         metrics_address = "off"
         if settings.metrics_port is not None:
             listening = bind_socket(settings.metrics_port)

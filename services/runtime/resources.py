@@ -12,6 +12,7 @@ import logging
 import os
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from functools import partial
 from secrets import token_hex
 
 from loomlog.connectors.configuration import ProcessConfiguration
@@ -30,23 +31,26 @@ from loomlog.connectors.storage.blobs import FileBlobs
 from loomlog.connectors.storage.postgres import open_reader
 from loomlog.projections.engine.builds import PREFIX
 from loomlog.schemas.codec import Codec
+from loomlog.services.families.entity_folds import entity_seals
 from loomlog.services.runtime import topics
 from loomlog.services.runtime.budget_hosting import HostedBudgets, open_hosted_budgets
 from loomlog.services.runtime.clock import clock_ms
 from loomlog.services.runtime.content.run_credentials import Credentials
+from loomlog.services.runtime.entity_hosting import EntityResources, open_entities
 from loomlog.services.runtime.models.agent_definitions import store_scripts
 from loomlog.services.runtime.models.routing import Routing
 from loomlog.services.runtime.run.projected_index import ProjectedIndex
 from loomlog.services.runtime.run.run_index import RunIndex
 from loomlog.services.runtime.run.start_paused import pause_once
 from loomlog.services.runtime.settings import RuntimeSettings, build_runtime_settings
-from loomlog.services.runtime.standby_setup import StandbyResources, open_standby
+from loomlog.services.runtime.standby_setup import StandbyResources, open_readers, open_standby
 from loomlog.services.runtime.telemetry.tracing import Tracing, open_tracing
 from loomlog.services.runtime.tools.client_tools import ClientToolResources, open_client_tools
 from loomlog.services.runtime.tools.hook_setup import HookSetup, open_credentials
 from loomlog.services.runtime.tools.remote_tools import RemoteToolResources, open_remote_tools
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys, open_subject_keys
-from loomlog.services.stream.global_tables.pauses import PARTITION, PauseGlobalTable
+from loomlog.services.stream.global_tables.global_table import GlobalTables
+from loomlog.services.stream.global_tables.pauses import PauseGlobalTable
 
 log = logging.getLogger("loomlog.runtime")
 
@@ -64,20 +68,18 @@ class RuntimeResources:
     appender: KafkaAppender
     ranges: KafkaRanges
     commands_tail: KafkaTail
-    control_tail: KafkaTail
+    tables: GlobalTables
     pauses: PauseGlobalTable
     group: KafkaGroup
     index: RunIndex
     partitions: int
     keys: SubjectKeys | None
-    subject_keys_tail: KafkaTail | None
     incarnation: str
     standby: StandbyResources | None
     budgets: HostedBudgets
+    entities: EntityResources
     routing: Routing
-    providers_tail: KafkaTail
     hooks: HookSetup
-    hooks_tail: KafkaTail
     credentials: Credentials
     remote_tools: RemoteToolResources | None
     client_tools: ClientToolResources
@@ -126,24 +128,21 @@ async def open_resources(loaded: ProcessConfiguration) -> AsyncIterator[RuntimeR
         )
         stack.push_async_callback(commands.close)
         commands.pause(range(partitions))
+        tables = GlobalTables(stack, ranges, partial(open_tail, settings.kafka))
         board = PauseGlobalTable(codec, topics.CONTROL_TOPIC)
-        await board.catch_up(ranges)
+        await tables.open(board)
         if settings.start_paused:
             switch = settings.start_paused
             await pause_once(board, appender, ranges, codec, switch=switch, by=settings.name, at_ms=clock_ms())
-        control = await open_tail(settings.kafka, topics.CONTROL_TOPIC, {PARTITION: board.next_offset})
-        stack.push_async_callback(control.close)
-        providers = await routing.open(stack, ranges, settings.kafka)
+        await routing.open(tables)
         hooks = HookSetup(loaded, settings, codec=codec, clock_ms=clock_ms, topic=topics.HOOKS_TOPIC)
-        registrations = await hooks.open(stack, ranges, settings.kafka)
+        await hooks.open(stack, tables)
         credentials = open_credentials(stack, settings)
         keys = await open_subject_keys(
             settings.key_encryption_keys, codec, appender, ranges, topic=topics.SUBJECTS_TOPIC, clock_ms=clock_ms
         )
-        erasures: KafkaTail | None = None
         if keys is not None:
-            erasures = await open_tail(settings.kafka, topics.SUBJECTS_TOPIC, {PARTITION: keys.next_offset})
-            stack.push_async_callback(erasures.close)
+            await tables.open(keys.global_table)
         routing.definitions.scripts.update(
             await store_scripts(loaded.configuration, FileBlobs(loaded.settings.effective_blob_folder))
         )
@@ -157,7 +156,7 @@ async def open_resources(loaded: ProcessConfiguration) -> AsyncIterator[RuntimeR
             name=settings.name,
         )
         clients = await open_client_tools(
-            stack, settings, codec, appender, ranges, remote, topic=topics.CLIENTS_TOPIC, clock_ms=clock_ms
+            tables, settings, codec, appender, remote, topic=topics.CLIENTS_TOPIC, clock_ms=clock_ms
         )
         life = token_hex(8)
         beside = await open_standby(stack, settings, topics.TOPICS.events, partitions, life)
@@ -168,6 +167,8 @@ async def open_resources(loaded: ProcessConfiguration) -> AsyncIterator[RuntimeR
             session_timeout_ms=settings.session_timeout_ms,
             incarnation=life,
             is_standby=beside is not None,
+            address=beside.liveness_server.endpoint if beside is not None else "",
+            spares=settings.spares,
         )
         await group.start()
         stack.push_async_callback(group.close)
@@ -183,8 +184,23 @@ async def open_resources(loaded: ProcessConfiguration) -> AsyncIterator[RuntimeR
             topics.BUDGET_TOPICS,
             group_name=f"{topics.GROUP}-budgets",
             incarnation=life,
+            address=beside.liveness_server.endpoint if beside is not None else "",
             clock_ms=clock_ms,
         )
+        entities = await open_entities(
+            stack,
+            settings,
+            codec,
+            appender,
+            ranges,
+            topics.ENTITY_TOPICS,
+            partitions=partitions,
+            readers=await open_readers(stack, settings, topics.ENTITY_TOPICS.events, partitions),
+            seals=entity_seals(settings.installation_secret),
+        )
+        # Last: a range that is read in between makes the reader forget topics.
+        families = (topics.TOPICS, topics.ENTITY_TOPICS, topics.BUDGET_TOPICS)
+        await ranges.learn_leaders(*(topic for family in families for topic in (family.events, family.snapshots)))
         yield RuntimeResources(
             settings=settings,
             codec=codec,
@@ -192,20 +208,18 @@ async def open_resources(loaded: ProcessConfiguration) -> AsyncIterator[RuntimeR
             appender=appender,
             ranges=ranges,
             commands_tail=commands,
-            control_tail=control,
+            tables=tables,
             pauses=board,
             group=group,
             index=index,
             partitions=partitions,
             keys=keys,
-            subject_keys_tail=erasures,
             incarnation=life,
             standby=beside,
             budgets=budgets,
+            entities=entities,
             routing=routing,
-            providers_tail=providers,
             hooks=hooks,
-            hooks_tail=registrations,
             credentials=credentials,
             remote_tools=remote,
             client_tools=clients,

@@ -22,17 +22,30 @@ from loomlog.services.stream.host import Host
 from loomlog.services.stream.ownership.assignment import RequestHandover
 from loomlog.services.stream.ownership.drain import DRAIN_S
 from loomlog.services.stream.ownership.membership import Membership
+from loomlog.services.stream.ownership.spare import Spare
 from loomlog.services.stream.ownership.standby import PausableTail, Standby
+from loomlog.services.stream.partition.recovered_state import PartitionFold
 from loomlog.services.stream.snapshots.snapshots import Snapshots
+from loomlog.services.stream.topic_set import TopicSetHost
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandbyReaders:
+    """Readers of the events with which a standby folds; used for that alone."""
+
+    tail: PausableTail
+    ranges: LogRanges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandbyEdges:
-    """What a process needs to follow the partitions of other owners. `tail` and `ranges` are used for that alone."""
+    """What a process needs to take over from other owners at their death.
+
+    `readers` None: it folds nothing in advance, and takes over as a spare.
+    """
 
     incarnation: str
-    tail: PausableTail
-    ranges: LogRanges
+    readers: StandbyReaders | None
     wait_for_disconnect: Callable[[str, Callable[[], None]], Awaitable[bool]]
     request_handover: RequestHandover | None
     liveness_address: str
@@ -52,12 +65,21 @@ def build_run_host(
     name: str,
     standby: StandbyEdges | None = None,
     drain_s: float = DRAIN_S,
+    entities: TopicSetHost | None = None,
 ) -> Host:
-    """Return a host of runs. `run_effect` takes (effect, state, tenant) and returns the command with its result."""
+    """Return a host of runs, and of entities if there are any.
 
-    def make_handler(number: int, term: int, known_since_ms: int, forgotten_until: int) -> RunCommandHandler:
+    `run_effect` takes (effect, state, tenant) and returns the command with its result.
+    """
+
+    def make_handler(folded: PartitionFold, number: int, term: int) -> RunCommandHandler:
         context.run_summaries.set_term(number, term)
-        return RunCommandHandler(context, number=number, known_since_ms=known_since_ms, forgotten_until=forgotten_until)
+        return RunCommandHandler(
+            context,
+            number=number,
+            known_since_ms=folded.known_since_ms,
+            forgotten_until=folded.forgotten_until,
+        )
 
     forwarder = ResultForwarder(
         codec,
@@ -82,7 +104,6 @@ def build_run_host(
         appender=appender,
         ranges=ranges,
         snapshots=Snapshots(context.family, codec, appender=appender, ranges=ranges, topic=topics.snapshots),
-        ended_aggregates=context.ended_runs,
         dead_letters=dead_letters,
         effect_runner=effect_runner,
         make_handler=make_handler,
@@ -90,20 +111,25 @@ def build_run_host(
         name=name,
         liveness_address="" if standby is None else standby.liveness_address,
     )
-    host = Host(
+    runs = TopicSetHost(
         host_context,
-        membership=membership,
         commands=commands,
-        standby=None
-        if standby is None
-        else Standby(
-            host_context,
-            life=standby.incarnation,
-            tail=standby.tail,
-            ranges=standby.ranges,
-            until_gone=standby.wait_for_disconnect,
-        ),
+        standby=None if standby is None else build_standby(host_context, standby),
         request_handover=None if standby is None else standby.request_handover,
         drain_s=drain_s,
     )
+    host = Host(*(one for one in (runs, entities) if one is not None), membership=membership)
     return host
+
+
+def build_standby(context: HostContext, edges: StandbyEdges) -> Standby | Spare:
+    """Return what takes over from the owners of a topic set at their death."""
+    if edges.readers is None:
+        return Spare(context.family.name, life=edges.incarnation, until_gone=edges.wait_for_disconnect)
+    return Standby(
+        context,
+        life=edges.incarnation,
+        tail=edges.readers.tail,
+        ranges=edges.readers.ranges,
+        until_gone=edges.wait_for_disconnect,
+    )

@@ -42,6 +42,8 @@ class RuntimeSettings:
     session_timeout_ms: int
     standby_address: str
     """Address of the liveness socket; empty = no liveness socket and no standby."""
+    spares: int
+    """Members of the group that are kept without partitions; 0 = none, and each runtime folds as a standby instead."""
     drain_timeout_s: float
     start_paused: str
     """Pause everything before the first partition is taken, once for each value; empty = no."""
@@ -75,6 +77,7 @@ def build_runtime_settings(settings: Settings) -> RuntimeSettings:
         name=name,
         session_timeout_ms=settings.session_timeout_ms,
         standby_address=settings.standby_addr,
+        spares=settings.spares or 0,
         drain_timeout_s=settings.drain_timeout_ms / 1000,
         start_paused=settings.start_paused,
         tool_parallelism=settings.tool_parallelism,

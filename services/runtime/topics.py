@@ -11,6 +11,7 @@ from loomlog.services.stream.family import Topics
 GROUP = "loomlog-runtime"
 """Consumer group whose assignments hint at ownership."""
 TOPICS = Topics.of("run")
+ENTITY_TOPICS = Topics.of("entity")
 DELTAS_TOPIC = "loom.run.deltas"
 CONTROL_TOPIC = "loom.control.events"
 SUBJECTS_TOPIC = "loom.subject.keys"

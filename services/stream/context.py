@@ -15,9 +15,11 @@ from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.effect_calls import EffectRunner
 from loomlog.services.stream.family import Family, Topics
 from loomlog.services.stream.histogram import SECONDS, Histogram
-from loomlog.services.stream.partition.ended_aggregates import EndedAggregates
+from loomlog.services.stream.partition.asked import AskedRecord
+from loomlog.services.stream.partition.fold import Fold
 from loomlog.services.stream.partition.partition import Aggregate, Partition, PartitionObserver
-from loomlog.services.stream.snapshots.snapshots import Snapshots
+from loomlog.services.stream.partition.recovered_state import PartitionFold
+from loomlog.services.stream.snapshots.snapshots import RecoveryPoints
 
 
 @dataclass(slots=True)
@@ -34,6 +36,12 @@ class PendingDecision:
     """The command is accepted by quarantined aggregates."""
 
 
+class TimerIntake(Protocol):
+    """services/stream/partition/command_intake.py, for a timer."""
+
+    def ask(self, record: AskedRecord, command: Any) -> None: ...
+
+
 class CommandHandler(PartitionObserver, Protocol):
     """What a family keeps for each partition it owns: it observes decisions and prepares commands."""
 
@@ -42,7 +50,11 @@ class CommandHandler(PartitionObserver, Protocol):
         """No ended aggregate is known to have been ordered after this time, by the clock of its sender."""
         ...
 
-    async def prepare(self, record: LogRecord, command: Any, partition: Partition) -> PendingDecision:
+    async def live(self, fold: Fold) -> list[Aggregate]:
+        """Return the aggregates that a takeover takes over, from what the fold has read. Raises Transient."""
+        ...
+
+    async def prepare(self, record: LogRecord | AskedRecord, command: Any, partition: Partition) -> PendingDecision:
         """The decision to make. Awaits `continue_in_task` before any lookup (partition/lookups.py).
 
         Raises ConnectorError when a lookup was refused, and is called again then.
@@ -57,6 +69,9 @@ class CommandHandler(PartitionObserver, Protocol):
         Awaits and raises like `prepare`.
         """
         ...
+
+    def timer_of_absent(self, name: str, intake: "TimerIntake") -> None:
+        """The timer of an aggregate has fired that is not in memory."""
 
     def aggregate_closed(self) -> None:
         """The leadership has ended; no method of this handler is called again."""
@@ -77,14 +92,11 @@ class HostContext:
     topics: Topics
     appender: LogAppender
     ranges: LogRanges
-    snapshots: Snapshots
-    ended_aggregates: EndedAggregates
+    snapshots: RecoveryPoints
     dead_letters: DeadLetters
     effect_runner: EffectRunner
-    make_handler: Callable[[int, int, int, int], CommandHandler]
-    """Makes the family's handler for (partition, term, known_since_ms, forgotten_until): aggregates that ended before
-    that time and below that offset are in the index only.
-    """
+    make_handler: Callable[[PartitionFold, int, int], CommandHandler]
+    """Makes the handler for (what was folded, partition, term)."""
     clock_ms: Callable[[], int]
     name: str
     """Name of this process in Claims and logs."""

@@ -165,6 +165,10 @@ class Family(Protocol):
         """Return the state before the first event."""
         ...
 
+    def before(self, aggregate: str, seq: int) -> Any:
+        """Return the state from which a fold begins at a restatement with that seq."""
+        ...
+
     def evolve(self, state: Any, event: Any, at_ms: int) -> Any: ...
     def decide(self, state: Any, order: Any) -> Sequence[Any]: ...
 
@@ -207,6 +211,6 @@ class Topics:
         return Topics(
             commands=f"{prefix}.{name}.commands",
             events=f"{prefix}.{name}.events",
-            snapshots=f"{prefix}.{name}.{'snapshots' if name == 'run' else 'checkpoints'}",
+            snapshots=f"{prefix}.{name}.{'checkpoints' if name == 'entity' else 'snapshots'}",
             dead_letters=f"{prefix}.dead-letter",
         )

@@ -42,7 +42,6 @@ class Flusher:
 
     def __init__(
         self,
-        context: HostContext,
         owners: Callable[[], Iterable[PartitionOwner]],
         *,
         lost: Callable[[PartitionOwner, str], None],
@@ -53,7 +52,6 @@ class Flusher:
         self.seconds = Histogram(SECONDS)
         self.in_flight_since: float | None = None
         """Monotonic time at which the batch on the wire was sent; None if there is none."""
-        self._context = context
         self._owners = owners
         self._lost = lost
         self._ready = asyncio.Event()
@@ -66,10 +64,10 @@ class Flusher:
         """The pending decisions are flushed without lingering."""
         self.draining = False
         """Before a planned stop: decisions are still appended, but no call is started; the next owner starts it."""
-        self.leaving: set[int] = set()
-        """Partitions for which the same is true, because they are handed over."""
-        self.not_begun: list[tuple[int, str, Hashable]] = []
-        """Partition, aggregate and key of the calls that were due since."""
+        self.leaving: set[PartitionOwner] = set()
+        """Owners for which the same is true, because their partition is handed over."""
+        self.not_begun: list[tuple[PartitionOwner, str, Hashable]] = []
+        """Owner, aggregate and key of the calls that were due since."""
 
     def wake(self, *, at_once: bool = False) -> None:
         """There is something to append; `at_once`: without waiting for calls."""
@@ -135,7 +133,8 @@ class Flusher:
         self, owner: PartitionOwner, partition: Partition, records: tuple[ProducerRecord, ...]
     ) -> int | UnknownOutcome:
         try:
-            return await self._context.appender.append(self._context.topics.events, partition.number, records)
+            context = owner.context
+            return await context.appender.append(context.topics.events, partition.number, records)
         except UnknownOutcome as error:
             return error
 
@@ -143,13 +142,13 @@ class Flusher:
         if owner.partition is not partition:
             return  # dropped meanwhile; the next claim reads the outcome of the batch
         if isinstance(outcome, UnknownOutcome) or outcome < partition.next_offset:
-            log.warning("%s partition %d: unknown outcome: %s", self._context.family.name, partition.number, outcome)
+            log.warning("%s partition %d: unknown outcome: %s", owner.context.family.name, partition.number, outcome)
             self._lost(owner, "unknown_outcome")
             return
         try:
             dues = partition.acknowledged(outcome)
         except OffsetGap as gap:
-            reason = await self._lost_to_claim(partition.number, gap)
+            reason = await _lost_to_claim(owner.context, partition.number, gap)
             if owner.partition is not partition:
                 return
             if reason:
@@ -159,23 +158,9 @@ class Flusher:
             dues = partition.acknowledged(outcome)
         self._start_effects(owner, partition.number, dues)
 
-    async def _lost_to_claim(self, partition: int, gap: OffsetGap) -> str:
-        """Return why the owner must read the log again after a gap; empty if it may continue."""
-        context = self._context
-        try:
-            claimed = await has_claim_between(
-                context.ranges, context.codec, context.topics.events, partition, gap.start, gap.end
-            )
-        except Transient as error:
-            log.warning(
-                "%s partition %d: what came between cannot be read: %s", self._context.family.name, partition, error
-            )
-            return "unknown_outcome"
-        return "fenced" if claimed else ""
-
     def _start_effects(self, owner: PartitionOwner, partition: int, dues: list[ReadyEffect]) -> None:
-        calls: EffectRunner = self._context.effect_runner
-        family: Family = self._context.family
+        calls: EffectRunner = owner.context.effect_runner
+        family: Family = owner.context.family
         returned = partial(self._batch_returned, self._generation)
         for due in dues:
             if family.effects.stops_calls(due.effect):
@@ -183,11 +168,23 @@ class Flusher:
             elif family.local.is_local(due.effect):
                 # Also before a planned stop: it only appends, and starts no call.
                 owner.deliver(due)
-            elif self.draining or partition in self.leaving:
-                self.not_begun.append((partition, due.aggregate.id, due.effect.key))
+            elif self.draining or owner in self.leaving:
+                self.not_begun.append((owner, due.aggregate.id, due.effect.key))
             else:
                 aggregate = due.aggregate
                 self._out += calls.start(partition, aggregate.id, aggregate.tenant, due.effect, due.state, returned)
+
+
+async def _lost_to_claim(context: HostContext, partition: int, gap: OffsetGap) -> str:
+    """Return why the owner must read the log again after a gap; empty if it may continue."""
+    try:
+        claimed = await has_claim_between(
+            context.ranges, context.codec, context.topics.events, partition, gap.start, gap.end
+        )
+    except Transient as error:
+        log.warning("%s partition %d: what came between cannot be read: %s", context.family.name, partition, error)
+        return "unknown_outcome"
+    return "fenced" if claimed else ""
 
 
 async def has_claim_between(ranges: LogRanges, codec: Codec, topic: str, partition: int, start: int, end: int) -> bool:

@@ -1,27 +1,27 @@
-"""The generic host: the parts that work for one family's partitions in this process, and the tasks that drive them.
+"""The generic host: the topic sets that work in this process, and the tasks that drive them.
 
 All tasks are in one TaskGroup: an unexpected exception in any of them ends the process, and its supervisor restarts it
 (no silent death). Each part has one concern and a file of its own: which partitions are ours
-(services/stream/ownership/assignment.py), appends (flusher.py), partition snapshots, timers, checks of quiet partitions
-(services/stream/ownership/watchdog.py), and planned stops (services/stream/ownership/drain.py). Here they are put
-together, and commands are passed to their owners.
+(services/stream/ownership/assignment.py), appends (flusher.py, one for all topic sets, so that what is ready together
+leaves in one request), partition snapshots, timers, checks of quiet partitions (services/stream/ownership/watchdog.py),
+and planned stops (services/stream/ownership/drain.py). Here they are put together, and commands are passed to their
+owners.
 
 Before: services/runtime/run_host.py builds it. After: services/stream/ownership/owner.py takes commands and results.
 """
 
 import asyncio
+from itertools import chain
 
 from loomlog.services.stream.context import HostContext, HostMetrics
 from loomlog.services.stream.flusher import Flusher
-from loomlog.services.stream.ownership.assignment import PartitionAssignment, RequestHandover
-from loomlog.services.stream.ownership.drain import DRAIN_S, Drain
-from loomlog.services.stream.ownership.inbox import CallReturned, TimerFired, WidePausesChanged
+from loomlog.services.stream.ownership.assignment import PartitionAssignment
+from loomlog.services.stream.ownership.inbox import Asked, CallReturned, WidePausesChanged
 from loomlog.services.stream.ownership.membership import Membership
 from loomlog.services.stream.ownership.owner import PartitionOwner
-from loomlog.services.stream.ownership.standby import PausableTail, Standby
 from loomlog.services.stream.ownership.watchdog import watch_in_flight_batch, watch_quiet_partitions
-from loomlog.services.stream.partition.timers import Timers
 from loomlog.services.stream.snapshots.schedule import SnapshotSchedule
+from loomlog.services.stream.topic_set import MembershipView, TopicSetHost
 
 PENDING_COMMANDS_MAX = 20_000
 """Decisions waiting for the log, and commands waiting for a lookup, before further ones are left in their topic; bounds
@@ -32,69 +32,86 @@ PENDING_CHECK_S = 0.2
 
 
 class Host:
-    """Owns partitions of one family. `commands` is a tail over all partitions of the commands topic, all paused."""
+    """Owns partitions of topic sets that are assigned together. The first set is that of runs, or the only one."""
 
-    def __init__(
-        self,
-        context: HostContext,
-        *,
-        membership: Membership,
-        commands: PausableTail,
-        standby: Standby | None = None,
-        request_handover: RequestHandover | None = None,
-        drain_s: float = DRAIN_S,
-    ) -> None:
-        """`request_handover` is loomlog.connectors.process.liveness_sockets.request_handover, for a process that has a
-        liveness socket; `drain_s` is how long calls under way may take before their partition is released.
-        """
-        self.metrics = HostMetrics()
-        self.owners: dict[int, PartitionOwner] = {}
-        self.flusher = Flusher(
-            context, lambda: list(self.owners.values()), lost=lambda *what: self.ownership.lost(*what)
-        )
-        self.checkpoints = SnapshotSchedule(context, self.owners, self.flusher.wake)
-        self.context = context
+    def __init__(self, *topic_sets: TopicSetHost, membership: Membership) -> None:
+        self.topic_sets = topic_sets
         self._membership = membership
-        self._commands = commands
-        self._standby = standby
-        self._timers = Timers(context.clock_ms, self._fire_timer)
-        self._drain = Drain(self.owners, self.flusher)
-        self.ownership = PartitionAssignment(
-            self.owners,
-            context,
-            membership=membership,
-            commands=commands,
-            flusher=self.flusher,
-            drain=self._drain,
-            timers=self._timers,
-            metrics=self.metrics,
-            standby=standby,
-            request_handover=request_handover,
-            drain_s=drain_s,
-        )
+        self._primary = topic_sets[0]
+        self.flusher = Flusher(self._all_owners, lost=self._lost)
+        for topic_set in topic_sets:
+            topic_set.join(membership if len(topic_sets) == 1 else MembershipView(membership), self.flusher)
+
+    @property
+    def context(self) -> HostContext:
+        return self._primary.context
+
+    @property
+    def owners(self) -> dict[int, PartitionOwner]:
+        """Owners of the first topic set, by partition."""
+        return self._primary.owners
+
+    @property
+    def metrics(self) -> HostMetrics:
+        return self._primary.metrics
+
+    @property
+    def checkpoints(self) -> SnapshotSchedule:
+        return self._primary.checkpoints
+
+    @property
+    def ownership(self) -> PartitionAssignment:
+        return self._primary.ownership
 
     @property
     def warm_partitions(self) -> int:
         """Number of partitions of other owners that are folded as a standby."""
-        return self._standby.warm_partitions if self._standby is not None else 0
+        return self._primary.warm_partitions
+
+    @property
+    def watched_partitions(self) -> int:
+        """Number of partitions of other owners that this process would claim without having folded them: as a spare."""
+        return self._primary.watched_partitions
+
+    def _all_owners(self) -> list[PartitionOwner]:
+        return list(chain.from_iterable(topic_set.owners.values() for topic_set in self.topic_sets))
+
+    def _lost(self, owner: PartitionOwner, reason: str) -> None:
+        topic_set = next(one for one in self.topic_sets if one.context is owner.context)
+        topic_set.ownership.lost(owner, reason)
 
     async def run(self) -> None:
         """Run until cancelled. Raises any unexpected exception of a task."""
         async with asyncio.TaskGroup() as group:
-            self.context.effect_runner.group = group
             group.create_task(self._membership.stay(), name="membership")
-            group.create_task(self.ownership.follow(), name="assignment")
-            group.create_task(self._read_commands(), name="intake")
+            if len(self.topic_sets) > 1:
+                group.create_task(self._follow_membership(), name="assignment")
             group.create_task(self.flusher.run(), name="flusher")
-            group.create_task(self.context.dead_letters.run(), name="dead letters")
-            group.create_task(self.checkpoints.run(), name="checkpoints")
-            group.create_task(watch_in_flight_batch(self.flusher, self._commands), name="watch")
-            group.create_task(
-                watch_quiet_partitions(self.context, self.owners, self.ownership.lost), name="look around"
-            )
-            group.create_task(self._timers.run(), name="alarms")
-            if self._standby is not None:
-                group.create_task(self._standby.run(), name="standby")
+            group.create_task(watch_in_flight_batch(self.flusher, self._primary.commands), name="watch")
+            for letters in {id(one.context.dead_letters): one.context.dead_letters for one in self.topic_sets}.values():
+                group.create_task(letters.run(), name="dead letters")
+            for topic_set in self.topic_sets:
+                topic_set.context.effect_runner.group = group
+                self._start_tasks(topic_set, group)
+
+    def _start_tasks(self, topic_set: TopicSetHost, group: asyncio.TaskGroup) -> None:
+        name, ownership = topic_set.name, topic_set.ownership
+        group.create_task(ownership.follow(), name=f"assignment of {name}")
+        group.create_task(self._read_commands(topic_set), name=f"commands of {name}")
+        group.create_task(topic_set.checkpoints.run(), name=f"checkpoints of {name}")
+        group.create_task(
+            watch_quiet_partitions(topic_set.context, topic_set.owners, ownership.lost), name=f"quiet {name} partitions"
+        )
+        group.create_task(topic_set.timers.run(), name=f"timers of {name}")
+        if topic_set.standby is not None:
+            group.create_task(topic_set.standby.run(), name=f"standby of {name}")
+
+    async def _follow_membership(self) -> None:
+        while True:
+            await self._membership.changed.wait()
+            self._membership.changed.clear()
+            for topic_set in self.topic_sets:
+                topic_set.membership.changed.set()
 
     # --- input -------------------------------------------------------------------------------------------------------
 
@@ -105,51 +122,55 @@ class Host:
             owner.deliver(CallReturned(aggregate, tenant, order))
         return owner is not None
 
+    def ask(self, topic_set: str, partition: int, asked: Asked) -> bool:
+        """Hand over a command in memory; False if this process does not own its partition now."""
+        found = next((one for one in self.topic_sets if one.name == topic_set), None)
+        owner = None if found is None else found.owners.get(partition)
+        if owner is None or owner.partition is None:
+            return False
+        owner.deliver(asked)
+        return True
+
     def fire_due_timers(self) -> None:
         """Fire the timers that are due after the clock was moved."""
-        self._timers.fire_due()
-
-    def _fire_timer(self, partition: int, aggregate: str) -> None:
-        owner = self.owners.get(partition)
-        if owner is not None:
-            owner.deliver(TimerFired(aggregate))
+        for topic_set in self.topic_sets:
+            topic_set.timers.fire_due()
 
     def apply_wide_pauses(self) -> None:
         """Apply a change of pauses wider than an aggregate."""
         for owner in list(self.owners.values()):
             owner.deliver(WidePausesChanged())
 
+    async def handover_requested(self, number: int) -> None:
+        """Handle the request of another process for a number: returns when its partitions are released, or at once if
+        the group does not assign it elsewhere. Runs first: their calls may still write to entities.
+        """
+        for topic_set in self.topic_sets:
+            await topic_set.ownership.handover_requested(number)
+
     async def drain(self, timeout_s: float) -> bool:
         """Planned stop: accept no commands, start no calls, let those under way finish and be recorded.
 
         True if all were.
         """
-        self.ownership.stop()
+        for topic_set in self.topic_sets:
+            topic_set.ownership.stop()
+            topic_set.commands.pause(list(topic_set.owners))
         self.flusher.draining = True
-        self._commands.pause(list(self.owners))
-        return await self._drain.run(timeout_s, lambda: self.context.effect_runner.running_count == 0)
+        all_settled = True
+        for topic_set in self.topic_sets:  # runs first: their calls may still write to entities
+            all_settled &= await topic_set.drain.run(timeout_s, topic_set.has_no_calls)
+        return all_settled
 
     # --- commands ----------------------------------------------------------------------------------------------------
 
-    async def _read_commands(self) -> None:
+    async def _read_commands(self, topic_set: TopicSetHost) -> None:
         while True:
-            while self._pending_commands() > PENDING_COMMANDS_MAX:
+            while sum(one.pending_commands for one in self.topic_sets) > PENDING_COMMANDS_MAX:
                 self.flusher.drained.clear()
                 try:
                     async with asyncio.timeout(PENDING_CHECK_S):
                         await self.flusher.drained.wait()
                 except TimeoutError:
                     continue  # look again
-            polled = await self._commands.poll(timeout_s=0.5)
-            for number, records in polled.items():
-                owner = self.owners.get(number)
-                if owner is not None:
-                    for record in records:
-                        owner.deliver(record)
-
-    def _pending_commands(self) -> int:
-        return sum(
-            owner.partition.pending_decisions + owner.waiting_commands
-            for owner in self.owners.values()
-            if owner.partition is not None
-        )
+            await topic_set.read_commands()

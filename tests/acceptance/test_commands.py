@@ -151,8 +151,11 @@ def test_the_status_tells_of_every_process(stack: Installation) -> None:
         "runtime",
         "projector",
         "api",
+        "runtime-2",
         "insights",
     ]
+    roles = {child["role"]: child["partitions"] for child in found["children"] if child["role"]}
+    assert roles == {"owner": 4, "spare": 4}
     assert {child["state"] for child in found["children"]} == {"ready"}
     assert found["api"]["ready"] is True
     assert found["volumes"]["source"] == str(stack.project)

@@ -25,7 +25,7 @@ def test_the_review_is_told_as_it_happens(stack: Installation) -> None:
     for said in ("uses the stack that runs here", "turn 1", "Glob", "Grep", "Read", "Write", "tokens in", "completed"):
         assert said in shown, said
     assert f"Report    {stack.report}" in shown
-    assert "event run.events/" in shown
+    assert "event loom.run.events/" in shown
 
 
 def test_the_tools_were_really_called_and_returned(stack: Installation, reviewed: str) -> None:

@@ -124,9 +124,9 @@ def loomlog(command: str, environment: dict[str, str], *, timeout_s: float = UP_
     return done.stdout
 
 
-def up(environment: dict[str, str], *, runtimes: int = 1) -> Stack:
-    """A stack of our own, ready."""
-    loomlog(f"up --detach --runtimes {runtimes}", environment)
+def up(environment: dict[str, str], *, runtimes: int = 1, spares: int = 0) -> Stack:
+    """A stack of our own, ready; without spares, because what is measured is one process."""
+    loomlog(f"up --detach --runtimes {runtimes} --spares {spares}", environment)
     status = json.loads(loomlog("status --json", environment))
     return Stack(
         kafka=status["kafka"],

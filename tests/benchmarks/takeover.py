@@ -4,9 +4,11 @@
 
 A stack of its own with one partition is filled by real runs (A3x2) until the events topic holds that many records; then
 so many runs are started whose model does not answer for ten minutes. Once a checkpoint covers them the runtime is
-killed. Three times are told for each kill:
+killed, first as the only one, and then, after the stack was started again with a spare, beside that. Three times are
+told for each kill:
 
-    claimed     kill to the new owner's Claim: the group's session, or the supervisor's restart of the process
+    claimed     kill to the new owner's Claim: the group's session or the supervisor's restart of the process; a spare
+                claims when the socket breaks
     serving     Claim to the first record of the new term: reading the checkpoint and the tail, folding, deciding
     recovered   Claim to the last call of a live run asked for again
 
@@ -26,6 +28,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, KafkaRanges
 from loomlog.connectors.protocols import LogRecord, ProducerRecord
@@ -77,13 +80,17 @@ def main() -> int:
         stack = up(environment)
         fill(stack, environment, options.events)
         kills = asyncio.run(measure(stack, environment, options.live, options.kills))
+        loomlog("down", environment)
+        stack = up(environment, spares=1)
+        with_spare = asyncio.run(measure(stack, environment, options.live, options.kills, there=options.live, spares=1))
     finally:
         loomlog("down", environment)
         shutil.rmtree(folder, ignore_errors=True)
     print(f"\nTake-over of a partition with {options.events} past events and {options.live} live runs; {facts}")
-    print(f"{'kill':>6}{'claimed s':>12}{'serving s':>12}{'recovered s':>14}")
-    for number, kill in enumerate(kills, start=1):
-        print(f"{number:>6}{kill.claimed_s:>12.2f}{kill.serving_s:>12.2f}{kill.recovered_s:>14.2f}")
+    for title, measured in (("The only runtime:", kills), ("With a spare:", with_spare)):
+        print(f"{title}\n{'kill':>6}{'claimed s':>12}{'serving s':>12}{'recovered s':>14}")
+        for number, kill in enumerate(measured, start=1):
+            print(f"{number:>6}{kill.claimed_s:>12.3f}{kill.serving_s:>12.3f}{kill.recovered_s:>14.3f}")
     if options.json:
         report = {
             "kind": "takeover",
@@ -92,13 +99,16 @@ def main() -> int:
             "events": options.events,
             "live": options.live,
             "kills": [asdict(k) for k in kills],
+            "kills_with_spare": [asdict(k) for k in with_spare],
         }
         options.json.write_text(json.dumps(report, indent=1) + "\n")
     return 0
 
 
-async def measure(stack: Stack, environment: dict[str, str], live: int, kills: int, *, there: int = 0) -> list[Kill]:
-    """Starts runs until so many are live (`there` are already), kills."""
+async def measure(
+    stack: Stack, environment: dict[str, str], live: int, kills: int, *, there: int = 0, spares: int = 0
+) -> list[Kill]:
+    """Starts runs until so many are live (`there` are already), kills; each time when so many spares wait."""
     options = KafkaOptions(bootstrap=stack.kafka, client_id="takeover-bench")
     ranges = KafkaRanges(options)
     await ranges.start()
@@ -110,6 +120,7 @@ async def measure(stack: Stack, environment: dict[str, str], live: int, kills: i
         result = []
         for _ in range(kills):
             await until_checkpoint(ranges, live)
+            await until_spares_wait(environment, spares)
             result.append(await kill(ranges, environment, live))
             print(f"  {result[-1]}", flush=True)
         return result
@@ -150,12 +161,24 @@ async def until_checkpoint(ranges: KafkaRanges, live: int) -> None:
             await asyncio.sleep(1.0)
 
 
+async def runtimes(environment: dict[str, str]) -> list[dict[str, Any]]:
+    """The runtimes as `loomlog status` shows them."""
+    status = json.loads(await asyncio.to_thread(loomlog, "status --json", environment))
+    return [child for child in status["children"] if child["name"].startswith("runtime")]
+
+
+async def until_spares_wait(environment: dict[str, str], spares: int) -> None:
+    """Until so many runtimes watch the owner."""
+    async with asyncio.timeout(WAIT_S):
+        while sum(child["role"] == "spare" for child in await runtimes(environment)) < spares:
+            await asyncio.sleep(LOOK_S)
+
+
 async def kill(ranges: KafkaRanges, environment: dict[str, str], live: int) -> Kill:
     """Kills the runtime and reads off the log how the next one took over."""
     codec = local_codec()
     claims = codec.schema_ids_of(frozenset({Claim.SCHEMA}))
-    children = json.loads(await asyncio.to_thread(loomlog, "status --json", environment))["children"]
-    pid = next(child["pid"] for child in children if child["name"] == "runtime")
+    pid = next(child["pid"] for child in await runtimes(environment) if child["role"] != "spare")
     end = await ranges.end_offset(EVENTS, 0)
     killed_ms = time.time() * 1000
     os.kill(pid, signal.SIGKILL)

@@ -206,7 +206,7 @@ async def stage(
             tools={"Echo": tool, **(tools or {})},
             agent=agent,
         )
-        following = asyncio.create_task(runtime_keys.follow(made.log.tail(TOPICS.subjects, {0: 0})))
+        following = asyncio.create_task(runtime_keys.global_table.follow(made.log.tail(TOPICS.subjects, {0: 0})))
         previews = asyncio.create_task(runtime.previews.run())
         try:
             async with running(runtime):
@@ -275,7 +275,7 @@ async def test_a_model_and_a_tool_are_given_what_was_said() -> None:
 async def test_every_read_shows_it_in_clear() -> None:
     async with stage() as on:
         run_id, _ = await ran(on)
-        row = run_json(await on.layer.queries.run(IVY, run_id))
+        row = run_json(await on.layer.queries.run(IVY, run_id), TOPICS.events)
         assert row["metadata"] == {"note": META, "number": 7}
         assert orjson.loads(orjson.dumps(row))["parent_context"] == {"root_agent_run_id": CONTEXT}
         transcript = repr((await on.layer.queries.transcript(IVY, row["session_id"])).rows)
@@ -426,7 +426,7 @@ async def test_a_token_of_somebody_else_is_opened_nowhere_by_handing_it_in() -> 
         await on.layer.control.pause(IVY, accepted.run_id, f"because {token}")
         await on.layer.control.cancel(IVY, accepted.agent_id, token)
         pieces += await pieces_of(accepted.stream)
-        row = orjson.dumps(run_json(await on.layer.queries.run(IVY, accepted.run_id))).decode()
+        row = orjson.dumps(run_json(await on.layer.queries.run(IVY, accepted.run_id), TOPICS.events)).decode()
         moment = orjson.dumps(run_at_json(await on.layer.histories.state_at(IVY, accepted.run_id, 0))).decode()
         events = await on.layer.audit_log.events(ACME, EventQuery(run_id=accepted.run_id))
         views = orjson.dumps([event_json(view) for view in events.events]).decode()
@@ -568,9 +568,9 @@ async def test_after_an_erasure_it_is_unreadable_everywhere_and_the_history_is_w
         assert erased.report_before.findings.frames_encrypted > 4
         assert (erased.report_before.findings.frames_in_clear, erased.report_before.findings.blobs_in_clear) == (0, 0)
         on.world.log.put(TOPICS.subjects, 0, [ProducerRecord(key=old.key, value=old.value) for old in backup])
-        await until(lambda: on.runtime_keys.next_offset == len(on.world.log.records[TOPICS.subjects, 0]))
+        await until(lambda: on.runtime_keys.global_table.next_offset == len(on.world.log.records[TOPICS.subjects, 0]))
 
-        row = run_json(await on.layer.queries.run(IVY, run_id))
+        row = run_json(await on.layer.queries.run(IVY, run_id), TOPICS.events)
         assert row["metadata"] == {"note": ERASED, "number": ERASED}
         shown = [
             told(await pieces_of(await on.layer.queries.stream(IVY, run_id))),

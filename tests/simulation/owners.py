@@ -14,7 +14,7 @@ from loomlog.schemas.codec import local_codec
 from loomlog.services.core.run.react import CallModel, Summarise
 from loomlog.services.runtime.run.context import RunContext
 from loomlog.services.runtime.run.family import RunFamily
-from loomlog.services.runtime.run_host import StandbyEdges, build_run_host
+from loomlog.services.runtime.run_host import StandbyEdges, StandbyReaders, build_run_host
 from loomlog.services.runtime.telemetry.run_summaries import RunSummaries
 from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.host import Host
@@ -106,8 +106,7 @@ def owner_process(
         name=process.name,
         standby=StandbyEdges(
             incarnation=process.name,
-            tail=_paused_tail(wire, TOPICS.events, partitions),
-            ranges=wire,
+            readers=StandbyReaders(tail=_paused_tail(wire, TOPICS.events, partitions), ranges=wire),
             wait_for_disconnect=lambda address, connected: witness.until_gone(process, address),
             request_handover=None,
             liveness_address=f"simulated:1/{process.name}",

@@ -6,7 +6,8 @@
     mock-a3x2       the benchmark workload A3x2: call Bench, call Bench, final text; each text 1,000 random characters
     mock-tree       "tree AGENT 31 31" starts 31 sub-agents AGENT with the prompt "tree AGENT 31", and so on; the last
                     ones, with the prompt "tree AGENT", answer at once
-    mock-ledger     effects that can be counted: call Ledger, call it twice at once, call it, final text
+    mock-ledger     effects that can be counted: call Ledger, call it twice at once, call it, final text; after
+                    "ledger 3" these calls three times, then the text
     and five more   that use memory, channels, evaluations and MCP tools (circuit.py)
 
 A script keeps no state: its position is the number of tool results after the last user text (of all, in mock_circuit),
@@ -50,6 +51,8 @@ AGENT_TOOL = "Agent"
 LEDGER_TOOL = "Ledger"
 LEDGER_TURNS = (1, 2, 1)
 """Calls of each turn; two at once, so that a lost process can leave a turn partly answered."""
+LEDGER_REPETITIONS_MAX = 100
+"""Times that a prompt may have LEDGER_TURNS repeated; 400 calls, which is more than a demonstration needs."""
 LEDGER_WAIT_MS = 150
 """Milliseconds of each call: as long as a model turn, so that a kill hits calls as often as turns."""
 
@@ -159,12 +162,20 @@ def _a3x2(request: ModelRequest) -> ScriptTurn:
 
 def _ledger(request: ModelRequest) -> ScriptTurn:
     position = len(results_since_user(request.messages))
-    if position >= sum(LEDGER_TURNS):
+    turns = LEDGER_TURNS * _ledger_repetitions(last_user_text(request.messages))
+    if position >= sum(turns):
         return ScriptTurn(text=f"{position} calls have an answer")
     _require_tool(request, LEDGER_TOOL)
-    turn = next(turn for turn in range(len(LEDGER_TURNS)) if position < sum(LEDGER_TURNS[: turn + 1]))
+    turn = next(turn for turn in range(len(turns)) if position < sum(turns[: turn + 1]))
     call = ScriptedCall(name=LEDGER_TOOL, input=f'{{"wait_ms":{LEDGER_WAIT_MS}}}')
-    return ScriptTurn(text=f"turn {turn + 1}", calls=(call,) * LEDGER_TURNS[turn])
+    return ScriptTurn(text=f"turn {turn + 1}", calls=(call,) * turns[turn])
+
+
+def _ledger_repetitions(prompt: str) -> int:
+    match prompt.split():
+        case ["ledger", times] if times.isascii() and times.isdigit():
+            return min(int(times), LEDGER_REPETITIONS_MAX)
+    return 1
 
 
 def _tree(request: ModelRequest) -> ScriptTurn:

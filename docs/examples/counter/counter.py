@@ -11,7 +11,7 @@ from loomlog.schemas.generated.counter_events import CounterIncremented, Counter
 from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.schemas.records import Value
 from loomlog.services.core.access.scopes import RUNS_CREATE, RUNS_READ
-from loomlog.services.core.families import At, Command, Family, Rules
+from loomlog.services.core.families import FROM_OUTBOX, At, Command, Family, Rules, Send, TimerFired
 
 VALUE_MAX = 2**53
 """Largest value: JSON numbers are exact up to here."""
@@ -21,30 +21,37 @@ class Counter(Value, frozen=True):
     """State of a counter."""
 
     value: int = 0
+    reset_at_ms: int = 0
+    """When it is set to zero, UTC milliseconds; 0: never."""
 
 
-def decide(counter: Counter, command: IncrementCounter | ResetCounter, at: At) -> Sequence[object]:
+def decide(counter: Counter, command: IncrementCounter | ResetCounter | TimerFired, at: At) -> Sequence[object]:
     """Return the events that follow a command."""
     match command:
         case IncrementCounter(by=by) if by < 1 or counter.value + by > VALUE_MAX:
-            return [
-                CommandRefused(
-                    code="bad_request", message=f'"by" must be at least 1, and the value at most {VALUE_MAX}'
-                )
-            ]
-        case IncrementCounter(by=by):
-            return [CounterIncremented(by=by, value=counter.value + by)]
-        case ResetCounter():
+            message = f"by is {by}: expected at least 1, and a value of at most {VALUE_MAX}"
+            return [CommandRefused(code="bad_request", message=message)]
+        case IncrementCounter(by=by, also=also, reset_after_ms=after_ms):
+            reset_at_ms = at.at_ms + after_ms if after_ms > 0 else counter.reset_at_ms
+            return [CounterIncremented(by=by, value=counter.value + by, also=also, reset_at_ms=reset_at_ms)]
+        case ResetCounter() | TimerFired():
             return [CounterReset(value=counter.value)] if counter.value else []
 
 
 def evolve(counter: Counter, event: CounterIncremented | CounterReset, at_ms: int) -> Counter:
     """Return the counter after an event."""
     match event:
-        case CounterIncremented(value=value):
-            return Counter(value=value)
+        case CounterIncremented(value=value, reset_at_ms=reset_at_ms):
+            return Counter(value=value, reset_at_ms=reset_at_ms)
         case CounterReset():
             return Counter()
+
+
+def sends(counter: Counter, event: CounterIncremented | CounterReset) -> Sequence[Send]:
+    """Return the commands to other counters."""
+    if isinstance(event, CounterIncremented) and event.also:
+        return [Send(to="counter", command=IncrementCounter(envelope=FROM_OUTBOX, name=event.also, by=event.by))]
+    return ()
 
 
 FAMILY = Family(
@@ -55,6 +62,7 @@ FAMILY = Family(
         initial=lambda aggregate: Counter(),
         decide=decide,
         evolve=evolve,
+        next_timer_ms=lambda counter: counter.reset_at_ms,
         version=1,
     ),
     commands=(
@@ -75,4 +83,5 @@ FAMILY = Family(
     ),
     scope=RUNS_READ,
     tool="Counter",
+    sends=sends,
 )

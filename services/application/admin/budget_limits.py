@@ -3,7 +3,7 @@
 A limit is a command to the books (services/core/budget); the call returns once its event was read back. From then on
 the limit holds: every start of this process carries the offset up to which its books are read, and no runtime decides
 about a start before it has read that far (services/runtime/models/budget_reservation.py). Another API process reaches
-that offset a moment later, or at once when it receives the position from the response (`wait_for`).
+that offset a moment later, or at once when it receives the position from the response (PositionBarrier).
 
 Usage from before an account had a limit is read from the read models and sent with the command, because the books count
 only accounts with a limit. The read models must have processed the whole log at the time of the request.
@@ -15,7 +15,6 @@ Before: a transport. After: services/families/budget/client.py; projections/usag
 """
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,11 +23,11 @@ from loomlog.connectors.errors import Transient
 from loomlog.projections.tables import EVERY_TENANT, Scope
 from loomlog.schemas.generated.budget_commands import RemoveLimit, SetLimit
 from loomlog.schemas.generated.budget_events import LimitDeclined
+from loomlog.schemas.position import Position
 from loomlog.services.application import limits
 from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.errors import RETRY_LATER_S, RequestRefused, bad_request, unavailable
 from loomlog.services.application.queries.read_models import scope_of
-from loomlog.services.application.queries.read_your_writes import not_yet_error
 from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.application.transfer.budget_limits import to_command
 from loomlog.services.core.access.decide import Caller, access_filter
@@ -49,8 +48,6 @@ DIMENSIONS = {
 }
 """Dimensions by which a report can be grouped, with their columns. `source` is the owner of the key that paid."""
 OUTPUT_NAMES = {"tenant": "tenant_id"}
-POSITION_PATTERN = re.compile(r"budget\.events/0:(\d{1,18})\Z")
-"""Position of a limit, as returned in responses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,19 +197,6 @@ class BudgetLimits:
         # Reported usage comes from providers: a sum that no limit could have must not prevent a limit from being set.
         return min(max(0, tokens), AMOUNT_MAX), min(max(0, micros), AMOUNT_MAX)
 
-    async def wait_for(self, token: str) -> None:
-        """Wait for the limit at this position, returned by another API process; runs started here afterwards are
-        subject to it.
-
-        Tokens of other kinds are ignored. Raises RequestRefused: not_yet with the lag.
-        """
-        match = POSITION_PATTERN.match(token)
-        if match is None:
-            return
-        offset = int(match[1])
-        if not await self._replica.read_to(offset + 1, timeout_s=self._wait_s):
-            raise not_yet_error(f"the books are not read to {token}", offset + 1 - self._replica.next_offset)
-
     async def _request(self, command: SetLimit | RemoveLimit) -> str:
         try:
             answer = await self._client.request(command, wait_s=self._wait_s)
@@ -228,7 +212,7 @@ class BudgetLimits:
         event, offset = answer
         if isinstance(event, LimitDeclined):
             raise bad_request(event.message)
-        return f"budget.events/{PARTITION}:{offset}"
+        return str(Position(topic=self._replica.topic, partition=PARTITION, offset=offset))
 
     # --- usage -------------------------------------------------------------------------------------------------------
 

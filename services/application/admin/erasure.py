@@ -25,6 +25,7 @@ from loomlog.projections.run_queries import RunFilter
 from loomlog.projections.runs import RunRow
 from loomlog.projections.transcript import TranscriptRow
 from loomlog.schemas.generated.values import BlobRef
+from loomlog.schemas.position import Position
 from loomlog.services.application import limits
 from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.content import keys_unavailable
@@ -37,7 +38,8 @@ from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN
 from loomlog.services.core.subjects import Erasure
-from loomlog.services.stream.encryption.subject_keys import PARTITION, SubjectKeys
+from loomlog.services.stream.encryption.subject_keys import SubjectKeys
+from loomlog.services.stream.global_tables.global_table import PARTITION
 
 TENANT_SUBJECT = "(tenant)"
 """Subject of the runs of a tenant without a user_id; not a valid user_id, so the two cannot collide."""
@@ -102,6 +104,8 @@ class ErasureReport:
     keys: tuple[KeyView, ...]
     erasures: tuple[Erasure, ...]
     """Oldest first, including erasures that found no key."""
+    keys_topic: str
+    """Topic of the keys and erasures; empty where content is not encrypted."""
     findings: ErasureFindings
     is_encrypted: bool
     """Whether new content of this installation is encrypted."""
@@ -168,6 +172,7 @@ class SubjectErasure:
             subject=subject,
             keys=() if keys is None else _keys_of(keys, tenant, _user_of(subject)),
             erasures=() if keys is None else keys.table.erasures_of(tenant, _user_of(subject)),
+            keys_topic="" if keys is None else keys.topic,
             findings=findings,
             is_encrypted=keys is not None,
         )
@@ -215,19 +220,22 @@ class SubjectErasure:
             report_before=before,
             erasure=erasure,
             cancelled=cancelled,
-            position=f"subject.keys/{PARTITION}:{erasure.offset}",
+            position=str(Position(topic=keys.topic, partition=PARTITION, offset=erasure.offset)),
         )
 
-    async def rewrap_keys(self, caller: Caller) -> int:
-        """Wrap every data key under the current key-encryption key; returns how many were under another."""
+    async def rewrap_keys(self, caller: Caller) -> list[str]:
+        """Wrap every data key under the current key-encryption key; returns the positions of those that were under
+        another.
+        """
         require_scope(caller, ADMIN)
         keys = self._sources.content.keys
         if keys is None:
             raise RequestRefused("encryption_off", "content is not encrypted here: there are no keys to wrap")
         try:
-            return await keys.rewrap()
+            offsets = await keys.rewrap()
         except ConnectorError as error:
             raise keys_unavailable(error) from error
+        return [str(Position(topic=keys.topic, partition=PARTITION, offset=offset)) for offset in offsets]
 
     # --- shared ------------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from loomlog.services.application.table_publisher import TablePublisher
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN
 from loomlog.services.core.availability import AvailabilityTable
-from loomlog.services.stream.global_tables.providers import ProviderGlobalTable
+from loomlog.services.stream.global_tables.global_table import GlobalTable
 
 
 class ProviderProbes:
@@ -26,7 +26,7 @@ class ProviderProbes:
 
     def __init__(
         self,
-        global_table: ProviderGlobalTable,
+        global_table: GlobalTable[AvailabilityTable],
         appender: LogAppender,
         codec: Codec,
         *,
@@ -38,22 +38,23 @@ class ProviderProbes:
         self._clock_ms = clock_ms
         self._fresh_token = fresh_token
 
-    async def probe(self, caller: Caller, providers: Collection[str]) -> AvailabilityTable:
-        """Return the matrix after all of these providers were probed, or as many as responded before the timeout.
+    async def probe(self, caller: Caller, providers: Collection[str]) -> tuple[AvailabilityTable, str]:
+        """Return the table after all of these providers were probed, or as many as responded before the timeout, and
+        the position of the request, empty when there was no provider to probe.
 
         Raises probe_unavailable when none was: no runtime is up.
         """
         require_scope(caller, ADMIN)
         if not providers:
-            return self._global_table.matrix
+            return self._global_table.table, ""
         request = f"p_{self._fresh_token()}"
-        await self._publisher.publish(
+        position = await self._publisher.publish(
             ProbeRequested(request_id=request, by=caller.subject, at_ms=self._clock_ms()),
             unknown_message="the log did not acknowledge the request for a probe; asking again does no harm",
         )
 
         def answered() -> list[str]:
-            return [name for name in providers if self._global_table.matrix.has_answered(request, name)]
+            return [name for name in providers if self._global_table.table.has_answered(request, name)]
 
         await self._global_table.wait_for(lambda: len(answered()) == len(providers), timeout_s=limits.PROBE_WAIT_S)
         if not answered():
@@ -62,4 +63,4 @@ class ProviderProbes:
                 f"no provider was probed within {limits.PROBE_WAIT_S:g} s: see that a runtime is up, and ask again",
                 retry_after_s=RETRY_LATER_S,
             )
-        return self._global_table.matrix
+        return self._global_table.table, str(position)

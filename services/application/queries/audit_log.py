@@ -143,7 +143,7 @@ class AuditLog:
     def _window(self, topic: str) -> LogWindow | None:
         """Return the topic by its name, with or without the prefix."""
         for window in (self._events_window, self._commands_window):
-            if topic in (window.topic, window.topic.removeprefix("loom.")):
+            if topic in (window.topic, window.topic.partition(".")[2]):
                 return window
         return None
 

@@ -16,7 +16,7 @@ from loomlog.connectors.storage.postgres import PostgresReader
 from loomlog.projections import audit, interrupts, run_queries, transcript, usage
 from loomlog.projections.audit import AuditRow
 from loomlog.projections.engine import cursors, lag
-from loomlog.projections.engine.cursors import CursorRow, Position
+from loomlog.projections.engine.cursors import CursorRow
 from loomlog.projections.engine.lag import Progress
 from loomlog.projections.engine.positions import WaitResult
 from loomlog.projections.frames.frame import FrameMemory
@@ -25,6 +25,7 @@ from loomlog.projections.run_queries import ActiveRuns, RunFilter, RunPage
 from loomlog.projections.runs import RunRow
 from loomlog.projections.tables import EVERY_TENANT, Scope
 from loomlog.projections.transcript import TranscriptPage, TranscriptRow
+from loomlog.schemas.position import Position
 from loomlog.services.application import limits
 from loomlog.services.application.errors import RequestRefused, unavailable
 from loomlog.services.core.access.decide import AccessFilter

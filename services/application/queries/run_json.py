@@ -16,6 +16,7 @@ from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.projections.interrupts import InterruptRow
 from loomlog.projections.runs import RunRow, is_paused
 from loomlog.projections.transcript import TranscriptRow
+from loomlog.schemas.position import Position
 from loomlog.services.application.queries.audit_log import EventView
 from loomlog.services.application.queries.json_types import (
     AwaitedState,
@@ -32,8 +33,8 @@ from loomlog.services.application.queries.json_types import (
 )
 
 
-def run_json(row: RunRow) -> Run:
-    """Return the JSON of a run. JSON columns are passed through."""
+def run_json(row: RunRow, events_topic: str) -> Run:
+    """Return the JSON of a run. JSON columns are passed through. `events_topic` is that of the events of runs."""
     return {
         "agent_id": row.agent_id,
         "run_id": row.run_id,
@@ -90,7 +91,7 @@ def run_json(row: RunRow) -> Run:
         "imported_from": row.imported_from or None,
         "definition_sha256": row.definition_sha256 or None,
         "traceparent": row.traceparent or None,
-        "position": f"run.events/{row.partition}:{row.last_offset}",
+        "position": str(Position(topic=events_topic, partition=row.partition, offset=row.last_offset)),
     }
 
 
@@ -216,7 +217,7 @@ def session_json(session_id: str, newest: RunRow) -> SessionSummary:
 def event_json(view: EventView) -> EventRecord:
     """Return the JSON of a record of the log."""
     return {
-        "position": f"{view.topic.removeprefix('loom.')}/{view.partition}:{view.offset}",
+        "position": str(Position(topic=view.topic, partition=view.partition, offset=view.offset)),
         "topic": view.topic,
         "partition": view.partition,
         "offset": view.offset,

@@ -82,15 +82,15 @@ class RunQueries:
         self._projection: ReadModels = sources.projection
         self._barrier: PositionBarrier = sources.barrier
 
-    async def run(self, caller: Caller, run_id: str, *, position: str = "") -> RunRow:
+    async def run(self, caller: Caller, run_id: str) -> RunRow:
         """Return the run of that id. Raises RequestRefused(not_found)."""
         require_scope(caller, RUNS_READ)
-        return await self._sources.content.decrypt_row(await self.visible_run(caller, run_id, position=position))
+        return await self._sources.content.decrypt_row(await self.visible_run(caller, run_id))
 
-    async def visible_run(self, caller: Caller, run_id: str, *, position: str = "") -> RunRow:
+    async def visible_run(self, caller: Caller, run_id: str) -> RunRow:
         """Return a run as `run`, for use cases that require another scope."""
         _check_id("not_found", "run", run_id)
-        lag = await self._wait_for_writes(position, self._sources.partition_of(run_id))
+        lag = await self._barrier.wait_for_own_writes(self._sources.partition_of(run_id))
         row = await self._projection.run(scope_of(access_filter(caller)), run_id)
         return _require_visible(caller, row, lag, "not_found", f"there is no run {run_id}")
 
@@ -159,17 +159,17 @@ class RunQueries:
         self._sources.hub.learn_run(RunTarget.from_row(row))
         return row
 
-    async def agent(self, caller: Caller, agent_id: str, *, position: str = "") -> RunRow:
+    async def agent(self, caller: Caller, agent_id: str) -> RunRow:
         """Return the run of a handle. Raises RequestRefused(unknown_agent_id)."""
         require_scope(caller, RUNS_READ)
-        return await self._sources.content.decrypt_row(await self.row_of_handle(caller, agent_id, position=position))
+        return await self._sources.content.decrypt_row(await self.row_of_handle(caller, agent_id))
 
-    async def row_of_handle(self, caller: Caller, agent_id: str, *, position: str = "") -> RunRow:
+    async def row_of_handle(self, caller: Caller, agent_id: str) -> RunRow:
         """Return a run as `agent`, for use cases that require another scope."""
         _check_id("unknown_agent_id", "run with the handle", agent_id)
         # A generated handle contains its partition; a chosen one may have been used anywhere.
-        lag = await self._wait_for_writes(
-            position, self._sources.partition_of(agent_id) if agent_id.startswith("a_") else None
+        lag = await self._barrier.wait_for_own_writes(
+            self._sources.partition_of(agent_id) if agent_id.startswith("a_") else None
         )
         row = await self._find_by_handle(caller, agent_id)
         return _require_visible(caller, row, lag, "unknown_agent_id", f"there is no run with the handle {agent_id}")
@@ -225,7 +225,6 @@ class RunQueries:
         caller: Caller,
         session_id: str,
         *,
-        position: str = "",
         limit: int = limits.TRANSCRIPT_MAX,
         after: str = "",
     ) -> Transcript:
@@ -233,7 +232,7 @@ class RunQueries:
         require_scope(caller, RUNS_READ)
         _check_id("not_found", "session", session_id)
         _check_cursor(after)
-        lag = await self._wait_for_writes(position, self._sources.partition_of(session_id))
+        lag = await self._barrier.wait_for_own_writes(self._sources.partition_of(session_id))
         row = await self._newest_run(caller, session_id)
         newest = _require_visible(caller, row, lag, "not_found", f"there is no session {session_id}")
         try:
@@ -245,13 +244,13 @@ class RunQueries:
         rows = await self._sources.content.decrypt_transcript(page.rows)
         return Transcript(session_id=session_id, newest=newest, rows=rows, next=page.next, runs_before=page.runs_before)
 
-    async def stream(self, caller: Caller, run_id: str, *, after: int = -1, position: str = "") -> RunStream:
+    async def stream(self, caller: Caller, run_id: str, *, after: int = -1) -> RunStream:
         """Return the frames of a run after position `after`, then live ones; ids first. Raises
         RequestRefused(not_found).
         """
         require_scope(caller, RUNS_READ)
         _check_id("not_found", "run", run_id)
-        lag = await self._wait_for_writes(position, self._sources.partition_of(run_id))
+        lag = await self._barrier.wait_for_own_writes(self._sources.partition_of(run_id))
         row = await self._projection.run(scope_of(access_filter(caller)), run_id)
         if row is None and (started := self._started_event(caller, run_id)) is not None:
             tenant, event = started
@@ -340,11 +339,6 @@ class RunQueries:
         ids = {"agent_id": agent_id, "run_id": run_id, "session_id": session_id}
         head = [StreamChunk(None, "agent", orjson.dumps(ids))]
         return resumed_stream(self._sources, run_id, scope=tenant, head=head, after=after)
-
-    async def _wait_for_writes(self, position: str, partition: int | None) -> int:
-        if position:
-            await self._barrier.wait_for(position)
-        return await self._barrier.wait_for_own_writes(partition)
 
 
 def owner_of(row: RunRow) -> ResourceOwner:

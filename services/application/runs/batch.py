@@ -138,7 +138,8 @@ class Batches:
         finally:
             accepted.stream.close()
         partition = self._sources.partition_of(outcome.run_id)
-        outcome.position = self._sources.barrier.token(partition, self._sources.hub.position(partition))
+        newest = max(0, self._sources.hub.position(partition) - 1)
+        outcome.position = self._sources.barrier.token(partition, newest)
         return outcome
 
     async def _follow(self, stream: RunStream, outcome: SpawnOutcome) -> None:

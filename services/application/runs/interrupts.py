@@ -97,10 +97,10 @@ class InterruptActions:
 
     # --- lists -------------------------------------------------------------------------------------------------------
 
-    async def list_of_run(self, caller: Caller, run_id: str, *, status: str = "", position: str = "") -> InterruptList:
+    async def list_of_run(self, caller: Caller, run_id: str, *, status: str = "") -> InterruptList:
         """Return the interruptions of a run. Raises not_found."""
         require_scope(caller, RUNS_READ)
-        row = await self._reads.visible_run(caller, run_id, position=position)
+        row = await self._reads.visible_run(caller, run_id)
         interrupt_filter = InterruptFilter(run_id=run_id, statuses=parse_statuses(status))
         return await self._list(AccessFilter(tenant=row.tenant, user_id=None), interrupt_filter, limit=limits.LIST_MAX)
 

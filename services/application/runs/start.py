@@ -402,7 +402,6 @@ class RunStarts:
 
     def _pending_error(self, attempt: StartAttempt) -> RequestRefused:
         names = attempt.names
-        partition = self._publisher.partition_of(names.key)
         return RequestRefused(
             "run_pending",
             f"the run {names.run_id} is accepted and in the log, but no runtime has taken it up within "
@@ -412,7 +411,6 @@ class RunStarts:
                 "run_id": names.run_id,
                 "session_id": names.session_id,
                 "agent_id": names.agent_id,
-                "position": self._sources.barrier.token(partition, self._sources.hub.position(partition)),
             },
         )
 

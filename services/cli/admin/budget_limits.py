@@ -25,7 +25,7 @@ from rich.text import Text
 from loomlog.services.cli.commands import CommandGroup, run
 from loomlog.services.cli.errors import UsageError
 from loomlog.services.cli.http.api import ApiResponse
-from loomlog.services.cli.runs.runs import Json, open_api
+from loomlog.services.cli.runs.runs import Json, Position, open_api
 from loomlog.services.cli.terminal.formatting import MICROS, money, number
 from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, SUCCESS, WARNING, console, print_json
 
@@ -49,10 +49,12 @@ Money = Annotated[str, typer.Option(help="An amount of the configured currency, 
 
 @limits_app.command("ls")
 def list_limits(
-    tenant: Annotated[str, typer.Option("--tenant", help="Only this tenant's.")] = "", as_json: Json = False
+    tenant: Annotated[str, typer.Option("--tenant", help="Only this tenant's.")] = "",
+    position: Position = "",
+    as_json: Json = False,
 ) -> None:
     """List the visible limits, and their usage this month."""
-    listing = run(_get(PATH, {"tenant": tenant} if tenant else {}))
+    listing = run(_get(PATH, {"tenant": tenant, "position": position}))
     if as_json:
         print_json(listing)
         return
@@ -140,11 +142,12 @@ def usage(
     since: Annotated[str, typer.Option("--from", help="From the day of this time on.")] = "",
     until: Annotated[str, typer.Option("--to", help="Before this time.")] = "",
     tenant: Annotated[str, typer.Option("--tenant", help="Only this tenant.")] = "",
+    position: Position = "",
     as_json: Json = False,
 ) -> None:
     """Show usage and its cost; amounts of different currencies are never added."""
-    query = {"group_by": by, "from": since, "to": until, "tenant": tenant}
-    report = run(_get("/v1/_usage", {name: value for name, value in query.items() if value}))
+    query = {"group_by": by, "from": since, "to": until, "tenant": tenant, "position": position}
+    report = run(_get("/v1/_usage", query))
     if as_json:
         print_json(report)
         return

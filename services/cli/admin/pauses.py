@@ -13,7 +13,7 @@ from rich.text import Text
 
 from loomlog.services.cli.commands import run
 from loomlog.services.cli.http.api import ApiResponse
-from loomlog.services.cli.runs.runs import Json, open_api
+from loomlog.services.cli.runs.runs import Json, Position, open_api
 from loomlog.services.cli.terminal.formatting import pluralize
 from loomlog.services.cli.terminal.output import DIM, NAME, WARNING, console, print_json
 
@@ -61,9 +61,9 @@ def resume(tenant: Tenant = "", agent: Agent = "", as_json: Json = False) -> Non
     console().print(Text.assemble(text, ("  event ", DIM), answer.position))
 
 
-def state(as_json: Json = False) -> None:
+def state(position: Position = "", as_json: Json = False) -> None:
     """Show whether the installation is running or paused, and list all pauses."""
-    status = run(_get_state())
+    status = run(_get_state(position))
     if as_json:
         print_json(status)
         return
@@ -80,9 +80,9 @@ async def _post(path: str, body: Mapping[str, Any]) -> ApiResponse:
         return await api.post(path, body)
 
 
-async def _get_state() -> Any:
+async def _get_state(position: str) -> Any:
     async with open_api() as api:
-        return await api.get("/v1/_state")
+        return await api.get("/v1/_state", position=position)
 
 
 def _target_fields(tenant: str, agent: str) -> dict[str, str]:

@@ -270,6 +270,7 @@ async def _check_running_stack(cli: CliSettings) -> list[Check]:
     status = await collect_status(cli)
     return [
         _check_children(status),
+        *_check_spares(status),
         await _check_topics(cli),
         await _check_budget(cli),
         *([await _check_audit(cli)] if any(child["name"] == "auditor" for child in status["children"]) else []),
@@ -301,6 +302,23 @@ def _check_children(status: dict[str, Any]) -> Check:
         remedy = f"They died and were started again. The logs in {status['logs']} say why."
         return Check(name="processes", state=WARN, text=f"started again: {', '.join(restarted)}", remedy=remedy)
     return Check(name="processes", state=OK, text=f"{len(children)} run, none was started again")
+
+
+def _check_spares(status: dict[str, Any]) -> list[Check]:
+    """Check whether the spares wait; no line in a stack without spares, or whose runtimes tell no role."""
+    expected = status["spares"]
+    roles = [child["role"] for child in status["children"] if child["name"].startswith("runtime")]
+    if not expected or not any(roles):
+        return []
+    waiting = roles.count("spare")
+    text = f"{pluralize(waiting, 'runtime')} of {expected} ready to take over"
+    if waiting >= expected:
+        return [Check(name="spares", state=OK, text=text)]
+    remedy = (
+        "Until it waits, runs stand still for some seconds when their runtime dies. A runtime that was just started "
+        f"needs some seconds; otherwise its log in {status['logs']} says why."
+    )
+    return [Check(name="spares", state=WARN, text=text, remedy=remedy)]
 
 
 async def _check_audit(cli: CliSettings) -> Check:

@@ -29,6 +29,7 @@ from loomlog.services.cli.http.api import ApiClient, ApiUnavailable
 from loomlog.services.cli.settings import CliSettings, load_cli_settings
 from loomlog.services.cli.stack.liveness import find_stall
 from loomlog.services.cli.stack.record import ChildRecord
+from loomlog.services.cli.stack.runtime_role import read_role
 from loomlog.services.cli.terminal.formatting import duration, number, pluralize, size
 from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, SUCCESS, WARNING, console, print_json, print_table
 from loomlog.services.cli.terminal.projection_text import problems_line, projector_line
@@ -86,6 +87,7 @@ async def collect_status(cli: CliSettings) -> dict[str, Any]:
         "kafka": cli.settings.kafka or (record.kafka if record is not None else None),
         "volumes": {"source": wiring.source, "out": wiring.out} if wiring is not None else None,
         "open_mode": wiring.open_mode if wiring is not None else None,
+        "spares": wiring.spares if wiring is not None else None,
         "projection": projection,
         "insights": insights,
         "logs": str(cli.home.logs),
@@ -138,9 +140,14 @@ async def _child_status(child: ChildRecord, *, is_alive: bool) -> dict[str, Any]
     state: str = child.state if is_alive or child.pid is None else "dead"
     if is_alive and child.pid is not None and state == "ready":
         state = await find_stall(child.pid, listens=child.name.startswith("runtime")) or state
+    role = None
+    if is_alive and child.pid is not None and state == "ready" and child.name.startswith("runtime"):
+        role = await read_role(child.pid)
     return {
         "name": child.name,
         "state": state,
+        "role": role.name if role is not None else None,
+        "partitions": role.partitions if role is not None else None,
         "pid": child.pid if is_alive else None,
         "restarts": child.restarts,
         "up_s": round(max(0.0, time.time() - child.started_s), 1) if is_alive else None,
@@ -201,11 +208,12 @@ def _print_stack(out: Console, report: Mapping[str, Any]) -> None:
 def _print_children(out: Console, children: list[Mapping[str, Any]]) -> None:
     print_table(
         out,
-        ("PROCESS", "STATE", "PID", "UP", "MEMORY", "RESTARTS", "ADDRESS"),
+        ("PROCESS", "STATE", "ROLE", "PID", "UP", "MEMORY", "RESTARTS", "ADDRESS"),
         [
             (
                 child["name"],
                 Text(child["state"], style=STATE_STYLE.get(child["state"], "")),
+                _role_text(child),
                 str(child["pid"] or ""),
                 duration(child["up_s"]) if child["up_s"] is not None else "",
                 size(child["memory_bytes"]) if child["memory_bytes"] else "",
@@ -214,8 +222,20 @@ def _print_children(out: Console, children: list[Mapping[str, Any]]) -> None:
             )
             for child in children
         ],
-        right_aligned=(2, 3, 4, 5),
+        right_aligned=(3, 4, 5, 6),
     )
+
+
+def _role_text(child: Mapping[str, Any]) -> str:
+    """Return what a runtime does: it owns partitions, or waits for the death of an owner; empty for the rest."""
+    match child["role"]:
+        case "owner":
+            return f"owns {pluralize(child['partitions'], 'partition')}"
+        case "spare":
+            return f"spare for {pluralize(child['partitions'], 'partition')}"
+        case "idle":
+            return "owns nothing"
+    return ""
 
 
 def _print_projection(out: Console, projection: Mapping[str, Any]) -> None:

@@ -34,9 +34,10 @@ from loomlog.connectors.protocols import LogAppender, LogRanges, LogRecord, Prod
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.schemas.codec import Codec, Undecodable
 from loomlog.schemas.generated.stream_records import DeadLetter, DeadLetterReplayed
+from loomlog.schemas.position import Position
 from loomlog.services.cli.commands import run
 from loomlog.services.cli.errors import CliError
-from loomlog.services.cli.log.reader import format_position, open_ranges, read_range, to_json_value
+from loomlog.services.cli.log.reader import open_ranges, read_range, to_json_value
 from loomlog.services.cli.settings import CLIENT_ID, CliSettings, load_cli_settings
 from loomlog.services.cli.terminal.formatting import one_line
 from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, SUCCESS, console, print_json, print_table
@@ -84,7 +85,7 @@ class DeadLetterEntry:
 
     @property
     def origin(self) -> str:
-        return format_position(self.letter.topic, self.letter.partition, self.letter.offset)
+        return str(Position(topic=self.letter.topic, partition=self.letter.partition, offset=self.letter.offset))
 
 
 @dead_letters_app.command("ls")
@@ -186,7 +187,7 @@ async def read_dead_letter(ranges: LogRanges, codec: Codec, offset: int) -> Dead
         await read_range(ranges, TOPIC, PARTITION, offset, min(end, offset + MAX_RECORDS)), codec
     )
     if not entries or entries[0].offset != offset:
-        raise CliError(f"The record at {format_position(TOPIC, PARTITION, offset)} is no dead letter.")
+        raise CliError(f"The record at {Position(topic=TOPIC, partition=PARTITION, offset=offset)} is no dead letter.")
     return entries[0]
 
 
@@ -202,7 +203,7 @@ def parse_dead_letters(records: list[LogRecord], codec: Codec) -> list[DeadLette
         if isinstance(read, DeadLetter):
             letters[record.offset] = read
         elif isinstance(read, DeadLetterReplayed):
-            there = format_position(read.topic, read.partition, read.offset)
+            there = str(Position(topic=read.topic, partition=read.partition, offset=read.offset))
             replayed[read.letter_offset] = (*replayed.get(read.letter_offset, ()), there)
     return [
         DeadLetterEntry(offset=at, letter=letter, replay_positions=replayed.get(at, ()))
@@ -244,7 +245,7 @@ async def replay_record(
         ) from error
     there = DeadLetterReplayed(letter_offset=entry.offset, topic=topic, partition=partition, offset=offset, at_ms=at_ms)
     note = ProducerRecord(key=entry.origin.encode(), value=codec.encode(there))
-    there_now = format_position(topic, partition, offset)
+    there_now = str(Position(topic=topic, partition=partition, offset=offset))
     try:
         await appender.append(TOPIC, PARTITION, [note])
     except UnknownOutcome as error:

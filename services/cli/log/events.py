@@ -3,7 +3,7 @@
 `get` uses the API for the topics it has a route for and the broker for all others; `tail` reads the broker, because
 only the broker lets a client wait for new records.
 
-    04:26:10.123  run.events/0:84  r_7m17...  seq 1  RunStarted  agent_id=... definition=reviewer
+    04:26:10.123  loom.run.events/0:84  r_7m17...  seq 1  RunStarted  agent_id=... definition=reviewer
 
 Before: services/cli/main.py. After: reader.py, services/cli/http/api.py.
 """
@@ -31,6 +31,7 @@ from loomlog.projections.audit import find_run
 from loomlog.projections.engine.builds import PREFIX as SCHEMA
 from loomlog.projections.tables import EVERY_TENANT
 from loomlog.schemas.ids import partition_key
+from loomlog.schemas.position import Position
 from loomlog.services.cli.commands import run
 from loomlog.services.cli.errors import CliError, NotFound, Unreachable, UsageError
 from loomlog.services.cli.http.api import ApiClient, ApiError, quote_segment
@@ -52,7 +53,6 @@ from loomlog.services.cli.terminal.output import console, print_json, print_json
 from loomlog.services.cli.terminal.times import parse_since
 from loomlog.services.cli.terminal.tool_names import ToolNames
 
-POSITION_PATTERN = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})[/:](?P<partition>\d{1,9})[/:](?P<offset>\d{1,18})\Z")
 API_TOPICS = ("loom.run.events", "loom.run.commands")
 """Topics of which the API returns single records."""
 FINAL_EVENTS = frozenset({"RunCompleted", "RunFailed", "RunCancelled", "RunRefused"})
@@ -119,19 +119,21 @@ def tail(
 @events_app.command("get")
 def get(
     record_position: Annotated[
-        str, typer.Argument(metavar="TOPIC/PARTITION/OFFSET", help="Or a position: run.events/2:17.")
+        str, typer.Argument(metavar="TOPIC/PARTITION/OFFSET", help="Or a position: loom.run.events/2:17.")
     ],
     direct: Annotated[bool, typer.Option("--direct", help="Ask the broker, not the API.")] = False,
     as_json: Json = False,
 ) -> None:
     """Show one record in full, also a stale one."""
-    match = POSITION_PATTERN.match(record_position)
-    if match is None:
+    place, _, offset_text = record_position.rpartition(":" if ":" in record_position else "/")
+    try:
+        position = Position.parse(f"{place}:{offset_text}")
+    except ValueError:
         raise UsageError(
             f"{record_position!r} is no place in the log: expected TOPIC/PARTITION/OFFSET or a position like "
-            "run.events/2:17."
-        )
-    topic, partition, offset = _full_topic(match["topic"]), int(match["partition"]), int(match["offset"])
+            "loom.run.events/2:17."
+        ) from None
+    topic, partition, offset = _full_topic(position.topic), position.partition, position.offset
     cli = load_cli_settings(os.environ, working_directory=Path.cwd())
     if topic in API_TOPICS and not direct:
         shown = run(_read_from_api(cli, topic, partition, offset))

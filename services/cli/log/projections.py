@@ -37,9 +37,10 @@ from loomlog.projections.engine.rebuild import RebuildProgress, RebuildReport, r
 from loomlog.projections.entities import count_entities, list_folds
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.projections.problems import PAGE_MAX, ProblemRow, count_problems, list_problems
+from loomlog.schemas.position import Position
 from loomlog.services.cli.commands import run
 from loomlog.services.cli.errors import FAILED, CliError
-from loomlog.services.cli.log.reader import EVENTS_TOPIC, format_position, open_ranges
+from loomlog.services.cli.log.reader import EVENTS_TOPIC, open_ranges
 from loomlog.services.cli.settings import CLIENT_ID, CliSettings, load_cli_settings
 from loomlog.services.cli.terminal.formatting import duration, number, one_line
 from loomlog.services.cli.terminal.output import DIM, ERROR, SUCCESS, console, print_json, print_table
@@ -266,7 +267,7 @@ def print_problems(out: Console, report: Mapping[str, Any]) -> None:
         ("RECORD", "AT", "RUN OR ENTITY", "KIND", "ERROR"),
         [
             (
-                format_position(problem["topic"], problem["partition"], problem["offset"]),
+                str(Position(topic=problem["topic"], partition=problem["partition"], offset=problem["offset"])),
                 problem["at"],
                 problem["run_id"] or "",
                 problem["kind"],
@@ -301,7 +302,7 @@ async def _read_positions(cli: CliSettings, name: ModelName) -> list[str]:
     finally:
         await reader.close()
     return [
-        format_position(cursor.topic, cursor.partition, cursor.next_offset - 1)
+        str(Position(topic=cursor.topic, partition=cursor.partition, offset=cursor.next_offset - 1))
         for cursor in cursors
         if cursor.next_offset
     ]

@@ -19,6 +19,7 @@ from loomlog.connectors.protocols import LogRanges, LogRecord
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.schemas.codec import Codec, Undecodable, local_codec, peek
 from loomlog.schemas.generated.stream_events import Claim
+from loomlog.schemas.position import Position
 from loomlog.schemas.reader import TermReader
 from loomlog.services.cli.errors import CliError
 
@@ -54,12 +55,7 @@ class RecordView:
 
     @property
     def position(self) -> str:
-        return format_position(self.topic, self.partition, self.offset)
-
-
-def format_position(topic: str, partition: int, offset: int) -> str:
-    """Format a log position as every command shows it."""
-    return f"{topic.removeprefix(TOPIC_PREFIX)}/{partition}:{offset}"
+        return str(Position(topic=self.topic, partition=self.partition, offset=self.offset))
 
 
 def has_terms(topic: str) -> bool:

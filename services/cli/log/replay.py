@@ -90,7 +90,7 @@ def replay_run(
 
 
 def _replay_log(run_id: str, to_seq: int) -> ReplayReport:
-    return run(_build_report(load_cli_settings(os.environ, working_directory=Path.cwd()), run_id, to_seq))
+    return run(build_report(load_cli_settings(os.environ, working_directory=Path.cwd()), run_id, to_seq))
 
 
 def _replay_file(path: Path, to_seq: int) -> ReplayReport:
@@ -113,7 +113,8 @@ def _replay_file(path: Path, to_seq: int) -> ReplayReport:
     )
 
 
-async def _build_report(cli: CliSettings, run_id: str, to_seq: int = 0) -> ReplayReport:
+async def build_report(cli: CliSettings, run_id: str, to_seq: int = 0) -> ReplayReport:
+    """Fold the run from the log and compare it with the read models. Raises CliError or Unreachable."""
     options = kafka_options(cli.settings, CLIENT_ID, bootstrap=cli.kafka())
     count = await count_partitions(options, EVENTS_TOPIC)
     if not count:
@@ -252,7 +253,7 @@ def _report_json(report: ReplayReport) -> dict[str, Any]:
 
 def _print_report(out: Console, report: ReplayReport, *, timeline: bool) -> None:
     replayed = report.replayed
-    lies = report.source or f"run.events/{report.partition}"
+    lies = report.source or f"{EVENTS_TOPIC}/{report.partition}"
     out.print(Text.assemble(("run ", DIM), (replayed.run_id, NAME), ("  in ", DIM), lies))
     if timeline:
         _print_timeline(out, replayed)

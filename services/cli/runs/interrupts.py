@@ -16,7 +16,7 @@ from rich.text import Text
 
 from loomlog.services.cli.commands import CommandGroup, run
 from loomlog.services.cli.http.api import quote_segment
-from loomlog.services.cli.runs.runs import Json, RunId, get_run, open_api
+from loomlog.services.cli.runs.runs import Json, Position, RunId, get_run, open_api
 from loomlog.services.cli.terminal.formatting import duration, one_line
 from loomlog.services.cli.terminal.output import DIM, NAME, WARNING, console, print_json
 
@@ -36,12 +36,13 @@ def inbox(
     user: Annotated[str, typer.Option("--user", help="Only of this user's runs.")] = "",
     status: Annotated[str, typer.Option("--status", help="pending, or all, or another status.")] = "pending",
     limit: Annotated[int, typer.Option("--limit", min=1, max=500, help="Most questions.")] = 50,
+    position: Position = "",
     as_json: Json = False,
 ) -> None:
     """Show the interruptions that wait for an answer, of every visible run, newest first."""
     if context.invoked_subcommand is not None:
         return
-    listing = run(_list_interrupts({"user_id": user, "status": status, "limit": limit}))
+    listing = run(_list_interrupts({"user_id": user, "status": status, "limit": limit, "position": position}))
     if as_json:
         print_json(listing)
         return

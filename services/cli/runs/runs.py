@@ -49,6 +49,9 @@ SUCCEEDED = "completed"
 CALL_PATTERN = re.compile(r"[0-9]{1,7}\.[0-9]{1,3}")
 
 Json = Annotated[bool, typer.Option("--json", help="JSON instead of text.")]
+Position = Annotated[
+    str, typer.Option("--position", help="Include the writes at these positions; several with commas.")
+]
 FULL_ID = re.compile(r"[ra]_[0-9a-hjkmnp-tv-z]{26}(-.*)?\Z")
 """An id or a handle that was generated; any other text may be the start of one."""
 PREFIX = re.compile(r"[A-Za-z0-9_-]{4,128}\Z")
@@ -116,6 +119,7 @@ def start(
     idempotency_key: Annotated[
         str, typer.Option("--idempotency-key", help="The same key again gives the same run, not a second one.")
     ] = "",
+    position: Position = "",
     as_json: Json = False,
 ) -> None:
     """Start a run and follow it."""
@@ -123,12 +127,15 @@ def start(
     # A session is continued through its own route, with its earlier conversation.
     path = f"/v1/sessions/{quote_segment(session)}/messages?ids=1" if session else "/v1/runs?ids=1"
     body = {"agent": agent, "prompt": text}
-    run(_start_run(path, body, idempotency_key or str(uuid.uuid4()), should_follow=should_follow, as_json=as_json))
+    key = idempotency_key or str(uuid.uuid4())
+    run(_start_run(path, body, key, position, should_follow=should_follow, as_json=as_json))
 
 
-async def _start_run(path: str, body: Mapping[str, Any], key: str, *, should_follow: bool, as_json: bool) -> None:
+async def _start_run(
+    path: str, body: Mapping[str, Any], key: str, position: str, *, should_follow: bool, as_json: bool
+) -> None:
     async with open_api() as api:
-        followed = RunStream(api, body=body, idempotency_key=key, path=path)
+        followed = RunStream(api, body=body, idempotency_key=key, path=path, position=position)
         if should_follow:
             await follow(api, followed, as_json=as_json)
             return
@@ -215,6 +222,7 @@ def list_runs(
     limit: Annotated[int, typer.Option(min=1, max=500, help="Most runs to list.")] = 20,
     cursor: Annotated[str, typer.Option(help="`next` of an earlier answer.")] = "",
     wide: Annotated[bool, typer.Option("--wide", help="Show whole ids.")] = False,
+    position: Position = "",
     as_json: Json = False,
 ) -> None:
     """List runs, newest first."""
@@ -229,6 +237,7 @@ def list_runs(
         "to": to_rfc3339(until, option="--until"),
         "limit": limit,
         "cursor": cursor,
+        "position": position,
     }
     listing = run(_get("/v1/runs", params))
     if as_json:
@@ -254,17 +263,18 @@ def list_runs(
 def show(
     run_id: RunId,
     at: Annotated[int | None, typer.Option("--at", min=1, help="As it was after the event of that seq.")] = None,
+    position: Position = "",
     as_json: Json = False,
 ) -> None:
     """Show a run: its facts, and its transcript as a timeline with durations, tokens and cost."""
     if at:
-        moment = run(_get_state(run_id, at))
+        moment = run(_get_state(run_id, at, position))
         if as_json:
             print_json(moment)
         else:
             print_state(console(), moment)
         return
-    row, frames, turns_before = run(_get_run_with_frames(run_id))
+    row, frames, turns_before = run(_get_run_with_frames(run_id, position))
     if as_json:
         print_json({"run": row, "frames": frames})
         return
@@ -331,11 +341,11 @@ def resolve(
     )
 
 
-async def get_run(api: ApiClient, run_id: str) -> Mapping[str, Any]:
-    """Return the run with an id or a handle. Raises Refusal."""
+async def get_run(api: ApiClient, run_id: str, position: str = "") -> Mapping[str, Any]:
+    """Return the run with an id or a handle, with the writes at `position`. Raises Refusal."""
     path = "/v1/runs" if run_id.startswith("r_") else "/v1/agents"
     try:
-        row: Mapping[str, Any] = await api.get(f"{path}/{quote_segment(run_id)}")
+        row: Mapping[str, Any] = await api.get(f"{path}/{quote_segment(run_id)}", position=position)
     except ApiError as refusal:
         if refusal.status == 404:
             raise NotFound(f"There is no run {run_id}. `loomlog runs ls` lists them.") from refusal
@@ -357,10 +367,10 @@ async def count_turns_before(api: ApiClient, row: Mapping[str, Any]) -> int:
     return int(state["turns"])
 
 
-async def _get_run_with_frames(run_id: str) -> tuple[Mapping[str, Any], list[Mapping[str, Any]], int]:
+async def _get_run_with_frames(run_id: str, position: str) -> tuple[Mapping[str, Any], list[Mapping[str, Any]], int]:
     """Return the row and the stored frames of a run, and the turns before its own."""
     async with open_api() as api:
-        row = await get_run(api, run_id)
+        row = await get_run(api, run_id, position)
         frames: list[Mapping[str, Any]] = []
         cursor = ""
         for _ in range(PAGES_MAX):
@@ -372,9 +382,9 @@ async def _get_run_with_frames(run_id: str) -> tuple[Mapping[str, Any], list[Map
         return row, frames, await count_turns_before(api, row)
 
 
-async def _get_state(run_id: str, at: int) -> Mapping[str, Any]:
+async def _get_state(run_id: str, at: int, position: str = "") -> Mapping[str, Any]:
     async with open_api() as api:
-        row = await get_run(api, run_id)
+        row = await get_run(api, run_id, position)
         moment: Mapping[str, Any] = await api.get(f"/v1/runs/{row['run_id']}/state", {"at": at})
         return moment
 

@@ -35,7 +35,7 @@ END_OF_STEPS = "Try it:"
 """The foreground command's output after this line is for interactive use."""
 
 
-def start_detached(cli: CliSettings, runtimes: int, out: Console) -> None:
+def start_detached(cli: CliSettings, runtimes: int, spares: int | None, out: Console) -> None:
     """Return when everything is ready. Raises CliError with the output of the other process when it ended before."""
     home = open_home(cli.home.root)
     log, errors = home.logs / "up.log", home.logs / "up-errors.log"
@@ -43,7 +43,10 @@ def start_detached(cli: CliSettings, runtimes: int, out: Console) -> None:
         earlier.unlink(missing_ok=True)
     with private_files.open_for_append(log) as output, private_files.open_for_append(errors) as error_output:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "loomlog.services.cli.main", "up", "--runtimes", str(runtimes)],
+            [
+                *(sys.executable, "-P", "-m", "loomlog.services.cli.main", "up", "--runtimes", str(runtimes)),
+                *(() if spares is None else ("--spares", str(spares))),
+            ],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=error_output,

@@ -108,6 +108,7 @@ def build_services_record(plan: StackPlan, ready_after_s: float) -> ServicesReco
         out=plan.volume_path(OUT),
         open_mode=plan.open_mode,
         runtimes=plan.runtimes,
+        spares=plan.spares,
         configuration=tuple(str(file) for file in plan.files),
         ready_after_s=ready_after_s,
     )

@@ -20,6 +20,10 @@ StallState = Literal["suspended", "silent"]
 RESPONSE_TIMEOUT_S = 3.0
 """Time to wait for an answer; the group declares a runtime dead after the same time."""
 REQUEST = b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
+HTTP = b"HTTP"
+PAGE_BYTES_MAX = 1024 * 1024
+"""Bytes read of a page of metrics; one has some ten kilobytes."""
+READ_BYTES = 64 * 1024
 WILDCARD_ADDRESSES = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
@@ -33,6 +37,34 @@ async def find_stall(pid: int, *, listens: bool) -> StallState | None:
     if not places or any(await asyncio.gather(*(_responds(*place) for place in places))):
         return None
     return "silent"
+
+
+async def read_responses(pid: int) -> list[bytes]:
+    """Return what each port of the process answers to a request for its metrics; nothing for one that is silent."""
+    places = await asyncio.to_thread(_listening_addresses, pid)
+    return [page for page in await asyncio.gather(*(_read_response(*place) for place in places)) if page]
+
+
+async def _read_response(host: str, port: int) -> bytes:
+    try:
+        async with asyncio.timeout(RESPONSE_TIMEOUT_S):
+            reader, writer = await asyncio.open_connection(host, port)
+            try:
+                writer.write(REQUEST)
+                page = await reader.read(len(HTTP))
+                # A liveness socket greets and stays open.
+                return page + await _read_rest(reader) if page == HTTP else b""
+            finally:
+                writer.close()
+    except (OSError, TimeoutError):
+        return b""
+
+
+async def _read_rest(reader: asyncio.StreamReader) -> bytes:
+    chunks: list[bytes] = []
+    while sum(map(len, chunks)) < PAGE_BYTES_MAX and (chunk := await reader.read(READ_BYTES)):
+        chunks.append(chunk)
+    return b"".join(chunks)
 
 
 def is_suspended(pid: int) -> bool:

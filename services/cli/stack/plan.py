@@ -37,7 +37,9 @@ SOURCE, OUT = "source", "out"
 LOCAL_DRAIN_MS = 3_000
 """Drain time of a local stop, which should take seconds; unfinished calls are resumed at the next start."""
 MAX_RUNTIMES = 16
-"""Maximum runtimes; more than the partitions of the local topics would be idle."""
+"""Maximum runtimes, spares included; more than the partitions of the local topics would be idle."""
+DEFAULT_SPARES = 1
+"""Runtimes that wait beside those that own partitions, unless the settings or a flag name another number."""
 MAX_START_PAUSED_CHARACTERS = 48
 """Maximum characters kept of LOOMLOG_START_PAUSED, so that a time in milliseconds can be appended."""
 
@@ -62,6 +64,10 @@ class StackPlan:
     insights_port: int | None
     open_mode: bool
     runtimes: int
+    spares: int
+    """Runtimes that are started in addition and wait without partitions."""
+    record: Path
+    """stack.json, which names the processes of the children."""
     warnings: tuple[str, ...]
 
     @property
@@ -79,12 +85,18 @@ class StackPlan:
 
 
 def create_plan(
-    cli: CliSettings, *, working_directory: Path, runtimes: int = 1, folders: ReviewFolders | None = None
+    cli: CliSettings,
+    *,
+    working_directory: Path,
+    runtimes: int = 1,
+    spares: int | None = None,
+    folders: ReviewFolders | None = None,
 ) -> StackPlan:
     """Create the plan, with the `folders` of a review or else of the previous one. Raises UsageError or CliError.
     Blocking.
 
-    The state folder must exist: an overlay is written into it.
+    `spares` None: as LOOMLOG_SPARES says, or DEFAULT_SPARES. The state folder must exist: an overlay is written into
+    it.
     """
     if not 1 <= runtimes <= MAX_RUNTIMES:
         raise UsageError(f"--runtimes is {runtimes}; expected 1 to {MAX_RUNTIMES}.")
@@ -98,6 +110,7 @@ def create_plan(
         loaded = _load(environ, working_directory)
     missing = _check_volumes(loaded)
     settings = loaded.settings
+    spares = _count_spares(spares, settings, runtimes)
     open_mode = settings.open_mode
     if not open_mode and not settings.auth_token and not loaded.configuration.principals:
         # No token means no access otherwise; on this machine alone, open access is what a first start needs.
@@ -109,6 +122,7 @@ def create_plan(
     environ |= {
         "LOOMLOG_HOME": str(cli.home.root),
         "LOOMLOG_LISTEN_ADDR": listen_addr,
+        "LOOMLOG_SPARES": str(spares),
         "LOOMLOG_DRAIN_TIMEOUT_MS": str(min(settings.drain_timeout_ms, LOCAL_DRAIN_MS)),
     }
     if settings.start_paused:
@@ -127,12 +141,29 @@ def create_plan(
         insights_port=insights_port,
         open_mode=open_mode,
         runtimes=runtimes,
+        spares=spares,
+        record=cli.home.record,
         # Replacing two paths is the purpose of the overlay.
         warnings=(
             *(str(warning) for warning in loaded.warnings if not _mentions_overlay(str(overlay), str(warning))),
             *missing,
         ),
     )
+
+
+def _count_spares(requested: int | None, settings: Settings, runtimes: int) -> int:
+    if requested is not None:
+        name, spares = "--spares", requested
+    elif settings.spares is not None:
+        name, spares = "LOOMLOG_SPARES", settings.spares
+    else:
+        return min(DEFAULT_SPARES, MAX_RUNTIMES - runtimes)
+    if not 0 <= spares <= MAX_RUNTIMES - runtimes:
+        raise UsageError(
+            f"{name} is {spares}; expected 0 to {MAX_RUNTIMES - runtimes}: with {runtimes} that own partitions there "
+            f"are at most {MAX_RUNTIMES} runtimes."
+        )
+    return spares
 
 
 def overlay_text(folders: ReviewFolders, configuration: Configuration) -> str:

@@ -2,6 +2,7 @@
 
     api, insights   their own answer over HTTP
     runtime         the Claims of its partitions are in the log
+    spare runtime   it has a role: it watches the owners, or owns already
     projector       its row in Postgres states that it projects
 
 The runtime is probed only on our own broker: elsewhere other runtimes may hold partitions, and ours may get none. A
@@ -10,8 +11,10 @@ child that is restarted later is ready as soon as it runs; its takeovers are not
 Before: services.py. After: stack/child.py calls these until they return None.
 """
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import httpx
 
@@ -19,6 +22,8 @@ from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.kafka import KafkaOptions, KafkaRanges
 from loomlog.connectors.storage.postgres import PostgresOptions, PostgresReader, open_reader
 from loomlog.projections.engine.builds import PREFIX, has_status, read_status
+from loomlog.services.cli.stack.record import load_record
+from loomlog.services.cli.stack.runtime_role import read_role
 
 ReadinessProbe = Callable[[], Awaitable[str | None]]
 EVENTS_TOPIC = "loom.run.events"
@@ -37,6 +42,18 @@ def http_probe(client: httpx.AsyncClient, url: str) -> ReadinessProbe:
         except httpx.HTTPError as error:
             return f"{url} does not answer: {type(error).__name__}"
         return None if response.is_success else f"{url} answers {response.status_code}: {response.text[:300]}"
+
+    return ready
+
+
+def role_probe(record: Path, child: str) -> ReadinessProbe:
+    """Return a probe that is ready when that child of the stack in `record` owns or watches partitions."""
+
+    async def ready() -> str | None:
+        stack = await asyncio.to_thread(load_record, record)
+        pid = next((one.pid for one in stack.children if one.name == child), None) if stack is not None else None
+        role = await read_role(pid) if pid is not None else None
+        return None if role is not None and role.name != "idle" else "it neither owns partitions nor watches an owner"
 
     return ready
 

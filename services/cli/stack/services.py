@@ -3,7 +3,8 @@
     broker and Postgres     stack/local.py
     topics                  created or checked, here
     needed for a run        runtime, projector and api at once: imports take most of the time, on few cores
-    secondary               insights, and the auditor if there is a key: after the rest; nothing waits for them
+    secondary               spare runtimes, insights, and the auditor if there is a key: after the rest; nothing waits
+                            for them
 
 A service is `python -P -m services.<name>.main`; -P and PYTHONPATH make it the same code as this command line, whatever
 the working directory contains.
@@ -29,7 +30,14 @@ from loomlog.redpanda.topics import Topic, TopicChange, TopicProblem, load_topic
 from loomlog.services.cli.errors import CliError, Unreachable
 from loomlog.services.cli.stack.child import ChildSpec, Requirement
 from loomlog.services.cli.stack.plan import StackPlan
-from loomlog.services.cli.stack.readiness import EVENTS_TOPIC, ClaimProbe, ProjectionProbe, ReadinessProbe, http_probe
+from loomlog.services.cli.stack.readiness import (
+    EVENTS_TOPIC,
+    ClaimProbe,
+    ProjectionProbe,
+    ReadinessProbe,
+    http_probe,
+    role_probe,
+)
 
 PROGRAM_ROOT = Path(loomlog.__file__).parent.parent
 READY_TIMEOUT_S = 60.0
@@ -143,7 +151,7 @@ async def build_services(plan: StackPlan, *, kafka: str, postgres: str, exit_sta
         ),
         reading.create("api", url=plan.api_url, ready=http_probe(http, f"{plan.api_url}/readyz")),
     )
-    beside: tuple[ChildSpec, ...] = ()
+    beside = _spare_specs(reading, plan)
     if plan.insights_url:
         url = plan.insights_url
         ready = http_probe(http, f"{url}/healthz")
@@ -185,16 +193,43 @@ class _ServiceFactory:
 def _runtime_specs(factory: _ServiceFactory, plan: StackPlan, ready: ReadinessProbe | None) -> tuple[ChildSpec, ...]:
     if plan.runtimes == 1:
         return (factory.create("runtime", ready=ready),)
-    replica = plan.environ.get("LOOMLOG_REPLICA_ID", "").strip()
+    return tuple(_numbered_runtime(factory, plan, number, ready=ready) for number in range(1, plan.runtimes + 1))
+
+
+def _spare_specs(factory: _ServiceFactory, plan: StackPlan) -> tuple[ChildSpec, ...]:
+    """Return the runtimes that are started in addition. Their names do not say so: the roles change at each death."""
+    numbers = range(plan.runtimes + 1, plan.runtimes + plan.spares + 1)
     return tuple(
-        factory.create(
-            "runtime",
-            name=f"runtime-{number}",
-            ready=ready,
-            # Two processes of one name would look like one in claims and metrics.
-            extra_environ={"LOOMLOG_REPLICA_ID": f"{replica}-{number}"} if replica else None,
-        )
-        for number in range(1, plan.runtimes + 1)
+        # The stack goes on without it, as it did before it was there.
+        _numbered_runtime(factory, plan, number, required="never", ready=_spare_probe(plan, number))
+        for number in numbers
+    )
+
+
+def _spare_probe(plan: StackPlan, number: int) -> ReadinessProbe | None:
+    """Return a probe of the role; None where no role is to be seen, or where runtimes elsewhere may have it."""
+    settings = plan.settings
+    if settings.kafka or not settings.standby_addr or not settings.metrics_enabled:
+        return None
+    return role_probe(plan.record, f"runtime-{number}")
+
+
+def _numbered_runtime(
+    factory: _ServiceFactory,
+    plan: StackPlan,
+    number: int,
+    *,
+    ready: ReadinessProbe | None,
+    required: Requirement = "always",
+) -> ChildSpec:
+    replica = plan.environ.get("LOOMLOG_REPLICA_ID", "").strip()
+    return factory.create(
+        "runtime",
+        name=f"runtime-{number}",
+        required=required,
+        ready=ready,
+        # Two processes of one name would look like one in claims and metrics.
+        extra_environ={"LOOMLOG_REPLICA_ID": f"{replica}-{number}"} if replica else None,
     )
 
 

@@ -32,6 +32,8 @@ class ServicesRecord:
     configuration: tuple[str, ...]
     """The files, lowest precedence first."""
     ready_after_s: float
+    spares: int = 0
+    """Runtimes that wait without partitions."""
 
 
 def save_services_record(root: Path, record: ServicesRecord) -> None:

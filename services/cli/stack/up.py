@@ -25,18 +25,28 @@ from loomlog.services.cli.terminal.output import DIM, NAME, WARNING, console
 
 Runtimes = Annotated[int, typer.Option("--runtimes", help="Processes that own partitions and run agents.")]
 
+Spares = Annotated[
+    int | None,
+    typer.Option(
+        "--spares",
+        help="Further runtimes that wait and take over at once when one dies; default: LOOMLOG_SPARES, else 1.",
+        show_default=False,
+    ),
+]
+
 
 def up(
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Return when everything is ready.")] = False,
     runtimes: Runtimes = 1,
+    spares: Spares = None,
 ) -> None:
     """Start broker, Postgres, topics and all services; stay until Ctrl-C."""
     cli = load_cli_settings(os.environ, working_directory=Path.cwd())
     require_not_running(cli)
     if detach:
-        start_detached(cli, runtimes, console())
+        start_detached(cli, runtimes, spares, console())
     else:
-        run(_up(cli, runtimes, console()))
+        run(_up(cli, runtimes, spares, console()))
 
 
 def down() -> None:
@@ -57,22 +67,27 @@ def down() -> None:
 
 
 async def prepare_plan(
-    cli: CliSettings, steps: StepLog, *, runtimes: int = 1, folders: ReviewFolders | None = None
+    cli: CliSettings,
+    steps: StepLog,
+    *,
+    runtimes: int = 1,
+    spares: int | None = None,
+    folders: ReviewFolders | None = None,
 ) -> StackPlan:
     """Create the plan of a stack. Leftovers of an earlier stack are stopped first: they may hold our ports."""
     home = await asyncio.to_thread(open_home, cli.home.root)
     if cli.stack.has_orphans:
         await stop_stack(home, steps.report)
     return await asyncio.to_thread(
-        lambda: create_plan(cli, working_directory=Path.cwd(), runtimes=runtimes, folders=folders)
+        lambda: create_plan(cli, working_directory=Path.cwd(), runtimes=runtimes, spares=spares, folders=folders)
     )
 
 
-async def _up(cli: CliSettings, runtimes: int, out: Console) -> None:
+async def _up(cli: CliSettings, runtimes: int, spares: int | None, out: Console) -> None:
     steps = StepLog(out, time.monotonic)
     out.print(Text.assemble("loomlog starts in ", (str(cli.home.root), NAME)))
     with cancel_on_signals():
-        made = await prepare_plan(cli, steps, runtimes=runtimes)
+        made = await prepare_plan(cli, steps, runtimes=runtimes, spares=spares)
         print_configuration(made, steps, out)
         async with foreground_stack(cli, made, steps) as standing:
             await standing.start_secondary()

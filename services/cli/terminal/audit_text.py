@@ -10,7 +10,6 @@ from msgspec.structs import asdict
 from rich.console import Console
 from rich.text import Text
 
-from loomlog.services.cli.log.reader import TOPIC_PREFIX
 from loomlog.services.cli.terminal.formatting import duration, number, pluralize
 from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, SUCCESS, WARNING
 from loomlog.services.core.audit.findings import AuditFinding, FindingKind
@@ -87,7 +86,7 @@ def print_reports(out: Console, reports: Sequence[VerificationReport], seconds: 
 
 
 def _print_report(out: Console, report: VerificationReport) -> None:
-    place = f"{report.topic.removeprefix(TOPIC_PREFIX)}/{report.partition}"
+    place = f"{report.topic}/{report.partition}"
     signed = f"{number(report.signed_records)} signed"
     keys = ", ".join(f"{one.key_id} to {one.next_offset}" for one in report.ranges)
     parts = [f"{pluralize(report.records, 'record')}", signed + (f" ({keys})" if keys else "")]
@@ -109,7 +108,7 @@ def _print_report(out: Console, report: VerificationReport) -> None:
 
 
 def _finding_line(finding: AuditFinding) -> Text:
-    place = f"{finding.topic.removeprefix(TOPIC_PREFIX)}/{finding.partition}"
+    place = f"{finding.topic}/{finding.partition}"
     if finding.offset >= 0:
         place += f":{finding.offset}"
     if finding.count > 1:

@@ -1,6 +1,6 @@
 """A log record as text: on one line, and in full.
 
-    04:26:10.123  run.events/0:84  r_7m17...  seq 1  RunStarted  definition=reviewer segments=1 item
+    04:26:10.123  loom.run.events/0:84  r_7m17...  seq 1  RunStarted  definition=reviewer segments=1 item
 
 The schema defines the fields of a record, so this module knows none by name: empty fields are left out, lists are
 counted, nested records are shown by name.

@@ -32,8 +32,10 @@ from loomlog.services.families.budget.commands import (
 )
 from loomlog.services.families.budget.decide import decide, next_timer_at
 from loomlog.services.families.budget.state import REDUCER_VERSION, BudgetState, evolve
-from loomlog.services.stream.context import PendingDecision
+from loomlog.services.stream.context import PendingDecision, TimerIntake
 from loomlog.services.stream.family import NO_EFFECTS, NO_LINEAGE, NO_LOCAL_EFFECTS, Topics
+from loomlog.services.stream.partition.asked import AskedRecord
+from loomlog.services.stream.partition.fold import Fold
 from loomlog.services.stream.partition.partition import Aggregate, Decision, Partition
 
 FAMILY = "budget"
@@ -79,6 +81,9 @@ class BudgetFamily:
     def absent(self, aggregate: str) -> BudgetState:
         return BudgetState()
 
+    def before(self, aggregate: str, seq: int) -> BudgetState:
+        raise AssertionError("budgets have no restatements")
+
     def evolve(self, state: BudgetState, event: Event, at_ms: int) -> BudgetState:
         return evolve(state, event, at_ms)
 
@@ -113,7 +118,7 @@ class BudgetCommandHandler:
     def __init__(self, clock_ms: Callable[[], int]) -> None:
         self._clock_ms = clock_ms
 
-    async def prepare(self, record: LogRecord, command: Command, partition: Partition) -> PendingDecision:
+    async def prepare(self, record: LogRecord | AskedRecord, command: Command, partition: Partition) -> PendingDecision:
         wrong = _command_error(command)
         if wrong:
             raise ValueError(wrong)  # a malformed command must not quarantine the budget state
@@ -125,6 +130,14 @@ class BudgetCommandHandler:
             return BudgetRequest(at_ms=self._clock_ms(), command=command)
 
         return PendingDecision(books, order, command.envelope.command_id)
+
+    def timer_of_absent(self, name: str, intake: TimerIntake) -> None: ...
+
+    async def live(self, fold: Fold) -> list[Aggregate]:
+        async def no_history(event: Event) -> None:
+            return None
+
+        return await fold.live(no_history, self.folded)
 
     async def prepare_local_effect(
         self, aggregate: Aggregate, effect: Any, state: Any, partition: Partition

@@ -52,7 +52,7 @@ class BudgetReplica:
         self.broken = ""
         """Where and why reading stopped; empty while the log can be read."""
         self._codec = codec
-        self._topic = topics.events
+        self.topic = topics.events
         self._snapshots = snapshots
         self._ranges = ranges
         self._reader = TermReader(codec=codec)
@@ -63,19 +63,19 @@ class BudgetReplica:
 
     async def open(self) -> None:
         """Read all events that are in the log now. Raises Transient."""
-        first = await self._ranges.beginning_offset(self._topic, PARTITION)
+        first = await self._ranges.beginning_offset(self.topic, PARTITION)
         start = await self._snapshots.load(PARTITION, first)
         if start.ignored:
-            log.warning("%s: folding from offset %d because %s", self._topic, first, start.ignored)
+            log.warning("%s: folding from offset %d because %s", self.topic, first, start.ignored)
         base = start.bases.get(AGGREGATE)
         if base is not None:
             self.books, self._seq, self._tail = base.state, base.seq, base.digest
             self.limits_offset = start.next_offset if self.books.limits else 0
         self._reader = TermReader(codec=self._codec, term=start.term, next_offset=start.next_offset)
         self.next_offset = start.next_offset
-        end = await self._ranges.end_offset(self._topic, PARTITION)
+        end = await self._ranges.end_offset(self.topic, PARTITION)
         if self.next_offset < end:
-            async with await self._ranges.read(self._topic, PARTITION, self.next_offset, end) as chunks:
+            async with await self._ranges.read(self.topic, PARTITION, self.next_offset, end) as chunks:
                 async for chunk in chunks:
                     self.feed(chunk)
                     await asyncio.sleep(0)  # heartbeats share this event loop
@@ -97,13 +97,13 @@ class BudgetReplica:
             try:
                 event = self._reader.read(record.offset, record.value)
             except Undecodable as error:
-                log.error("%s offset %d is left out: %s", self._topic, record.offset, error)
+                log.error("%s offset %d is left out: %s", self.topic, record.offset, error)
                 event = None
             try:
                 if event is not None and event.seq > self._seq:
                     self._fold(event)
             except Exception as error:
-                self.broken = f"the books cannot be read past {self._topic} offset {record.offset}: {error}"
+                self.broken = f"the books cannot be read past {self.topic} offset {record.offset}: {error}"
                 log.exception("%s", self.broken)
                 break
             self.next_offset = record.offset + 1
@@ -143,10 +143,17 @@ class BudgetReplica:
 
     async def caught_up(self) -> None:
         """Wait until everything that is in the log now is read. Raises Transient on timeout."""
-        end = await self._ranges.end_offset(self._topic, PARTITION)
+        end = await self._ranges.end_offset(self.topic, PARTITION)
         if not await self.read_to(end, timeout_s=CATCH_UP_S):
             text = self.broken or f"the books are read to {self.next_offset}, {end} is needed"
             raise Transient(text, kind="unavailable")
+
+    async def wait(self, partition: int, offset: int, *, timeout_s: float) -> int:
+        """Wait until the record at the offset is read, at most `timeout_s`; returns the number of records that are
+        missing, 0 when it is. `partition` is always PARTITION.
+        """
+        await self.read_to(offset + 1, timeout_s=timeout_s)
+        return max(0, offset + 1 - self.next_offset)
 
     async def read_to(self, next_offset: int, *, timeout_s: float) -> bool:
         """Whether everything below the offset is read, now or before the timeout."""

@@ -20,13 +20,13 @@ from loomlog.connectors.protocols import LogAppender, ProducerRecord
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.stream_records import ModelMarked
 from loomlog.schemas.records import replace
-from loomlog.services.core.availability import RATE_LIMITED, failure_mark, success_mark
+from loomlog.services.core.availability import RATE_LIMITED, AvailabilityTable, failure_mark, success_mark
 from loomlog.services.core.run.commands import Alternative, ModelFailed
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import AwaitingModel
 from loomlog.services.core.run.turns.model_result import retry_wait_ms
 from loomlog.services.runtime.models.provider_keys import NO_KEY, ProviderKey
-from loomlog.services.stream.global_tables.providers import PARTITION, ProviderGlobalTable
+from loomlog.services.stream.global_tables.global_table import PARTITION, GlobalTable
 
 log = logging.getLogger("loomlog.runtime")
 
@@ -62,7 +62,7 @@ class AvailabilityTracker:
 
     def __init__(
         self,
-        global_table: ProviderGlobalTable,
+        global_table: GlobalTable[AvailabilityTable],
         traits: Mapping[str, ModelTraits],
         *,
         codec: Codec,
@@ -85,7 +85,7 @@ class AvailabilityTracker:
         if self._requires_run_key(provider):
             return
         mark = success_mark(
-            self._global_table.matrix, provider, model, at_ms=self._clock_ms(), by=self._name, own_key=not key.is_shared
+            self._global_table.table, provider, model, at_ms=self._clock_ms(), by=self._name, own_key=not key.is_shared
         )
         self._publish(mark)
 
@@ -100,7 +100,7 @@ class AvailabilityTracker:
             return self._with_alternatives(state, order)
         definition = state.facts.definition
         mark = failure_mark(
-            self._global_table.matrix,
+            self._global_table.table,
             state.provider,
             state.model,
             order.kind,
@@ -157,7 +157,7 @@ class AvailabilityTracker:
             if traits is None or not _has_key(state.facts, traits):
                 continue
             own_key = traits.api_key_env in state.facts.options.credentials
-            standing = self._global_table.matrix.availability(choice.provider, choice.model, now_ms, own_key=own_key)
+            standing = self._global_table.table.availability(choice.provider, choice.model, now_ms, own_key=own_key)
             if traits.requires_run_key or standing.is_available:
                 sibling = traits.non_thinking_sibling(choice.model)
                 alternatives.append(
@@ -173,7 +173,7 @@ class AvailabilityTracker:
         if mark is None:
             return
         log.info("%s/%s is %s: %s", mark.provider, mark.model, mark.mark, mark.reason or "a call was answered")
-        self._global_table.publish_locally(mark)
+        self._global_table.apply_locally(mark)
         self._pending_marks[mark.provider, mark.model, mark.mark == RATE_LIMITED] = mark
         self._has_pending.set()
 

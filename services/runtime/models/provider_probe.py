@@ -15,10 +15,9 @@ from loomlog.connectors.errors import ConnectorError, UnknownOutcome
 from loomlog.connectors.protocols import LogAppender, Model, ProducerRecord
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.stream_records import ProviderProbed
-from loomlog.services.core.availability import ERROR_MAX
+from loomlog.services.core.availability import ERROR_MAX, AvailabilityTable
 from loomlog.services.runtime.models.availability import KEY_FAILURES
-from loomlog.services.stream.global_tables.global_table import UnknownRecord
-from loomlog.services.stream.global_tables.providers import PARTITION, ProviderGlobalTable
+from loomlog.services.stream.global_tables.global_table import PARTITION, GlobalTable, InvalidRecord
 
 log = logging.getLogger("loomlog.runtime")
 
@@ -41,7 +40,7 @@ class ProviderProber:
 
     def __init__(
         self,
-        global_table: ProviderGlobalTable,
+        global_table: GlobalTable[AvailabilityTable],
         models: Mapping[str, Model],
         *,
         codec: Codec,
@@ -72,7 +71,7 @@ class ProviderProber:
         request = self._open_request()
         if request:
             return request, tuple(
-                name for name in self._models if not self._global_table.matrix.has_answered(request, name)
+                name for name in self._models if not self._global_table.table.has_answered(request, name)
             )
         return "", tuple(name for name in self._models if self._is_due(name, now_ms))
 
@@ -86,32 +85,32 @@ class ProviderProber:
         probed = await probe_provider(
             name, self._models[name], request_id=request_id, by=self._name, clock_ms=self._clock_ms
         )
-        before = self._global_table.matrix.providers.get(name)
+        before = self._global_table.table.providers.get(name)
         if before is not None and probed.reachable != before.reachable:
             # A provider that was never reachable (a local server that is not installed) is not reported.
             log.warning("%s %s", name, "answers again" if probed.reachable else f"does not answer: {probed.error}")
         try:
-            self._global_table.publish_locally(probed)
+            self._global_table.apply_locally(probed)
             await self._appender.append(
                 self._global_table.topic, PARTITION, [ProducerRecord(key=None, value=self._codec.encode(probed))]
             )
-        except (UnknownOutcome, UnknownRecord) as error:
+        except (UnknownOutcome, InvalidRecord) as error:
             log.warning("the probe of %s could not be published: %s", name, error)
 
     def _is_due(self, name: str, now_ms: int) -> bool:
-        probed = self._global_table.matrix.providers.get(name)
+        probed = self._global_table.table.providers.get(name)
         if probed is None:
             return True
         wait_ms = self._interval_ms
-        if not probed.reachable or self._global_table.matrix.stalled_since_ms(name):
+        if not probed.reachable or self._global_table.table.stalled_since_ms(name):
             wait_ms = min(wait_ms, int(UNHEALTHY_INTERVAL_S * 1000))
         return now_ms - probed.checked_at_ms >= wait_ms
 
     def _open_request(self) -> str:
         """Return the newest request that a provider has not been probed for; it covers the older ones too."""
-        matrix = self._global_table.matrix
-        newest = matrix.request_ids[-1] if matrix.request_ids else ""
-        return newest if newest and any(not matrix.has_answered(newest, name) for name in self._models) else ""
+        table = self._global_table.table
+        newest = table.request_ids[-1] if table.request_ids else ""
+        return newest if newest and any(not table.has_answered(newest, name) for name in self._models) else ""
 
 
 async def probe_provider(

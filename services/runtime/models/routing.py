@@ -6,7 +6,6 @@ provider_probe.py in parallel.
 
 import asyncio
 from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
 
 from loomlog.connectors.configuration import (
     ProcessConfiguration,
@@ -18,15 +17,15 @@ from loomlog.connectors.configuration import (
     usable_provider_ids,
 )
 from loomlog.connectors.configuration.routing import CODE_DRIVER
-from loomlog.connectors.kafka import KafkaOptions, KafkaTail, open_tail
 from loomlog.connectors.models import model_capabilities
 from loomlog.connectors.models.catalog import build_models
-from loomlog.connectors.protocols import LogAppender, LogRanges, LogTail, Model
+from loomlog.connectors.protocols import LogAppender, Model
 from loomlog.schemas.codec import Codec
 from loomlog.services.runtime.models.agent_definitions import ConfiguredDefinitions
 from loomlog.services.runtime.models.availability import AvailabilityTracker, ModelTraits
 from loomlog.services.runtime.models.provider_probe import ProviderProber
-from loomlog.services.stream.global_tables.providers import PARTITION, ProviderGlobalTable
+from loomlog.services.stream.global_tables.global_table import GlobalTable, GlobalTables
+from loomlog.services.stream.global_tables.providers import PROVIDERS
 
 
 class Routing:
@@ -50,7 +49,7 @@ class Routing:
         callable_ids = usable | run_key_provider_ids(providers.values(), loaded.settings)
         self.providers = {name: provider for name, provider in providers.items() if name in callable_ids}
         self.models: dict[str, Model] = build_models(self.providers)
-        self.global_table = ProviderGlobalTable(codec, topic)
+        self.global_table = GlobalTable(codec, topic, PROVIDERS)
         self.availability = AvailabilityTracker(
             self.global_table,
             {name: model_traits(provider) for name, provider in self.providers.items()},
@@ -62,7 +61,7 @@ class Routing:
         self.definitions = ConfiguredDefinitions(
             loaded.configuration,
             usable,
-            availability_table=lambda: self.global_table.matrix,
+            availability_table=lambda: self.global_table.table,
             clock_ms=clock_ms,
             pins_after_success=loaded.settings.fallback_pin_after_success,
             unbounded_providers=[
@@ -86,27 +85,23 @@ class Routing:
             interval_s=loaded.settings.resolve_probe_interval_ms / 1000,
         )
 
-    async def open(self, stack: AsyncExitStack, ranges: LogRanges, kafka: KafkaOptions) -> KafkaTail:
-        """Read what is known of the models and return the tail from there on. Raises Transient."""
-        await self.global_table.catch_up(ranges)
+    async def open(self, tables: GlobalTables) -> None:
+        """Read what is known of the models, and probe providers without a list of theirs. Raises Transient."""
+        await tables.open(self.global_table)
         await self.prober.probe(self.unlisted_providers())
-        tail = await open_tail(kafka, self.global_table.topic, {PARTITION: self.global_table.next_offset})
-        stack.push_async_callback(tail.close)
-        return tail
 
     def unlisted_providers(self) -> tuple[str, ...]:
         """Return the providers with model patterns that have not listed any model; a pattern matches nothing until
         then.
         """
-        listed = self.global_table.matrix.listings()
+        listed = self.global_table.table.listings()
         return tuple(name for name in self._pattern_providers if not listed.get(name))
 
     def start_tasks(
-        self, tasks: asyncio.TaskGroup, tail: LogTail, *, is_active_prober: Callable[[], bool]
+        self, tasks: asyncio.TaskGroup, *, is_active_prober: Callable[[], bool]
     ) -> list[asyncio.Task[None]]:
         """Start the background tasks. `is_active_prober`: whether this process probes now."""
         return [
-            tasks.create_task(self.global_table.follow(tail), name="providers"),
             tasks.create_task(self.availability.run(), name="marks of models"),
             tasks.create_task(self.prober.run(is_active_prober), name="prober"),
         ]

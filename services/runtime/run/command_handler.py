@@ -66,7 +66,9 @@ from loomlog.services.runtime.run.partition_check import check_partition
 from loomlog.services.runtime.run.run_directory import RunDirectory
 from loomlog.services.runtime.run.run_index import EndedRun
 from loomlog.services.runtime.run.start_handler import StartHandler
-from loomlog.services.stream.context import PendingDecision
+from loomlog.services.stream.context import PendingDecision, TimerIntake
+from loomlog.services.stream.partition.asked import AskedRecord
+from loomlog.services.stream.partition.fold import Fold
 from loomlog.services.stream.partition.lookups import continue_in_task
 from loomlog.services.stream.partition.partition import Aggregate, Decision, Partition
 
@@ -207,6 +209,11 @@ class RunCommandHandler:
     def ended_found(self, first: RawEvent, last: RawEvent) -> None:
         self._directory.load_ended(first, last)
 
+    def timer_of_absent(self, name: str, intake: TimerIntake) -> None: ...
+
+    async def live(self, fold: Fold) -> list[Aggregate]:
+        return await fold.live(lambda event: self._past.history_for(self._number, event), self.folded)
+
     async def prepare_local_effect(
         self, aggregate: Aggregate, effect: RelatedRunEffect, state: Any, partition: Partition
     ) -> Sequence[PendingDecision]:
@@ -223,8 +230,9 @@ class RunCommandHandler:
 
     # --- preparing ---------------------------------------------------------------------------------------------------
 
-    async def prepare(self, record: LogRecord, command: Command, partition: Partition) -> PendingDecision:
+    async def prepare(self, record: LogRecord | AskedRecord, command: Command, partition: Partition) -> PendingDecision:
         """Prepare a command for the core. Raises ValueError for a command that does not belong in this partition."""
+        assert not isinstance(record, AskedRecord), "commands for runs come through their topic"
         if isinstance(command, LiveRunCommand):
             check_partition(record, command.run_id, self._context.partitions)
         # the user of a fork is known only from its origin

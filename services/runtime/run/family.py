@@ -181,6 +181,9 @@ class RunFamily:
     def absent(self, aggregate: str) -> Absent:
         return Absent(run_id=aggregate)
 
+    def before(self, aggregate: str, seq: int) -> Absent:
+        raise AssertionError("runs have no restatements")
+
     evolve = staticmethod(evolve)
     decide = staticmethod(decide)
 

@@ -101,6 +101,11 @@ class RuntimeCollector(Collector):
         parked = sum(bool(aggregate.quarantined) for aggregate in live)
         yield _gauge("partitions_owned", "Partitions held now.", len(held))
         yield _gauge("partitions_warm", "Partitions of other owners, folded as a standby.", self._host.warm_partitions)
+        yield _gauge(
+            "partitions_watched",
+            "Partitions of other owners that this spare claims when their owner dies.",
+            self._host.watched_partitions,
+        )
         yield _gauge("live_runs", "Runs in memory now.", len(live))
         yield _gauge("quarantined_runs", "Of these, runs that wait for a person.", parked)
         yield _gauge("calls_under_way", "Model and tool calls under way.", self._calls.running_count)

@@ -16,15 +16,16 @@ from functools import lru_cache
 from typing import Any
 
 from loomlog.connectors.errors import Transient
-from loomlog.connectors.kafka import KafkaTail, open_tail
-from loomlog.connectors.protocols import LogAppender, LogRanges, LogRecord, LogTail, Tool
+from loomlog.connectors.protocols import LogAppender, LogRecord, LogTail, Tool
 from loomlog.connectors.tools.client_tool import ClientSideTool, RemoteCaller
 from loomlog.connectors.tools.remote_calls import ExpiryWatch, RemoteCallClient
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.stream_records import RemoteToolRequest, RemoteToolResult
+from loomlog.services.core.clients.table import ClientTable
 from loomlog.services.runtime.settings import RuntimeSettings
 from loomlog.services.runtime.tools.remote_tools import RemoteToolResources, open_remote_calls
-from loomlog.services.stream.global_tables.clients import PARTITION, ClientGlobalTable
+from loomlog.services.stream.global_tables.clients import clients
+from loomlog.services.stream.global_tables.global_table import GlobalTable, GlobalTables
 
 log = logging.getLogger("loomlog.runtime")
 
@@ -94,7 +95,12 @@ class ClientTools:
     """The tools of clients, for a ProcessToolset: `tools_for` and `missing_tool`."""
 
     def __init__(
-        self, global_table: ClientGlobalTable, calls: RemoteCaller, *, timeout_s: float, clock_ms: Callable[[], int]
+        self,
+        global_table: GlobalTable[ClientTable],
+        calls: RemoteCaller,
+        *,
+        timeout_s: float,
+        clock_ms: Callable[[], int],
     ) -> None:
         self._global_table = global_table
         self._calls = calls
@@ -141,35 +147,29 @@ class ClientToolResources:
     """Open resources of a runtime for the tools of clients."""
 
     tools: ClientTools
-    global_table: ClientGlobalTable
-    registrations: KafkaTail
     results: LazyRemoteCalls | None
     """None = results of remote tools are read anyway."""
 
     def start_tasks(self, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
         """Start the background tasks."""
-        begun = [tasks.create_task(self.global_table.follow(self.registrations), name="clients")]
-        if self.results is not None:
-            begun.append(tasks.create_task(self.results.run(), name="results of clients' tools"))
-        return begun
+        if self.results is None:
+            return []
+        return [tasks.create_task(self.results.run(), name="results of clients' tools")]
 
 
 async def open_client_tools(
-    stack: AsyncExitStack,
+    tables: GlobalTables,
     settings: RuntimeSettings,
     codec: Codec,
     appender: LogAppender,
-    ranges: LogRanges,
     remote: RemoteToolResources | None,
     *,
     topic: str,
     clock_ms: Callable[[], int],
 ) -> ClientToolResources:
     """Read the connected clients before the first turn of a model, and open the resources. Raises Transient."""
-    board = ClientGlobalTable(codec, topic, clock_ms=clock_ms)
-    await board.catch_up(ranges)
-    registrations = await open_tail(settings.kafka, topic, {PARTITION: board.next_offset})
-    stack.push_async_callback(registrations.close)
+    global_table = GlobalTable(codec, topic, clients(clock_ms))
+    await tables.open(global_table)
 
     async def open_results(within: AsyncExitStack) -> OpenedCalls:
         return await open_remote_calls(within, settings.kafka, codec, appender, clock_ms=clock_ms, name=settings.name)
@@ -180,11 +180,11 @@ async def open_client_tools(
         calls = remote.calls
     else:
         calls = results = LazyRemoteCalls(open_results)
-        board.changed = results.activate
-        if board.table.principals:
+        global_table.changed = results.activate
+        if global_table.table.principals:
             results.activate()
-    tools = ClientTools(board, calls, timeout_s=settings.client_tool_timeout_s, clock_ms=clock_ms)
-    return ClientToolResources(tools=tools, global_table=board, registrations=registrations, results=results)
+    tools = ClientTools(global_table, calls, timeout_s=settings.client_tool_timeout_s, clock_ms=clock_ms)
+    return ClientToolResources(tools=tools, results=results)
 
 
 @lru_cache(maxsize=SCHEMA_CACHE_MAX)

@@ -8,14 +8,12 @@ from contextlib import AsyncExitStack
 
 from loomlog.connectors.configuration import ProcessConfiguration
 from loomlog.connectors.http.signed_callbacks import CallbackClient
-from loomlog.connectors.kafka import KafkaOptions, KafkaTail, open_tail
-from loomlog.connectors.protocols import LogRanges
 from loomlog.connectors.storage.run_credentials import PostgresCredentialRows, RunCredentials
 from loomlog.schemas.codec import Codec
 from loomlog.services.runtime.content.run_credentials import Credentials
 from loomlog.services.runtime.settings import RuntimeSettings
 from loomlog.services.runtime.tools.hooks import HookRunner
-from loomlog.services.stream.global_tables.global_table import PARTITION
+from loomlog.services.stream.global_tables.global_table import GlobalTables
 from loomlog.services.stream.global_tables.hooks import HookGlobalTable
 
 
@@ -41,13 +39,10 @@ class HookSetup:
             secret=settings.installation_secret,
         )
 
-    async def open(self, stack: AsyncExitStack, ranges: LogRanges, kafka: KafkaOptions) -> KafkaTail:
-        """Read the registrations, so that no call bypasses them; return the tail. Raises Transient."""
+    async def open(self, stack: AsyncExitStack, tables: GlobalTables) -> None:
+        """Read the registrations, so that no call bypasses them. Raises Transient."""
         stack.push_async_callback(self.callbacks.close)
-        await self.global_table.catch_up(ranges)
-        tail = await open_tail(kafka, self.global_table.topic, {PARTITION: self.global_table.next_offset})
-        stack.push_async_callback(tail.close)
-        return tail
+        await tables.open(self.global_table)
 
 
 def open_credentials(stack: AsyncExitStack, settings: RuntimeSettings) -> Credentials:

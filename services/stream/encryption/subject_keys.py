@@ -10,11 +10,13 @@ services/runtime and services/application encrypt input and decrypt output; ever
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
+from types import NoneType
 
 from loomlog.connectors.crypto.content_encryption import (
     TOKEN,
@@ -28,16 +30,14 @@ from loomlog.connectors.crypto.content_encryption import (
     key_ids_in,
 )
 from loomlog.connectors.errors import Permanent, Transient, UnknownOutcome
-from loomlog.connectors.protocols import LogAppender, LogRanges, LogRecord, LogTail, ProducerRecord
-from loomlog.schemas.codec import Codec, Undecodable
+from loomlog.connectors.protocols import LogAppender, LogRanges, ProducerRecord
+from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.stream_records import SubjectErased, SubjectKeyMade
 from loomlog.services.core.subjects import Erasure, SubjectTable
+from loomlog.services.stream.global_tables.global_table import PARTITION, GlobalTable, RecordOrigin, TableFold
 
 log = logging.getLogger(__name__)
 
-PARTITION = 0
-"""The only partition of the topic, so that all processes read one order."""
-POLL_S = 1.0
 OPEN_KEYS_MAX = 10_000
 """Unwrapped keys kept in memory, latest used; unwrapping one again costs 10 us."""
 SHORT_BYTES = 2_600
@@ -124,9 +124,14 @@ class SubjectKeys:
         clock_ms: Callable[[], int],
         random: RandomBytes = os.urandom,
     ) -> None:
-        self.table = SubjectTable()
         self.topic = topic
-        self.next_offset = 0
+        self.global_table = GlobalTable(
+            codec,
+            topic,
+            TableFold[SubjectTable, SubjectKeyMade | SubjectErased | None](
+                initial=SubjectTable(), apply=self._apply, accepts=(SubjectKeyMade, SubjectErased, NoneType)
+            ),
+        )
         self._codec = codec
         self._appender = appender
         self._ranges = ranges
@@ -138,44 +143,36 @@ class SubjectKeys:
 
     # --- reading the topic -------------------------------------------------------------------------------------------
 
+    @property
+    def table(self) -> SubjectTable:
+        """The keys and erasures, as far as this process has read."""
+        return self.global_table.table
+
     async def catch_up(self) -> None:
         """Read everything there is now. Raises Transient."""
-        first = await self._ranges.beginning_offset(self.topic, PARTITION)
-        end = await self._ranges.end_offset(self.topic, PARTITION)
-        self.next_offset = max(self.next_offset, first)
-        if self.next_offset < end:
-            async with await self._ranges.read(self.topic, PARTITION, self.next_offset, end) as chunks:
-                async for chunk in chunks:
-                    self.feed(chunk)
+        await self.global_table.catch_up(self._ranges)
 
-    async def follow(self, tail: LogTail) -> None:
-        """Follow the topic until cancelled; `tail` starts at or before `next_offset`."""
-        tail.seek(PARTITION, self.next_offset)
-        while True:
-            recordses = await tail.poll(timeout_s=POLL_S)
-            self.feed(recordses.get(PARTITION, ()))
+    async def wait(self, partition: int, offset: int, *, timeout_s: float) -> int:
+        """Read the topic to its end if the record at the offset has not been read, for at most `timeout_s`; returns the
+        number of records that are missing, 0 when it has been. `partition` is always PARTITION. Raises Transient.
+        """
+        if self.global_table.next_offset <= offset and timeout_s > 0:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    await self.catch_up()
+        return max(0, offset + 1 - self.global_table.next_offset)
 
-    def feed(self, records: Iterable[LogRecord]) -> None:
-        """Fold records in offset order; one that cannot be decoded is skipped and logged."""
-        for record in records:
-            if record.offset < self.next_offset:
-                continue
-            self.next_offset = record.offset + 1
-            if record.value is None:
-                self.table.forget_reappeared((record.key or b"").decode(errors="replace"))
-                continue
-            try:
-                change = self._codec.decode(record.value).record
-            except Undecodable as error:
-                log.error("%s offset %d is left out: %s", self.topic, record.offset, error)
-                continue
-            if not isinstance(change, SubjectKeyMade | SubjectErased):
-                log.error("%s offset %d is left out: a %s", self.topic, record.offset, type(change).__name__)
-                continue
-            for key_id in self.table.apply(change, record.offset):
-                self._open.pop(key_id, None)
-            if isinstance(change, SubjectKeyMade) and change.key_id in self.table.reappeared_keys:
-                log.warning("%s offset %d: the erased key %s came back", self.topic, record.offset, change.key_id)
+    def _apply(
+        self, table: SubjectTable, change: SubjectKeyMade | SubjectErased | None, origin: RecordOrigin
+    ) -> SubjectTable:
+        if change is None:
+            table.forget_reappeared(origin.key)
+            return table
+        for key_id in table.apply(change, origin.offset):
+            self._open.pop(key_id, None)
+        if isinstance(change, SubjectKeyMade) and change.key_id in table.reappeared_keys:
+            log.warning("%s offset %d: the erased key %s came back", self.topic, origin.offset, change.key_id)
+        return table
 
     def check(self) -> None:
         """Raises WrongInstallationKey if keys in the log are not wrapped by this process's installation key."""
@@ -361,8 +358,8 @@ class SubjectKeys:
         await self.catch_up()
         return Erasure(record=record, offset=offset)
 
-    async def rewrap(self) -> int:
-        """Wrap every data key of an earlier installation key with the current one; returns how many.
+    async def rewrap(self) -> list[int]:
+        """Wrap every data key of an earlier installation key with the current one; returns the offsets of the records.
 
         Raises Transient, also if one of them is wrapped by a newer installation key than this process has; then none is
         wrapped.
@@ -371,7 +368,9 @@ class SubjectKeys:
         old = [key for key in self.table.all_keys() if key.wrapped_by != self._wrapping.current]
         if (newer := next((key for key in old if key.wrapped_by not in self._wrapping.keys), None)) is not None:
             raise self._is_newer_key(newer)
-        for key in old:
+        offsets = [
             await self._appender.append(self.topic, PARTITION, [self._record_of(self._data_key(key), key.at_ms)])
+            for key in old
+        ]
         await self.catch_up()
-        return len(old)
+        return offsets

@@ -8,35 +8,21 @@ Before: services/application/clients/connections.py appends. After: services/run
 
 from collections.abc import Callable
 
-from loomlog.connectors.protocols import LogTail
-from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.stream_records import ClientHostAlive, ClientLeft, ClientRegistered
-from loomlog.schemas.records import Record
-from loomlog.services.core.clients.table import ClientTable, TooManyClients
-from loomlog.services.stream.global_tables.global_table import PARTITION, GlobalTable, UnknownRecord
-
-__all__ = ["PARTITION", "ClientGlobalTable"]
+from loomlog.services.core.clients.table import ClientRecord, ClientTable, TooManyClients
+from loomlog.services.stream.global_tables.global_table import RecordOrigin, TableFold
 
 
-class ClientGlobalTable(GlobalTable):
-    """The table, as far as this process has read."""
+def clients(clock_ms: Callable[[], int]) -> TableFold[ClientTable, ClientRecord]:
+    """Return the fold of client tools; `clock_ms` is when a record that arrives is seen."""
 
-    def __init__(self, codec: Codec, topic: str, *, clock_ms: Callable[[], int]) -> None:
-        super().__init__(codec, topic)
-        self.table = ClientTable()
-        self._clock_ms = clock_ms
-        self._follows = False
+    def apply(table: ClientTable, record: ClientRecord, origin: RecordOrigin) -> ClientTable:
+        now_ms = clock_ms()
+        return table.apply(record, now_ms if origin.is_new else min(now_ms, record.at_ms))
 
-    def apply(self, record: Record) -> bool:
-        if not isinstance(record, ClientRegistered | ClientLeft | ClientHostAlive):
-            raise UnknownRecord(f"a {type(record).__name__}, expected something about a client")
-        before, now_ms = self.table, self._clock_ms()
-        try:
-            self.table = before.apply(record, now_ms if self._follows else min(now_ms, record.at_ms))
-        except TooManyClients as error:
-            raise UnknownRecord(str(error)) from error
-        return self.table is not before
-
-    async def follow(self, tail: LogTail) -> None:
-        self._follows = True
-        await super().follow(tail)
+    return TableFold(
+        initial=ClientTable(),
+        apply=apply,
+        accepts=(ClientRegistered, ClientLeft, ClientHostAlive),
+        invalid=(TooManyClients,),
+    )

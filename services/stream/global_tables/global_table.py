@@ -1,15 +1,19 @@
 """A global table: one small topic, folded as far as this process has read it.
 
 The topic has one partition, so that all processes read one order, and is read from its beginning: no snapshot and no
-group is needed. Each subclass folds it into something of its own (pauses.py, providers.py).
+group is needed. A process reads it whole before it serves, and then follows it. What a table holds is given by its
+`TableFold`: providers.py, clients.py and services/stream/encryption/subject_keys.py have one each.
 
 Before: a process appends a record. After: readers of the table, and `changed`.
 """
 
 import asyncio
 import logging
-from abc import abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from loomlog.connectors.protocols import LogRanges, LogRecord, LogTail
 from loomlog.schemas.codec import Codec, Undecodable
@@ -18,26 +22,49 @@ from loomlog.schemas.records import Record
 log = logging.getLogger(__name__)
 
 PARTITION = 0
+"""The only partition of the topic."""
 POLL_S = 1.0
 
+State = TypeVar("State")
+Accepted = TypeVar("Accepted", bound=Record | None)
 
-class UnknownRecord(Exception):
+
+class InvalidRecord(Exception):
     """A record that does not belong to this table; the text names what was expected."""
 
 
-class GlobalTable:
-    """See the module. Subclasses implement the fold."""
+class RecordOrigin(NamedTuple):
+    """Where and when a record was read."""
 
-    def __init__(self, codec: Codec, topic: str, *, changed: Callable[[], None] = lambda: None) -> None:
+    offset: int
+    key: str
+    is_new: bool
+    """It arrived while the table was followed, so it was appended just now; false for what was read at the start."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableFold(Generic[State, Accepted]):
+    """How the records of a topic become a state. `apply` is given None for a record without a value, if accepted."""
+
+    initial: State
+    apply: Callable[[State, Accepted, RecordOrigin], State]
+    accepts: tuple[type[Accepted], ...]
+    invalid: tuple[type[Exception], ...] = ()
+    """What `apply` raises for a record that is to be left out."""
+
+
+class GlobalTable(Generic[State]):
+    """See the module. `changed` is called after records that changed the table."""
+
+    def __init__(self, codec: Codec, topic: str, fold: TableFold[State, Any]) -> None:
         self.topic = topic
+        self.table = fold.initial
         self.next_offset = 0
-        self.changed = changed
+        self.changed: Callable[[], None] = lambda: None
         self._codec = codec
+        self._fold = fold
+        self._is_followed = False
         self._grown = asyncio.Event()
-
-    @abstractmethod
-    def apply(self, record: Record) -> bool:
-        """Fold one record; whether anything has changed. Raises UnknownRecord."""
 
     async def catch_up(self, ranges: LogRanges) -> None:
         """Read everything there is now. Raises Transient."""
@@ -51,14 +78,18 @@ class GlobalTable:
 
     async def follow(self, tail: LogTail) -> None:
         """Follow the topic until cancelled; `tail` starts at or before `next_offset`."""
+        self._is_followed = True
         tail.seek(PARTITION, self.next_offset)
         while True:
             recordses = await tail.poll(timeout_s=POLL_S)
             self.feed(recordses.get(PARTITION, ()))
 
-    async def has_read(self, offset: int, *, timeout_s: float) -> bool:
-        """Whether the record at the offset has been folded, now or within the timeout."""
-        return await self.wait_for(lambda: self.next_offset > offset, timeout_s=timeout_s)
+    async def wait(self, partition: int, offset: int, *, timeout_s: float) -> int:
+        """Wait until the record at the offset has been folded, at most `timeout_s`; returns the number of records that
+        are missing, 0 when it has been. `partition` is always PARTITION.
+        """
+        await self.wait_for(lambda: self.next_offset > offset, timeout_s=timeout_s)
+        return max(0, offset + 1 - self.next_offset)
 
     async def wait_for(self, true: Callable[[], bool], *, timeout_s: float) -> bool:
         """Whether the condition is true, now or after a record that is read within the timeout."""
@@ -71,17 +102,59 @@ class GlobalTable:
             return False
         return True
 
+    def apply_locally(self, record: Record) -> None:
+        """Apply a record of this process before it is read back. Raises InvalidRecord.
+
+        For folds in which a repeated record changes nothing: the order of the log decides, because every such record is
+        read from the log again.
+        """
+        self._apply(record, RecordOrigin(self.next_offset, "", is_new=True))
+
     def feed(self, records: Iterable[LogRecord]) -> None:
-        """Fold records in offset order; one that cannot be decoded is skipped and logged."""
-        is_different = False
+        """Fold records in offset order; one that cannot be decoded or is invalid is skipped and logged."""
+        before = self.table
         for record in records:
             if record.offset < self.next_offset:
                 continue
             self.next_offset = record.offset + 1
+            key = (record.key or b"").decode(errors="replace")
             try:
-                is_different |= self.apply(self._codec.decode(record.value or b"").record)
-            except (Undecodable, UnknownRecord) as error:
+                decoded = None if record.value is None else self._codec.decode(record.value).record
+                self._apply(decoded, RecordOrigin(record.offset, key, is_new=self._is_followed))
+            except (Undecodable, InvalidRecord) as error:
                 log.error("%s offset %d is left out: %s", self.topic, record.offset, error)
         self._grown.set()
-        if is_different:
+        if self.table != before:
             self.changed()
+
+    def _apply(self, record: Record | None, origin: RecordOrigin) -> None:
+        if not isinstance(record, self._fold.accepts):
+            expected = ", ".join(accepted.__name__ for accepted in self._fold.accepts)
+            raise InvalidRecord(f"a {type(record).__name__}, expected one of {expected}")
+        try:
+            self.table = self._fold.apply(self.table, record, origin)
+        except self._fold.invalid as error:
+            raise InvalidRecord(str(error)) from error
+
+
+class GlobalTables:
+    """The global tables of a process. `open_tail` opens a tail of a topic; it is closed with `stack`."""
+
+    def __init__(
+        self,
+        stack: AsyncExitStack,
+        ranges: LogRanges,
+        open_tail: Callable[[str, Mapping[int, int]], Awaitable[LogTail]],
+    ) -> None:
+        self.followers: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {}
+        """What keeps each table up to date, until cancelled, by topic."""
+        self._stack = stack
+        self._ranges = ranges
+        self._open_tail = open_tail
+
+    async def open(self, table: GlobalTable[Any]) -> None:
+        """Read a table whole; it can be followed from there on. Raises Transient; then it may be repeated."""
+        await table.catch_up(self._ranges)
+        tail = await self._open_tail(table.topic, {PARTITION: table.next_offset})
+        self._stack.push_async_callback(tail.close)
+        self.followers[table.topic] = partial(table.follow, tail)

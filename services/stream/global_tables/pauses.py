@@ -7,30 +7,23 @@ Before: services/application/admin/pauses.py appends. After: services/stream/hos
 called.
 """
 
-from collections.abc import Callable
-
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.stream_records import PauseSet
-from loomlog.schemas.records import Record
 from loomlog.services.core.pauses import InvalidPause, PauseTable
-from loomlog.services.stream.global_tables.global_table import PARTITION, GlobalTable, UnknownRecord
+from loomlog.services.stream.global_tables.global_table import PARTITION, GlobalTable, TableFold
 
 __all__ = ["PARTITION", "PauseGlobalTable"]
 
+PAUSES = TableFold[PauseTable, PauseSet](
+    initial=PauseTable(),
+    apply=lambda table, record, _: table.apply(record),
+    accepts=(PauseSet,),
+    invalid=(InvalidPause,),
+)
 
-class PauseGlobalTable(GlobalTable):
+
+class PauseGlobalTable(GlobalTable[PauseTable]):
     """Pauses wider than a run, as far as this process has read."""
 
-    def __init__(self, codec: Codec, topic: str, *, changed: Callable[[], None] = lambda: None) -> None:
-        super().__init__(codec, topic, changed=changed)
-        self.table = PauseTable()
-
-    def apply(self, record: Record) -> bool:
-        if not isinstance(record, PauseSet):
-            raise UnknownRecord(f"a {type(record).__name__}, expected a PauseSet")
-        before = self.table
-        try:
-            self.table = before.apply(record)
-        except InvalidPause as error:
-            raise UnknownRecord(str(error)) from error
-        return self.table != before
+    def __init__(self, codec: Codec, topic: str) -> None:
+        super().__init__(codec, topic, PAUSES)

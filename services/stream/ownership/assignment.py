@@ -1,13 +1,13 @@
 """The partitions this process owns, and how each is claimed and released.
 
 Assigned partitions are claimed, partitions missing in the next assignment are released, and all are served in between,
-because terms make that safe. A partition that a standby claims after the death of its owner is kept until the group has
-noticed and assigns it. A lost partition is claimed again while it is assigned, with back-off, because two owners must
-not fight. One that is to move stays until the calls under way there have ended, and its next owner waits for it, if
-both have liveness sockets.
+because terms make that safe. A partition that a standby or spare claims after the death of its owner is kept until the
+group has noticed and assigns it. A lost partition is claimed again while it is assigned, with back-off, because two
+owners must not fight. One that is to move stays until the calls under way there have ended, and its next owner waits
+for it, if both have liveness sockets.
 
-Before: membership.py and standby.py name the partitions to own. After: owner.py claims, drain.py waits before a
-release.
+Before: membership.py, standby.py and spare.py name the partitions to own. After: owner.py claims, drain.py waits
+before a release.
 """
 
 import asyncio
@@ -24,7 +24,8 @@ from loomlog.services.stream.flusher import Flusher
 from loomlog.services.stream.ownership.drain import NOTE_TIMEOUT_S, Drain
 from loomlog.services.stream.ownership.membership import Membership
 from loomlog.services.stream.ownership.owner import PartitionOwner
-from loomlog.services.stream.ownership.standby import PausableTail, Standby, partitions_followed_by
+from loomlog.services.stream.ownership.spare import Spare
+from loomlog.services.stream.ownership.standby import PausableTail, Standby
 from loomlog.services.stream.partition.recovered_state import PartitionFold
 from loomlog.services.stream.partition.timers import Timers
 
@@ -66,7 +67,7 @@ class PartitionAssignment:
         drain: Drain,
         timers: Timers,
         metrics: HostMetrics,
-        standby: Standby | None,
+        standby: Standby | Spare | None,
         request_handover: RequestHandover | None,
         drain_s: float,
     ) -> None:
@@ -124,8 +125,7 @@ class PartitionAssignment:
 
     def _update_standby(self) -> None:
         if self._standby is not None:
-            followed = partitions_followed_by(self._standby.life, self._membership.members)
-            self._standby.follow(followed - set(self._owners))
+            self._standby.update(self._membership.members, frozenset(self._owners))
 
     def claim_orphaned(self, number: int, life: str) -> None:
         """Claim a partition whose owner, of that incarnation, has died, without waiting for the group."""
@@ -220,7 +220,7 @@ class PartitionAssignment:
         if self._request_handover_from is None or number in self._claiming:
             self._release(number)
         elif number not in self._leaving:
-            self._flusher.leaving.add(number)
+            self._flusher.leaving.add(self._owners[number])
             self._commands.pause([number])
             self._leaving[number] = self._spawn(self._hand_over(number))
 
@@ -236,7 +236,7 @@ class PartitionAssignment:
             await self._drain.run(self._drain_s, lambda: is_lost() or calls.running_calls_of(number) == 0, only=owner)
         finally:
             del self._leaving[number]
-            self._flusher.leaving.discard(number)
+            self._flusher.leaving.discard(owner)
         if not is_lost():
             self._release(number)
         self._membership.changed.set()  # it may be assigned to us again

@@ -64,13 +64,14 @@ class Drain:
         due: dict[int, dict[str, frozenset[Hashable]]] = {}
         # Taken away, so that a stop requested twice records them once.
         not_begun, self._flusher.not_begun = self._flusher.not_begun, []
-        for number, name, key in not_begun:
-            if only is not None and number != only.number:
-                self._flusher.not_begun.append((number, name, key))
+        for owner, name, key in not_begun:
+            if only is not None and owner is not only:
+                self._flusher.not_begun.append((owner, name, key))
                 continue
-            calls = due.setdefault(number, {})
+            if self._owners.get(owner.number) is not owner:
+                continue  # lost: its next owner recovers the call
+            calls = due.setdefault(owner.number, {})
             calls[name] = calls.get(name, frozenset()) | {key}
         for number, calls in due.items():
-            if number in self._owners:
-                self._owners[number].deliver(CallsUnstarted(calls))
+            self._owners[number].deliver(CallsUnstarted(calls))
         return bool(due)

@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from loomlog.connectors.protocols import LogRecord
+from loomlog.services.stream.partition.asked import AskedRecord
 from loomlog.services.stream.partition.partition import ReadyEffect
 
 
@@ -27,6 +28,13 @@ class CallsUnstarted(Struct, frozen=True):
     calls: Mapping[str, frozenset[Hashable]]
 
 
+class Asked(Struct, frozen=True):
+    """A command handed over in memory."""
+
+    record: AskedRecord
+    command: Any
+
+
 class TimerFired(Struct, frozen=True):
     """The timer of an aggregate, perhaps a former one."""
 
@@ -37,5 +45,5 @@ class WidePausesChanged(Struct, frozen=True):
     """A pause wider than one aggregate was set or lifted."""
 
 
-Message = LogRecord | CallReturned | CallsUnstarted | TimerFired | WidePausesChanged | ReadyEffect
+Message = LogRecord | Asked | CallReturned | CallsUnstarted | TimerFired | WidePausesChanged | ReadyEffect
 """LogRecord: a command from the topic. ReadyEffect: a local effect whose intent is in the log."""

@@ -14,6 +14,7 @@ from typing import Any
 
 from loomlog.services.stream.context import CommandHandler, HostContext, HostMetrics
 from loomlog.services.stream.ownership.inbox import (
+    Asked,
     CallReturned,
     CallsUnstarted,
     Message,
@@ -123,14 +124,16 @@ class Leadership:
                 self._receive_result(name, result)
             case ReadyEffect(aggregate=aggregate, effect=effect, state=state):
                 self._local_effects.start(aggregate, effect, state)
+            case Asked(record=record, command=command):
+                self.intake.ask(record, command)
             case TimerFired(aggregate=name):
                 self._fire_timer(name)
             case CallsUnstarted(calls=calls):
                 self._record_unstarted_calls(calls)
             case WidePausesChanged():
                 self._apply_wide_pauses()
-            case record:
-                self.intake.take(record)
+            case topic_record:
+                self.intake.take(topic_record)
 
     def _receive_result(self, name: str, result: Any) -> None:
         """Decide on the result of a call; dropped if its aggregate has ended."""
@@ -150,7 +153,10 @@ class Leadership:
     def _fire_timer(self, name: str) -> None:
         """Handle a timer of the aggregate, perhaps a former one."""
         aggregate = self.partition.aggregates.get(name)
-        if aggregate is None or not aggregate.timer_at_ms:
+        if aggregate is None:
+            self.handler.timer_of_absent(name, self.intake)
+            return
+        if not aggregate.timer_at_ms:
             return
         now_ms = self._context.clock_ms()
         if aggregate.timer_at_ms > now_ms:

@@ -13,10 +13,15 @@ from loomlog.connectors.protocols import MemberAssignment
 class Membership(Protocol):
     """The partitions to own; loomlog.connectors.kafka.KafkaGroup, or a fixed set."""
 
-    assigned: frozenset[int]
-    members: Mapping[str, MemberAssignment]
-    """Assignments of all members, by incarnation; empty if not known."""
     changed: asyncio.Event
+
+    @property
+    def assigned(self) -> frozenset[int]: ...
+
+    @property
+    def members(self) -> Mapping[str, MemberAssignment]:
+        """Assignments of all members, by incarnation; empty if not known."""
+        ...
 
     async def stay(self) -> None: ...
 

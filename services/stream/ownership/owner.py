@@ -12,10 +12,11 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 
-from loomlog.services.stream.context import HostContext, HostMetrics
-from loomlog.services.stream.ownership.inbox import CallReturned, Message
+from loomlog.services.stream.context import CommandHandler, HostContext, HostMetrics
+from loomlog.services.stream.ownership.inbox import Asked, CallReturned, Message
 from loomlog.services.stream.ownership.leadership import Leadership
 from loomlog.services.stream.ownership.takeover import Takeover
+from loomlog.services.stream.partition.asked import OwnerLost
 from loomlog.services.stream.partition.decisions import Wake
 from loomlog.services.stream.partition.partition import Partition
 from loomlog.services.stream.partition.recovered_state import PartitionFold
@@ -38,7 +39,7 @@ class PartitionOwner:
         """Time of the last claim, monotonic."""
         self.snapshotted_at_s = 0.0
         """Time of the last claim or partition snapshot, monotonic."""
-        self._context = context
+        self.context = context
         self._wake = wake
         self._timers = timers
         self._metrics = metrics
@@ -50,6 +51,11 @@ class PartitionOwner:
     def partition(self) -> Partition | None:
         """None while it is being claimed and after it was lost."""
         return self._leadership.partition if self._leadership is not None else None
+
+    @property
+    def handler(self) -> CommandHandler | None:
+        """The command handler of the leadership; None without one."""
+        return self._leadership.handler if self._leadership is not None else None
 
     @property
     def is_settled(self) -> bool:
@@ -80,7 +86,7 @@ class PartitionOwner:
         `folded` is a standby's fold of it; without, it is folded from the latest partition snapshot on. `before`
         receives the liveness address of the present owner, if it has one, and the Claim waits for it.
         """
-        context, began_s = self._context, time.monotonic()
+        context, began_s = self.context, time.monotonic()
         self.drop()
         context.effect_runner.partition_reacquired(self.number)
         folded, last_ms = await Takeover(self.number, context).claim_and_fold(reason, folded, before)
@@ -91,7 +97,7 @@ class PartitionOwner:
                 "%s partition %d offset %d: %s", context.family.name, self.number, problem.record.offset, problem.error
             )
             context.dead_letters.park(problem.record, kind="undecodable", error=problem.error)
-        handler = context.make_handler(self.number, term, folded.known_since_ms, folded.forgotten_until)
+        handler = context.make_handler(folded, self.number, term)
         partition = Partition(
             number=self.number,
             term=term,
@@ -105,7 +111,7 @@ class PartitionOwner:
         partition.events_since_checkpoint = fold.events
         for first_event, last_event in fold.over.values():
             handler.ended_found(first_event, last_event)
-        live = await fold.live(lambda event: context.ended_aggregates.history_for(self.number, event), handler.folded)
+        live = await handler.live(fold)
         self._leadership = Leadership(
             partition, handler, context, wake=self._wake, timers=self._timers, metrics=self._metrics
         )
@@ -141,7 +147,7 @@ class PartitionOwner:
 
     def release(self) -> None:
         """Release the partition: results of its calls are forwarded from now on."""
-        calls = self._context.effect_runner
+        calls = self.context.effect_runner
         self.drop()
         calls.partition_released(self.number)
         late, self._late = self._late, []
@@ -161,3 +167,5 @@ class PartitionOwner:
             self._leadership.receive(message)
         elif isinstance(message, CallReturned):
             self._late.append(message)
+        elif isinstance(message, Asked):
+            message.record.fail(OwnerLost(f"partition {self.number} is being claimed"))

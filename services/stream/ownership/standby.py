@@ -27,7 +27,7 @@ from loomlog.connectors.errors import Transient
 from loomlog.connectors.protocols import LogRanges, LogRecord, LogTail, MemberAssignment
 from loomlog.services.stream.context import HostContext
 from loomlog.services.stream.partition.recovered_state import PartitionFold
-from loomlog.services.stream.snapshots.snapshots import FoldStart, Snapshots
+from loomlog.services.stream.snapshots.snapshots import FoldStart
 
 log = logging.getLogger(__name__)
 
@@ -62,11 +62,11 @@ class PausableTail(LogTail, Protocol):
     def resume(self, partitions: list[int]) -> None: ...
 
 
-def choose_standby(partition: int, lives: Iterable[str]) -> str | None:
-    """Return the standby of the partition: rendezvous hashing, so that a process that joins or leaves moves only its
-    own partitions. None without processes.
+def choose_standby(subject: int | str, lives: Iterable[str]) -> str | None:
+    """Return the standby of a partition (or of an owner): rendezvous hashing, so that a process that joins or
+    leaves moves only its own share. None without processes.
     """
-    return max(lives, key=lambda life: blake2b(f"{partition}/{life}".encode(), digest_size=8).digest(), default=None)
+    return max(lives, key=lambda life: blake2b(f"{subject}/{life}".encode(), digest_size=8).digest(), default=None)
 
 
 def partitions_followed_by(life: str, members: Mapping[str, MemberAssignment]) -> frozenset[int]:
@@ -102,9 +102,7 @@ class Standby:
         self._context = context
         self._tail = tail
         self._ranges = ranges
-        self._snapshots = Snapshots(
-            context.family, context.codec, appender=context.appender, ranges=ranges, topic=context.topics.snapshots
-        )
+        self._snapshots = context.snapshots.read_through(ranges)
         self._until_gone = until_gone
         self._followed: frozenset[int] = frozenset()
         self._folds: dict[int, PartitionFold] = {}
@@ -135,6 +133,10 @@ class Standby:
 
     def _is_warm(self, number: int) -> bool:
         return self._folds[number].next_offset >= self._ends[number]
+
+    def update(self, members: Mapping[str, MemberAssignment], owned: frozenset[int]) -> None:
+        """Follow what falls to this process by the latest assignments; `owned` is what it owns itself."""
+        self.follow(partitions_followed_by(self.life, members) - owned)
 
     def follow(self, partitions: frozenset[int]) -> None:
         """Follow these partitions and no others."""

@@ -14,6 +14,7 @@ from typing import Any
 from loomlog.connectors.protocols import LogRecord
 from loomlog.schemas.codec import Undecodable, UnknownSchema
 from loomlog.services.stream.context import CommandHandler, HostContext, HostMetrics, PendingDecision
+from loomlog.services.stream.partition.asked import AskedRecord
 from loomlog.services.stream.partition.decisions import DecisionExecutor
 from loomlog.services.stream.partition.lookups import PendingLookups
 from loomlog.services.stream.partition.partition import Partition
@@ -38,7 +39,7 @@ class CommandIntake:
         self._executor = executor
         self._lookups = lookups
         self._metrics = metrics
-        self._behind: dict[bytes, deque[tuple[LogRecord, Any]]] = {}
+        self._behind: dict[bytes, deque[tuple[LogRecord | AskedRecord, Any]]] = {}
         """Commands behind each lookup under way, by key."""
 
     @property
@@ -63,11 +64,20 @@ class CommandIntake:
             return
         self._start(record, command)
 
-    def _start(self, record: LogRecord, command: Any) -> None:
+    def ask(self, record: AskedRecord, command: Any) -> None:
+        """Take a command that was handed over in memory; those behind it with the same key wait like any other."""
+        self._metrics.commands += 1
+        behind = self._behind.get(record.key)
+        if behind is not None:
+            behind.append((record, command))
+            return
+        self._start(record, command)
+
+    def _start(self, record: LogRecord | AskedRecord, command: Any) -> None:
         if not self._lookups.begin_eagerly(self._handle(record, command)):
             self._behind[record.key or b""] = deque()
 
-    async def _handle(self, record: LogRecord, command: Any) -> None:
+    async def _handle(self, record: LogRecord | AskedRecord, command: Any) -> None:
         try:
             prepared = await self._lookups.lookup_with_retry(
                 lambda: self._handler.prepare(record, command, self._partition),
@@ -85,7 +95,7 @@ class CommandIntake:
                 self._behind[key].extend(behind)
                 return
 
-    def _decide(self, record: LogRecord, prepared: PendingDecision) -> None:
+    def _decide(self, record: LogRecord | AskedRecord, prepared: PendingDecision) -> None:
         aggregate = prepared.aggregate
         if aggregate is not None and aggregate.quarantined and not prepared.allowed_in_quarantine:
             self._executor.refuse(record, "refused", f"{aggregate.id} is quarantined: {aggregate.quarantined}")
@@ -101,6 +111,11 @@ class CommandIntake:
         at_ms = self._context.clock_ms()
         if not self._executor.submit(aggregate, order, at_ms=at_ms, cause_id=prepared.cause_id, record=record):
             self._executor.had_no_effect(record)
+        if isinstance(record, AskedRecord):
+            self._executor.set_timer(aggregate)  # perhaps it was loaded for this
 
-    def _refuse(self, record: LogRecord, error: Exception) -> None:
-        self._executor.refuse(record, "refused", f"{type(error).__name__}: {error}")
+    def _refuse(self, record: LogRecord | AskedRecord, error: Exception) -> None:
+        if isinstance(record, AskedRecord):
+            record.fail(error)
+        else:
+            self._executor.refuse(record, "refused", f"{type(error).__name__}: {error}")

@@ -13,6 +13,8 @@ from typing import Any, Protocol
 
 from loomlog.connectors.protocols import LogRecord
 from loomlog.services.stream.context import HostContext, HostMetrics
+from loomlog.services.stream.entities.answers import CommandInvalid
+from loomlog.services.stream.partition.asked import AskedRecord
 from loomlog.services.stream.partition.partition import Aggregate, DecisionTooLarge, Partition
 from loomlog.services.stream.partition.timers import Timers
 
@@ -44,7 +46,7 @@ class DecisionExecutor:
         *,
         at_ms: int,
         cause_id: str = "",
-        record: LogRecord | None = None,
+        record: LogRecord | AskedRecord | None = None,
         is_result: bool = False,
     ) -> bool:
         """Decide; False if nothing follows. `record` is the record of the command."""
@@ -100,13 +102,14 @@ class DecisionExecutor:
         *,
         at_ms: int,
         cause_id: str = "",
-        record: LogRecord | None = None,
+        record: LogRecord | AskedRecord | None = None,
     ) -> None:
         """Quarantine the aggregate because a rule failed; its command is parked."""
         context, partition, text = self._context, self._partition, f"{type(error).__name__}: {error}"
         if record is not None:
             too_large = isinstance(error, DecisionTooLarge)
-            self.refuse(record, "refused" if too_large else "fold_bug", text)
+            if too_large or not isinstance(record, AskedRecord) or aggregate.id not in partition.aggregates:
+                self.refuse(record, "refused" if too_large else "fold_bug", text)
             if too_large:
                 return  # the command is invalid; nothing has changed and the aggregate is intact
         self.is_quarantined(aggregate, text, error)
@@ -123,8 +126,11 @@ class DecisionExecutor:
             log.exception(text, context.family.name, aggregate.id, extra=self._fields(aggregate))
         self._wake()
 
-    def refuse(self, record: LogRecord, kind: str, error: str) -> None:
+    def refuse(self, record: LogRecord | AskedRecord, kind: str, error: str) -> None:
         """Park a command with its bytes; it counts as handled once the dead letter is in the log."""
+        if isinstance(record, AskedRecord):
+            record.fail(CommandInvalid(error))
+            return
         partition = self._partition
         self._metrics.refused_records += 1
         log.warning("%s/%d offset %d is parked (%s): %s", record.topic, partition.number, record.offset, kind, error)
@@ -132,11 +138,13 @@ class DecisionExecutor:
             record, kind=kind, error=error, parked=lambda: partition.progress.mark_handled(record.offset)
         )
 
-    def had_no_effect(self, record: LogRecord) -> None:
+    def had_no_effect(self, record: LogRecord | AskedRecord) -> None:
         """A command that changes nothing, because of what was decided before it: handled once that is in the log.
 
         Not earlier: a partition snapshot may overtake that decision, and an owner that takes over without it would miss
         the command.
         """
+        if isinstance(record, AskedRecord):
+            return
         partition = self._partition
         partition.on_durable(lambda _: partition.progress.mark_handled(record.offset))

@@ -8,7 +8,7 @@ One aggregate that cannot be folded is quarantined with its error; the others co
 """
 
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -80,6 +80,7 @@ class Fold:
         self._codec = codec
         self._bases = dict(bases or {})
         self._endings = codec.schema_ids_of(family.endings)
+        self._restatements = codec.schema_ids_of(family.restatements)
         self._live: dict[str, list[RawEvent]] = {}
         self._keys: dict[str, bytes] = {}
 
@@ -120,23 +121,38 @@ class Fold:
             self.forgotten_until = max(self.forgotten_until, last.offset + 1)
             self.forgotten_before_ms = max(self.forgotten_before_ms, read_envelope(last.value)[0].at_ms + 1)
 
+    @property
+    def unfolded(self) -> Mapping[str, list[RawEvent]]:
+        """The accepted events of each live aggregate, after its snapshot if there is one."""
+        return self._live
+
     async def live(
         self,
         history: Callable[[Any], Awaitable[Any]],
         folded: Callable[[Aggregate, Any, int], None] = lambda aggregate, event, at_ms: None,
+        *,
+        only: Callable[[str], bool] = lambda name: True,
     ) -> list[Aggregate]:
         """Return the live aggregates. `history` returns the history that the first event of one continues, or None;
-        `folded` receives every event and the time of its decision.
+        `folded` receives every event and the time of its decision; `only` selects aggregates by id.
 
         An aggregate that cannot be folded is returned quarantined, with the last state that could. Raises Transient if
         a history cannot be read now.
         """
         aggregates: list[Aggregate] = []
         names = [*self._bases, *(name for name in self._live if name not in self._bases)]
-        for name in names:
+        for name in filter(only, names):
             base = self._bases.get(name)
             aggregate = self._from_base(name, base) if base is not None else self._fresh(name)
-            await self._fold_one(aggregate, self._live.get(name, []), history, folded)
+            await fold_events(
+                aggregate,
+                self._live.get(name, []),
+                family=self._family,
+                codec=self._codec,
+                history=history,
+                folded=folded,
+                restatements=self._restatements,
+            )
             if not self._family.is_ended(aggregate.state):
                 aggregates.append(aggregate)
         return aggregates
@@ -158,27 +174,42 @@ class Fold:
     def _fresh(self, name: str) -> Aggregate:
         return Aggregate(id=name, state=self._family.absent(name), key=self._keys[name], tenant="")
 
-    async def _fold_one(
-        self,
-        aggregate: Aggregate,
-        events: list[RawEvent],
-        history: Callable[[Any], Awaitable[Any]],
-        folded: Callable[[Aggregate, Any, int], None],
-    ) -> None:
-        for event in events:
-            try:
-                decoded = await fold_event(aggregate, event, family=self._family, codec=self._codec, history=history)
-                assert decoded.envelope is not None
-                folded(aggregate, decoded.record, decoded.envelope.at_ms)
-            except Transient:
-                raise  # the run is intact: the log did not answer
-            except Exception as error:  # noqa: BLE001 - whatever is wrong with one run must not stop the others
-                aggregate.quarantined = f"offset {event.offset}: {type(error).__name__}: {error}"
-                _until_end(aggregate, events)
-                return
+
+async def fold_events(
+    aggregate: Aggregate,
+    events: Sequence[RawEvent],
+    *,
+    family: Family,
+    codec: Codec,
+    history: Callable[[Any], Awaitable[Any]],
+    folded: Callable[[Aggregate, Any, int], None] = lambda aggregate, event, at_ms: None,
+    restatements: frozenset[int] = frozenset(),
+) -> None:
+    """Apply accepted events to the aggregate, from the last restatement on if there is one. Raises Transient.
+
+    An aggregate that cannot be folded is quarantined, with the last state that could.
+    """
+    restated = max((at for at, event in enumerate(events) if event.schema_id in restatements), default=-1)
+    if restated >= 0:
+        first = events[restated]
+        if aggregate.first_offset < 0:
+            aggregate.first_offset = events[0].offset
+        aggregate.state = family.before(aggregate.id, first.seq)
+        aggregate.seq, aggregate.digest = first.seq - 1, read_envelope(first.value)[0].prev
+    for event in events[max(restated, 0) :]:
+        try:
+            decoded = await fold_event(aggregate, event, family=family, codec=codec, history=history)
+            assert decoded.envelope is not None
+            folded(aggregate, decoded.record, decoded.envelope.at_ms)
+        except Transient:
+            raise  # the run is intact: the log did not answer
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with one run must not stop the others
+            aggregate.quarantined = f"offset {event.offset}: {type(error).__name__}: {error}"
+            _until_end(aggregate, events)
+            return
 
 
-def _until_end(aggregate: Aggregate, events: list[RawEvent]) -> None:
+def _until_end(aggregate: Aggregate, events: Sequence[RawEvent]) -> None:
     """Set its position to its last event, so that later events can follow that."""
     first, last = events[0], events[-1]
     aggregate.pending_events = True

@@ -99,6 +99,7 @@ class Decision:
     ready_effects: list[ReadyEffect] = field(default_factory=list)
     size: int = 0
     command_offset: int = -1
+    cause_id: str = ""
     ended: bool = False
     on_durable: Callable[[int], None] | None = None
     result: Any = None
@@ -261,6 +262,7 @@ class Partition:
             ready_effects=[ReadyEffect(aggregate, effect, state) for effect in effects],
             size=size,
             command_offset=command_offset,
+            cause_id=cause_id,
             ended=family.is_ended(state),
             result=result,
         )
@@ -339,6 +341,11 @@ class Partition:
         self.events_since_checkpoint += len(flight.records)
         self.next_offset = offset
         return dues
+
+    def undecided_aggregates(self) -> frozenset[str]:
+        """Return the aggregates with decisions that are not in the log yet."""
+        decisions = [*(self._flight.decisions if self._flight is not None else ()), *self._pending]
+        return frozenset(decision.aggregate.id for decision in decisions if decision.aggregate is not None)
 
     def unacknowledged_results(self) -> list[tuple[str, str, Any]]:
         """Return the results of calls whose decision is not known to be in the log: aggregate, tenant, command."""

@@ -53,6 +53,11 @@ class PartitionFold:
         return max(self._start.known_since_ms, self.fold.forgotten_before_ms)
 
     @property
+    def start_offset(self) -> int:
+        """Offset at which the fold began: everything below is in what it started from."""
+        return self._start.next_offset
+
+    @property
     def forgotten_until(self) -> int:
         """Aggregates that ended at or after this offset are all known."""
         return max(self.fold.forgotten_until, self._start.next_offset if self._start.known_since_ms else 0)

@@ -32,6 +32,9 @@ class SnapshotSchedule:
     """Makes partition snapshots for the owners of a process. `wake` is Flusher.wake."""
 
     def __init__(self, context: HostContext, owners: Mapping[int, PartitionOwner], wake: Callable[[], None]) -> None:
+        self.failed: dict[int, str] = {}
+        """Why the last attempt of a partition failed; without those that succeeded."""
+        self.failures = 0
         self._context = context
         self._owners = owners
         self._wake = wake
@@ -55,13 +58,22 @@ class SnapshotSchedule:
             return False
         cut = ConsistentCut.of(partition.aggregates)
         partition.events_since_checkpoint = 0
-        if await self._write(owner, partition, cut):
+        problem = await self._write(owner, partition, cut)
+        if not problem:
+            self.failed.pop(owner.number, None)
             return True
         # Retry later, also if nothing more happens.
         partition.events_since_checkpoint = max(1, partition.events_since_checkpoint)
+        if owner.partition is partition:
+            self.failures += 1
+            if self.failed.get(owner.number) != problem:
+                name, number = self._context.family.name, owner.number
+                log.warning("%s partition %d: no partition snapshot can be made: %s", name, number, problem)
+            self.failed[owner.number] = problem
         return False
 
-    async def _write(self, owner: PartitionOwner, partition: Partition, cut: ConsistentCut) -> bool:
+    async def _write(self, owner: PartitionOwner, partition: Partition, cut: ConsistentCut) -> str:
+        """Write it; returns why it was not."""
         reached: asyncio.Future[tuple[int, CommandProgress]] = asyncio.get_running_loop().create_future()
 
         def mark(offset: int) -> None:
@@ -73,7 +85,7 @@ class SnapshotSchedule:
         while not reached.done():
             await asyncio.wait([reached], timeout=SNAPSHOT_CHECK_EVERY_S)
             if owner.partition is not partition:
-                return False
+                return "the partition was lost"
         next_offset, progress = reached.result()
         owner.snapshotted_at_s = time.monotonic()
         try:
@@ -87,5 +99,4 @@ class SnapshotSchedule:
                 issued_until_ms=owner.issued_until_ms,
             )
         except Transient as error:
-            log.warning("%s partition %d: no checkpoint: %s", self._context.family.name, owner.number, error)
-            return False
+            return str(error)

@@ -13,7 +13,7 @@ After: `load` at a takeover. The topic may be deleted at any time.
 import asyncio
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import Struct, field
 
@@ -55,8 +55,41 @@ class ConsistentCut(Struct, frozen=True):
         return ConsistentCut(tuple((a, a.state, a.seq, a.digest) for a in aggregates.values()))
 
 
+class RecoveryPoints(Protocol):
+    """Where the folds of partitions begin: partition snapshots of runs, checkpoints of entities."""
+
+    async def load(self, partition: int, first_offset: int) -> FoldStart:
+        """Return the start of the fold; `first_offset` is that of the first record of the events partition.
+
+        Raises Transient.
+        """
+        ...
+
+    def forget(self, partition: int) -> None:
+        """Others have written since this process read; the next `write` reads again."""
+        ...
+
+    def read_through(self, ranges: LogRanges) -> "RecoveryPoints":
+        """Return the same, read through other connections."""
+        ...
+
+    async def write(
+        self,
+        partition: int,
+        *,
+        term: int,
+        next_offset: int,
+        progress: CommandProgress,
+        cut: ConsistentCut,
+        at_ms: int,
+        issued_until_ms: int = 0,
+    ) -> str:
+        """Write the start of a later fold; returns why it cannot be made now, empty if it was. Raises Transient."""
+        ...
+
+
 class Snapshots:
-    """Reads and writes partition snapshots of one family."""
+    """Reads and writes partition snapshots of one family (protocol RecoveryPoints)."""
 
     def __init__(self, family: Family, codec: Codec, *, appender: LogAppender, ranges: LogRanges, topic: str) -> None:
         self._family = family
@@ -141,8 +174,10 @@ class Snapshots:
         )
 
     def forget(self, partition: int) -> None:
-        """Others have written since this process read; the next `write` reads again."""
         self._written.pop(partition, None)
+
+    def read_through(self, ranges: LogRanges) -> "Snapshots":
+        return Snapshots(self._family, self._codec, appender=self._appender, ranges=ranges, topic=self._topic)
 
     async def _snapshot_keys(self, partition: int) -> set[str]:
         """Return the runs that have a snapshot in the topic. Raises Transient."""
@@ -167,8 +202,10 @@ class Snapshots:
         cut: ConsistentCut,
         at_ms: int,
         issued_until_ms: int = 0,
-    ) -> bool:
-        """Write a partition snapshot of the cut, all of which is in the log below `next_offset`. False if it cannot be.
+    ) -> str:
+        """Write a partition snapshot of the cut, all of which is in the log below `next_offset`.
+
+        Returns why it cannot be made, empty if it was. Raises Transient.
 
         `issued_until_ms` is that of the command handler: this owner's clock may have gone back since.
 
@@ -179,13 +216,14 @@ class Snapshots:
         refs: list[SnapshotRef] = []
         for aggregate, state, seq, tail in cut.aggregates:
             if aggregate.pending_events or (aggregate.quarantined and not self._family.quarantined(state)):
-                return False  # its events cannot be folded, so they must stay in the tail
+                # Its events cannot be folded, so they must stay in the tail.
+                return f"{aggregate.id} cannot be folded: release or cancel it"
             if aggregate.snapshot_seq == seq:
                 refs.append(SnapshotRef(run_id=aggregate.id, seq=seq, state_sha256=aggregate.snapshot_sha256))
                 continue
             data = self._family.states.encode(state)
             if len(data) > SNAPSHOT_BYTES_MAX:
-                return False
+                return f"the state of {aggregate.id} has {len(data)} bytes, a snapshot at most {SNAPSHOT_BYTES_MAX}"
             mark = sha256(data).hexdigest()
             refs.append(SnapshotRef(run_id=aggregate.id, seq=seq, state_sha256=mark))
             await asyncio.sleep(0)  # a large state takes milliseconds, and heartbeats share this event loop
@@ -215,7 +253,7 @@ class Snapshots:
         )
         outgoing.append(ProducerRecord(key=CHECKPOINT_KEY, value=self._codec.encode(checkpoint)))
         if len(outgoing[-1].value or b"") > SNAPSHOT_BYTES_MAX:
-            return False
+            return f"{len(refs)} live aggregates do not fit one record"
         live = {aggregate.id for aggregate, *_ in cut.aggregates}
         if partition not in self._written:
             self._written[partition] = await self._snapshot_keys(partition)
@@ -227,7 +265,7 @@ class Snapshots:
         for (aggregate, _, seq, _), ref in zip(cut.aggregates, refs, strict=True):
             aggregate.snapshot_seq, aggregate.snapshot_sha256 = seq, ref.state_sha256
         self._written[partition] = live
-        return True
+        return ""
 
 
 def snapshot_error(ref: SnapshotRef, snapshot: RunSnapshot | None, reducer_version: int) -> str:

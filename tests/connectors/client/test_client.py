@@ -34,12 +34,25 @@ async def test_a_run_is_started_with_an_idempotency_key_and_has_its_ids(api: Fak
     api.streams.append(frames(text("a term", 513), DONE))
     async with client_of(api, "secret") as client:
         run = await client.start_run("assistant", "What is a term?", user_id="ada", idempotency_key="order-17")
-        assert (run.run_id, run.ids.session_id, run.ids.position) == ("r_1", "s_1", "run.events/2:17")
+        assert (run.run_id, run.ids.session_id, run.ids.position) == ("r_1", "s_1", "loom.run.events/2:17")
         assert [frame.name async for frame in run.frames()] == ["session", "agent", "text", "done"]
     (request,) = api.asked
     assert request.headers["idempotency-key"] == "order-17"
     assert request.headers["authorization"] == "Bearer secret"
     assert api.bodies("/v1/runs") == [{"agent": "assistant", "prompt": "What is a term?", "user_id": "ada"}]
+
+
+async def test_positions_of_earlier_writes_are_sent_with_starts_and_reads(api: FakeApi) -> None:
+    api.streams.append(frames(text("a term", 513), DONE))
+    async with client_of(api) as client:
+        run = await client.start_run("assistant", "What?", position="loom.budget.events/0:7")
+        await run.row(position="loom.run.events/2:17,loom.hook.events/0:1")
+        await run.row()
+    assert [request.headers.get("x-loomlog-position") for request in api.asked] == [
+        "loom.budget.events/0:7",
+        "loom.run.events/2:17,loom.hook.events/0:1",
+        None,
+    ]
 
 
 async def test_a_session_is_continued_by_its_own_route(api: FakeApi) -> None:

@@ -1,25 +1,13 @@
 import pytest
 
 from loomlog.projections.engine.batch import Cursor
-from loomlog.projections.engine.cursors import Fenced, Position, advance, claim, list_cursors, require_advanced
+from loomlog.projections.engine.cursors import Fenced, advance, claim, list_cursors, require_advanced
 
 
 async def move(connection, schema, old, new):
     async with connection.pipeline():
         advanced = await advance(connection, schema, "t", [(old, new)])
     require_advanced("t", advanced)
-
-
-def test_a_position_is_formatted_and_parsed():
-    position = Position(topic="loom.run.events", partition=3, offset=12)
-    assert str(position) == "loom.run.events:3:12"
-    assert Position.parse(str(position)) == position
-
-
-@pytest.mark.parametrize("text", ["", "3:12", "t:3", "t:x:1", "t:1:-2", "t:1:2:3"])
-def test_a_malformed_position_is_refused_with_the_expected_form(text):
-    with pytest.raises(ValueError, match="topic:partition:offset"):
-        Position.parse(text)
 
 
 async def test_a_claim_raises_the_epoch_and_keeps_the_offset(connection, builds, prefix, reader):

@@ -5,10 +5,10 @@ import pytest
 from loomlog.connectors.errors import Permanent
 from loomlog.projections.engine import positions
 from loomlog.projections.engine.builds import ENTITY_TABLES, Builds
-from loomlog.projections.engine.cursors import Position
 from loomlog.projections.engine.entity_projection import EntityProjection
 from loomlog.projections.engine.positions import PositionWatch, WaitResult
 from loomlog.projections.engine.run_projection import RunProjection
+from loomlog.schemas.position import Position
 from loomlog.schemas.records import replace
 from tests.projections import counters
 from tests.projections.engine.test_fold import RECORDS

@@ -301,7 +301,8 @@ async def test_answers_are_counted_by_route_and_status(here: Served) -> None:
     ("path", "expected"),
     [
         ("/v1/runs?statsu=running", "unknown query parameter 'statsu'; did you mean status?"),
-        ("/v1/_me?verbose=1", "unknown query parameter 'verbose'; it takes none"),
+        ("/v1/_me?verbose=1", "unknown query parameter 'verbose'; known are position"),
+        ("/healthz?position=loom.run.events/0:0", "unknown query parameter 'position'; it takes none"),
     ],
 )
 async def test_an_unknown_query_parameter_is_refused_with_the_nearest_name(

@@ -25,6 +25,9 @@ async def batch(here: Served, *agents: str, caller: Any = ACME, status: int = 20
     spawns = [{"agent": agent, "prompt": "go", "interactive": agent == "parker"} for agent in agents]
     answer = await here.client(caller).post("/v1/runs:batch", json={"spawns": spawns, **more})
     assert answer.status_code == status, answer.text
+    positions = {one["position"] for one in answer.json().get("results", ()) if one["position"]}
+    assert set(filter(None, answer.headers.get("x-loomlog-position", "").split(","))) <= positions
+    assert bool(positions) == ("x-loomlog-position" in answer.headers)
     return answer.json()
 
 
@@ -37,7 +40,7 @@ async def test_a_join_answers_with_every_end_in_the_order_of_the_spawns(here: Se
     assert one["run_id"] != actual["results"][1]["run_id"]
     assert one["session_id"]
     assert one["usage"]["input_tokens"] > 0
-    assert one["position"].startswith("run.events/")
+    assert one["position"].startswith("loom.run.events/")
 
 
 async def test_one_bad_spawn_does_not_harm_the_others(here: Served) -> None:

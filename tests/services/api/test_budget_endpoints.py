@@ -20,7 +20,7 @@ async def test_a_limit_is_put_listed_and_deleted(here: Served) -> None:
     body = {"tenant_id": "acme", "scope": "user", "scope_id": "ivy", "soft_limit": 100, "hard_limit": 200}
     made = await client.put("/v1/_limits", json=body)
     assert made.status_code == 200
-    assert made.headers["x-loomlog-position"].startswith("budget.events/0:")
+    assert made.headers["x-loomlog-position"].startswith("loom.budget.events/0:")
     actual = made.json()
     assert {name: actual[name] for name in body} == body
     assert (actual["used"], actual["updated_by"], actual["currency"]) == (0, "default", "USD")
@@ -30,7 +30,7 @@ async def test_a_limit_is_put_listed_and_deleted(here: Served) -> None:
     where = {"scope": "user", "tenant": "acme", "scope_id": "ivy"}
     gone = await client.delete("/v1/_limits", params=where)
     assert (gone.status_code, gone.content) == (204, b"")
-    assert gone.headers["x-loomlog-position"].startswith("budget.events/0:")
+    assert gone.headers["x-loomlog-position"].startswith("loom.budget.events/0:")
     assert (await client.get("/v1/_limits")).json() == {"limits": []}
     assert (await client.delete("/v1/_limits", params=where)).status_code == 204
 
@@ -99,14 +99,17 @@ STARTS = {
 
 
 async def test_whatever_starts_runs_waits_for_the_limit_whose_position_it_brings(tmp_path: Path) -> None:
-    async with served(tmp_path, books=True, control_wait_s=0.05) as here:
+    async with served(tmp_path, books=True, position_wait_s=0.05) as here:
         client = here.client()
-        for path, body in STARTS.items():
-            answer = await client.post(path, json=body, headers={"X-Loomlog-Position": "budget.events/0:99"})
-            assert (answer.status_code, answer.json()["code"]) == (503, "not_yet"), path
-        assert here.world.commands() == []
         limit = {"scope": "tenant", "tenant_id": "acme", "hard_limit": 5}
         position = (await client.put("/v1/_limits", json=limit)).headers["X-Loomlog-Position"]
+        replica = here.world.layer.budget_replica
+        reached, replica.next_offset = replica.next_offset, 1
+        for path, body in STARTS.items():
+            answer = await client.post(path, json=body, headers={"X-Loomlog-Position": position})
+            assert (answer.status_code, answer.json()["code"]) == (503, "not_yet"), path
+        assert here.world.commands() == []
+        replica.next_offset = reached
         answer = await client.post("/v1/runs", json=STARTS["/v1/runs"], headers={"X-Loomlog-Position": position})
         assert answer.status_code == 200
         assert here.world.commands()[0].books_offset == int(position.rpartition(":")[2]) + 1

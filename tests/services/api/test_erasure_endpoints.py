@@ -40,7 +40,7 @@ async def test_a_subject_is_reported_then_erased_then_proved(here: Served) -> No
     assert (mistaken.status_code, mistaken.json()["code"]) == (400, "confirm_mismatch")
     done = await client.post(PLACE, json={"subject": "ivy", "dry_run": False, "confirm": "ivy", "reason": "asked"})
     assert done.json()["deleted"] == {"keys": 1, "frames": 1, "blobs": 0}
-    assert done.headers["x-loomlog-position"] == "subject.keys/0:1"
+    assert done.headers["x-loomlog-position"] == "loom.subject.keys/0:1"
     assert done.json()["tier2_uncovered"] == in_clear
     assert set(done.json()["retained"]) == {"events", "in_clear"}
     assert done.json()["retained"]["in_clear"].startswith("1 texts in 1 runs are stored in plaintext and stay readable")
@@ -48,7 +48,7 @@ async def test_a_subject_is_reported_then_erased_then_proved(here: Served) -> No
     after = (await client.get(f"{PLACE}&subject=ivy")).json()
     assert after["tier1_covered"]["counts"]["keys"] == 0
     assert after["keys"][0]["erasure"]["reason"] == "asked"
-    assert after["keys"][0]["erasure"]["position"] == "subject.keys/0:1"
+    assert after["keys"][0]["erasure"]["position"] == "loom.subject.keys/0:1"
     shown = await here.client(IVY).get(f"/v1/sessions/{session}/transcript")
     assert shown.status_code == 200
     assert "[erased]" in shown.text

@@ -28,7 +28,7 @@ async def test_the_events_of_a_run_with_their_places(here: Served) -> None:
     assert {"position", "term", "seq", "run_id", "type", "at", "payload"} <= set(first)
     assert first["payload"]["agent_id"] == run[1].data["agent_id"]
     assert actual["next"] is None
-    place = first["position"].removeprefix("run.events/").replace(":", "/")
+    place = first["position"].removeprefix("loom.run.events/").replace(":", "/")
     for topic in ("loom.run.events", "run.events"):
         assert (await here.client().get(f"/v1/events/{topic}/{place}")).json() == first
 
@@ -64,13 +64,13 @@ async def test_a_question_that_makes_no_sense_is_a_clear_400(here: Served, query
 @pytest.mark.parametrize(
     "path",
     [
-        "run.events/0/99999",
-        "run.events/0/x",
-        "run.events/x/0",
-        "run.events/0/-1",
+        "loom.run.events/0/99999",
+        "loom.run.events/0/x",
+        "loom.run.events/x/0",
+        "loom.run.events/0/-1",
         "secrets/0/0",
-        "run.events/0/²",
-        "run.events/0/99999999999999999999999",
+        "loom.run.events/0/²",
+        "loom.run.events/0/99999999999999999999999",
     ],
 )
 async def test_a_record_that_is_not_there_is_404(here: Served, path: str) -> None:

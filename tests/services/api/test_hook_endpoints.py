@@ -19,7 +19,7 @@ async def here(tmp_path: Path) -> AsyncIterator[Served]:
 async def test_register_list_and_delete_have_the_shapes_that_clients_know(here: Served) -> None:
     client = here.client(ACME)
     made = await client.post("/v1/hooks", json=BODY | {"tools": ["HTTP"]})
-    assert (made.status_code, made.headers["x-loomlog-position"]) == (200, "hook.events/0:0")
+    assert (made.status_code, made.headers["x-loomlog-position"]) == (200, "loom.hook.events/0:0")
     hook_id = made.json()["id"]
     (row,) = (await client.get("/v1/hooks")).json()["hooks"]
     assert row.pop("registered_at").endswith("Z")

@@ -59,7 +59,7 @@ async def test_an_imported_run_is_what_it_was_and_nothing_of_it_is_done(two: tup
     answer = await taken_in(here, await exported(there, run))
     assert answer.status_code == 200, answer.text
     assert answer.json() == {"run_id": run, "imported": True, "runs": [{"run_id": run, "imported": True}]}
-    assert answer.headers["x-loomlog-position"].startswith("run.events/")
+    assert answer.headers["x-loomlog-position"].startswith("loom.run.events/")
     before = (await there.client().get(f"/v1/runs/{run}/state")).json()
     after = (await here.client().get(f"/v1/runs/{run}/state")).json()
     for name in ("messages", "turns", "usage", "definition", "status", "reason", "session_id", "at", "system"):

@@ -46,7 +46,7 @@ async def test_an_answer_is_acknowledged_in_the_known_shape(here: Served) -> Non
         "status": "resolved",
         "resolved_at": "2026-05-28T20:26:40.000Z",
     }
-    assert answer.headers["x-loomlog-position"].startswith("run.events/")
+    assert answer.headers["x-loomlog-position"].startswith("loom.run.events/")
 
 
 @pytest.mark.parametrize(

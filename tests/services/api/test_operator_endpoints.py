@@ -242,7 +242,7 @@ async def test_clients_that_ask_for_the_resolver_and_the_state_get_an_answer(her
 
 async def test_the_marks_of_runtimes_show_in_the_matrix_and_the_cascade(here: Served) -> None:
     stalled = ModelMarked(provider="mock", model="mock-generic", mark="stalled", at_ms=1)
-    here.world.layer.provider_table.publish_locally(stalled)
+    here.world.layer.provider_table.apply_locally(stalled)
     matrix = (await here.client().get("/v1/_resolver")).json()
     assert matrix["providers"]["mock"]["models"]["mock-generic"]["stalled"] is True
     actual = (await here.client().get("/v1/_routing")).json()
@@ -252,17 +252,18 @@ async def test_the_marks_of_runtimes_show_in_the_matrix_and_the_cascade(here: Se
 async def test_a_probe_is_made_by_a_runtime_and_answers_with_the_matrix(here: Served) -> None:
     probing = asyncio.create_task(here.client().post("/v1/_resolve/probe", json={}))
     board = here.world.layer.provider_table
-    assert await board.wait_for(lambda: bool(board.matrix.request_ids), timeout_s=5.0)
+    assert await board.wait_for(lambda: bool(board.table.request_ids), timeout_s=5.0)
     for name, provider in here.service.providers.items():
         if provider.is_usable:
             actual = ProviderProbed(
-                provider=name, reachable=True, models=("m",), request_id=board.matrix.request_ids[-1], at_ms=5
+                provider=name, reachable=True, models=("m",), request_id=board.table.request_ids[-1], at_ms=5
             )
             here.world.log.put(board.topic, 0, [ProducerRecord(key=None, value=local_codec().encode(actual))])
     answer = await probing
     assert answer.status_code == 200, answer.text
     assert answer.json()["providers"]["mock"]["models"]["m"]["listed"] is True
     assert answer.json()["providers"]["mock"]["last_check"] == "1970-01-01T00:00:00.005Z"
+    assert answer.headers["x-loomlog-position"] == "loom.provider.events/0:0"
 
 
 async def test_a_probe_that_no_runtime_answers_says_so(here: Served, monkeypatch: pytest.MonkeyPatch) -> None:

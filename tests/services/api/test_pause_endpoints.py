@@ -20,7 +20,7 @@ async def test_pause_state_and_resume_have_the_shapes_that_clients_know(here: Se
     assert (paused.status_code, actual["state"]) == (200, "paused")
     assert (actual["force_cancelled_count"], actual["paused_runs_count"], actual["warnings"]) == (0, 0, [])
     assert actual["duration_ms"] >= 0
-    assert paused.headers["x-loomlog-position"] == "control.events/0:0"
+    assert paused.headers["x-loomlog-position"] == "loom.control.events/0:0"
     state = (await client.get("/v1/_state")).json()
     assert (state["state"], state["paused_runs_count"], state["pauses"][0]["reason"]) == ("paused", 0, "deploy")
     again = await client.post("/v1/_pause")

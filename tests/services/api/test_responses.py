@@ -1,7 +1,7 @@
 import orjson
 import pytest
 
-from loomlog.services.api.responses import STATUS_BY_CODE, json_response, refusal_response
+from loomlog.services.api.responses import STATUS_BY_CODE, json_response, position_headers, refusal_response
 from loomlog.services.application.errors import CODES, RequestRefused
 
 
@@ -46,3 +46,10 @@ def test_a_value_is_json_to_the_byte() -> None:
 )
 def test_what_stops_a_run_from_finding_its_model_has_the_status_clients_know(code: str, status: int) -> None:
     assert STATUS_BY_CODE[code] == status
+
+
+def test_of_each_partition_the_newest_position_is_in_the_header() -> None:
+    assert position_headers("t/0:9", "", "t/0:10", None, "t/1:2", "u/0:1", "t/0:3") == {
+        "x-loomlog-position": "t/0:10,t/1:2,u/0:1"
+    }
+    assert position_headers("", None) is None

@@ -1,4 +1,5 @@
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ import pytest
 import pytest_asyncio
 
 from loomlog.schemas.generated.values import Compaction
+from loomlog.services.api.routes import ROUTES
 from loomlog.services.core.run.state import Ended
 from tests.services.api.serving import Served, Wire, frames_of, served
 from tests.services.application.world import ACME, GLOBEX, IVY, READER, until
@@ -38,7 +40,7 @@ async def test_a_run_answers_with_an_unbuffered_stream_in_the_known_order(here: 
     assert all(frame.data["type"] == frame.event for frame in frames if frame.event != "agent")
     assert frames[0].data["text"] == frames[1].data["session_id"]
     assert frames[1].data["parent_agent_id"] is None
-    assert answer.headers["x-loomlog-position"].startswith("run.events/")
+    assert answer.headers["x-loomlog-position"].startswith("loom.run.events/")
 
 
 async def test_frames_of_a_start_carry_ids_only_when_asked(here: Served) -> None:
@@ -142,13 +144,13 @@ async def test_a_handle_in_use_is_a_409_in_valid_json(here: Served) -> None:
     first.task.cancel()  # type: ignore[union-attr]
 
 
-async def test_a_pending_run_tells_its_ids_and_its_position(tmp_path: Path) -> None:
+async def test_a_pending_run_tells_its_ids_and_has_no_position_yet(tmp_path: Path) -> None:
     async with served(tmp_path, decision_wait_s=0.02) as here:
         answer = await here.client().post("/v1/runs", json={"agent": "deaf", "prompt": "x"})
     actual = answer.json()
     assert (answer.status_code, actual["code"]) == (503, "run_pending")
     assert actual["run_id"].startswith("r_")
-    assert answer.headers["x-loomlog-position"] == actual["position"]
+    assert ("x-loomlog-position" in answer.headers, "position" in actual) == (False, False)
     assert answer.headers["retry-after"] == "5"
 
 
@@ -352,13 +354,64 @@ async def test_a_filter_that_makes_no_sense_is_a_clear_400(here: Served, query: 
 async def test_a_read_honours_the_position_of_a_write(here: Served, how: str) -> None:
     run = await here.run()
     path = f"/v1/runs/{run[1].data['run_id']}"
-    for position, status in (("run.events/0:0", 200), ("run.events/0:999999", 503), ("yesterday", 400)):
-        if how == "header":
-            answer = await here.client().get(path, headers={"X-Loomlog-Position": position})
-        else:
-            answer = await here.client().get(path, params={"position": position})
-        assert answer.status_code == status
+    ours = "loom.run.events/0:0"
+    for position, status, text in (
+        (ours, 200, ""),
+        (f"{ours}, {ours}", 200, ""),
+        (f"{ours},yesterday", 400, "expected <topic>/<partition>:<offset>"),
+        ("loom.run.events/0:999999", 400, "beyond the end"),
+        ("loom.run.events/99:0", 400, "there is no partition 99"),
+        (
+            "loom.run.commands/0:0",
+            400,
+            "expected one of loom.budget.events, loom.control.events, loom.hook.events, loom.provider.events, "
+            "loom.run.events",
+        ),
+    ):
+        answer = await here.client().get(path, **sent_with(how, position))
+        assert answer.status_code == status, position
+        assert text in answer.text
     assert answer.json()["code"] == "bad_request"
+
+
+def sent_with(how: str, position: str) -> dict[str, Any]:
+    return {"headers": {"X-Loomlog-Position": position}} if how == "header" else {"params": {"position": position}}
+
+
+async def test_a_position_that_is_not_reached_in_time_is_503_with_the_lag(tmp_path: Path) -> None:
+    async with served(tmp_path, position_wait_s=0.05) as here:
+        run = await here.run()
+        path = f"/v1/runs/{run[1].data['run_id']}"
+        position = (await here.client().get(path)).json()["position"]
+        here.world.projecting = False
+        late = await here.client().post("/v1/runs", json={"agent": "soaker", "prompt": "go"})
+        answer = await here.client().get(path, headers={"X-Loomlog-Position": late.headers["X-Loomlog-Position"]})
+        assert (answer.status_code, answer.json()["code"], answer.headers["Retry-After"]) == (503, "not_yet", "1")
+        assert answer.json()["lag"] > 0
+        assert (await here.client().get(path, headers={"X-Loomlog-Position": position})).status_code == 200
+
+
+READS = [route.path for route in ROUTES if route.method == "GET" and route.accepts_position]
+
+
+@pytest.mark.parametrize("how", ["header", "query"])
+async def test_every_read_waits_for_the_position_it_is_sent(here: Served, how: str) -> None:
+    """Shown by the refusal of one that cannot be: it comes before anything else the path could be refused for."""
+    for path in READS:
+        answer = await here.client().get(re.sub(r"{\w+}", "any", path), **sent_with(how, "loom.hook.events/0:7"))
+        assert (answer.status_code, "beyond the end of loom.hook.events/0" in answer.text) == (400, True), path
+
+
+def test_only_public_routes_and_sockets_take_no_position() -> None:
+    without = {route.path for route in ROUTES if not route.accepts_position}
+    assert without == {
+        "/healthz",
+        "/readyz",
+        "/v1/openapi.json",
+        "/v1/openapi.yaml",
+        "/v1/docs",
+        "/v1/client-tools",
+    }
 
 
 # --- control ---------------------------------------------------------------------------------------------------------
@@ -370,7 +423,7 @@ async def test_an_interactive_run_streams_over_several_turns(here: Served) -> No
     run_id = here.world.commands()[0].run_id
     answer = await here.client().post(f"/v1/runs/{run_id}/input", json={"text": "second"})
     assert answer.json() == {"run_id": run_id, "delivered": True}
-    assert answer.headers["x-loomlog-position"].startswith("run.events/")
+    assert answer.headers["x-loomlog-position"].startswith("loom.run.events/")
     await wire.until('"text":"second"')
     cancelled = await here.client().post(f"/v1/agents/a_{run_id[2:]}/cancel", json={"reason": "enough"})
     actual = cancelled.json()
@@ -396,7 +449,7 @@ async def test_a_lost_call_waits_in_the_stream_until_somebody_resolves_it(here: 
     path = f"/v1/runs/{run_id}/calls/1.0/resolve"
     answer = await here.client().post(path, json={"outcome": "done", "result": "paid"})
     assert answer.json() == {"run_id": run_id, "call": "1.0", "repeated": False}
-    assert answer.headers["x-loomlog-position"].startswith("run.events/")
+    assert answer.headers["x-loomlog-position"].startswith("loom.run.events/")
     await wire.until('"settled_by":"operator"')
     again = await here.client().post(path, json={"outcome": "not_done"})
     assert (again.status_code, again.json()["code"]) == (409, "nothing_to_resolve")
@@ -457,7 +510,7 @@ async def test_a_run_is_paused_with_its_reason_and_resumed(here: Served) -> None
     client = here.client()
     answer = await client.post(f"/v1/runs/{run_id}/pause", json={"reason": "look"})
     assert (answer.status_code, answer.json()["pausing"]) == (200, True)
-    assert answer.headers["x-loomlog-position"].startswith("run.events/")
+    assert answer.headers["x-loomlog-position"].startswith("loom.run.events/")
     row = (await client.get(f"/v1/runs/{run_id}")).json()
     assert (row["status"], row["pause_requested"], row["paused"], row["pause_reason"]) == (
         "running",
@@ -493,7 +546,7 @@ async def test_a_run_is_quarantined_and_released_over_http(here: Served) -> None
     client = here.client()
     answer = await client.post(f"/v1/runs/{run_id}/quarantine", json={"reason": "look"})
     assert (answer.status_code, answer.json()["quarantined"]) == (200, True)
-    assert answer.headers["x-loomlog-position"].startswith("run.events/")
+    assert answer.headers["x-loomlog-position"].startswith("loom.run.events/")
     row = (await client.get(f"/v1/runs/{run_id}")).json()
     assert (row["status"], row["quarantined"], row["quarantine_error"]) == ("running", True, "look")
     again = await client.post(f"/v1/runs/{run_id}/quarantine")
@@ -521,7 +574,7 @@ async def test_an_order_in_bulk_is_a_preview_unless_it_is_said_otherwise(here: S
     actual = (await client.post("/v1/runs/bulk", json={**body, "dry_run": False})).json()
     (result,) = actual["results"]
     assert (result["run_id"], result["outcome"], actual["next"]) == (run_id, "changed", None)
-    assert result["position"].startswith("run.events/")
+    assert result["position"].startswith("loom.run.events/")
     wrong = await client.post("/v1/runs/bulk", json={**body, "cursor": "nonsense"})
     assert (wrong.status_code, "cursor" in wrong.json()["error"]) == (400, True)
     wrong = await client.post("/v1/runs/bulk", json={**body, "where": "agnet=x"})
@@ -556,7 +609,7 @@ async def test_a_compaction_answers_with_what_it_saved(here: Served) -> None:
     actual = answer.json()
     assert (answer.status_code, actual["run_id"], actual["compacted"], actual["applied"]) == (200, run_id, True, "live")
     assert 0 < actual["after_tokens"] < actual["before_tokens"]
-    assert answer.headers["x-loomlog-position"].startswith("run.events/")
+    assert answer.headers["x-loomlog-position"].startswith("loom.run.events/")
     again = (await here.client().post(f"/v1/runs/{run_id}/compact")).json()
     assert (again["compacted"], again["applied"]) == (False, "noop")
 

@@ -42,7 +42,7 @@ async def test_a_snapshot_is_described_and_listed(two: tuple[Served, Served]) ->
     assert (made["label"], made["schema_version"], made["runs"], made["live_runs"]) == ("before the upgrade", 2, 1, 0)
     assert made["byte_size"] > 0
     assert made["created_at"].endswith("Z")
-    assert all(position.startswith("run.events/") for position in made["positions"])
+    assert all(position.startswith("loom.run.events/") for position in made["positions"])
     assert (await there.client().get(SNAPSHOTS)).json() == {"entries": [made]}
 
 

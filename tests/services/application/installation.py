@@ -17,10 +17,10 @@ from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.protocols import ConsumerRecord
 from loomlog.connectors.storage.blobs import MemoryBlobs
 from loomlog.connectors.storage.state_files import StateFiles
-from loomlog.projections.engine.cursors import Position
 from loomlog.projections.engine.positions import WaitResult
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.values import CommandEnvelope
+from loomlog.schemas.position import Position
 from loomlog.schemas.reader import TermReader
 from loomlog.schemas.records import replace
 from loomlog.services.application.application import TOPICS, Application

@@ -170,7 +170,8 @@ async def test_a_run_goes_through_a_real_broker_and_is_read_back_from_real_read_
                 pieces = await pieces_of(run.stream)
                 assert types_of(pieces)[:3] == ["session", "agent", "started"]
                 assert types_of(pieces)[-2:] == ["usage", "done"]
-                row = await layer.queries.agent(ADMIN_CALLER, run.agent_id, position=run.position)
+                await layer.barrier.wait_for([run.position])
+                row = await layer.queries.agent(ADMIN_CALLER, run.agent_id)
                 assert (row.run_id, row.status) == (run.run_id, "completed")
                 assert len((await layer.queries.runs(ADMIN_CALLER, RunFilter(agent="soaker"))).rows) == 1
                 transcript = await layer.queries.transcript(ADMIN_CALLER, run.session_id)

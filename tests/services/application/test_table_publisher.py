@@ -28,7 +28,7 @@ async def test_the_place_is_told_when_our_own_board_has_the_record() -> None:
     log = MemoryLog({TOPIC: 1})
     post, board = posting(log)
     following = asyncio.create_task(board.follow(log.tail(TOPIC, {0: 0})))
-    assert await post.publish_and_wait(ALL, status_route="GET /v1/_state") == "control.events/0:0"
+    assert await post.publish_and_wait(ALL, status_route="GET /v1/_state") == "loom.control.events/0:0"
     assert list(board.table.entries) == [("all", "", "")]
     following.cancel()
 

@@ -21,11 +21,11 @@ from loomlog.connectors.crypto.content_encryption import KeyEncryptionKeys, key_
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.protocols import ConsumerRecord
 from loomlog.connectors.storage.blobs import MemoryBlobs
-from loomlog.projections.engine.cursors import Position
 from loomlog.projections.engine.positions import WaitResult
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.conversation import Message
 from loomlog.schemas.ids import fresh_token
+from loomlog.schemas.position import Position
 from loomlog.services.application.application import TOPICS, Application
 from loomlog.services.application.authentication import Authenticator
 from loomlog.services.application.errors import RequestRefused
@@ -208,7 +208,7 @@ async def world(*, owner: bool = True, books: bool = False, **more: Any) -> Asyn
         *([made.own] if owner else []),
     ]
     if made.keys is not None:
-        beside.append(partial(made.keys.follow, made.log.tail(TOPICS.subjects, {0: 0})))
+        beside.append(partial(made.keys.global_table.follow, made.log.tail(TOPICS.subjects, {0: 0})))
     if books:
         beside += [
             made.host_of_the_books().run,

@@ -15,7 +15,7 @@ import httpx
 from loomlog.services.cli.http.api import ApiClient
 
 IDS = {"agent_id": "a_1", "run_id": "r_1", "session_id": "s_1"}
-POSITION = "run.events/2:17"
+POSITION = "loom.run.events/2:17"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +90,7 @@ def row(run_id: str = "r_1", **changes: Any) -> dict[str, Any]:
         "quarantined": False,
         "quarantine_error": None,
         "continues_run_id": None,
-        "position": "run.events/2:20",
+        "position": "loom.run.events/2:20",
     } | changes
 
 

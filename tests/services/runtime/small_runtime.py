@@ -42,8 +42,8 @@ from loomlog.services.runtime.tools.tool_calls import ToolCalls
 from loomlog.services.runtime.tools.toolset import ProcessToolset
 from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.family import Topics
-from loomlog.services.stream.host import PausableTail
 from loomlog.services.stream.ownership.membership import FixedMembership
+from loomlog.services.stream.ownership.standby import PausableTail
 from loomlog.services.stream.partition.ended_aggregates import EndedAggregates
 from tests.run_options import grouped
 from tests.services.runtime.fakes import AGENT, SECRET, Echo, EmptyIndex, OneAgent, Scripted

@@ -108,7 +108,7 @@ def test_who_may_not_use_the_operators_keys_hears_of_every_key_that_would_do(mad
 def test_a_key_that_came_is_not_asked_for_again(tmp_path: Path) -> None:
     text = TEXT.replace("mock, model: m-1", "gateway, model: g-1").replace("openai, mock]", "openai, gateway]")
     made = routing(tmp_path, text, GATEWAY_KEY="sk-of-the-operator")
-    made.global_table.publish_locally(ModelMarked(provider="openai", model="o-1", mark="stalled", at_ms=NOW))
+    made.global_table.apply_locally(ModelMarked(provider="openai", model="o-1", mark="stalled", at_ms=NOW))
     assert places(resolved(made, "tiered", "OPENAI_API_KEY"))[0] == "gateway"
     refusal = refused(resolved(made, "tiered", "OPENAI_API_KEY", restricted=True))
     assert refusal.code == "operator_key_restricted"
@@ -119,7 +119,7 @@ def test_a_run_that_may_use_the_operators_key_is_not_asked_for_one_of_its_own(tm
     made = routing(
         tmp_path, TEXT.replace("[{provider: anthropic, model: a-1}, ", "[").replace("openai, mock]", "openai]")
     )
-    made.global_table.publish_locally(
+    made.global_table.apply_locally(
         ModelMarked(provider="openai", model="o-1", mark="rate_limited", until_ms=NOW + 1_000, at_ms=NOW)
     )
     refusal = refused(resolved(made, "tiered"))
@@ -158,22 +158,20 @@ def test_a_summary_by_an_alias_goes_there_only_with_the_key(tmp_path: Path) -> N
 def test_they_are_never_probed_or_asked_for_a_list(made: Routing) -> None:
     assert "anthropic" in made.models
     assert sorted(made.prober.due_probes(NOW)[1]) == ["mock", "ollama-local", "openai"]
-    made.global_table.publish_locally(ProbeRequested(request_id="p1", at_ms=NOW))
+    made.global_table.apply_locally(ProbeRequested(request_id="p1", at_ms=NOW))
     request, asked = made.prober.due_probes(NOW)
     assert (request, sorted(asked)) == ("p1", ["mock", "ollama-local", "openai"])
     assert made.unlisted_providers() == ()
 
 
 def test_a_pattern_means_nothing_there_even_if_they_were_listed_once(made: Routing) -> None:
-    made.global_table.publish_locally(ProviderProbed(provider="anthropic", reachable=True, models=("a-2",), at_ms=NOW))
+    made.global_table.apply_locally(ProviderProbed(provider="anthropic", reachable=True, models=("a-2",), at_ms=NOW))
     assert refused(resolved(made, "pattern", "ANTHROPIC_API_KEY")).code == "pin_unavailable"
 
 
 def test_what_was_known_of_them_before_shuts_them_for_nobody(made: Routing) -> None:
-    made.global_table.publish_locally(
-        ProviderProbed(provider="anthropic", reachable=False, models=("other",), at_ms=NOW)
-    )
-    made.global_table.publish_locally(ModelMarked(provider="anthropic", model="a-1", mark="stalled", at_ms=NOW))
+    made.global_table.apply_locally(ProviderProbed(provider="anthropic", reachable=False, models=("other",), at_ms=NOW))
+    made.global_table.apply_locally(ModelMarked(provider="anthropic", model="a-1", mark="stalled", at_ms=NOW))
     assert places(resolved(made, "tiered", "ANTHROPIC_API_KEY"))[0] == "anthropic"
 
 
@@ -184,7 +182,7 @@ async def test_a_failure_there_is_told_to_nobody_and_neither_is_an_answer() -> N
     )
     one.availability.on_failure(state(), erred(state(), "unavailable", transient=True))
     assert not one.why_not()
-    one.board.publish_locally(ModelMarked(provider="acme", model="large", mark="stalled", at_ms=1))
+    one.board.apply_locally(ModelMarked(provider="acme", model="large", mark="stalled", at_ms=1))
     one.availability.on_success("acme", "large")
     assert one.why_not() == "it is stalled"
 
@@ -214,7 +212,7 @@ def test_a_run_falls_back_there_with_its_key_only() -> None:
     assert left(one) == ["deep"]
     assert left(one, "BLIND_KEY") == ["blind", "deep"]
     assert left(one, "BLIND_KEY", restricted=True) == ["blind"]
-    one.board.publish_locally(ModelMarked(provider="blind", model="large", mark="stalled", at_ms=1))
+    one.board.apply_locally(ModelMarked(provider="blind", model="large", mark="stalled", at_ms=1))
     assert left(one, "BLIND_KEY") == ["blind", "deep"], "nobody would take such a mark back"
 
 
@@ -231,7 +229,7 @@ def test_a_run_falls_back_there_with_its_key_only() -> None:
 def test_what_the_operators_key_has_met_shuts_no_model_for_a_run_with_its_own(
     made: Routing, met: ModelMarked | ProviderProbed
 ) -> None:
-    made.global_table.publish_locally(met)
+    made.global_table.apply_locally(met)
     assert places(resolved(made, "tiered"))[0] == "mock"
     assert places(resolved(made, "tiered", "OPENAI_API_KEY"))[0] == "openai"
 
@@ -239,7 +237,7 @@ def test_what_the_operators_key_has_met_shuts_no_model_for_a_run_with_its_own(
 def test_a_fallback_passes_over_what_the_operators_key_has_met_unless_the_run_has_its_own() -> None:
     one = Replica(MemoryLog({"providers": 1}), "one", KEYED)
     limited = ModelMarked(provider="deep", model="large", mark="rate_limited", until_ms=NOW + 1_000, at_ms=NOW)
-    one.board.publish_locally(limited)
+    one.board.apply_locally(limited)
     assert left(one) == []
     assert left(one, "DEEP_KEY") == ["deep"]
 

@@ -8,6 +8,7 @@ from loomlog.connectors.protocols import MemberAssignment
 from loomlog.services.stream.context import HostContext
 from loomlog.services.stream.host import Host
 from loomlog.services.stream.ownership.membership import FixedMembership
+from loomlog.services.stream.partition.ended_aggregates import EndedAggregates
 from loomlog.services.stream.partition.partition import Partition
 from tests.services.stream.outside import Wire
 
@@ -22,6 +23,7 @@ class Hosted:
     work: HostContext
     membership: FixedMembership
     task: asyncio.Task[None]
+    past: EndedAggregates
 
     def partition(self, number: int = 0) -> Partition | None:
         """The partition while it is held."""

@@ -126,7 +126,7 @@ async def test_a_run_goes_on_with_the_conversation_of_its_session(world_of: Worl
         story.runs["r_tok-2"].offsets[0],
         story.runs["r_tok-2"].offsets[-1],
     )
-    past = world.hosts[1].work.ended_aggregates
+    past = world.hosts[1].past
     await world.until(lambda: past.cached("r_tok-3"))
     kept = past.cached("r_tok-3")
     assert isinstance(kept, Ended)

@@ -320,7 +320,7 @@ async def test_an_owner_with_nothing_to_append_notices_that_another_one_claimed_
     hold = gate(world)
     leaves.reassign(0)
     await world.until(lambda: leaves.partition() is not None)
-    stays.host._commands.pause([0])  # as if it had answered the command from what the rows say
+    stays.host.topic_sets[0].commands.pause([0])  # as if it had answered the command from what the rows say
     world.start_run("r_left")
     await world.until(lambda: world.has("r_left"))
     await leaves.kill()

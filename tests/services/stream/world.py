@@ -32,7 +32,7 @@ from loomlog.schemas.ids import partition_key
 from loomlog.schemas.reader import TermReader
 from loomlog.services.runtime.run.context import RunContext
 from loomlog.services.runtime.run.family import RunFamily
-from loomlog.services.runtime.run_host import StandbyEdges, build_run_host
+from loomlog.services.runtime.run_host import StandbyEdges, StandbyReaders, build_run_host
 from loomlog.services.runtime.telemetry.run_summaries import RunSummaries
 from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.ownership.drain import DRAIN_S
@@ -124,7 +124,7 @@ class World:
     def share_out(self, **partitions: Sequence[int]) -> None:
         """A rebalance: what each host of that name is to own, all of them standing by for the others."""
         members = {
-            name: MemberAssignment(partitions=frozenset(numbers), is_standby=True)
+            name: MemberAssignment(partitions=frozenset(numbers), is_standby=True, address=f"memory:1/{name}")
             for name, numbers in partitions.items()
         }
         for hosted in self.hosts:
@@ -138,10 +138,12 @@ class World:
         owns: Sequence[int] | None = None,
         family: RunFamily | None = None,
         stands_by: bool = False,
+        is_spare: bool = False,
         drain_s: float = DRAIN_S,
     ) -> Hosted:
         """Start a host that owns all partitions, or those given. One that stands by has its name for a life.
 
+        `is_spare`: it stands by without folding.
         `drain_s`: how long calls under way may take when a partition moves.
         """
         family = family or RunFamily()
@@ -169,8 +171,7 @@ class World:
             name=name,
             standby=StandbyEdges(
                 incarnation=name,
-                tail=self._paused_tail(TOPICS.events),
-                ranges=self.log,
+                readers=None if is_spare else StandbyReaders(tail=self._paused_tail(TOPICS.events), ranges=self.log),
                 wait_for_disconnect=self.lifelines.until_gone,
                 request_handover=self.lifelines.ask_for,
                 liveness_address=f"memory:1/{name}",
@@ -180,7 +181,7 @@ class World:
             drain_s=drain_s,
         )
         task = asyncio.get_running_loop().create_task(host.run(), name=f"host {name}")
-        hosted = Hosted(name, host, wire, host.context, membership, task)
+        hosted = Hosted(name, host, wire, host.context, membership, task, context.ended_runs)
         self.hosts.append(hosted)
         if stands_by:
             self.lifelines.lives[name] = hosted

@@ -101,6 +101,15 @@ async def test_the_ledger_script_calls_once_then_twice_at_once_then_once() -> No
     assert (reply.text, reply.stop_reason) == ("4 calls have an answer", "end_turn")
 
 
+async def test_the_ledger_script_repeats_its_calls_as_often_as_the_prompt_says() -> None:
+    conversation, calls = [user("ledger 3")], 0
+    while (reply := await turn(ledger(*conversation, call_id=f"r_1:{calls}.1"))).tool_calls:
+        calls += len(reply.tool_calls)
+        answers = tuple((call.id, "Recorded.") for call in reply.tool_calls)
+        conversation += [after(reply), results(*answers, name="Ledger")]
+    assert (calls, reply.text) == (12, "12 calls have an answer")
+
+
 async def test_the_ledger_script_needs_its_tool() -> None:
     with pytest.raises(Permanent, match="mock 400: mock-ledger calls the tool Ledger; offered: Search"):
         await turn(request(model="mock-ledger"))

@@ -47,10 +47,10 @@ async def test_a_limit_stands_when_it_was_answered() -> None:
     async with world(books=True) as made:
         view, position = await put(made, ACME, of_user())
         assert (view.limit.hard_tokens, view.limit.by, view.account.used_tokens) == (10, "acme-op", 0)
-        assert position == "budget.events/0:2"
+        assert position == "loom.budget.events/0:2"
         [listed] = await made.layer.budgets.limits(ADMIN_CALLER)
         assert listed == view
-        assert await made.layer.budgets.remove(ACME, "user", None, "ivy") == "budget.events/0:3"
+        assert await made.layer.budgets.remove(ACME, "user", None, "ivy") == "loom.budget.events/0:3"
         assert await made.layer.budgets.limits(ADMIN_CALLER) == []
         assert await made.layer.budgets.remove(ACME, "user", None, "ivy") == ""
 
@@ -94,14 +94,13 @@ async def test_whoever_set_a_limit_starts_runs_that_wait_for_it() -> None:
     assert [command.books_offset for command in made.commands()] == [0, behind, behind]
 
 
-async def test_the_position_of_a_limit_is_waited_for_and_that_of_something_else_is_not() -> None:
-    async with world(books=True, control_wait_s=0.05) as made:
+async def test_the_position_of_a_limit_is_waited_for() -> None:
+    async with world(books=True, position_wait_s=0.05) as made:
         _, position = await put(made, ACME, of_user())
-        await made.layer.budgets.wait_for(position)
-        await made.layer.budgets.wait_for("run.events/0:99999")
-        await made.layer.budgets.wait_for("")
-        actual = await declined(made.layer.budgets.wait_for("budget.events/0:7"))
-        assert (actual.code, actual.details["lag"]) == ("not_yet", 8 - made.layer.budget_replica.next_offset)
+        await made.layer.barrier.wait_for([position])
+        made.layer.budget_replica.next_offset = 1
+        actual = await declined(made.layer.barrier.wait_for([position]))
+        assert (actual.code, actual.details["lag"]) == ("not_yet", int(position.rpartition(":")[2]))
 
 
 MAY: list[tuple[Caller, LimitRequest, str]] = [

@@ -30,7 +30,7 @@ async def test_a_hook_is_in_the_log_with_who_and_where_before_it_is_answered() -
         actual = await made.layer.hooks.register(
             ACME, replace(REQUEST, agents=("a/b",), tools=("mcp__*",), timeout_ms=60_000)
         )
-        assert actual.position == "hook.events/0:0"
+        assert actual.position == "loom.hook.events/0:0"
         assert made.layer.hooks.list_hooks(ACME) == (actual.hook,)
         assert actual.hook == HookRegistered(
             hook_id=actual.hook.hook_id,
@@ -60,7 +60,7 @@ async def test_the_same_name_again_gives_a_new_id_and_keeps_the_place() -> None:
 async def test_what_is_removed_is_gone_and_cannot_be_removed_again() -> None:
     async with world() as made:
         hook_id = await register(made)
-        assert await made.layer.hooks.remove(ACME, hook_id) == "hook.events/0:1"
+        assert await made.layer.hooks.remove(ACME, hook_id) == "loom.hook.events/0:1"
         assert seen(made, ACME) == []
         assert (await declined(made.layer.hooks.remove(ACME, hook_id))).code == "not_found"
 

@@ -11,6 +11,7 @@ from loomlog.schemas.generated.run_events import (
 )
 from loomlog.schemas.generated.values import Spawn, ToolCall
 from loomlog.services.application.admin.pauses import PauseTarget
+from loomlog.services.application.application import TOPICS
 from loomlog.services.application.queries.run_json import run_json
 from loomlog.services.application.runs.interrupts import InterruptResponse
 from loomlog.services.application.runs.requests import RunRequest
@@ -36,7 +37,7 @@ async def pause(made: World, target: PauseTarget = ALL, *, timeout_s: float = 0.
 async def test_a_pause_is_in_the_log_with_who_and_why_before_it_is_answered() -> None:
     async with world() as made:
         still = await made.layer.wide_pauses.pause(ADMIN_CALLER, ALL, reason="deploy", timeout_s=0.0)
-        assert (still.state, still.position) == ("paused", "control.events/0:0")
+        assert (still.state, still.position) == ("paused", "loom.control.events/0:0")
         _, (entry,) = await made.layer.wide_pauses.state(ADMIN_CALLER)
         assert (entry.scope, entry.reason, entry.by, entry.paused) == ("all", "deploy", "default", True)
 
@@ -97,7 +98,11 @@ async def test_a_run_that_waits_for_people_is_shown_as_paused_and_found_so() -> 
             if is_requested:
                 made.happen(run_id, RunPauseRequested(scope="run"))
             row = await made.layer.queries.run(ADMIN_CALLER, run_id)
-            assert (row.paused, run_json(row)["pause_requested"], run_json(row)["paused"]) == (
+            assert (
+                row.paused,
+                run_json(row, TOPICS.events)["pause_requested"],
+                run_json(row, TOPICS.events)["paused"],
+            ) == (
                 False,
                 is_requested,
                 is_requested,
@@ -105,17 +110,17 @@ async def test_a_run_that_waits_for_people_is_shown_as_paused_and_found_so() -> 
             preview = await made.layer.bulk.preview(ADMIN_CALLER, "resume", "status=paused")
             assert [one.run_id for one in preview.first] == [run_id] * is_requested
         made.happen(run_id, RunResumed(scope="run", remaining=0))
-        assert not run_json(await made.layer.queries.run(ADMIN_CALLER, run_id))["paused"]
+        assert not run_json(await made.layer.queries.run(ADMIN_CALLER, run_id), TOPICS.events)["paused"]
 
 
 async def test_a_call_that_is_made_again_is_shown_as_under_way() -> None:
     async with world() as made:
         run_id = await start(made, "silent")
-        assert run_json(await made.layer.queries.run(ADMIN_CALLER, run_id))["under_way"] == ["model"]
+        assert run_json(await made.layer.queries.run(ADMIN_CALLER, run_id), TOPICS.events)["under_way"] == ["model"]
         made.lose_a_call(run_id)
-        assert run_json(await made.layer.queries.run(ADMIN_CALLER, run_id))["under_way"] == []
+        assert run_json(await made.layer.queries.run(ADMIN_CALLER, run_id), TOPICS.events)["under_way"] == []
         await made.layer.control.resolve(ADMIN_CALLER, run_id, 1, 0, done=False)
-        assert run_json(await made.layer.queries.run(ADMIN_CALLER, run_id))["under_way"] == ["0"]
+        assert run_json(await made.layer.queries.run(ADMIN_CALLER, run_id), TOPICS.events)["under_way"] == ["0"]
 
 
 async def test_a_run_that_waits_for_its_children_stands_still_and_the_children_do_or_do_not() -> None:

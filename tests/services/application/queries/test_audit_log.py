@@ -82,7 +82,7 @@ async def test_the_events_of_another_tenants_or_users_run_do_not_exist(stranger:
     async with world() as made:
         run = await finished(made, caller=ACME)
         assert (await declined(listed(made, stranger, run_id=run.run_id))).code == "not_found"
-        place = run.position.removeprefix("run.events/").split(":")
+        place = run.position.removeprefix("loom.run.events/").split(":")
         actual = await declined(made.layer.audit_log.record(stranger, TOPICS.events, int(place[0]), int(place[1])))
         assert actual.code == "not_found"
 
@@ -91,7 +91,7 @@ async def test_an_isolated_user_sees_the_events_of_its_own_run() -> None:
     async with world() as made:
         run = await finished(made, caller=IVY)
         assert types(await listed(made, IVY, run_id=run.run_id)) == RUN_EVENTS
-        place = run.position.removeprefix("run.events/").split(":")
+        place = run.position.removeprefix("loom.run.events/").split(":")
         view = await made.layer.audit_log.record(IVY, TOPICS.events, int(place[0]), int(place[1]))
     assert view.type == "RunStarted"
 

@@ -1,6 +1,7 @@
 import orjson
 
 from loomlog.projections.runs import RunRow
+from loomlog.services.application.application import TOPICS
 from loomlog.services.application.queries.audit_log import EventView
 from loomlog.services.application.queries.run_json import event_json, frame_json, run_json, session_json
 from loomlog.services.application.runs.requests import RunRequest
@@ -29,7 +30,7 @@ def through_json(value: object) -> dict[str, object]:
 
 
 async def test_a_run_has_every_field_existing_clients_read() -> None:
-    shown = through_json(run_json(await finished_row()))
+    shown = through_json(run_json(await finished_row(), TOPICS.events))
     assert set(shown) >= PARITY
     assert (shown["status"], shown["live"], shown["stop_reason"]) == ("completed", False, "end_turn")
     assert str(shown["started_at"]).endswith("Z")
@@ -37,14 +38,14 @@ async def test_a_run_has_every_field_existing_clients_read() -> None:
 
 
 async def test_what_nobody_said_is_null_and_never_left_out() -> None:
-    shown = through_json(run_json(await finished_row()))
+    shown = through_json(run_json(await finished_row(), TOPICS.events))
     for name in ("parent_agent_id", "parent_context", "metadata", "error", "awaited_state", "replica_id"):
         assert shown[name] is None, name
 
 
 async def test_json_columns_come_out_as_values() -> None:
     shown = through_json(
-        run_json(await finished_row(metadata={"n": 1, "s": "x"}, parent_context={"function_key": "f"}))
+        run_json(await finished_row(metadata={"n": 1, "s": "x"}, parent_context={"function_key": "f"}), TOPICS.events)
     )
     assert shown["metadata"] == {"n": 1, "s": "x"}
     assert shown["parent_context"] == {"function_key": "f"}
@@ -52,14 +53,14 @@ async def test_json_columns_come_out_as_values() -> None:
 
 async def test_a_running_run_is_live_and_not_completed() -> None:
     row = (await finished_row())._replace(status="running", ended_at_ms=None)
-    shown = run_json(row)
+    shown = run_json(row, TOPICS.events)
     assert (shown["live"], shown["completed_at"]) == (True, None)
 
 
 async def test_a_context_that_nobody_has_counted_is_not_called_empty() -> None:
     row = (await finished_row())._replace(max_context_tokens=1_000, context_tokens=0)
-    assert run_json(row)["context"] is None
-    assert run_json(row._replace(context_tokens=10))["context"] == {
+    assert run_json(row, TOPICS.events)["context"] is None
+    assert run_json(row._replace(context_tokens=10), TOPICS.events)["context"] == {
         "used_tokens": 10,
         "max_tokens": 1_000,
         "used_pct": 1.0,
@@ -87,6 +88,6 @@ def test_an_event_names_its_place_in_the_log() -> None:
         at_ms=1_780_000_000_000, cause_id="", cause_offset=-1, payload={"since_turn": 1},
     )  # fmt: skip
     shown = through_json(event_json(view))
-    assert shown["position"] == "run.events/3:42"
+    assert shown["position"] == "loom.run.events/3:42"
     assert (shown["cause_id"], shown["cause_offset"], shown["stale"]) == (None, None, False)
     assert shown["at"] == "2026-05-28T20:26:40.000Z"

@@ -161,15 +161,6 @@ async def test_read_models_that_are_away_are_an_answer() -> None:
         assert (await declined(made.layer.queries.run(ADMIN_CALLER, "r_1"))).code == "projection_unavailable"
 
 
-async def test_a_read_with_a_position_waits_for_it_or_says_how_far() -> None:
-    async with world() as made:
-        run = await finished(made)
-        assert (await made.layer.queries.run(ADMIN_CALLER, run.run_id, position=run.position)).run_id == run.run_id
-        beyond = run.position.rpartition(":")[0] + ":999"
-        actual = await declined(made.layer.queries.run(ADMIN_CALLER, run.run_id, position=beyond))
-        assert (actual.code, actual.details["lag"]) == ("not_yet", 995)
-
-
 # --- lists -----------------------------------------------------------------------------------------------------------
 
 

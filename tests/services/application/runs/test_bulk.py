@@ -60,7 +60,7 @@ async def test_an_order_reaches_every_run_of_the_filter_page_by_page_and_each_na
         other = await started(made, "silent", ACME)
         page = await made.layer.bulk.act(ADMIN_CALLER, "quarantine", "tenant=default,status=running", "why")
         assert len(page.results) == 2
-        assert all(one.position.startswith("run.events/") for one in page.results)
+        assert all(one.position.startswith("loom.run.events/") for one in page.results)
         done = await all_pages(made, "quarantine", "tenant=default,status=running")
         assert {run_id for run_id, _ in done} <= runs
         commands = [command for command in made.commands() if isinstance(command, QuarantineRun)]

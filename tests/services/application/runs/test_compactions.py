@@ -42,7 +42,7 @@ async def test_a_parked_run_is_compacted_where_it_is() -> None:
         actual = await made.layer.compactions.compact(ADMIN_CALLER, run.run_id, "tidy")
         assert actual.applied == "live"
         assert 0 < actual.after_tokens < actual.before_tokens
-        assert actual.position.startswith("run.events/")
+        assert actual.position.startswith("loom.run.events/")
         pieces = await until_type(run.stream, "context_compaction")
         assert any(b"they talked" in piece.data for piece in pieces)
         assert isinstance(made.states[run.run_id], Parked)

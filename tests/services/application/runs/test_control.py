@@ -4,12 +4,12 @@ from typing import Any
 import orjson
 import pytest
 
-from loomlog.projections.engine.cursors import Position
 from loomlog.projections.engine.positions import WaitResult
 from loomlog.schemas.conversation import TextBlock
 from loomlog.schemas.generated.run_commands import CancelRun, PostInput
 from loomlog.schemas.generated.run_events import CommandRefused, InputReceived, RunCompleted, RunFailed, RunQuarantined
 from loomlog.schemas.generated.values import Usage
+from loomlog.schemas.position import Position
 from loomlog.schemas.records import replace
 from loomlog.services.application import limits
 from loomlog.services.application.runs.forks import ForkRequest
@@ -48,7 +48,7 @@ def waits_of(made: World) -> list[Position]:
         waits.append(position)
         return await wait(position, timeout_s=timeout_s)
 
-    made.layer.control._sources.barrier._positions.wait = watched  # type: ignore[method-assign]  # to look on
+    made.wait = watched  # type: ignore[method-assign]  # to look on
     return waits
 
 
@@ -63,7 +63,7 @@ async def test_input_wakes_a_parked_run() -> None:
         pieces = await until_type(run.stream, "awaiting_input")
         run.stream.close()
     assert actual.run_id == run.run_id
-    assert actual.position.startswith("run.events/")
+    assert actual.position.startswith("loom.run.events/")
     assert types_of(pieces) == ["steer", "text", "usage", "awaiting_input"]
 
 
@@ -196,7 +196,7 @@ async def test_a_run_is_quarantined_and_released_with_the_positions_of_both_even
         run = await start(made, "silent")
         control = made.layer.control
         held = await control.quarantine(ADMIN_CALLER, run.run_id, "it sends mails")
-        assert held.position.startswith("run.events/")
+        assert held.position.startswith("loom.run.events/")
         assert made.states[run.run_id].facts.quarantine_error == "it sends mails"  # type: ignore[union-attr]
         again = await declined(control.quarantine(ADMIN_CALLER, run.run_id))
         assert (again.code, "it sends mails" in again.message) == ("already_quarantined", True)
@@ -213,7 +213,7 @@ async def test_a_release_that_ends_in_quarantine_again_says_why_and_where() -> N
         made.unfoldable = "IllegalBudgetEvent: two replies"
         actual = await declined(made.layer.control.release(ADMIN_CALLER, run.run_id))
         assert (actual.code, "two replies" in actual.message) == ("run_quarantined", True)
-        assert str(actual.details["position"]).startswith("run.events/")
+        assert str(actual.details["position"]).startswith("loom.run.events/")
         run.stream.close()
 
 
@@ -447,7 +447,7 @@ async def test_a_lost_call_is_resolved_by_whoever_knows(done: bool, frame: str) 
             await until_type(run.stream, frame)
         run.stream.close()
     assert (actual.run_id, actual.is_repeated) == (run.run_id, not done)
-    assert actual.position.startswith("run.events/")
+    assert actual.position.startswith("loom.run.events/")
 
 
 async def test_a_call_that_waits_for_nobody_is_not_resolved() -> None:
@@ -495,7 +495,7 @@ async def test_a_paused_run_shows_why_and_goes_on_when_it_is_resumed() -> None:
     async with world() as made:
         run = await start(made, "silent", interactive=True)
         held = await made.layer.control.pause(ADMIN_CALLER, run.run_id, "look first")
-        assert held.position.startswith("run.events/")
+        assert held.position.startswith("loom.run.events/")
         row = await made.layer.queries.run(ADMIN_CALLER, run.run_id)
         assert (row.status, row.pause_requested, row.paused, row.pause_reason) == ("running", True, False, "look first")
         made.reply(run.run_id)

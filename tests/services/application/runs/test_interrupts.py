@@ -48,7 +48,7 @@ async def test_an_answer_ends_the_question_and_names_where_that_is_in_the_log() 
         pieces = await until_type(run.stream, "tool_result")
         run.stream.close()
     assert (actual.interrupt_id, actual.status, actual.resolved_at_ms) == (question, "resolved", NOW_MS)
-    assert actual.position.startswith("run.events/")
+    assert actual.position.startswith("loom.run.events/")
     assert types_of(pieces)[-3:] == ["interruption_pending", "interruption_resolved", "tool_result"]
 
 

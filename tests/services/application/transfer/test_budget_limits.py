@@ -82,7 +82,7 @@ async def test_limits_come_with_what_was_spent_and_stay_where_there_is_one(tmp_p
         assert accounts(here) == {"globex": (5, 0)}
         first, again = await restored(here, data), await restored(here, data)
         assert (first.limits, again.limits) == (1, 0)
-        assert [position.rpartition(":")[0] for position in first.positions.values()] == ["budget.events/0"]
+        assert [position.rpartition(":")[0] for position in first.positions.values()] == ["loom.budget.events/0"]
         assert accounts(here) == {"acme": (100, 70), "globex": (5, 0)}
     async with installation(tmp_path / "c") as alone:
         await restored(alone, of_acme)

@@ -471,7 +471,7 @@ async def test_pauses_stand_here_before_the_first_run_goes_on_and_only_once(tmp_
         data = await file_of(there)
     async with installation(tmp_path / "b", partitions=2) as here:
         actual = await restored(here, data)
-        assert (actual.pauses, list(actual.positions.values())) == (1, ["control.events/0:0"])
+        assert (actual.pauses, list(actual.positions.values())) == (1, ["loom.control.events/0:0"])
         (entry,) = here.layer.pause_table.table.entries.values()
         assert (entry.scope, entry.agent, entry.tenant, entry.reason) == ("agent", "helper", "t", "look")
         assert (await restored(here, data)).pauses == 0

@@ -25,7 +25,7 @@ DESCRIBED = {
     "runs": 3,
     "live_runs": 1,
     "byte_size": 2048,
-    "positions": ["run.events/0:7", "run.events/1:9"],
+    "positions": ["loom.run.events/0:7", "loom.run.events/1:9"],
     "warnings": [],
 }
 RESTORED = {
@@ -40,7 +40,7 @@ RESTORED = {
     "limits_restored": 0,
     "blobs_restored": 0,
     "warnings": [],
-    "positions": ["control.events/0:3", "run.events/1:9"],
+    "positions": ["loom.control.events/0:3", "loom.run.events/1:9"],
 }
 
 
@@ -75,7 +75,7 @@ def test_creating_one_says_what_is_in_it_and_up_to_where(fake: FakeApi) -> None:
     assert fake.bodies("/v1/_snapshots") == [{"include_history": True, "tenant": "acme", "label": "nightly"}]
     assert result.stdout.splitlines() == [
         "Backup snap_1_0123abcd  3 runs, 1 under way, 2.0 KiB",
-        "State up to run.events/0:7, run.events/1:9",
+        "State up to loom.run.events/0:7, loom.run.events/1:9",
     ]
 
 
@@ -95,8 +95,8 @@ def test_a_restore_shows_every_position_it_wrote(fake: FakeApi) -> None:
     result = invoke("backup", "restore", "snap_1_0123abcd")
     assert result.stdout.splitlines() == [
         "Restored 2 runs (1 continue here), 9 events, 1 pause, 0 limits, 0 payloads; 1 run existed already",
-        "event control.events/0:3",
-        "event run.events/1:9",
+        "event loom.control.events/0:3",
+        "event loom.run.events/1:9",
     ]
     fake.answers["POST", "/v1/_snapshots/snap_1_0123abcd/restore"] = Scripted(
         body={**RESTORED, "runs_failed": 1, "warnings": ["r_x is not restored: taken"]}

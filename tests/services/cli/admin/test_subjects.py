@@ -8,7 +8,7 @@ from loomlog.services.cli.admin import subjects
 from loomlog.services.cli.main import app
 from tests.services.cli.fake_api import FakeApi, Scripted, refused
 
-AT = {"X-Loomlog-Position": "subject.keys/0:7"}
+AT = {"X-Loomlog-Position": "loom.subject.keys/0:7"}
 COVERED = {"keys": 1, "runs": 2, "live_runs": 1, "events": 9, "frames": 5, "blobs": 0}
 NOTHING = {"counts": dict.fromkeys(COVERED, 0), "total": 0}
 RESIDUE = {"rows": 0, "scopes": 0, "sessions_examined": 1, "truncated": False}
@@ -17,7 +17,7 @@ ERASED = {
     "made_at": None,
     "erased": True,
     "erasure": {
-        "erasure_id": "e_1", "at": "2026-01-01", "by": "op", "reason": "asked", "position": "subject.keys/0:7"
+        "erasure_id": "e_1", "at": "2026-01-01", "by": "op", "reason": "asked", "position": "loom.subject.keys/0:7"
     },
 }  # fmt: skip
 PRESENT = {"key_id": "cd34", "made_at": "2026-01-01", "erased": False, "erasure": None}
@@ -77,14 +77,14 @@ def test_an_erasure_shows_what_it_did_and_where_it_is_recorded(fake):
     fake.answers["POST", "/v1/_erasure"] = Scripted(body=body, headers=AT)
     result = invoke("erase", "ivy", "--tenant", "acme", "--reason", "asked", "--confirm", "ivy")
     assert result.stdout.splitlines()[:2] == [
-        "ivy of acme is erased: 1 key, 5 texts unreadable  event subject.keys/0:7",
+        "ivy of acme is erased: 1 key, 5 texts unreadable  event loom.subject.keys/0:7",
         "cancelled r_1",
     ]
     assert fake.bodies("/v1/_erasure") == [
         {"subject": "ivy", "dry_run": False, "reason": "asked", "confirm": "ivy"}
     ]  # fmt: skip
     as_json = invoke("erase", "ivy", "--tenant", "acme", "--reason", "asked", "--confirm", "ivy", "--json").stdout
-    assert json.loads(as_json)["position"] == "subject.keys/0:7"
+    assert json.loads(as_json)["position"] == "loom.subject.keys/0:7"
 
 
 @pytest.mark.parametrize("more", [(), ("--json",)])
@@ -125,7 +125,7 @@ def test_a_proof_holds_only_when_nothing_can_be_read(fake, found, code):
     else:
         assert "There is nothing of ivy in acme." in result.stdout
     if ERASED in found["keys"]:
-        assert result.stdout.startswith("ab12 erased 2026-01-01 by op: asked  event subject.keys/0:7")
+        assert result.stdout.startswith("ab12 erased 2026-01-01 by op: asked  event loom.subject.keys/0:7")
     options = json.loads(invoke("proof", "ivy", "--tenant", "acme", "--json").stdout)
     assert (options["erased"], options["readable"]) == (code == 0 and bool(found["erasures"]), code == 1)
 

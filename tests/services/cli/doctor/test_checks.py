@@ -162,13 +162,18 @@ async def test_what_an_earlier_stack_left_is_told(tmp_path):
 
 
 def child_json(**changes):
-    return {"name": "api", "state": "ready", "restarts": 0, "pid": 7} | changes
+    return {"name": "api", "state": "ready", "restarts": 0, "pid": 7, "role": None} | changes
+
+
+OWNER = child_json(name="runtime", role="owner")
+SPARE = child_json(name="runtime-2", role="spare")
 
 
 def status(**changes):
     actual = {
         "children": [child_json()],
         "logs": "/logs",
+        "spares": 1,
         "api": {"url": "http://x", "ready": True, "error": None},
         "projection": lag(lag=0),
         "insights": {"url": "http://i", "lag_records": 0},
@@ -217,6 +222,8 @@ async def test_a_stack_that_is_well_is_well_in_every_part(tmp_path, monkeypatch)
         ({"children": [child_json(restarts=3)]}, "processes", WARN, "api 3 times"),
         ({"children": [child_json(state="silent")]}, "processes", FAIL, "api is silent (process 7)"),
         ({"children": [child_json(state="suspended")]}, "processes", FAIL, "api is suspended"),
+        ({"children": [OWNER, SPARE]}, "spares", OK, "1 runtime of 1 ready to take over"),
+        ({"children": [OWNER]}, "spares", WARN, "0 runtimes of 1 ready"),
         ({"api": {"url": "http://x", "ready": False, "error": "away"}}, "api", FAIL, "away"),
         ({"projection": {"error": "no tables"}}, "read models", FAIL, "no tables"),
         ({"projection": lag(projectors=[])}, "read models", FAIL, "ever"),

@@ -10,6 +10,7 @@ from loomlog.services.cli.doctor.status import collect_status
 from loomlog.services.cli.errors import Unreachable
 from loomlog.services.cli.log import projections
 from loomlog.services.cli.main import app
+from loomlog.services.cli.stack.runtime_role import RuntimeRole
 from loomlog.services.cli.terminal.output import console
 from tests.services.cli.fake_api import FakeApi, Scripted, refused
 from tests.services.cli.log.test_projections import lag
@@ -130,3 +131,26 @@ def _nobody(request: httpx.Request) -> httpx.Response:
 async def test_the_lag_is_that_of_the_api_while_it_answers(fake, tmp_path):
     fake.answers["GET", "/v1/_projections"] = Scripted(body=lag(lag=3))
     assert (await collect_status(running(tmp_path)))["projection"]["lag"] == 3
+
+
+async def test_the_owner_and_the_spare_are_shown_as_such(fake, tmp_path, capsys, monkeypatch):
+    roles = iter((RuntimeRole(name="owner", partitions=4), RuntimeRole(name="spare", partitions=4)))
+
+    async def given(pid):
+        return next(roles)
+
+    async def moves(pid, *, listens):
+        return None
+
+    monkeypatch.setattr(status, "read_role", given)
+    monkeypatch.setattr(status, "find_stall", moves)
+    actual = await collect_status(running(tmp_path, child("runtime"), child("runtime-2"), child("api")))
+    assert [(one["role"], one["partitions"]) for one in actual["children"]] == [
+        ("owner", 4),
+        ("spare", 4),
+        (None, None),
+    ]
+    status._print_status(console(), actual)
+    shown = capsys.readouterr().out
+    assert "owns 4 partitions" in shown
+    assert "spare for 4 partitions" in shown

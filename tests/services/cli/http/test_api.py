@@ -27,11 +27,11 @@ async def test_no_token_means_no_header():
 
 async def test_a_write_gives_the_position_of_its_event():
     fake = FakeApi()
-    answer = Scripted(body={"cancelled": True}, headers={"X-Loomlog-Position": "run.events/1:9"})
+    answer = Scripted(body={"cancelled": True}, headers={"X-Loomlog-Position": "loom.run.events/1:9"})
     fake.answers["POST", "/v1/agents/a_1/cancel"] = answer
     async with fake.client() as api:
         found = await api.post("/v1/agents/a_1/cancel", {"reason": "x"})
-    assert (found.value, found.position) == ({"cancelled": True}, "run.events/1:9")
+    assert (found.value, found.position) == ({"cancelled": True}, "loom.run.events/1:9")
 
 
 @pytest.mark.parametrize("typed", ["..", ".", "../x", "a/b", "a?b#c", "ü %41"])

@@ -34,9 +34,9 @@ def test_a_clean_log_ends_with_0_and_says_who_signed_it(monkeypatch, tmp_path):
     log = story()
     result, asked = invoke(monkeypatch, tmp_path, verify(log.records, log.checkpoints))
     assert result.exit_code == 0, result.output
-    assert "run.events/3" in result.stdout
+    assert "loom.run.events/3" in result.stdout
     assert f"34 records, 30 signed ({KEY.key_id} to 30), 4 not signed yet, 1 stale" in result.stdout
-    assert "stale         run.events/3:7  r_a seq 5" in result.stdout
+    assert "stale         loom.run.events/3:7  r_a seq 5" in result.stdout
     assert "nothing contradicts what was signed" in result.stdout
     assert set(asked[0][1]) == {KEY.key_id}
 
@@ -46,7 +46,7 @@ def test_a_violation_ends_with_1_and_says_which_record(monkeypatch, tmp_path):
     report = verify(altered(log, 9, timestamp=1), log.checkpoints)
     result, _ = invoke(monkeypatch, tmp_path, report)
     assert result.exit_code == 1
-    assert "edited        run.events/3:9  r_b seq 3" in result.stdout
+    assert "edited        loom.run.events/3:9  r_b seq 3" in result.stdout
     assert "1 violation;" in result.stdout
     as_json, _ = invoke(monkeypatch, tmp_path, report, "--json")
     found = json.loads(as_json.stdout)

@@ -60,19 +60,22 @@ async def replayed(log: MemoryLog, offset: int, *, again: bool = False) -> str:
 
 async def test_the_original_goes_back_as_it_was_and_that_is_noted():
     log = log_of(letter())
-    assert await replayed(log, 0) == "run.commands/3:0"
+    assert await replayed(log, 0) == "loom.run.commands/3:0"
     back = log.records[COMMANDS, 3][0]
     assert (back.key, back.value, back.headers) == (b"k", CANCEL, (("traceparent", b"00-1"),))
-    assert (await read_dead_letter(log, CODEC, 0)).replay_positions == ("run.commands/3:0",)
+    assert (await read_dead_letter(log, CODEC, 0)).replay_positions == ("loom.run.commands/3:0",)
 
 
 async def test_nothing_is_put_back_twice_by_mistake():
     log = log_of(letter())
     await replayed(log, 0)
-    with pytest.raises(CliError, match=r"put back already, at run\.commands/3:0\. --again"):
+    with pytest.raises(CliError, match=r"put back already, at loom\.run\.commands/3:0\. --again"):
         await replayed(log, 0)
-    assert await replayed(log, 0, again=True) == "run.commands/3:1"
-    assert (await read_dead_letters(log, CODEC))[0].replay_positions == ("run.commands/3:0", "run.commands/3:1")
+    assert await replayed(log, 0, again=True) == "loom.run.commands/3:1"
+    assert (await read_dead_letters(log, CODEC))[0].replay_positions == (
+        "loom.run.commands/3:0",
+        "loom.run.commands/3:1",
+    )
 
 
 async def test_an_event_is_never_put_back():
@@ -83,7 +86,7 @@ async def test_an_event_is_never_put_back():
 
 async def test_a_letter_without_the_bytes_says_where_they_are():
     log = log_of(letter(value=None))
-    with pytest.raises(CliError, match=r"is at run\.commands/2:17 as long as"):
+    with pytest.raises(CliError, match=r"is at loom\.run\.commands/2:17 as long as"):
         await replayed(log, 0)
 
 
@@ -133,10 +136,10 @@ def test_letters_are_listed_with_what_became_of_them(dlq):
     log = log_of(letter(), letter(kind="fold_bug", topic="loom.run.events", offset=3))
     assert dlq(log, "replay", "0").exit_code == 0
     shown = dlq(log, "ls").stdout
-    assert "run.commands/2:17" in shown
+    assert "loom.run.commands/2:17" in shown
     assert "put back" in shown
     listed = json.loads(dlq(log, "ls", "--kind", "fold_bug", "--json").stdout)["letters"]
-    assert [(one["offset"], one["from"], one["replayed"]) for one in listed] == [(1, "run.events/2:3", [])]
+    assert [(one["offset"], one["from"], one["replayed"]) for one in listed] == [(1, "loom.run.events/2:3", [])]
 
 
 def test_no_letters_are_good_news(dlq):
@@ -170,7 +173,7 @@ def test_a_letter_without_its_bytes_says_why_and_where_they_are(dlq):
     )
     original = json.loads(dlq(log, "show", "0", "--json").stdout)["original"]
     assert (original["value_hex"], original["type"]) == (None, None)
-    assert original["unreadable"] == f"{why} It is at run.commands/2:17 as long as its topic keeps it."
+    assert original["unreadable"] == f"{why} It is at loom.run.commands/2:17 as long as its topic keeps it."
     shown = dlq(log, "show", "0").stdout
     assert why in shown
     assert "None" not in shown

@@ -138,13 +138,13 @@ def served(monkeypatch, tmp_path, place: str, answer: Scripted | None = None):
     return result, fake
 
 
-@pytest.mark.parametrize("place", ["run.events/2:17", "loom.run.events/2/17", "loom.run.events:2:17"])
+@pytest.mark.parametrize("place", ["loom.run.events/2:17", "loom.run.events/2/17", "run.events/2:17"])
 def test_a_record_is_named_by_its_place_in_any_of_the_usual_ways(monkeypatch, tmp_path, place):
-    result, _ = served(monkeypatch, tmp_path, place, Scripted(body={"position": "run.events/2:17", "payload": {}}))
-    assert json.loads(result.stdout)["position"] == "run.events/2:17"
+    result, _ = served(monkeypatch, tmp_path, place, Scripted(body={"position": "loom.run.events/2:17", "payload": {}}))
+    assert json.loads(result.stdout)["position"] == "loom.run.events/2:17"
 
 
-@pytest.mark.parametrize("place", ["", "run.events", "run.events/2", "run.events/2:x", "run events/2:1"])
+@pytest.mark.parametrize("place", ["", "run.events", "loom.run.events/2", "loom.run.events/2:x", "run events/2:1"])
 def test_anything_else_is_no_place(monkeypatch, tmp_path, place):
     result, _ = served(monkeypatch, tmp_path, place)
     assert result.exit_code == 2
@@ -152,7 +152,7 @@ def test_anything_else_is_no_place(monkeypatch, tmp_path, place):
 
 
 def test_a_record_that_is_not_there_is_1(monkeypatch, tmp_path):
-    result, _ = served(monkeypatch, tmp_path, "run.events/2:17")
+    result, _ = served(monkeypatch, tmp_path, "loom.run.events/2:17")
     assert (result.exit_code, result.stdout) == (4, "")
     assert "--direct" in result.stderr
 

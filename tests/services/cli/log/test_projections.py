@@ -92,7 +92,7 @@ def test_what_could_not_be_projected_is_counted_beside_the_lag(capsys):
 def test_and_listed_with_its_place(monkeypatch, tmp_path):
     found = {"count": 3, "problems": [PROBLEM]}
     lines = problems(monkeypatch, tmp_path, found).stdout.splitlines()
-    assert lines[1].split()[:3] == ["run.events/0:17", "2026-01-31T12:00:00.000Z", "undecodable"]
+    assert lines[1].split()[:3] == ["loom.run.events/0:17", "2026-01-31T12:00:00.000Z", "undecodable"]
     assert "are not framed" in lines[1]
     assert lines[2] == "2 more; --limit shows them."
     assert json.loads(problems(monkeypatch, tmp_path, found, "--json").stdout) == found
@@ -147,7 +147,7 @@ def rebuild(monkeypatch, tmp_path, found: RebuildReport, *arguments: str):
         return found
 
     async def positions(cli, name):
-        return ["run.events/0:165", "run.events/2:4"]
+        return ["loom.run.events/0:165", "loom.run.events/2:4"]
 
     monkeypatch.setattr(projections, "_run_rebuild", rebuilt)
     monkeypatch.setattr(projections, "_read_positions", positions)
@@ -158,7 +158,7 @@ def test_a_rebuild_tells_what_it_compared_and_how_far_it_is(monkeypatch, tmp_pat
     result = rebuild(monkeypatch, tmp_path, report())
     assert result.exit_code == 0
     assert "Build 3 is live now, from 173 events in 81 ms; build 2 is kept." in result.stdout
-    assert "projected up to run.events/0:165, run.events/2:4" in result.stdout
+    assert "projected up to loom.run.events/0:165, loom.run.events/2:4" in result.stdout
 
 
 def test_a_difference_is_1_and_switches_nothing(monkeypatch, tmp_path):
@@ -172,7 +172,7 @@ def test_a_difference_is_1_and_switches_nothing(monkeypatch, tmp_path):
 def test_as_json_a_rebuild_is_one_document(monkeypatch, tmp_path):
     found = json.loads(rebuild(monkeypatch, tmp_path, report(), "--json").stdout)
     assert found["tables"] == {"runs": {"live_rows": 5, "new_rows": 5, "equal": True}}
-    assert found["positions"] == ["run.events/0:165", "run.events/2:4"]
+    assert found["positions"] == ["loom.run.events/0:165", "loom.run.events/2:4"]
 
 
 def test_a_rebuild_of_families_tells_whose_rows_were_replaced(monkeypatch, tmp_path):

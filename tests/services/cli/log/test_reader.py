@@ -82,7 +82,7 @@ def test_bytes_nobody_can_read_are_told_and_do_not_change_the_term():
     judge = RecordClassifier(EVENTS_TOPIC, term=3, next_offset=5)
     view = judge.classify(log_of(partition).records[EVENTS_TOPIC, 0][5])
     assert view.error
-    assert view.position == "run.events/0:5"
+    assert view.position == "loom.run.events/0:5"
 
 
 @pytest.mark.parametrize(("offset", "term"), [(0, -1), (1, 0), (3, 0), (4, 3), (7, 3)])
@@ -137,7 +137,7 @@ async def test_topics_without_terms_are_plain():
 
 async def test_as_json_a_record_has_the_names_of_the_api_and_says_when_it_is_stale():
     shown = record_json(await read_record(log_of(two_owners()), EVENTS_TOPIC, 0, 4))
-    assert shown["position"] == "run.events/0:4"
+    assert shown["position"] == "loom.run.events/0:4"
     assert (shown["stale"], shown["kind"], shown["term"], shown["term_in_force"]) == (True, STALE, 0, 3)
     assert shown["payload"]["attempt"] == 2
     assert shown["at"].endswith("Z")

@@ -106,7 +106,7 @@ async def test_a_log_written_with_the_ids_of_a_registry_is_replayed_with_them(
     monkeypatch.setattr(command, "count_partitions", one)
     monkeypatch.setattr(command, "open_ranges", ranges)
     told = {"LOOMLOG_HOME": "home", "LOOMLOG_KAFKA": "127.0.0.1:1", "LOOMLOG_SCHEMA_REGISTRY": registry.url}
-    found = await command._build_report(load_cli_settings(told, working_directory=tmp_path), "r_1-b")
+    found = await command.build_report(load_cli_settings(told, working_directory=tmp_path), "r_1-b")
     assert (found.replayed.seq, found.replayed.status, found.earlier_runs, found.drift) == (4, "completed", 1, ())
 
 
@@ -125,14 +125,14 @@ def invoke(monkeypatch, tmp_path, found: command.ReplayReport, *arguments: str):
         assert (run_id, to_seq) == ("r_1", 0)
         return found
 
-    monkeypatch.setattr(command, "_build_report", given)
+    monkeypatch.setattr(command, "build_report", given)
     return CliRunner().invoke(app, ["replay", "r_1", *arguments], env={"LOOMLOG_HOME": str(tmp_path)})
 
 
 def test_a_proven_run_ends_with_0_and_shows_its_timeline(monkeypatch, tmp_path):
     result = invoke(monkeypatch, tmp_path, report())
     assert result.exit_code == 0
-    assert "run r_1  in run.events/3" in result.stdout
+    assert "run r_1  in loom.run.events/3" in result.stdout
     assert result.stdout.count("ToolReturned") == 2
     assert "history   12 events, sequence complete, hash chain valid" in result.stdout
     assert "stale     2 records" in result.stdout

@@ -13,7 +13,14 @@ WHERE = "status=running,agent=assistant"
 
 
 def result(run_id: str, outcome: str = "changed", **more: Any) -> dict[str, Any]:
-    return {"run_id": run_id, "outcome": outcome, "position": "run.events/2:21", "code": None, "error": None, **more}
+    return {
+        "run_id": run_id,
+        "outcome": outcome,
+        "position": "loom.run.events/2:21",
+        "code": None,
+        "error": None,
+        **more,
+    }
 
 
 class Installation(FakeApi):
@@ -64,7 +71,7 @@ def test_with_yes_every_page_is_done_and_each_position_is_shown(made: Any) -> No
     fake = made([result("r_1")], [result("r_2", "unchanged", position=None, error="it is paused already")])
     found = invoke("quarantine", "--where", WHERE, "--reason", "look", "--yes")
     assert found.exit_code == 0, found.output
-    assert "r_1 changed  event run.events/2:21" in found.stdout
+    assert "r_1 changed  event loom.run.events/2:21" in found.stdout
     assert "r_2 unchanged  it is paused already" in found.stdout
     assert found.stdout.splitlines()[-1] == "1 changed, 1 unchanged, 0 failed"
     assert [(body["dry_run"], body.get("cursor"), body.get("reason")) for body in fake.bodies(bulk.PATH)] == [

@@ -68,7 +68,7 @@ async def test_a_fork_tells_its_ids_and_the_position_it_wrote(here: Served, caps
     run = await run_id(here)
     found = await forked(run, capsys, 4, prompt="again")
     assert found["forked_from"] == {"run_id": run, "seq": 4}
-    assert found["position"].startswith("run.events/")
+    assert found["position"].startswith("loom.run.events/")
     console, text = out()
     print_state(console, await runs._get_state(found["run_id"], 1))
     assert "-- from here on its own" in text.getvalue()
@@ -151,7 +151,7 @@ async def test_an_exported_file_is_taken_in_elsewhere_and_twice_is_once(
         again, same = await history._upload_import(path, in_clear=False)
     assert (first["runs"], again["imported"]) == ([{"run_id": run, "imported": True}], False)
     assert position == same
-    assert position.startswith("run.events/")
+    assert position.startswith("loom.run.events/")
 
 
 def test_settings_are_told_as_pairs() -> None:

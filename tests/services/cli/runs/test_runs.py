@@ -188,13 +188,13 @@ def test_a_run_that_does_not_exist_is_said_with_where_to_look(fake):
 def test_a_cancel_shows_the_position_of_its_event(fake):
     answer = {"cancelled": True, "agent_id": "a_1", "run_id": "r_1", "status": "cancelled", "reason": "enough"}
     fake.answers["POST", "/v1/agents/a_1/cancel"] = Scripted(
-        body=answer, headers={"X-Loomlog-Position": "run.events/2:21"}
+        body=answer, headers={"X-Loomlog-Position": "loom.run.events/2:21"}
     )
     result = invoke("runs", "cancel", "r_1", "--reason", "enough")
-    assert (result.exit_code, result.stdout) == (0, "Cancelled r_1  event run.events/2:21\n")
+    assert (result.exit_code, result.stdout) == (0, "Cancelled r_1  event loom.run.events/2:21\n")
     assert fake.bodies("/v1/agents/a_1/cancel") == [{"run_id": "r_1", "reason": "enough"}]
     result = invoke("runs", "cancel", "r_1", "--reason", "enough", "--json")
-    assert json.loads(result.stdout) == {**answer, "position": "run.events/2:21"}
+    assert json.loads(result.stdout) == {**answer, "position": "loom.run.events/2:21"}
 
 
 def test_cancelling_what_has_ended_otherwise_is_1(fake):
@@ -210,22 +210,22 @@ def test_cancelling_what_has_ended_otherwise_is_1(fake):
 def test_a_call_is_resolved_in_the_words_of_the_operator(fake, word, body, what):
     answer = {"run_id": "r_1", "call": "1.0", "repeated": word == "not-done"}
     fake.answers["POST", "/v1/runs/r_1/calls/1.0/resolve"] = Scripted(
-        body=answer, headers={"X-Loomlog-Position": "run.events/2:21"}
+        body=answer, headers={"X-Loomlog-Position": "loom.run.events/2:21"}
     )
     result = invoke("runs", "resolve", "r_1", "--call", "1.0", "--as", word)
-    assert (result.exit_code, result.stdout) == (0, f"Call 1.0 of r_1 {what}  run.events/2:21\n")
+    assert (result.exit_code, result.stdout) == (0, f"Call 1.0 of r_1 {what}  loom.run.events/2:21\n")
     assert fake.bodies("/v1/runs/r_1/calls/1.0/resolve") == [{"outcome": body}]
     result = invoke("runs", "resolve", "r_1", "--call", "1.0", "--as", word, "--json")
-    assert json.loads(result.stdout) == {**answer, "position": "run.events/2:21"}
+    assert json.loads(result.stdout) == {**answer, "position": "loom.run.events/2:21"}
 
 
 @pytest.mark.parametrize(
     ("applied", "said"),
     [
-        ("live", "Compacted r_1: 81.0k tokens became 12.0k  event run.events/2:21\n"),
+        ("live", "Compacted r_1: 81.0k tokens became 12.0k  event loom.run.events/2:21\n"),
         (
             "marker",
-            "Compacted r_1: 81.0k tokens became 12.0k  event run.events/2:21\n"
+            "Compacted r_1: 81.0k tokens became 12.0k  event loom.run.events/2:21\n"
             "The next run of its session starts from the summary.\n",
         ),
         ("noop", "Nothing to compact in r_1\n"),
@@ -240,12 +240,12 @@ def test_compacting_says_what_became_of_the_conversation(fake, applied, said):
         "applied": applied,
     }
     path = "/v1/runs/r_1/compact"
-    fake.answers["POST", path] = Scripted(body=answer, headers={"X-Loomlog-Position": "run.events/2:21"})
+    fake.answers["POST", path] = Scripted(body=answer, headers={"X-Loomlog-Position": "loom.run.events/2:21"})
     result = invoke("runs", "compact", "r_1", "--reason", "tidy")
     assert (result.exit_code, result.stdout) == (0, said)
     assert fake.bodies(path) == [{"reason": "tidy"}]
     result = invoke("runs", "compact", "r_1", "--json")
-    assert json.loads(result.stdout) == {**answer, "position": "run.events/2:21"}
+    assert json.loads(result.stdout) == {**answer, "position": "loom.run.events/2:21"}
 
 
 def test_a_place_that_is_none_is_said_before_anything_is_asked(fake):
@@ -264,12 +264,12 @@ def test_a_place_that_is_none_is_said_before_anything_is_asked(fake):
 def test_orders_to_a_run_show_the_position_of_the_event(fake, arguments, body, said):
     path = f"/v1/runs/r_1/{arguments[0]}"
     answer = {"run_id": "r_1", "agent_id": "a_1"}
-    fake.answers["POST", path] = Scripted(body=answer, headers={"X-Loomlog-Position": "run.events/2:21"})
+    fake.answers["POST", path] = Scripted(body=answer, headers={"X-Loomlog-Position": "loom.run.events/2:21"})
     result = invoke("runs", *arguments)
-    assert (result.exit_code, result.stdout) == (0, f"{said} r_1  event run.events/2:21\n")
+    assert (result.exit_code, result.stdout) == (0, f"{said} r_1  event loom.run.events/2:21\n")
     assert fake.bodies(path) == [body]
     result = invoke("runs", *arguments, "--json")
-    assert json.loads(result.stdout) == {**answer, "position": "run.events/2:21"}
+    assert json.loads(result.stdout) == {**answer, "position": "loom.run.events/2:21"}
 
 
 ORIGIN = "r_24zns3xqfgtkxq24k8v1r1g2p5"
@@ -331,3 +331,19 @@ def test_a_fork_numbers_its_turns_by_the_conversation(fake):
     fake.answers["GET", f"/v1/runs/{ORIGIN}/state"] = Scripted(body={"turns": 2})
     fake.pages["/v1/sessions/s_1/transcript"] = lambda _: {"events": [stored("text", 513, text="Hi!")], "next": None}
     assert "turn 3" in invoke("runs", "show", "r_1").stdout
+
+
+def test_positions_of_earlier_writes_go_with_reads_and_starts(fake):
+    position = "loom.budget.events/0:7,loom.run.events/2:17"
+    fake.answers["GET", "/v1/runs"] = Scripted(body={"runs": [], "next": None})
+    fake.pages["/v1/sessions/s_1/transcript"] = lambda _: {"events": [], "next": None}
+    assert invoke("runs", "ls", "--position", position).exit_code == 0
+    assert invoke("runs", "show", "r_1", "--position", position).exit_code == 0
+    fake.streams.append(frames(DONE))
+    assert invoke("run", "assistant", "Hello", "--position", position).exit_code == 0
+    listing, shown, started = (
+        next(one for one in fake.asked if (one.method, one.url.path) == asked)
+        for asked in (("GET", "/v1/runs"), ("GET", "/v1/runs/r_1"), ("POST", "/v1/runs"))
+    )
+    assert listing.url.params["position"] == position
+    assert [one.headers["x-loomlog-position"] for one in (shown, started)] == [position] * 2

@@ -41,7 +41,7 @@ def start(folder: Path, monkeypatch: pytest.MonkeyPatch, program: str) -> str:
 
     monkeypatch.setattr(detached.subprocess, "Popen", popen)
     file = io.StringIO()
-    detached.start_detached(settings_in(folder), 1, Terminal(file=file, force_terminal=False))
+    detached.start_detached(settings_in(folder), 1, None, Terminal(file=file, force_terminal=False))
     return file.getvalue()
 
 

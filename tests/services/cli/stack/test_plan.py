@@ -14,10 +14,10 @@ from tests.services.cli.places import CONFIGURATION, configured, settings_in
 FREE = {"LOOMLOG_LISTEN_ADDR": "127.0.0.1:0", "LOOMLOG_INSIGHTS_PORT": "0"}
 
 
-def planned(folder: Path, *, folders: ReviewFolders | None = None, runtimes: int = 1, **environ: str):
+def planned(folder: Path, *, folders: ReviewFolders | None = None, runtimes: int = 1, spares=None, **environ: str):
     cli = settings_in(folder, **{**FREE, **environ})
     cli.home.root.mkdir(exist_ok=True)
-    return create_plan(cli, working_directory=folder, folders=folders, runtimes=runtimes)
+    return create_plan(cli, working_directory=folder, folders=folders, runtimes=runtimes, spares=spares)
 
 
 def folders_in(folder: Path) -> ReviewFolders:
@@ -105,6 +105,35 @@ def test_each_start_that_is_to_be_paused_is_an_occasion_of_its_own(tmp_path):
     assert re.fullmatch(r"1@[0-9]{13}", value)
     longest = planned(tmp_path, LOOMLOG_START_PAUSED="x" * 64).environ["LOOMLOG_START_PAUSED"]
     assert FLAG_OR_NAME.parse(longest) == longest
+
+
+def test_one_spare_is_started_unless_another_number_is_named(tmp_path):
+    configured(tmp_path)
+    for spares, environ, expected in (
+        (None, {}, 1),
+        (0, {}, 0),
+        (2, {"LOOMLOG_SPARES": "3"}, 2),
+        (None, {"LOOMLOG_SPARES": "3"}, 3),
+        (None, {"LOOMLOG_SPARES": "0"}, 0),
+    ):
+        plan = planned(tmp_path, spares=spares, **environ)
+        assert (plan.spares, plan.environ["LOOMLOG_SPARES"]) == (expected, str(expected))
+    assert planned(tmp_path, runtimes=16).spares == 0, "there is no room for one"
+
+
+@pytest.mark.parametrize(
+    ("spares", "environ", "message"),
+    [
+        (-1, {}, "--spares is -1; expected 0 to 15"),
+        (16, {}, "--spares is 16; expected 0 to 15: with 1 that own partitions there are at most 16 runtimes"),
+        (None, {"LOOMLOG_SPARES": "-1"}, "LOOMLOG_SPARES"),
+        (None, {"LOOMLOG_SPARES": "many"}, "LOOMLOG_SPARES"),
+    ],
+)
+def test_a_number_of_spares_that_cannot_be_is_a_sentence(tmp_path, spares, environ, message):
+    configured(tmp_path)
+    with pytest.raises(UsageError, match=message):
+        planned(tmp_path, spares=spares, **environ)
 
 
 @pytest.mark.parametrize("runtimes", [0, 17])

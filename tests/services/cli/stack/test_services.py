@@ -11,6 +11,7 @@ from loomlog.services.cli.stack.ports import pick_port
 from loomlog.services.cli.stack.services import (
     PROGRAM_ROOT,
     RUN_TOPICS,
+    _spare_probe,
     apply_topics,
     build_services,
     expected_topics,
@@ -19,11 +20,12 @@ from loomlog.services.cli.stack.services import (
 from tests.services.cli.places import configured, settings_in
 
 
-def planned(folder: Path, *, runtimes: int = 1, **environ: str) -> StackPlan:
+def planned(folder: Path, *, runtimes: int = 1, spares: int | None = 0, **environ: str) -> StackPlan:
     configured(folder)
     # Named from outside, so that nobody is asked about claims: there is no broker in these tests.
     free = {"LOOMLOG_LISTEN_ADDR": "127.0.0.1:0", "LOOMLOG_INSIGHTS_PORT": "0", "LOOMLOG_KAFKA": "k.test:1"}
-    return create_plan(settings_in(folder, **{**free, **environ}), working_directory=folder, runtimes=runtimes)
+    cli = settings_in(folder, **{**free, **environ})
+    return create_plan(cli, working_directory=folder, runtimes=runtimes, spares=spares)
 
 
 async def services(made: StackPlan):
@@ -70,6 +72,24 @@ async def test_several_runtimes_have_names_of_their_own(tmp_path):
     runtimes = [child for child in specs.required if child.name.startswith("runtime")]
     assert [child.name for child in runtimes] == ["runtime-1", "runtime-2"]
     assert [child.environment["LOOMLOG_REPLICA_ID"] for child in runtimes] == ["box-1", "box-2"]
+
+
+async def test_a_spare_starts_after_the_rest_and_the_stack_goes_on_without_it(tmp_path):
+    specs = await services(planned(tmp_path, spares=None, LOOMLOG_REPLICA_ID="box", LOOMLOG_SECRET_KEY="c"))
+    assert [child.name for child in specs.required] == ["runtime", "projector", "api"]
+    assert [child.name for child in specs.secondary] == ["runtime-2", "insights"]
+    owner, spare = specs.required[0], specs.secondary[0]
+    assert (spare.required, spare.argv) == ("never", owner.argv)
+    assert spare.environment["LOOMLOG_REPLICA_ID"] == "box-2"
+    assert spare.environment["LOOMLOG_SECRET_KEY"] == "c"
+    assert {child.environment["LOOMLOG_SPARES"] for child in (*specs.required, *specs.secondary)} == {"1"}
+
+
+async def test_a_spare_is_asked_for_its_role_on_a_broker_of_our_own(tmp_path):
+    assert (await services(planned(tmp_path, spares=1))).secondary[0].ready is None, "runtimes elsewhere may have it"
+    ours = planned(tmp_path, spares=1, LOOMLOG_KAFKA="")
+    assert _spare_probe(ours, 2) is not None
+    assert _spare_probe(planned(tmp_path, spares=1, LOOMLOG_KAFKA="", LOOMLOG_STANDBY_ADDR="off"), 2) is None
 
 
 async def test_a_child_without_an_address_yet_says_why_it_is_not_ready(tmp_path):

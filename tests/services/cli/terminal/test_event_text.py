@@ -25,13 +25,13 @@ def view(**changes: object) -> RecordView:
 def test_a_record_is_one_line_with_what_it_says():
     assert (
         record_line(view()).plain
-        == "20:26:40.123  run.events/0:84  r_1  seq 7  ToolReturned  turn=1 text=a b tool_calls=2 items"
+        == "20:26:40.123  loom.run.events/0:84  r_1  seq 7  ToolReturned  turn=1 text=a b tool_calls=2 items"
     )
 
 
 def test_a_claim_tells_the_new_term():
     claim = view(kind=CLAIM, type="Claim", run_id="", seq=-1, payload={"owner": "box-1", "reason": "assigned"})
-    assert record_line(claim).plain.endswith("run.events/0:84  Claim  term is 84 now  owner=box-1 reason=assigned")
+    assert record_line(claim).plain.endswith("loom.run.events/0:84  Claim  term is 84 now  owner=box-1 reason=assigned")
 
 
 def test_a_stale_record_cannot_be_taken_for_an_event():
@@ -62,7 +62,7 @@ def test_a_terminal_gets_the_line_cut_and_a_file_whole():
 
 
 def test_the_whole_record_keeps_zeros_and_lines(capsys):
-    shown = {"position": "run.events/0:0", "partition": 0, "offset": 0, "stale": True, "seq": None}
+    shown = {"position": "loom.run.events/0:0", "partition": 0, "offset": 0, "stale": True, "seq": None}
     print_record(
         console(), {**shown, "headers": {"ce_id": "x"}, "payload": {"text": "a\nb", "n": {"m": 1}, "l": [{"k": 2}]}}
     )

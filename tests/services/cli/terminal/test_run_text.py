@@ -39,8 +39,8 @@ def test_cached_tokens_count_as_read():
 
 
 def test_a_run_is_named_with_the_position_of_its_event_when_that_is_known():
-    assert run_line(RunIds(run_id="r_1", session_id="s_1", position="run.events/2:7")).plain == (
-        "run r_1  session s_1  event run.events/2:7"
+    assert run_line(RunIds(run_id="r_1", session_id="s_1", position="loom.run.events/2:7")).plain == (
+        "run r_1  session s_1  event loom.run.events/2:7"
     )
     assert run_line(RunIds(run_id="r_1", session_id="s_1")).plain == "run r_1  session s_1"
 

@@ -20,7 +20,8 @@ from loomlog.services.runtime.models.availability import AvailabilityTracker, Mo
 from loomlog.services.runtime.models.model_calls import RuntimeProvider
 from loomlog.services.runtime.models.provider_keys import OPERATOR_KEY, ProviderKey
 from loomlog.services.runtime.telemetry.tracing import NO_TRACING
-from loomlog.services.stream.global_tables.providers import ProviderGlobalTable
+from loomlog.services.stream.global_tables.global_table import GlobalTable
+from loomlog.services.stream.global_tables.providers import PROVIDERS
 from tests.services.core.run.given import NOW, begun, erred
 from tests.services.runtime.fakes import OneAgent
 from tests.services.runtime.small_runtime import TOPICS, SmallRuntime, Stage, running
@@ -53,7 +54,7 @@ class Replica:
 
     def __init__(self, log: MemoryLog, name: str, traits: Mapping[str, ModelTraits] = TRAITS) -> None:
         self.log = log
-        self.board = ProviderGlobalTable(CODEC, TOPIC)
+        self.board = GlobalTable(CODEC, TOPIC, PROVIDERS)
         self.availability = AvailabilityTracker(
             self.board, traits, codec=CODEC, appender=log, clock_ms=lambda: NOW, name=name
         )
@@ -73,7 +74,7 @@ class Replica:
             await asyncio.wait(tasks)
 
     def why_not(self, provider: str = "acme", model: str = "large") -> str:
-        return self.board.matrix.availability(provider, model, NOW).unavailable_reason
+        return self.board.table.availability(provider, model, NOW).unavailable_reason
 
     def written(self) -> list[Any]:
         return [CODEC.decode(record.value or b"").record for record in self.log.records[TOPIC, 0]]
@@ -100,7 +101,7 @@ async def test_a_rate_limit_reaches_the_others_with_its_end(log: MemoryLog) -> N
         limited = state(rate_limit_cooldown_ms=5_000)
         one.availability.on_failure(limited, erred(limited, "rate_limited", transient=True, retries_rate_limits=False))
         assert await two.board.wait_for(lambda: bool(two.why_not()), timeout_s=WAIT_S)
-        assert two.board.matrix.status("acme", "large").limited_until_ms == NOW + 5_000
+        assert two.board.table.status("acme", "large").limited_until_ms == NOW + 5_000
 
 
 @pytest.mark.parametrize("kind", ["rate_limited", "unauthorised", "forbidden", "refused"])
@@ -123,7 +124,7 @@ async def test_an_answer_to_the_key_of_a_run_does_not_open_what_refuses_the_oper
     log: MemoryLog, key: ProviderKey, is_open: bool
 ) -> None:
     one = Replica(log, "one")
-    one.board.publish_locally(ProviderProbed(provider="acme", reachable=False, key_refused=True, at_ms=1))
+    one.board.apply_locally(ProviderProbed(provider="acme", reachable=False, key_refused=True, at_ms=1))
     one.availability.on_success("acme", "large", key=key)
     assert (not one.why_not()) is is_open
 
@@ -194,7 +195,7 @@ async def test_the_other_candidates_are_told_with_what_they_are_like(log: Memory
 
 async def test_what_cannot_be_called_is_no_alternative(log: MemoryLog) -> None:
     one = Replica(log, "one")
-    one.board.publish_locally(ModelMarked(provider="blind", model="large", mark="stalled", at_ms=1))
+    one.board.apply_locally(ModelMarked(provider="blind", model="large", mark="stalled", at_ms=1))
     assert [item.choice.provider for item in alternatives(one)] == ["deep"]
 
 

@@ -8,6 +8,7 @@ from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.generated.stream_records import ModelMarked, ProbeRequested, ProviderProbed
+from loomlog.services.core.availability import AvailabilityTable
 from loomlog.services.runtime.models import provider_probe as prober_module
 from loomlog.services.runtime.models.provider_probe import (
     INTERVAL_RANGE_S,
@@ -17,7 +18,8 @@ from loomlog.services.runtime.models.provider_probe import (
     ProviderProber,
     probe_provider,
 )
-from loomlog.services.stream.global_tables.providers import ProviderGlobalTable
+from loomlog.services.stream.global_tables.global_table import GlobalTable
+from loomlog.services.stream.global_tables.providers import PROVIDERS
 from tests.services.stream.given import CODEC
 
 TOPIC = "providers"
@@ -57,7 +59,9 @@ class Asked:
         """Nothing is open."""
 
 
-def prober(board: ProviderGlobalTable, log: MemoryLog, *, interval_s: float = 900, **models: Asked) -> ProviderProber:
+def prober(
+    board: GlobalTable[AvailabilityTable], log: MemoryLog, *, interval_s: float = 900, **models: Asked
+) -> ProviderProber:
     return ProviderProber(
         board, models, codec=CODEC, appender=log, clock_ms=lambda: NOW, name="one", interval_s=interval_s
     )
@@ -119,43 +123,43 @@ async def test_what_a_list_may_hold_is_bounded() -> None:
     [(900, 900), (0, INTERVAL_RANGE_S[0]), (59, 60), (3_601, 3_600), (10**9, INTERVAL_RANGE_S[1])],
 )
 def test_a_provider_is_due_after_the_interval_within_its_bounds(interval_s: float, wait_s: float) -> None:
-    board = ProviderGlobalTable(CODEC, TOPIC)
+    board = GlobalTable(CODEC, TOPIC, PROVIDERS)
     one = prober(board, MemoryLog({TOPIC: 1}), interval_s=interval_s, p=Asked())
     assert one.due_probes(NOW) == ("", ("p",)), "nobody has asked it yet"
-    board.publish_locally(ProviderProbed(provider="p", reachable=True, at_ms=NOW))
+    board.apply_locally(ProviderProbed(provider="p", reachable=True, at_ms=NOW))
     wait_ms = int(wait_s * 1000)
     assert one.due_probes(NOW + wait_ms - 1) == ("", ())
     assert one.due_probes(NOW + wait_ms) == ("", ("p",))
 
 
 def test_a_provider_with_a_stalled_model_is_due_sooner() -> None:
-    board = ProviderGlobalTable(CODEC, TOPIC)
+    board = GlobalTable(CODEC, TOPIC, PROVIDERS)
     one = prober(board, MemoryLog({TOPIC: 1}), p=Asked(), q=Asked())
     for name in ("p", "q"):
-        board.publish_locally(ProviderProbed(provider=name, reachable=True, at_ms=NOW))
-    board.publish_locally(ModelMarked(provider="p", model="m", mark="stalled", at_ms=NOW))
+        board.apply_locally(ProviderProbed(provider=name, reachable=True, at_ms=NOW))
+    board.apply_locally(ModelMarked(provider="p", model="m", mark="stalled", at_ms=NOW))
     assert one.due_probes(NOW + int(UNHEALTHY_INTERVAL_S * 1000)) == ("", ("p",))
 
 
 def test_a_provider_that_is_away_is_due_sooner() -> None:
-    board = ProviderGlobalTable(CODEC, TOPIC)
+    board = GlobalTable(CODEC, TOPIC, PROVIDERS)
     one = prober(board, MemoryLog({TOPIC: 1}), p=Asked(), q=Asked())
     for name in ("p", "q"):
-        board.publish_locally(ProviderProbed(provider=name, reachable=name == "q", at_ms=NOW))
+        board.apply_locally(ProviderProbed(provider=name, reachable=name == "q", at_ms=NOW))
     assert one.due_probes(NOW + int(UNHEALTHY_INTERVAL_S * 1000) - 1) == ("", ())
     assert one.due_probes(NOW + int(UNHEALTHY_INTERVAL_S * 1000)) == ("", ("p",))
 
 
 def test_whoever_asks_has_every_provider_probed_at_once() -> None:
-    board = ProviderGlobalTable(CODEC, TOPIC)
+    board = GlobalTable(CODEC, TOPIC, PROVIDERS)
     one = prober(board, MemoryLog({TOPIC: 1}), p=Asked(), q=Asked())
     for name in ("p", "q"):
-        board.publish_locally(ProviderProbed(provider=name, reachable=True, at_ms=NOW))
-    board.publish_locally(ProbeRequested(request_id="r"))
+        board.apply_locally(ProviderProbed(provider=name, reachable=True, at_ms=NOW))
+    board.apply_locally(ProbeRequested(request_id="r"))
     assert one.due_probes(NOW) == ("r", ("p", "q"))
-    board.publish_locally(ProviderProbed(provider="p", reachable=True, at_ms=NOW, request_id="r"))
+    board.apply_locally(ProviderProbed(provider="p", reachable=True, at_ms=NOW, request_id="r"))
     assert one.due_probes(NOW) == ("r", ("q",))
-    board.publish_locally(ProviderProbed(provider="q", reachable=True, at_ms=NOW, request_id="r"))
+    board.apply_locally(ProviderProbed(provider="q", reachable=True, at_ms=NOW, request_id="r"))
     assert one.due_probes(NOW) == ("", ())
 
 
@@ -165,13 +169,13 @@ def test_whoever_asks_has_every_provider_probed_at_once() -> None:
 async def test_only_the_one_whose_turn_it_is_probes_and_all_hear_of_it() -> None:
     log = MemoryLog({TOPIC: 1})
     mine, idle = Asked(), Asked()
-    boards = [ProviderGlobalTable(CODEC, TOPIC) for _ in range(2)]
+    boards = [GlobalTable(CODEC, TOPIC, PROVIDERS) for _ in range(2)]
     tasks = [asyncio.create_task(board.follow(log.tail(TOPIC, {0: 0}))) for board in boards]
     tasks.append(asyncio.create_task(prober(boards[0], log, p=mine).run(lambda: True)))
     tasks.append(asyncio.create_task(prober(boards[1], log, p=idle).run(lambda: False)))
-    assert await boards[1].wait_for(lambda: "p" in boards[1].matrix.providers, timeout_s=WAIT_S)
+    assert await boards[1].wait_for(lambda: "p" in boards[1].table.providers, timeout_s=WAIT_S)
     log.put(TOPIC, 0, [ProducerRecord(key=None, value=CODEC.encode(ProbeRequested(request_id="r")))])
-    assert await boards[1].wait_for(lambda: boards[1].matrix.has_answered("r", "p"), timeout_s=WAIT_S)
+    assert await boards[1].wait_for(lambda: boards[1].table.has_answered("r", "p"), timeout_s=WAIT_S)
     assert (mine.calls, idle.calls) == (2, 0)
     for task in tasks:
         task.cancel()
@@ -180,16 +184,16 @@ async def test_only_the_one_whose_turn_it_is_probes_and_all_hear_of_it() -> None
 
 async def test_a_probe_heals_a_stall_for_everybody() -> None:
     log = MemoryLog({TOPIC: 1})
-    board = ProviderGlobalTable(CODEC, TOPIC)
-    board.publish_locally(ModelMarked(provider="p", model="m", mark="stalled", at_ms=1))
+    board = GlobalTable(CODEC, TOPIC, PROVIDERS)
+    board.apply_locally(ModelMarked(provider="p", model="m", mark="stalled", at_ms=1))
     await prober(board, log, p=Asked()).probe(("p",))
-    assert not board.matrix.status("p", "m").is_stalled
+    assert not board.table.status("p", "m").is_stalled
     assert [(record.provider, record.reachable) for record in said(log)] == [("p", True)]
 
 
 async def test_a_broker_that_is_away_does_not_stop_the_prober() -> None:
     log = MemoryLog({TOPIC: 1})
     log.lose_acks = 1
-    board = ProviderGlobalTable(CODEC, TOPIC)
+    board = GlobalTable(CODEC, TOPIC, PROVIDERS)
     await prober(board, log, p=Asked()).probe(("p",))
-    assert board.matrix.providers["p"].reachable, "what was found out counts here all the same"
+    assert board.table.providers["p"].reachable, "what was found out counts here all the same"

@@ -145,7 +145,7 @@ async def test_in_parts_with_a_take_over_between_them() -> None:
     again: Aggregate = live["r_tok"]
     here.partition.aggregates["r_tok"] = again
     here.desk.live_found(again)
-    assert not here.partition.submit(again, FAMILY.recover(NOW, frozenset()), at_ms=NOW)
+    assert not here.partition.submit(again, FAMILY.effects.recover(NOW, frozenset()), at_ms=NOW)
     await take_in(here, importing(values[2:], "r_tok", first=3, total=len(values)))
     assert isinstance(again.state, Ended)
 
@@ -218,7 +218,7 @@ async def test_what_was_paused_there_and_not_here_goes_on() -> None:
     run = there.start("r_tok")
     paused = ApplyWidePauses(at_ms=NOW, pauses=(Pause(scope="tenant", reason="bill", by="op"),), by="op")
     there.partition.submit(run, paused, at_ms=NOW)
-    there.partition.submit(run, FAMILY.recover(NOW, frozenset()), at_ms=NOW)
+    there.partition.submit(run, FAMILY.effects.recover(NOW, frozenset()), at_ms=NOW)
     there.flush()
     assert isinstance(run.state, Paused)
     taken = await restored(here, there, "r_tok")

@@ -28,7 +28,8 @@ from loomlog.services.runtime.tools import client_tools as module
 from loomlog.services.runtime.tools.client_tools import ClientTools, LazyRemoteCalls
 from loomlog.services.runtime.tools.tool_calls import ToolCalls
 from loomlog.services.runtime.tools.toolset import ProcessToolset
-from loomlog.services.stream.global_tables.clients import ClientGlobalTable
+from loomlog.services.stream.global_tables.clients import clients
+from loomlog.services.stream.global_tables.global_table import GlobalTable
 from tests.connectors.tools.test_client_tool import context
 from tests.services.core.run.given import Run
 from tests.services.runtime.given import ToldTool
@@ -85,7 +86,7 @@ class Scene:
         self.log = MemoryLog({TOPIC: 1})
         self.now = NOW
         self.calls = Calls()
-        self.board = ClientGlobalTable(CODEC, TOPIC, clock_ms=lambda: self.now)
+        self.board = GlobalTable(CODEC, TOPIC, clients(lambda: self.now))
         tools = ClientTools(self.board, self.calls, timeout_s=30, clock_ms=lambda: self.now)
         self.shelf = ProcessToolset(
             {"Read": ToldTool()}, client_tools=tools.tools_for, missing_client_tool=tools.missing_tool
@@ -129,7 +130,7 @@ async def test_clocks_are_not_compared_later() -> None:
     following = asyncio.create_task(here.board.follow(here.log.tail(TOPIC, {0: 0})))
     await asyncio.sleep(0)
     here.log.put(TOPIC, 0, [ProducerRecord(key=None, value=CODEC.encode(replace(OFFER, at_ms=1)))])
-    assert await here.board.has_read(1, timeout_s=5)
+    assert await here.board.wait(0, 1, timeout_s=5) == 0
     assert here.seen() == ["Read", "client__click"]
     following.cancel()
     await asyncio.gather(following, return_exceptions=True)

@@ -11,12 +11,12 @@ from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.codec import local_codec
 from loomlog.services.stream.encryption.subject_keys import (
     ERASED,
-    PARTITION,
     UNREADABLE,
     SubjectKeys,
     WrongInstallationKey,
     open_subject_keys,
 )
+from loomlog.services.stream.global_tables.global_table import PARTITION
 
 TOPIC = "loom.subject.keys"
 KEK, NEXT_KEK = b"k" * 32, b"n" * 32
@@ -34,7 +34,7 @@ def keys_over(log: MemoryLog, *wrapped_by: bytes) -> SubjectKeys:
 
 
 async def erased(keys: SubjectKeys, subject: str = "ivy") -> None:
-    await keys.erase("acme", subject, erasure_id=f"e_{keys.next_offset}", reason="asked", by="op")
+    await keys.erase("acme", subject, erasure_id=f"e_{keys.global_table.next_offset}", reason="asked", by="op")
 
 
 def compacted(log: MemoryLog) -> dict[bytes, bytes | None]:
@@ -49,6 +49,16 @@ async def test_another_process_opens_what_one_has_sealed() -> None:
     assert other.decrypt(f"said: {token}.", "acme") == f"said: {UNREADABLE}."
     await other.wait_for_keys(token)
     assert other.decrypt(f"said: {token}.", "acme") == "said: hello."
+
+
+async def test_a_position_of_an_erasure_is_waited_for_by_reading_the_topic_to_its_end() -> None:
+    log = MemoryLog({TOPIC: 1})
+    one, other = keys_over(log), keys_over(log)
+    await one.cipher_for("acme", "ivy")
+    await erased(one)
+    assert await other.wait(PARTITION, 1, timeout_s=0) == 2
+    assert await other.wait(PARTITION, 1, timeout_s=5) == 0
+    assert await other.wait(PARTITION, 9, timeout_s=5) == 10 - other.global_table.next_offset
 
 
 async def test_two_processes_that_make_a_key_at_once_use_the_same() -> None:
@@ -172,8 +182,8 @@ async def test_the_key_encryption_key_is_rotated() -> None:
     both = keys_over(log, NEXT_KEK, KEK)
     await both.catch_up()
     both.check()
-    assert await both.rewrap() == 1
-    assert await both.rewrap() == 0
+    assert len(await both.rewrap()) == 1
+    assert await both.rewrap() == []
     rotated = keys_over(log, NEXT_KEK)
     await rotated.catch_up()
     rotated.check()
@@ -235,7 +245,7 @@ async def test_a_process_that_follows_drops_an_erased_key_by_itself() -> None:
     await follower.wait_for_keys(token)
     assert follower.decrypt(token, "acme") == "hello"
     assert follower._open
-    task = asyncio.create_task(follower.follow(log.tail(TOPIC, {PARTITION: 0})))
+    task = asyncio.create_task(follower.global_table.follow(log.tail(TOPIC, {PARTITION: 0})))
     try:
         await erased(one)
         async with asyncio.timeout(WAIT_S):

@@ -42,7 +42,7 @@ async def test_a_board_follows_and_tells_each_change_once() -> None:
     put(log, all_of_it())
     await board.catch_up(log)
     following = asyncio.create_task(board.follow(log.tail(TOPIC, {0: 0})))
-    assert await board.has_read(put(log, all_of_it(paused=False)), timeout_s=WAIT_S)
+    assert await board.wait(0, put(log, all_of_it(paused=False)), timeout_s=WAIT_S) == 0
     following.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await following
@@ -50,7 +50,7 @@ async def test_a_board_follows_and_tells_each_change_once() -> None:
 
 
 async def test_waiting_for_what_does_not_come_is_bounded() -> None:
-    assert not await PauseGlobalTable(CODEC, TOPIC).has_read(0, timeout_s=0.01)
+    assert await PauseGlobalTable(CODEC, TOPIC).wait(0, 3, timeout_s=0.01) == 4
 
 
 async def test_a_record_that_nobody_can_read_does_not_hide_the_others() -> None:

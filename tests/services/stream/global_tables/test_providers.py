@@ -6,7 +6,9 @@ from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.stream_records import ModelMarked, PauseSet, ProviderProbed
-from loomlog.services.stream.global_tables.providers import ProviderGlobalTable
+from loomlog.services.core.availability import AvailabilityTable
+from loomlog.services.stream.global_tables.global_table import GlobalTable
+from loomlog.services.stream.global_tables.providers import PROVIDERS
 
 TOPIC = "providers"
 CODEC = local_codec()
@@ -20,7 +22,7 @@ def put(log: MemoryLog, *records: ModelMarked | ProviderProbed | PauseSet) -> in
 
 
 @contextlib.asynccontextmanager
-async def following(log: MemoryLog, board: ProviderGlobalTable) -> AsyncIterator[None]:
+async def following(log: MemoryLog, board: GlobalTable[AvailabilityTable]) -> AsyncIterator[None]:
     await board.catch_up(log)
     task = asyncio.create_task(board.follow(log.tail(TOPIC, {0: 0})))
     try:
@@ -34,36 +36,37 @@ async def following(log: MemoryLog, board: ProviderGlobalTable) -> AsyncIterator
 async def test_a_board_knows_what_was_said_before_it_and_follows() -> None:
     log = MemoryLog({TOPIC: 1})
     put(log, STALLED)
-    board = ProviderGlobalTable(CODEC, TOPIC)
+    board = GlobalTable(CODEC, TOPIC, PROVIDERS)
     async with following(log, board):
-        assert board.matrix.status("p", "m").is_stalled
-        assert await board.has_read(put(log, RECOVERED), timeout_s=WAIT_S)
-        assert not board.matrix.status("p", "m").is_stalled
+        assert board.table.status("p", "m").is_stalled
+        assert await board.wait(0, put(log, RECOVERED), timeout_s=WAIT_S) == 0
+        assert not board.table.status("p", "m").is_stalled
 
 
 async def test_a_record_of_something_else_does_not_hide_the_others() -> None:
     log = MemoryLog({TOPIC: 1})
     put(log, PauseSet(scope="all", tenant="", agent="", paused=True), ModelMarked(provider="p", model="m", mark="odd"))
     put(log, STALLED)
-    board = ProviderGlobalTable(CODEC, TOPIC)
+    board = GlobalTable(CODEC, TOPIC, PROVIDERS)
     await board.catch_up(log)
-    assert (board.next_offset, list(board.matrix.statuses)) == (3, [("p", "m")])
+    assert (board.next_offset, list(board.table.statuses)) == (3, [("p", "m")])
 
 
 async def test_what_was_noted_here_gives_way_to_the_order_of_the_log() -> None:
     log = MemoryLog({TOPIC: 1})
-    board = ProviderGlobalTable(CODEC, TOPIC)
+    board = GlobalTable(CODEC, TOPIC, PROVIDERS)
     put(log, STALLED)
-    board.publish_locally(RECOVERED)
-    board.publish_locally(STALLED)
+    board.apply_locally(RECOVERED)
+    board.apply_locally(STALLED)
     put(log, RECOVERED)
     await board.catch_up(log)
-    assert not board.matrix.status("p", "m").is_stalled
+    assert not board.table.status("p", "m").is_stalled
 
 
 async def test_only_what_changes_the_matrix_is_told() -> None:
     log, options = MemoryLog({TOPIC: 1}), []
-    board = ProviderGlobalTable(CODEC, TOPIC, changed=lambda: options.append(len(board.matrix.statuses)))
+    board = GlobalTable(CODEC, TOPIC, PROVIDERS)
+    board.changed = lambda: options.append(len(board.table.statuses))
     put(log, RECOVERED)
     await board.catch_up(log)
     put(log, STALLED)

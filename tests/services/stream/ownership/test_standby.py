@@ -39,7 +39,7 @@ def warmed(world: World, hosted: Hosted, partition: int = 0) -> Callable[[], Any
     """Has folded everything there is, and holds the owner's lifeline."""
 
     def holds() -> bool:
-        standby = hosted.host._standby
+        standby = hosted.host.topic_sets[0].standby
         assert standby is not None
         folded = standby._folds.get(partition)
         return (
@@ -258,7 +258,7 @@ async def test_a_death_that_is_known_before_the_claim_is_read_counts_when_it_is(
     await world.until(warmed(world, second))
     world.share_out(a=[0, 1], b=[])
     await world.until(lambda: first.partition(1))
-    standby = second.host._standby
+    standby = second.host.topic_sets[0].standby
     assert standby is not None
     await world.until(lambda: 1 in standby._folds)
     monkeypatch.setitem(standby._ends, 1, 1_000)
@@ -336,7 +336,11 @@ async def test_a_command_without_an_event_does_not_hold_the_fold_back_for_ever(
     assert await first.host.checkpoints.make(owner)
     await world.until(warmed(world, second))
     await world.until(
-        lambda: (standby := second.host._standby) and 0 in standby._folds and standby._folds[0].progress.low == 11
+        lambda: (
+            (standby := second.host.topic_sets[0].standby)
+            and 0 in standby._folds
+            and standby._folds[0].progress.low == 11
+        )
     )
 
 

@@ -1,0 +1,181 @@
+"""Sends commands to entities and returns their answers: in memory where the partition is owned here, otherwise by the
+commands topic.
+
+In memory a command costs one append, the one with its events; no command record is written, because its sender's own
+log has the intent (a tool call) or its sender repeats it (a request). By the topic it is answered when this process has
+read its events. Either way the command id makes it happen once: an owner recognises it, and a process that lost the
+answer asks the index of handled commands.
+
+Commands for one partition that arrive during an append go with the next one (group commit).
+
+Before: services/application/entities.py, tools of agents, the outbox. After: handler.py of the partition's owner.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from loomlog.connectors.errors import ConnectorError, Transient, UnknownOutcome
+from loomlog.connectors.kafka.partitioner import partition_of
+from loomlog.connectors.protocols import LogAppender, LogRanges, ProducerRecord
+from loomlog.schemas.codec import Codec
+from loomlog.services.core.families import aggregate_key
+from loomlog.services.stream.entities.answers import Answer, CommandInvalid, CommandUnanswered
+from loomlog.services.stream.entities.cold import ColdRows
+from loomlog.services.stream.entities.families import FamilySet
+from loomlog.services.stream.entities.handler import target_of
+from loomlog.services.stream.entities.replicas import Replicas
+from loomlog.services.stream.ownership.inbox import Asked
+from loomlog.services.stream.partition.asked import AskedRecord, OwnerLost
+from loomlog.services.stream.snapshots.snapshots import batch_records
+
+log = logging.getLogger(__name__)
+
+LOOK_UP_EVERY_S = 0.5
+"""How often the index is asked for a command that is not answered: its events may have been read before it was sent."""
+RETRY_S = 0.05
+"""Pause before a command is sent again whose partition was lost meanwhile."""
+BATCH_COMMANDS_MAX = 500
+COMMAND_BYTES_MAX = 600_000
+"""Largest encoded command: it must fit one record, and its events one append."""
+
+AskOwner = Callable[[int, Asked], bool]
+"""Hands a command to the owner of an entity partition; False if this process does not own it now."""
+
+
+class EntityClient:
+    """Protocol loomlog.services.stream.entities.answers.EntityCommands."""
+
+    def __init__(
+        self,
+        families: FamilySet,
+        codec: Codec,
+        *,
+        appender: LogAppender,
+        ranges: LogRanges,
+        commands_topic: str,
+        replicas: Replicas,
+        rows: ColdRows | None = None,
+        ask_owner: AskOwner = lambda partition, asked: False,
+    ) -> None:
+        """`rows` has the index of handled commands; without, a command whose answer was lost is not found again."""
+        self.ask_owner = ask_owner
+        self._families = families
+        self._codec = codec
+        self._appender = appender
+        self._ranges = ranges
+        self._topic = commands_topic
+        self._replicas = replicas
+        self._rows = rows
+        self._queues: dict[int, list[tuple[ProducerRecord, asyncio.Future[None]]]] = {}
+        self._sending: set[int] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def ask(self, command: Any, *, wait_s: float) -> Answer:
+        """Return the answer of a command. Raises CommandUnanswered after `wait_s`, CommandInvalid, Transient."""
+        name = target_of(self._families, command)
+        partition = partition_of(aggregate_key(name), self._replicas.partitions)
+        try:
+            async with asyncio.timeout(wait_s):
+                while True:
+                    try:
+                        return await self._ask_once(partition, name, command)
+                    except OwnerLost:
+                        await asyncio.sleep(RETRY_S)
+        except TimeoutError:
+            raise CommandUnanswered(
+                f"{type(command).__name__} for {name[:120]} was not answered within {wait_s:g} s; it may still be "
+                "carried out, and sent again with its id it is carried out once"
+            ) from None
+
+    async def _ask_once(self, partition: int, name: str, command: Any) -> Answer:
+        key = aggregate_key(name)
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        asked = Asked(AskedRecord(key=key, partition=partition, answer=answer), command)
+        if self.ask_owner(partition, asked):
+            return await answer
+        return await self._ask_by_topic(partition, name, command)
+
+    async def _ask_by_topic(self, partition: int, name: str, command: Any) -> Answer:
+        command_id = command.envelope.command_id
+        answer = self._replicas.expect(name, command_id)
+        try:
+            await self.send(partition, aggregate_key(name), command)
+            while True:
+                done, _ = await asyncio.wait({answer}, timeout=LOOK_UP_EVERY_S)
+                if done:
+                    return answer.result()
+                found = await self._find_answer(partition, name, command_id)
+                if found is not None:
+                    return found
+        finally:
+            self._replicas.forget(name, command_id)
+
+    async def _find_answer(self, partition: int, name: str, command_id: str) -> Answer | None:
+        """Return the answer of a command that was handled before, if the index has it."""
+        if self._rows is None:
+            return None
+        try:
+            _, handled = await self._rows.find_command(partition, name, command_id)
+            if handled is None:
+                return None
+            events: list[Any] = []
+            topic = self._replicas.topic
+            async with await self._ranges.read(
+                topic, partition, handled.first_offset, handled.last_offset + 1
+            ) as chunks:
+                async for chunk in chunks:
+                    for record in chunk:
+                        decoded = self._codec.decode(record.value or b"")
+                        envelope = decoded.envelope
+                        if envelope is not None and (envelope.aggregate, envelope.cause_id) == (name, command_id):
+                            events.append(decoded.record)
+        except ConnectorError:
+            return None  # the next look may succeed
+        return Answer(events=tuple(events), topic=topic, partition=partition, offset=handled.last_offset)
+
+    # --- the topic ---------------------------------------------------------------------------------------------------
+
+    async def send(self, partition: int, key: bytes, command: Any) -> None:
+        """Append a command to its topic; returns when it is in the log."""
+        value = self._codec.encode(command)
+        if len(value) > COMMAND_BYTES_MAX:
+            raise CommandInvalid(f"a {type(command).__name__} has {len(value)} bytes, at most {COMMAND_BYTES_MAX}")
+        durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queues.setdefault(partition, []).append((ProducerRecord(key=key, value=value), durable))
+        if partition not in self._sending:
+            self._sending.add(partition)
+            task = asyncio.get_running_loop().create_task(self._drain(partition))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        await durable
+
+    async def _drain(self, partition: int) -> None:
+        queue = self._queues[partition]
+        try:
+            while queue:
+                batch, queue[:] = queue[:BATCH_COMMANDS_MAX], queue[BATCH_COMMANDS_MAX:]
+                try:
+                    await self._append(partition, [record for record, _ in batch])
+                except BaseException as error:
+                    for _, durable in batch:
+                        if not durable.done():
+                            durable.set_exception(Transient(f"the command was not sent: {error}", kind="unavailable"))
+                            durable.exception()  # its sender may have left
+                    raise
+                for _, durable in batch:
+                    if not durable.done():
+                        durable.set_result(None)
+        finally:
+            self._sending.discard(partition)
+
+    async def _append(self, partition: int, records: list[ProducerRecord]) -> None:
+        for batch in batch_records(records):
+            while True:
+                try:
+                    await self._appender.append(self._topic, partition, batch)
+                    break
+                except UnknownOutcome as error:
+                    log.warning("%d commands for %s/%d are sent again: %s", len(batch), self._topic, partition, error)
+                    await asyncio.sleep(RETRY_S)

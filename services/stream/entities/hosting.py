@@ -1,0 +1,241 @@
+"""Entities in a process: replicas and a client in every one, and in a runtime the host of the entity partitions.
+
+The one place that says how the parts are put together; the runtime, the application layer, tests, benchmarks and the
+simulation pass their edges and get the same.
+
+Before: services/runtime/entity_hosting.py, services/application/bootstrap.py. After: services/stream/host.py.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from loomlog.connectors.errors import Transient
+from loomlog.connectors.kafka.partitioner import partition_of
+from loomlog.connectors.protocols import LogAppender, LogRanges, ProducerRecord
+from loomlog.schemas.codec import Codec
+from loomlog.schemas.generated.run_commands import StartRun
+from loomlog.schemas.generated.values import CommandEnvelope
+from loomlog.schemas.ids import partition_key
+from loomlog.schemas.records import replace
+from loomlog.services.core.families import TIMER_FIRED, Family, aggregate_key
+from loomlog.services.stream.context import HostContext
+from loomlog.services.stream.dead_letters import DeadLetters
+from loomlog.services.stream.effect_calls import EffectRunner
+from loomlog.services.stream.entities.answers import CommandInvalid, CommandUnanswered
+from loomlog.services.stream.entities.checkpoints import EntityCheckpoints
+from loomlog.services.stream.entities.client import EntityClient
+from loomlog.services.stream.entities.cold import ColdRows
+from loomlog.services.stream.entities.families import Deliver, EntityFamilies, FamilySet
+from loomlog.services.stream.entities.handler import EntityCommandHandler, EntityContext
+from loomlog.services.stream.entities.outbox import Outbox
+from loomlog.services.stream.entities.replicas import Replicas
+from loomlog.services.stream.family import Topics
+from loomlog.services.stream.host import Host
+from loomlog.services.stream.ownership.assignment import RequestHandover
+from loomlog.services.stream.ownership.drain import DRAIN_S
+from loomlog.services.stream.ownership.inbox import Asked
+from loomlog.services.stream.ownership.owner import PartitionOwner
+from loomlog.services.stream.ownership.spare import Spare
+from loomlog.services.stream.ownership.standby import PausableTail, Standby
+from loomlog.services.stream.partition.asked import AskedRecord
+from loomlog.services.stream.topic_set import TopicSetHost
+
+log = logging.getLogger(__name__)
+
+HOT_AGGREGATES_MAX = 50_000
+"""Aggregates that stay in memory although nothing happens in them, in all partitions of a process together."""
+HOT_BYTES_MAX = 256 * 1024 * 1024
+"""Bytes of their states."""
+TIMERS_EVERY_S = 2.0
+"""Interval at which the timers of resting aggregates are read ahead."""
+TIMERS_AHEAD_MS = 10_000
+TIMERS_READ_MAX = 1_000
+"""Timers read at once; the rest are read when these have fired."""
+DELIVERY_WAIT_S = 10.0
+"""How long a delivery waits for its answer before it is tried again."""
+TOPIC_SET = "entity"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntityParts:
+    """What every process with entities has."""
+
+    family: EntityFamilies
+    replicas: Replicas
+    client: EntityClient
+    topics: Topics
+
+
+def build_entity_parts(
+    declarations: Iterable[Family[Any, Any, Any]],
+    codec: Codec,
+    *,
+    appender: LogAppender,
+    ranges: LogRanges,
+    partitions: int,
+    topics: Topics,
+    rows: ColdRows | None,
+) -> EntityParts:
+    """Build replicas that have read nothing yet, and a client."""
+    families = FamilySet(declarations)
+    family = EntityFamilies(families)
+    reading = EntityCheckpoints(families, codec, appender=appender, ranges=ranges, topic=topics.snapshots)
+    replicas = Replicas(
+        family, codec, events_topic=topics.events, partitions=partitions, checkpoints=reading, ranges=ranges
+    )
+    client = EntityClient(
+        families,
+        codec,
+        appender=appender,
+        ranges=ranges,
+        commands_topic=topics.commands,
+        replicas=replicas,
+        rows=rows,
+    )
+    return EntityParts(family=family, replicas=replicas, client=client, topics=topics)
+
+
+class HostedEntities:
+    """The entity partitions of a runtime: a topic set for its host, the outbox, the timers of resting aggregates."""
+
+    def __init__(
+        self,
+        parts: EntityParts,
+        codec: Codec,
+        *,
+        appender: LogAppender,
+        ranges: LogRanges,
+        commands: PausableTail,
+        dead_letters: DeadLetters,
+        rows: ColdRows,
+        run_topics: Topics,
+        clock_ms: Callable[[], int],
+        name: str,
+        liveness_address: str = "",
+        encrypt: Callable[[Any, Any], Awaitable[Any]] | None = None,
+        make_standby: Callable[[HostContext], Standby | Spare] | None = None,
+        request_handover: RequestHandover | None = None,
+        drain_s: float = DRAIN_S,
+    ) -> None:
+        self.parts = parts
+        self.outbox = Outbox(self._deliver, self._spawn)
+        self._rows = rows
+        self._appender = appender
+        self._codec = codec
+        self._clock_ms = clock_ms
+        self._run_commands = run_topics.commands
+        self._commands = commands
+        self.handlers = EntityContext(
+            parts.family,
+            codec,
+            ranges=ranges,
+            events_topic=parts.topics.events,
+            partitions=parts.replicas.partitions,
+            rows=rows,
+            outbox=self.outbox,
+            clock_ms=clock_ms,
+            encrypt=encrypt,
+        )
+        checkpoints = EntityCheckpoints(
+            parts.family.families,
+            codec,
+            appender=appender,
+            ranges=ranges,
+            topic=parts.topics.snapshots,
+            projected_below=rows.next_offset,
+            is_delivered_below=self.outbox.is_delivered_below,
+            on_written=self._let_rest,
+        )
+        context = HostContext(
+            family=parts.family,
+            codec=codec,
+            topics=parts.topics,
+            appender=appender,
+            ranges=ranges,
+            snapshots=checkpoints,
+            dead_letters=dead_letters,
+            effect_runner=EffectRunner(parts.family, run=_no_call, done=lambda *result: False, clock_ms=clock_ms),
+            make_handler=lambda folded, number, term: EntityCommandHandler(self.handlers, folded, number=number),
+            clock_ms=clock_ms,
+            name=name,
+            liveness_address=liveness_address,
+        )
+        self.topic_set = TopicSetHost(
+            context,
+            commands=commands,
+            standby=None if make_standby is None else make_standby(context),
+            request_handover=request_handover,
+            drain_s=drain_s,
+        )
+
+    def attach(self, host: Host) -> None:
+        """Hand commands of this process to the owners of this host."""
+        self.parts.client.ask_owner = lambda partition, asked: host.ask(TOPIC_SET, partition, asked)
+
+    # --- aggregates at rest ------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Read the timers of resting aggregates ahead, until cancelled."""
+        while True:
+            await asyncio.sleep(TIMERS_EVERY_S)
+            for owner in list(self.topic_set.owners.values()):
+                await self.read_ahead(owner)
+
+    async def read_ahead(self, owner: PartitionOwner) -> None:
+        """Load what a takeover has left, and set the timers that are due soon."""
+        handler, partition = owner.handler, owner.partition
+        if not isinstance(handler, EntityCommandHandler) or partition is None:
+            return
+        for name in handler.untouched():
+            owner.deliver(
+                Asked(AskedRecord(key=aggregate_key(name), partition=owner.number, aggregate=name), TIMER_FIRED)
+            )
+        try:
+            due = await self._rows.due_timers(owner.number, self._clock_ms() + TIMERS_AHEAD_MS, TIMERS_READ_MAX)
+        except Transient as error:
+            log.warning("the timers of resting aggregates wait: %s", error)
+            return
+        for name, at_ms in due:
+            if name not in partition.aggregates:
+                self.topic_set.timers.set(at_ms, owner.number, name)
+
+    def _let_rest(self, number: int, below: int) -> None:
+        owner = self.topic_set.owners.get(number)
+        if owner is None or owner.partition is None or not isinstance(owner.handler, EntityCommandHandler):
+            return
+        share = max(1, len(self.topic_set.owners))
+        owner.handler.evict(owner.partition, below, keep=HOT_AGGREGATES_MAX // share, keep_bytes=HOT_BYTES_MAX // share)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        group = self.topic_set.context.effect_runner.group
+        assert group is not None, "entities are hosted inside the host's task group"
+        return group.create_task(work)
+
+    # --- the outbox --------------------------------------------------------------------------------------------------
+
+    async def _deliver(self, delivery: Deliver, tenant: str) -> None:
+        envelope = CommandEnvelope(
+            command_id=delivery.id, tenant=tenant, subject=delivery.id.rpartition(":")[0], issued_at_ms=delivery.at_ms
+        )
+        command = replace(delivery.send.command, envelope=envelope)
+        if delivery.send.to == "run":
+            await self._start_run(command)
+            return
+        try:
+            await self.parts.client.ask(command, wait_s=DELIVERY_WAIT_S)
+        except CommandUnanswered as error:
+            raise Transient(str(error), kind="unavailable") from error
+        except CommandInvalid as error:
+            log.error("the command %s cannot be carried out and is dropped: %s", delivery.id, error)
+
+    async def _start_run(self, command: StartRun) -> None:
+        key = partition_key(command.run_id or command.session_id).encode()
+        record = ProducerRecord(key=key, value=self._codec.encode(command))
+        await self._appender.append(self._run_commands, partition_of(key, self.parts.replicas.partitions), [record])
+
+
+async def _no_call(effect: Any, state: Any, tenant: str) -> Any:
+    raise AssertionError("entities have no calls")

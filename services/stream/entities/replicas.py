@@ -1,0 +1,203 @@
+"""The replicated families, as far as this process has read; and the answers to commands that it sent by the topic.
+
+Every process with the application layer or with calls follows loom.entity.events: it folds the aggregates of the
+replicated families, which are few and small, and peeks at the others. It has them without a round trip, may lag, and
+says how far it has read (`wait`). An event that does not fit quarantines that aggregate here; the others go on.
+
+Before: the owners append. After: readers of a family, client.py for answers, read_your_writes.py for positions.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from loomlog.connectors.errors import Transient
+from loomlog.connectors.protocols import LogRanges, LogRecord, LogTail
+from loomlog.schemas.codec import Codec, Undecodable, read_envelope
+from loomlog.schemas.reader import RawEvent, TermReader
+from loomlog.services.core.entity import Entity
+from loomlog.services.core.families import aggregate_key
+from loomlog.services.stream.entities.answers import Answer
+from loomlog.services.stream.entities.checkpoints import EntityCheckpoints
+from loomlog.services.stream.entities.families import EntityFamilies
+from loomlog.services.stream.partition.fold import fold_events
+from loomlog.services.stream.partition.partition import Aggregate
+
+log = logging.getLogger(__name__)
+
+POLL_S = 1.0
+
+
+class Replicas:
+    """The aggregates of the replicated families. `changed` of a family is called after its state has changed."""
+
+    def __init__(
+        self,
+        family: EntityFamilies,
+        codec: Codec,
+        *,
+        events_topic: str,
+        partitions: int,
+        checkpoints: EntityCheckpoints,
+        ranges: LogRanges,
+    ) -> None:
+        self.next_offsets: dict[int, int] = {}
+        self.topic = events_topic
+        self.partitions = partitions
+        self._family = family
+        self._codec = codec
+        self._checkpoints = checkpoints
+        self._ranges = ranges
+        self._restatements = codec.schema_ids_of(family.restatements)
+        self._prefixes = frozenset(family.families.replicated)
+        self._aggregates: dict[str, Aggregate] = {}
+        self._readers: dict[int, TermReader] = {}
+        self._waiting: dict[tuple[str, str], asyncio.Future[Answer]] = {}
+        self._changed: dict[str, list[Callable[[], None]]] = {}
+        self._grown = asyncio.Event()
+
+    # --- queries -----------------------------------------------------------------------------------------------------
+
+    def entity(self, aggregate: str) -> Entity[Any] | None:
+        """Return an aggregate of a replicated family as far as this process has read; None if it has no events."""
+        found = self._aggregates.get(aggregate)
+        return None if found is None else found.state
+
+    def entities(self, family: str, tenant: str) -> list[Entity[Any]]:
+        """Return the aggregates of a tenant, sorted by id."""
+        prefix = f"{family}:{tenant}/"
+        return [self._aggregates[name].state for name in sorted(self._aggregates) if name.startswith(prefix)]
+
+    def on_change(self, family: str, changed: Callable[[], None]) -> None:
+        """Call `changed` after events of the family were folded."""
+        self._changed.setdefault(family, []).append(changed)
+
+    async def wait(self, partition: int, offset: int, *, timeout_s: float) -> int:
+        """Wait until the record at the offset has been read; returns the number of missing records, 0 when it has."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self.next_offsets.get(partition, 0) <= offset:
+                    await self._grown.wait()
+        except TimeoutError:
+            pass  # the result says how many are missing
+        return max(0, offset + 1 - self.next_offsets.get(partition, 0))
+
+    async def caught_up(self, partition: int, *, timeout_s: float) -> None:
+        """Wait until everything that is in a partition now is read. Raises Transient on timeout."""
+        end = await self._ranges.end_offset(self.topic, partition)
+        missing = await self.wait(partition, end - 1, timeout_s=timeout_s) if end else 0
+        if missing:
+            raise Transient(f"{missing} records of {self.topic}/{partition} are not read yet", kind="unavailable")
+
+    def expect(self, aggregate: str, command_id: str) -> "asyncio.Future[Answer]":
+        """Return a future of the answer to a command that is about to be sent. Release it with `forget`."""
+        answer = self._waiting[aggregate, command_id] = asyncio.get_running_loop().create_future()
+        return answer
+
+    def forget(self, aggregate: str, command_id: str) -> None:
+        self._waiting.pop((aggregate, command_id), None)
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Read everything there is now. Raises Transient."""
+        for partition in range(self.partitions):
+            first = await self._ranges.beginning_offset(self.topic, partition)
+            start = await self._checkpoints.load(partition, first)
+            if start.ignored:
+                log.warning("%s/%d: read from offset %d because %s", self.topic, partition, first, start.ignored)
+            for name, base in start.bases.items():
+                self._aggregates[name] = Aggregate(
+                    id=name,
+                    state=base.state,
+                    key=base.key,
+                    tenant=base.tenant,
+                    seq=base.seq,
+                    digest=base.digest,
+                    first_offset=base.first_offset,
+                    last_offset=base.last_offset,
+                )
+            self._readers[partition] = TermReader(codec=self._codec, term=start.term, next_offset=start.next_offset)
+            self.next_offsets[partition] = start.next_offset
+            end = await self._ranges.end_offset(self.topic, partition)
+            if start.next_offset < end:
+                async with await self._ranges.read(self.topic, partition, start.next_offset, end) as chunks:
+                    async for chunk in chunks:
+                        await self.feed(partition, chunk)
+                        await asyncio.sleep(0)  # heartbeats share this event loop
+
+    async def follow(self, tail: LogTail) -> None:
+        """Follow the log until cancelled."""
+        for partition, offset in self.next_offsets.items():
+            tail.seek(partition, offset)
+        while True:
+            for partition, records in (await tail.poll(timeout_s=POLL_S)).items():
+                await self.feed(partition, records)
+
+    async def feed(self, partition: int, records: Sequence[LogRecord]) -> None:
+        """Read records in offset order."""
+        reader = self._readers[partition]
+        touched: dict[str, list[RawEvent]] = {}
+        answers: dict[tuple[str, str], list[RawEvent]] = {}
+        for record in records:
+            if record.offset < reader.next_offset:
+                continue
+            try:
+                event = reader.read(record.offset, record.value)
+            except Undecodable as error:
+                log.error("%s/%d offset %d is left out: %s", self.topic, partition, record.offset, error)
+                continue
+            if event is None:
+                continue
+            if self._waiting:
+                command = (event.aggregate, read_envelope(event.value)[0].cause_id)
+                if command in self._waiting:
+                    answers.setdefault(command, []).append(event)
+            if event.aggregate.partition(":")[0] in self._prefixes:
+                touched.setdefault(event.aggregate, []).append(event)
+        for name, events in touched.items():
+            await self._fold(name, events)
+        self.next_offsets[partition] = reader.next_offset
+        grown, self._grown = self._grown, asyncio.Event()
+        grown.set()
+        for name in {name.partition(":")[0] for name in touched}:
+            for changed in self._changed.get(name, ()):
+                changed()
+        for command, events in answers.items():
+            self._resolve(command, partition, events)
+
+    async def _fold(self, name: str, events: Sequence[RawEvent]) -> None:
+        aggregate = self._aggregates.get(name)
+        if aggregate is None:
+            aggregate = Aggregate(id=name, state=self._family.absent(name), key=aggregate_key(name), tenant="")
+            self._aggregates[name] = aggregate
+        fresh = [event for event in events if event.seq > aggregate.seq]
+        if aggregate.pending_events and not any(event.schema_id in self._restatements for event in fresh):
+            return  # it cannot be folded past a broken event until it is repaired
+        aggregate.pending_events, aggregate.quarantined = False, ""
+        await fold_events(
+            aggregate,
+            fresh,
+            family=self._family,
+            codec=self._codec,
+            history=_no_history,
+            restatements=self._restatements,
+        )
+        if aggregate.pending_events:
+            log.error("%s cannot be read past %s", name, aggregate.quarantined)
+
+    def _resolve(self, command: tuple[str, str], partition: int, events: Sequence[RawEvent]) -> None:
+        answer = self._waiting.get(command)
+        if answer is None or answer.done():
+            return
+        try:
+            decoded = tuple(self._codec.decode(event.value).record for event in events)
+        except Undecodable as error:
+            answer.set_exception(Transient(f"the answer cannot be read: {error}", kind="invalid"))
+            return
+        answer.set_result(Answer(events=decoded, topic=self.topic, partition=partition, offset=events[-1].offset))
+
+
+async def _no_history(event: Any) -> Any:
+    return None

@@ -1,0 +1,73 @@
+"""Rows of resting aggregates for their owner: the read model `entities`, verified before it is used.
+
+Before: services/stream/entities/handler.py asks. After: projections/entities.py.
+"""
+
+from collections.abc import Sequence
+
+from loomlog.connectors.storage.postgres import PostgresReader
+from loomlog.projections import entities
+from loomlog.projections.entities import EntityRow, Seal
+from loomlog.services.core.canonical import UnreadableState
+from loomlog.services.stream.entities.cold import ColdAggregate, HandledCommand
+from loomlog.services.stream.entities.families import FamilySet, UnknownFamily
+
+
+class EntityRows:
+    """Protocol loomlog.services.stream.entities.cold.ColdRows over Postgres. All methods raise Transient or Permanent.
+
+    `seals` are those of the projector: under the key of the installation, and under the previous one.
+    """
+
+    def __init__(
+        self, reader: PostgresReader, families: FamilySet, *, events_topic: str, seals: Sequence[Seal]
+    ) -> None:
+        self._reader = reader
+        self._families = families
+        self._topic = events_topic
+        self._seals = seals
+
+    async def next_offset(self, partition: int) -> int:
+        return await entities.next_offset(self._reader, self._topic, partition)
+
+    async def load(self, partition: int, aggregates: Sequence[str]) -> tuple[int, dict[str, ColdAggregate]]:
+        below = await self.next_offset(partition)  # first: the rows that are read after it are at least as new
+        rows = await entities.load_entities(self._reader, aggregates)
+        return below, {row.aggregate: self._verified(row) for row in rows}
+
+    async def find_command(self, partition: int, aggregate: str, command_id: str) -> tuple[int, HandledCommand | None]:
+        below = await self.next_offset(partition)
+        for row in await entities.find_commands(self._reader, [command_id]):
+            if row.aggregate == aggregate:
+                return below, HandledCommand(first_offset=row.first_offset, last_offset=row.last_offset)
+        return below, None
+
+    async def due_timers(self, partition: int, before_ms: int, limit: int) -> list[tuple[str, int]]:
+        timers = await entities.due_timers(self._reader, partition, before_ms, limit)
+        return [(timer.aggregate, timer.due_ms) for timer in timers]
+
+    def _verified(self, row: EntityRow) -> ColdAggregate:
+        state, problem = None, ""
+        try:
+            family = self._families.of(row.aggregate)
+            if not entities.verify_seal(row, *self._seals):
+                problem = "its row was edited: the seal does not fit"
+            elif row.version != family.rules.version:
+                problem = f"its row was made by fold version {row.version}, this is {family.rules.version}"
+            elif row.halted_offset >= 0:
+                problem = f"it was halted at offset {row.halted_offset}: {row.quarantine}"
+            else:
+                state = family.states.decode(row.state.encode())
+        except (UnknownFamily, UnreadableState) as error:
+            problem = f"its state cannot be read: {error}"
+        return ColdAggregate(
+            aggregate=row.aggregate,
+            tenant=row.tenant,
+            state=state,
+            seq=row.seq,
+            digest=row.digest,
+            first_offset=row.first_offset,
+            last_offset=row.last_offset,
+            size_bytes=len(row.state),
+            problem=problem,
+        )
