@@ -198,6 +198,13 @@ class Settings:
         "runtimes. Empty = 1 for `loomlog up`, which starts it in addition, and 0 for a runtime of its own; with 0 the "
         "runtimes stand by for each other and fold each other's partitions.",
     )
+    families: tuple[str, ...] = setting(
+        _K,
+        NAMES,
+        (),
+        "Modules with further families of aggregates, which every process imports (docs/FAMILIES.md); their folders "
+        "are on PYTHONPATH.",
+    )
     schema_registry: str = setting(
         _K, URL, "", "Schema registry to take schema ids from; empty = the lock file schemas/ids.json."
     )
