@@ -24,9 +24,8 @@ from loomlog.connectors.storage.postgres import PostgresOptions, connect, open_r
 from loomlog.connectors.storage.run_credentials import PostgresCredentialRows, RunCredentials
 from loomlog.connectors.storage.state_files import StateFiles
 from loomlog.connectors.tools.remote_calls import REQUESTS_TOPIC
-from loomlog.projections.engine.builds import ENTITY_TABLES, PREFIX
+from loomlog.projections.engine.builds import ENTITY_SUFFIX, PREFIX
 from loomlog.projections.engine.positions import PositionWatch
-from loomlog.projections.entities import plain_seal
 from loomlog.projections.run_queries import RunFilter
 from loomlog.projections.tables import EVERY_TENANT
 from loomlog.schemas.codec import Codec
@@ -38,6 +37,7 @@ from loomlog.services.application.queries.read_models import SqlReadModels, has_
 from loomlog.services.application.queries.read_your_writes import EntityPositions, ProjectedTopic
 from loomlog.services.application.streaming.event_hub import EventHub, HubStart
 from loomlog.services.families.budget.family import PARTITION as BUDGETS
+from loomlog.services.families.entity_folds import entity_seals
 from loomlog.services.families.registry import all_families
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys, open_subject_keys
 from loomlog.services.stream.entities.families import FamilySet
@@ -135,18 +135,17 @@ async def open_application(
             rows = PostgresCredentialRows(endpoints.postgres)
             stack.push_async_callback(rows.close)
             credentials = RunCredentials(rows, endpoints.installation_key)
-        watch = PositionWatch(lambda: connect(endpoints.postgres), endpoints.read_model_prefix)
-        entity_prefix = f"{endpoints.read_model_prefix}{ENTITY_TABLES.prefix.removeprefix(PREFIX)}"
+        entity_prefix = endpoints.read_model_prefix + ENTITY_SUFFIX
+        watch = PositionWatch(lambda: connect(endpoints.postgres), endpoints.read_model_prefix, entity_prefix)
         entity_reader = await open_reader(
             endpoints.postgres, schema=entity_prefix, max_connections=endpoints.postgres_connections
         )
         stack.push_async_callback(entity_reader.close)
-        entity_watch = PositionWatch(lambda: connect(endpoints.postgres), entity_prefix)
         entity_rows = EntityRows(
             entity_reader,
             FamilySet(all_families()),
             events_topic=endpoints.topics.entities.events,
-            seal=plain_seal,
+            seals=entity_seals(endpoints.installation_key),
         )
         entities = build_entity_parts(
             all_families(),
@@ -184,7 +183,7 @@ async def open_application(
         )
         layer.barrier.register(
             endpoints.topics.entities.events,
-            EntityPositions(entities.replicas, ProjectedTopic(entity_watch, endpoints.topics.entities.events)),
+            EntityPositions(entities.replicas, ProjectedTopic(watch, endpoints.topics.entities.events)),
             partitions=partitions,
         )
         await layer.publisher.open()
@@ -205,7 +204,6 @@ async def open_application(
                 events,
                 previews,
                 lambda: _watch_positions(watch),
-                lambda: _watch_positions(entity_watch),
                 partial(layer.budget_replica.follow, spent),
                 partial(entities.replicas.follow, entity_events),
                 partial(layer.clients.run, client_requests),

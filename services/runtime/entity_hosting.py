@@ -3,7 +3,7 @@
 Before: resources.py opens, main.py passes what its host needs. After: services/stream/entities/hosting.py.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
@@ -51,7 +51,7 @@ async def open_entities(
     *,
     partitions: int,
     readers: StandbyReaders | None,
-    seal: Seal,
+    seals: Sequence[Seal],
 ) -> EntityResources:
     """Open everything for entities, to be closed with the stack, and read the replicated families.
 
@@ -66,7 +66,7 @@ async def open_entities(
         )
     reader = await open_reader(settings.postgres, schema=ENTITY_TABLES.prefix, max_connections=READER_CONNECTIONS)
     stack.push_async_callback(reader.close)
-    rows = EntityRows(reader, FamilySet(all_families()), events_topic=topics.events, seal=seal)
+    rows = EntityRows(reader, FamilySet(all_families()), events_topic=topics.events, seals=seals)
     parts = build_entity_parts(
         all_families(), codec, appender=appender, ranges=ranges, partitions=partitions, topics=topics, rows=rows
     )

@@ -16,14 +16,16 @@ from loomlog.services.stream.entities.families import FamilySet, UnknownFamily
 class EntityRows:
     """Protocol loomlog.services.stream.entities.cold.ColdRows over Postgres. All methods raise Transient or Permanent.
 
-    `seal` is that of the projector.
+    `seals` are those of the projector: under the key of the installation, and under the previous one.
     """
 
-    def __init__(self, reader: PostgresReader, families: FamilySet, *, events_topic: str, seal: Seal) -> None:
+    def __init__(
+        self, reader: PostgresReader, families: FamilySet, *, events_topic: str, seals: Sequence[Seal]
+    ) -> None:
         self._reader = reader
         self._families = families
         self._topic = events_topic
-        self._seal = seal
+        self._seals = seals
 
     async def next_offset(self, partition: int) -> int:
         return await entities.next_offset(self._reader, self._topic, partition)
@@ -49,7 +51,7 @@ class EntityRows:
         state, problem = None, ""
         try:
             family = self._families.of(row.aggregate)
-            if not entities.verify_seal(row, self._seal):
+            if not entities.verify_seal(row, *self._seals):
                 problem = "its row was edited: the seal does not fit"
             elif row.version != family.rules.version:
                 problem = f"its row was made by fold version {row.version}, this is {family.rules.version}"
