@@ -123,8 +123,8 @@ class Settings:
         _S,
         TEXT,
         "",
-        "Base64 of 32 bytes: signs callbacks and seals what runs may not have in the log; empty = callbacks are not "
-        "signed, and runs that bring credentials are refused.",
+        "Base64 of 32 bytes: signs callbacks, seals what runs may not have in the log and the rows of entities; "
+        "empty = callbacks are not signed, and runs that bring credentials are refused.",
         old=SAME_NAME,
         secret=True,
     )

@@ -168,13 +168,12 @@ class Application:
         installation_key: SecretKey | None = None,
         credentials: RunCredentials | None = None,
         client_limits: ClientLimits | None = None,
-        entities: EntityParts | None = None,
+        entity_parts: EntityParts | None = None,
         entity_commands: EntityCommands | None = None,
         entity_reads: EntityReads | None = None,
     ) -> None:
-        """`keys` None: content is not encrypted. `installation_key` None: callbacks are not signed. `credentials` None:
-        requests with credentials are refused. `entities` None: there are no families, as in tests of something else.
-        `entity_commands` are those of `entities` by default.
+        """`entity_commands` and `entity_reads` None: there is no family here. `keys` None: content is not encrypted.
+        `installation_key` None: callbacks are not signed. `credentials` None: requests with credentials are refused.
         """
         new_token = repeatable(new_token)
         self.keys = keys
@@ -198,7 +197,7 @@ class Application:
             keepalive_s=keepalive_s,
             content=ContentAccess(keys),
         )
-        self.entity_parts = entities
+        self.entity_parts = entity_parts
         self.queries = RunQueries(sources)
         self.pause_table = PauseGlobalTable(codec, topics.control)
         self.barrier.register(topics.control, self.pause_table)
@@ -268,14 +267,13 @@ class Application:
         self.control = RunControl(
             sources, self.queries, self.publisher, clock_ms=clock_ms, fresh_token=new_token, wait_s=control_wait_s
         )
-        commands = entities.client if entity_commands is None and entities is not None else entity_commands
         if entity_reads is not None:
             self.barrier.register(entity_reads.topic, entity_reads, partitions=entity_reads.partitions)
         self._entities = (
             None
-            if commands is None or entity_reads is None
+            if entity_commands is None or entity_reads is None
             else Entities(
-                commands,
+                entity_commands,
                 entity_reads,
                 sources.content,
                 clock_ms=clock_ms,

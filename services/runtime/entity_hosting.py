@@ -3,7 +3,7 @@
 Before: resources.py opens, main.py passes what its host needs. After: services/stream/entities/hosting.py.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
@@ -20,9 +20,9 @@ from loomlog.services.runtime.run_host import StandbyEdges, StandbyReaders, buil
 from loomlog.services.runtime.settings import RuntimeSettings
 from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.entities.content import encrypt_content
-from loomlog.services.stream.entities.entity_reads import StoredEntityReads
 from loomlog.services.stream.entities.families import FamilySet
 from loomlog.services.stream.entities.hosting import EntityParts, HostedEntities, build_entity_parts
+from loomlog.services.stream.entities.reading import EntityReader
 from loomlog.services.stream.entities.rows import EntityRows
 from loomlog.services.stream.family import Topics
 
@@ -35,7 +35,7 @@ class EntityResources:
 
     parts: EntityParts
     rows: EntityRows
-    reads: StoredEntityReads
+    reads: EntityReader
     commands_tail: KafkaTail
     events_tail: KafkaTail
     readers: StandbyReaders | None
@@ -51,7 +51,7 @@ async def open_entities(
     *,
     partitions: int,
     readers: StandbyReaders | None,
-    seal: Seal,
+    seals: Sequence[Seal],
 ) -> EntityResources:
     """Open everything for entities, to be closed with the stack, and read the replicated families.
 
@@ -66,7 +66,7 @@ async def open_entities(
         )
     reader = await open_reader(settings.postgres, schema=ENTITY_TABLES.prefix, max_connections=READER_CONNECTIONS)
     stack.push_async_callback(reader.close)
-    rows = EntityRows(reader, FamilySet(all_families()), events_topic=topics.events, seal=seal)
+    rows = EntityRows(reader, FamilySet(all_families()), events_topic=topics.events, seals=seals)
     parts = build_entity_parts(
         all_families(), codec, appender=appender, ranges=ranges, partitions=partitions, topics=topics, rows=rows
     )
@@ -78,13 +78,9 @@ async def open_entities(
     commands.pause(range(partitions))
     events = await open_tail(settings.kafka, topics.events, parts.replicas.next_offsets)
     stack.push_async_callback(events.close)
+    reads = EntityReader(parts.family.families, parts.replicas, rows, reader, parts.client)
     return EntityResources(
-        parts=parts,
-        rows=rows,
-        reads=StoredEntityReads(parts.family.families, parts.replicas, reader),
-        commands_tail=commands,
-        events_tail=events,
-        readers=readers,
+        parts=parts, rows=rows, reads=reads, commands_tail=commands, events_tail=events, readers=readers
     )
 
 

@@ -28,7 +28,7 @@ from loomlog.connectors.process.gc_tuning import tune_gc
 from loomlog.connectors.process.hardening import disable_process_dumping
 from loomlog.connectors.process.liveness_sockets import request_handover, wait_for_disconnect
 from loomlog.connectors.tools.remote_calls import RESULTS_TOPIC
-from loomlog.services.families.registry import all_families, family_tools
+from loomlog.services.families.registry import FamilyProblem, all_families, family_tools
 from loomlog.services.runtime import topics
 from loomlog.services.runtime.admission.queue import build_admission_queue
 from loomlog.services.runtime.clock import clock_ms
@@ -261,7 +261,7 @@ def main() -> int:
             log.warning("%s", warning)
         tune_gc()
         uvloop.run(run(loaded))
-    except (ConfigurationError, MissingRuntimeSetting, WrongInstallationKey) as error:
+    except (ConfigurationError, FamilyProblem, MissingRuntimeSetting, WrongInstallationKey) as error:
         print(f"runtime cannot start: {error}", file=sys.stderr)  # noqa: T201 - for the person who starts it
         return 2
     except Exception as error:

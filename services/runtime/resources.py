@@ -30,8 +30,8 @@ from loomlog.connectors.kafka.schema_registry import load_codec
 from loomlog.connectors.storage.blobs import FileBlobs
 from loomlog.connectors.storage.postgres import open_reader
 from loomlog.projections.engine.builds import PREFIX
-from loomlog.projections.entities import plain_seal
 from loomlog.schemas.codec import Codec
+from loomlog.services.families.entity_folds import entity_seals
 from loomlog.services.runtime import topics
 from loomlog.services.runtime.budget_hosting import HostedBudgets, open_hosted_budgets
 from loomlog.services.runtime.clock import clock_ms
@@ -196,7 +196,7 @@ async def open_resources(loaded: ProcessConfiguration) -> AsyncIterator[RuntimeR
             topics.ENTITY_TOPICS,
             partitions=partitions,
             readers=await open_readers(stack, settings, topics.ENTITY_TOPICS.events, partitions),
-            seal=plain_seal,
+            seals=entity_seals(settings.installation_secret),
         )
         # Last: a range that is read in between makes the reader forget topics.
         families = (topics.TOPICS, topics.ENTITY_TOPICS, topics.BUDGET_TOPICS)

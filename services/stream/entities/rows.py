@@ -16,14 +16,16 @@ from loomlog.services.stream.entities.families import FamilySet, UnknownFamily
 class EntityRows:
     """Protocol loomlog.services.stream.entities.cold.ColdRows over Postgres. All methods raise Transient or Permanent.
 
-    `seal` is that of the projector.
+    `seals` are those of the projector: under the key of the installation, and under the previous one.
     """
 
-    def __init__(self, reader: PostgresReader, families: FamilySet, *, events_topic: str, seal: Seal) -> None:
+    def __init__(
+        self, reader: PostgresReader, families: FamilySet, *, events_topic: str, seals: Sequence[Seal]
+    ) -> None:
         self._reader = reader
         self._families = families
         self._topic = events_topic
-        self._seal = seal
+        self._seals = seals
 
     async def next_offset(self, partition: int) -> int:
         return await entities.next_offset(self._reader, self._topic, partition)
@@ -31,7 +33,7 @@ class EntityRows:
     async def load(self, partition: int, aggregates: Sequence[str]) -> tuple[int, dict[str, ColdAggregate]]:
         below = await self.next_offset(partition)  # first: the rows that are read after it are at least as new
         rows = await entities.load_entities(self._reader, aggregates)
-        return below, {row.aggregate: self._verified(row) for row in rows}
+        return below, {row.aggregate: self.verified(row) for row in rows}
 
     async def find_command(self, partition: int, aggregate: str, command_id: str) -> tuple[int, HandledCommand | None]:
         below = await self.next_offset(partition)
@@ -44,11 +46,12 @@ class EntityRows:
         timers = await entities.due_timers(self._reader, partition, before_ms, limit)
         return [(timer.aggregate, timer.due_ms) for timer in timers]
 
-    def _verified(self, row: EntityRow) -> ColdAggregate:
+    def verified(self, row: EntityRow) -> ColdAggregate:
+        """Return the aggregate of a row, without its state when the row cannot be used."""
         state, problem = None, ""
         try:
             family = self._families.of(row.aggregate)
-            if not entities.verify_seal(row, self._seal):
+            if not entities.verify_seal(row, *self._seals):
                 problem = "its row was edited: the seal does not fit"
             elif row.version != family.rules.version:
                 problem = f"its row was made by fold version {row.version}, this is {family.rules.version}"

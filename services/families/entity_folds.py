@@ -6,14 +6,32 @@ Before: services/families/registry.py. After: projections/engine/entity_fold.py.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.projections.engine.entity_fold import EntityFold, EntitySummary, FoldFailed
-from loomlog.schemas.records import Record
+from loomlog.projections.engine.read_models import EntityModel
+from loomlog.projections.entities import Seal, keyed_seal, plain_seal
+from loomlog.schemas.records import Record, replace
 from loomlog.services.core.canonical import StateCodec, UnreadableState
 from loomlog.services.core.entity import GENERIC_EVENTS, entity_rules
 from loomlog.services.core.families import Family
+from loomlog.services.families.registry import all_families
 
 TIME_MAX_MS = 2**63 - 1
 """Latest time that a column holds."""
+SEAL_PURPOSE = "entity rows"
+"""What the key of the seals is derived for."""
+
+
+def entity_model(secret: SecretKey | None) -> EntityModel:
+    """Return the read model of entities with all families of this process. Raises FamilyProblem."""
+    return EntityModel(entity_folds(all_families()), entity_seals(secret)[0])
+
+
+def entity_seals(secret: SecretKey | None) -> tuple[Seal, ...]:
+    """Return the seals of an installation's rows: the one they are written with, then that of the previous key."""
+    if secret is None:
+        return (plain_seal,)
+    return tuple(keyed_seal(key) for key in secret.derive_keys(SEAL_PURPOSE))
 
 
 def entity_folds(families: Iterable[Family[Any, Any, Any]]) -> Mapping[str, EntityFold]:
@@ -34,7 +52,7 @@ class FamilyFold:
         return self._rules.version
 
     def initial(self, aggregate: str, seq: int) -> Any:
-        return self._rules.initial(aggregate)
+        return replace(self._rules.initial(aggregate), seq=seq - 1)
 
     def evolve(self, state: Any, event: Record, at_ms: int) -> Any:
         """Fold an event. Raises FoldFailed also when the state after it has no timer that can be stored, so that
