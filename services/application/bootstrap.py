@@ -34,7 +34,6 @@ from loomlog.services.application.authentication import Authenticator
 from loomlog.services.application.clients.connections import ClientLimits
 from loomlog.services.application.errors import RequestRefused
 from loomlog.services.application.queries.read_models import SqlReadModels, has_no_tables
-from loomlog.services.application.queries.read_your_writes import EntityPositions, ProjectedTopic
 from loomlog.services.application.streaming.event_hub import EventHub, HubStart
 from loomlog.services.families.budget.family import PARTITION as BUDGETS
 from loomlog.services.families.entity_folds import entity_seals
@@ -180,11 +179,6 @@ async def open_application(
             entity_reads=EntityReader(
                 entities.family.families, entities.replicas, entity_rows, entity_reader, entities.client
             ),
-        )
-        layer.barrier.register(
-            endpoints.topics.entities.events,
-            EntityPositions(entities.replicas, ProjectedTopic(watch, endpoints.topics.entities.events)),
-            partitions=partitions,
         )
         await layer.publisher.open()
 

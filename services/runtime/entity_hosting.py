@@ -57,10 +57,10 @@ async def open_entities(
 
     Raises Transient; Permanent when the topics are not made for this number of partitions.
     """
-    found = await appender.partitions(topics.commands)
-    if found != partitions:
+    count = await appender.partitions(topics.commands)
+    if count != partitions:
         raise Permanent(
-            f"{topics.commands} has {found} partitions and the topics of runs have {partitions}: they are assigned "
+            f"{topics.commands} has {count} partitions and the topics of runs have {partitions}: they are assigned "
             "together; make the topics again with `loomlog.redpanda.apply`",
             kind="invalid",
         )

@@ -52,21 +52,6 @@ class ProjectedTopic:
         return 0 if arrival.is_reached else max(1, arrival.lag)
 
 
-class EntityPositions:
-    """Reader of the entity events: passed once both the rows and this process's replicas have read them."""
-
-    def __init__(self, replicas: PositionReader, rows: PositionReader) -> None:
-        self._replicas = replicas
-        self._rows = rows
-
-    async def wait(self, partition: int, offset: int, *, timeout_s: float) -> int:
-        missing = await asyncio.gather(
-            self._replicas.wait(partition, offset, timeout_s=timeout_s),
-            self._rows.wait(partition, offset, timeout_s=timeout_s),
-        )
-        return max(missing)
-
-
 class PositionBarrier:
     """Waits for positions of the registered topics; the events of runs are registered from the beginning."""
 

@@ -63,7 +63,7 @@ class EntityClient:
         rows: ColdRows | None = None,
         ask_owner: AskOwner = lambda partition, asked: False,
     ) -> None:
-        """`rows` has the index of handled commands; without, a command whose answer was lost is not found again."""
+        """`rows` has the index of handled commands; without, a lost answer cannot be given again."""
         self.ask_owner = ask_owner
         self._families = families
         self._codec = codec
@@ -132,9 +132,9 @@ class EntityClient:
                 done, _ = await asyncio.wait({answer}, timeout=LOOK_UP_EVERY_S)
                 if done:
                     return answer.result()
-                found = await self._find_answer(partition, name, command_id)
-                if found is not None:
-                    return found
+                earlier = await self._find_answer(partition, name, command_id)
+                if earlier is not None:
+                    return earlier
         finally:
             self._replicas.forget(name, command_id)
 

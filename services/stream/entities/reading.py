@@ -9,18 +9,14 @@ Before: services/application/entities.py, tools of agents. After: replicas.py; r
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 
-from loomlog.connectors.errors import Transient
 from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.connectors.storage.postgres import PostgresReader
-from loomlog.projections.entities import list_entities
+from loomlog.projections.entities import list_entities, load_entities
 from loomlog.projections.tables import page_token
 from loomlog.schemas.position import Position
-from loomlog.services.core.entity import Entity
 from loomlog.services.core.families import aggregate_id, aggregate_key
 from loomlog.services.stream.entities.client import EntityClient
-from loomlog.services.stream.entities.cold import ColdAggregate
 from loomlog.services.stream.entities.families import FamilySet
 from loomlog.services.stream.entities.reads import EntityRow, PositionNotRead
 from loomlog.services.stream.entities.replicas import Replicas
@@ -64,9 +60,8 @@ class EntityReader:
         if self._families.by_name[family].is_replicated:
             entity = self._replicas.entity(full)
             return None if entity is None else EntityRow(name=name, entity=entity)
-        _, rows = await self._rows.load(partition, [full])
-        row = rows.get(full)
-        return None if row is None else EntityRow(name=name, entity=_state(row))
+        rows = await load_entities(self._reader, [full])
+        return EntityRow(name=name, entity=self._rows.shown(rows[0])) if rows else None
 
     async def list(
         self, family: str, tenant: str, *, prefix: str = "", after: str = "", limit: int, positions: Sequence[str] = ()
@@ -77,16 +72,14 @@ class EntityReader:
         await self._wait(family, offsets)
         start = len(aggregate_id(family, tenant, ""))
         if self._families.by_name[family].is_replicated:
-            found = [EntityRow(name=one.id[start:], entity=one) for one in self._replicas.entities(family, tenant)]
-            found.sort(key=lambda row: row.name.encode())
+            rows = [EntityRow(name=one.id[start:], entity=one) for one in self._replicas.entities(family, tenant)]
+            rows.sort(key=lambda row: row.name.encode())
             return [
-                row
-                for row in found
-                if row.name.startswith(prefix) and (not after or row.name.encode() > after.encode())
+                row for row in rows if row.name.startswith(prefix) and (not after or row.name.encode() > after.encode())
             ][:limit]
         token = page_token(tenant, after) if after else ""
         page = await list_entities(self._reader, family, tenant, prefix=prefix, limit=limit, after=token)
-        return [EntityRow(name=row.name, entity=_state(self._rows.verified(row))) for row in page.rows]
+        return [EntityRow(name=row.name, entity=self._rows.shown(row)) for row in page.rows]
 
     async def wait(self, partition: int, offset: int, *, timeout_s: float) -> int:
         deadline = asyncio.get_running_loop().time() + timeout_s
@@ -115,17 +108,14 @@ class EntityReader:
                 await asyncio.sleep(POLL_S)
 
 
-def _state(row: ColdAggregate) -> Entity[Any]:
-    if row.state is None:
-        raise Transient(f"the row of {row.aggregate} cannot be used ({row.problem})", kind="unavailable")
-    state: Entity[Any] = row.state
-    return state
-
-
 def _offsets(positions: Sequence[str], topic: str) -> dict[int, int]:
-    """Return the newest offset of each partition of the topic that the positions name."""
+    """Return the newest offset of each partition of the topic that the positions name. Raises PositionNotRead."""
     offsets: dict[int, int] = {}
-    for position in map(Position.parse, positions):
+    for text in positions:
+        try:
+            position = Position.parse(text)
+        except ValueError as error:
+            raise PositionNotRead(str(error)) from error
         if position.topic == topic:
             offsets[position.partition] = max(position.offset, offsets.get(position.partition, -1))
     return offsets

@@ -61,8 +61,8 @@ class Replicas:
 
     def entity(self, aggregate: str) -> Entity[Any] | None:
         """Return an aggregate of a replicated family as far as this process has read; None if it has no events."""
-        found = self._aggregates.get(aggregate)
-        return None if found is None else found.state
+        held = self._aggregates.get(aggregate)
+        return None if held is None else held.state
 
     def entities(self, family: str, tenant: str) -> list[Entity[Any]]:
         """Return the aggregates of a tenant, sorted by id."""

@@ -4,11 +4,14 @@ Before: services/stream/entities/handler.py asks. After: projections/entities.py
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from loomlog.connectors.storage.postgres import PostgresReader
 from loomlog.projections import entities
 from loomlog.projections.entities import EntityRow, Seal
+from loomlog.schemas.records import replace
 from loomlog.services.core.canonical import UnreadableState
+from loomlog.services.core.entity import Entity
 from loomlog.services.stream.entities.cold import ColdAggregate, HandledCommand
 from loomlog.services.stream.entities.families import FamilySet, UnknownFamily
 
@@ -45,6 +48,26 @@ class EntityRows:
     async def due_timers(self, partition: int, before_ms: int, limit: int) -> list[tuple[str, int]]:
         timers = await entities.due_timers(self._reader, partition, before_ms, limit)
         return [(timer.aggregate, timer.due_ms) for timer in timers]
+
+    def shown(self, row: EntityRow) -> Entity[Any]:
+        """Return what a read shows of a row: a halted aggregate as it was at its last good event, with the reason; one
+        whose state cannot be used without it.
+        """
+        usable = self.verified(row) if row.halted_offset < 0 else self._last_good(row)
+        entity: Entity[Any] | None = usable.state
+        if entity is None:
+            empty: Entity[Any] = self._families.of(row.aggregate).rules.initial(row.aggregate)
+            return replace(empty, seq=row.seq, quarantine=usable.problem)
+        return replace(entity, quarantine=row.quarantine) if row.halted_offset >= 0 else entity
+
+    def _last_good(self, row: EntityRow) -> ColdAggregate:
+        checked = self.verified(row)
+        if not entities.verify_seal(row, *self._seals) or row.state == "null":
+            return checked
+        try:
+            return replace(checked, state=self._families.of(row.aggregate).states.decode(row.state.encode()))
+        except UnreadableState:
+            return checked
 
     def verified(self, row: EntityRow) -> ColdAggregate:
         """Return the aggregate of a row, without its state when the row cannot be used."""
