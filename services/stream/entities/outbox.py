@@ -37,7 +37,7 @@ class Outbox:
         self._spawn = spawn
         self._send = send
         self._pending: dict[int, dict[str, int]] = {}
-        """Offset of the event of each delivery on its way, by partition and command id; and what is held, by aggregate."""
+        """Offset of the event of each delivery on its way, by partition and command id; and what is held."""
         self._tasks: dict[int, set[asyncio.Task[None]]] = {}
 
     def register(self, partition: int, offset: int, delivery: Deliver) -> None:

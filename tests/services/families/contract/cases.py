@@ -55,7 +55,7 @@ def _notebooks(envelope: CommandEnvelope) -> list[Any]:
     def increment(by: int, note: str = "", **fields: Any) -> IncrementCounter:
         return IncrementCounter(envelope=envelope, name="notes", by=by, also=note, **fields)
 
-    return [increment(3, "first"), increment(2), increment(1), increment(6, "second", reset_after_ms=60_000)]
+    return [increment(6, "first"), increment(2), increment(1), increment(6, "second", reset_after_ms=60_000)]
 
 
 register_examples("counter", _counters)

@@ -17,7 +17,7 @@ TEXTS = st.one_of(
     st.sampled_from(("", "hits", "misses", "a/b", "ada")),
     st.text(st.characters(codec="utf-8"), max_size=12),
 )
-NUMBERS = st.one_of(st.integers(-2, 9), st.integers(-LONG - 1, LONG))
+NUMBERS = st.one_of(st.integers(-2, 9), st.sampled_from((LONG, -LONG - 1)), st.integers(-LONG - 1, LONG))
 SHORT = 3
 """Elements of a sequence or a mapping at most."""
 

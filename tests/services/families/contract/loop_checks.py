@@ -299,7 +299,7 @@ async def a_newer_fold_ignores_older_states(case: Case) -> None:
         assert last.events == _by_rules(world, expected.get(name), commands[-1])
         if name in expected and not families.of(name).is_replicated:
             assert sum(process.entities.handlers.loaded for process in world.owners) == before
-            assert sum(process.entities.handlers.refolded for process in world.owners) == 1
+            assert sum(process.entities.handlers.refolded for process in world.owners) >= 1
 
 
 async def a_timer_fires_once_and_not_before_its_time(case: Case) -> None:
@@ -327,7 +327,6 @@ async def a_timer_fires_once_and_not_before_its_time(case: Case) -> None:
         await world.take_over()
         await world.fire_timers()
         assert world.encoded() == once, "a timer has fired twice"
-
 
 
 def _by_rules(world: ContractWorld, state: Any, command: Any) -> tuple[Any, ...]:

@@ -18,7 +18,7 @@ STEPS_MAX = 4
 """Events of a decision at most."""
 VALUE_MAX = 2**53
 MIRRORED = 3
-"""Increments by this are sent to another aggregate."""
+"""A last step of this height is sent to another aggregate."""
 
 
 class Notebook(Value, frozen=True):
@@ -58,9 +58,10 @@ def evolve(state: Notebook, event: CounterIncremented | CounterReset, at_ms: int
 
 
 def sends(state: Notebook, event: CounterIncremented | CounterReset) -> Sequence[Send]:
-    if isinstance(event, CounterIncremented) and event.also and state.value % MIRRORED == 0:
-        command = IncrementCounter(envelope=FROM_OUTBOX, name="mirror", by=1, also=event.also)
-        return [Send(to="counter", command=command)] if event.by != 1 or state.value == 0 else ()
+    if isinstance(event, CounterIncremented) and event.also and event.by == MIRRORED:
+        return [
+            Send(to="counter", command=IncrementCounter(envelope=FROM_OUTBOX, name="mirror", by=1, also=event.also))
+        ]
     return ()
 
 

@@ -2,10 +2,20 @@
 
 import pytest
 
-from tests.services.families.contract import loop_checks
+from tests.services.families.contract import checks, loop_checks
 from tests.services.families.contract.cases import CASES, Case
 
 families = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+RULE_CHECKS = (
+    checks.snapshots_and_tails_are_the_full_fold,
+    checks.states_round_trip,
+    checks.events_round_trip,
+    checks.rules_are_deterministic,
+    checks.every_command_has_an_answer,
+    checks.replies_follow_from_the_events_alone,
+    checks.sends_follow_from_the_event,
+    checks.timers_fire_once,
+)
 LOOP_CHECKS = (
     loop_checks.repeated_commands_have_one_decision,
     loop_checks.another_tenant_has_its_own_aggregates,
@@ -16,6 +26,12 @@ LOOP_CHECKS = (
     loop_checks.a_newer_fold_ignores_older_states,
     loop_checks.a_timer_fires_once_and_not_before_its_time,
 )
+
+
+@families
+@pytest.mark.parametrize("check", RULE_CHECKS, ids=lambda check: check.__name__)
+def test_the_rules_keep(check, case: Case) -> None:
+    check(case)
 
 
 @families

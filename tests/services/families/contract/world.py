@@ -1,4 +1,4 @@
-"""Processes with entities that die where a test wants it, and rows as the projector writes and the owner verifies them."""
+"""Processes with entities that die where a test wants it, and rows as the projector writes them."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
