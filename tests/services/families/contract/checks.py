@@ -159,7 +159,8 @@ def every_command_has_an_answer(case: Case) -> None:
                 assert one.events, f"{one.order.command} has no answer"
             for event in one.events:
                 if isinstance(event, CommandRefused):
-                    assert event.code and event.message, f"{one.order.command} is refused without a reason"
+                    assert event.code, f"{one.order.command} is refused without a code"
+                    assert event.message, f"{one.order.command} is refused without a reason"
                     assert len(one.events) == 1, "a refusal is the only event of its decision"
                 if isinstance(event, CommandRefused | CommandHadNoEffect):
                     assert one.after.state == one.before.state

@@ -22,6 +22,7 @@ LOOP_CHECKS = (
     loop_checks.misplaced_commands_are_dead_letters,
     loop_checks.rows_and_snapshots_continue_as_the_full_fold,
     loop_checks.content_is_never_in_clear,
+    loop_checks.content_is_never_in_clear_in_the_commands_topic,
     loop_checks.states_are_bounded,
     loop_checks.a_newer_fold_ignores_older_states,
     loop_checks.a_timer_fires_once_and_not_before_its_time,

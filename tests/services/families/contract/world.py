@@ -373,7 +373,7 @@ def subject_keys(world: EntityWorld) -> SubjectKeys:
 
 
 def encrypt_with(keys: SubjectKeys) -> Any:
-    return encrypt_content(keys.cipher_for)
+    return encrypt_content(keys.cipher_for, keys.is_encrypted)
 
 
 def script(case: Case, world: EntityWorld, tenant: str = TENANT) -> list[Any]:
