@@ -24,6 +24,8 @@ LOOP_CHECKS = (
     loop_checks.content_is_never_in_clear,
     loop_checks.content_is_never_in_clear_in_the_commands_topic,
     loop_checks.states_are_bounded,
+    loop_checks.an_edited_row_is_not_used,
+    loop_checks.checkpoints_wait_for_the_projector,
     loop_checks.a_newer_fold_ignores_older_states,
     loop_checks.a_timer_fires_once_and_not_before_its_time,
 )
