@@ -193,6 +193,8 @@ class Family(Generic[StateT, CommandT, EventT]):
     content: Content = NO_CONTENT
     reads: Reads = Reads.INDEXED
     sends: Callable[[StateT, EventT], Sequence[Send]] = no_sends
+    """Commands that follow from an event, whatever the state is: after a takeover it may be a later one. The state is
+    for what was never part of the event, such as a template."""
     topics: str = "entity"
     """Name of its topic set."""
 

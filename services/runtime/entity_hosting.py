@@ -110,7 +110,7 @@ def host_entities(
         clock_ms=clock_ms,
         name=settings.name,
         liveness_address="" if standby is None else standby.liveness_address,
-        encrypt=encrypt_content(encryption.cipher) if encryption.is_enabled else None,
+        encrypt=encrypt_content(encryption.cipher, encryption.is_encrypted) if encryption.is_enabled else None,
         make_standby=None if standby is None else lambda context: build_standby(context, standby),
         request_handover=None if standby is None else standby.request_handover,
         drain_s=settings.drain_timeout_s,

@@ -14,13 +14,14 @@ Before: services/application/entities.py, tools of agents, the outbox. After: ha
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from loomlog.connectors.errors import ConnectorError, Transient, UnknownOutcome
 from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.connectors.protocols import LogAppender, LogRanges, ProducerRecord
 from loomlog.schemas.codec import Codec
+from loomlog.schemas.generated.entity_commands import RepairAggregate
 from loomlog.services.core.families import aggregate_id, aggregate_key
 from loomlog.services.stream.entities.answers import Answer, CommandInvalid, CommandUnanswered
 from loomlog.services.stream.entities.cold import ColdRows
@@ -65,6 +66,8 @@ class EntityClient:
     ) -> None:
         """`rows` has the index of handled commands; without, a lost answer cannot be given again."""
         self.ask_owner = ask_owner
+        self.encrypt: Callable[[Any, Any], Awaitable[Any]] | None = None
+        """Encrypts the content of a command for the topic, as EntityContext takes it; None: it stays in clear."""
         self._families = families
         self._codec = codec
         self._appender = appender
@@ -125,6 +128,8 @@ class EntityClient:
 
     async def _ask_by_topic(self, partition: int, name: str, command: Any) -> Answer:
         command_id = command.envelope.command_id
+        if self.encrypt is not None and not isinstance(command, RepairAggregate):
+            command = await self.encrypt(self._families.of(name).declaration, command)
         answer = self._replicas.expect(name, command_id)
         try:
             await self.send(partition, aggregate_key(name), command)
