@@ -810,58 +810,6 @@ class PartitionCheckpoint(Record, frozen=True, kw_only=True):
         )
 
 
-class PauseSet(Record, frozen=True, kw_only=True):
-    """Something wider than a run is paused, or no longer."""
-
-    SCHEMA: ClassVar[str] = "loom.stream.records.PauseSet"
-
-    scope: str
-    """How wide: agent, tenant or all."""
-    tenant: str
-    """The tenant; empty for all, and for an agent of every tenant."""
-    agent: str
-    """Name of the agent; empty unless the scope is agent."""
-    paused: bool
-    """Whether it is paused from now on."""
-    reason: str = ''
-    """Why, as the one who asked said it."""
-    by: str = ''
-    """Who asked."""
-    at_ms: int = 0
-    """When it was asked for, UTC milliseconds."""
-    command_id: str = ''
-    """Of the one who asked."""
-    switch: str = ''
-    """The value of LOOMLOG_START_PAUSED that asked for it; a value counts once, empty for anybody else."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "scope": self.scope,
-            "tenant": self.tenant,
-            "agent": self.agent,
-            "paused": self.paused,
-            "reason": self.reason,
-            "by": self.by,
-            "at_ms": self.at_ms,
-            "command_id": self.command_id,
-            "switch": self.switch,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            scope=value["scope"],
-            tenant=value["tenant"],
-            agent=value["agent"],
-            paused=value["paused"],
-            reason=value["reason"],
-            by=value["by"],
-            at_ms=value["at_ms"],
-            command_id=value["command_id"],
-            switch=value["switch"],
-        )
-
-
 class ProbeRequested(Record, frozen=True, kw_only=True):
     """An administrator wants every provider probed now."""
 
@@ -1335,7 +1283,6 @@ RECORDS = (
     ModelMarked,
     ModelTally,
     PartitionCheckpoint,
-    PauseSet,
     ProbeRequested,
     ProviderProbed,
     RemoteToolRequest,

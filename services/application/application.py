@@ -45,6 +45,7 @@ from loomlog.services.application import limits
 from loomlog.services.application.admin.budget_limits import BudgetLimits
 from loomlog.services.application.admin.erasure import SubjectErasure
 from loomlog.services.application.admin.hooks import HookRegistry
+from loomlog.services.application.admin.installation_commands import InstallationCommands
 from loomlog.services.application.admin.pauses import Pauses
 from loomlog.services.application.admin.probes import ProviderProbes
 from loomlog.services.application.authentication import Authenticator
@@ -79,7 +80,6 @@ from loomlog.services.stream.entities.hosting import EntityParts
 from loomlog.services.stream.family import Topics
 from loomlog.services.stream.global_tables.global_table import GlobalTable
 from loomlog.services.stream.global_tables.hooks import HookGlobalTable
-from loomlog.services.stream.global_tables.pauses import PauseGlobalTable
 from loomlog.services.stream.global_tables.providers import PROVIDERS
 from loomlog.services.stream.snapshots.snapshots import Snapshots as BooksSnapshots
 
@@ -92,12 +92,11 @@ RANDOM_BYTES = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplicationTopics:
-    """Topics of runs and budgets, and of wider pauses, hooks, subject keys, providers and clients."""
+    """Topics of runs, budgets and entities, and of hooks, subject keys, providers and clients."""
 
     commands: str
     events: str
     previews: str
-    control: str
     hooks: str
     subjects: str
     budgets: Topics
@@ -111,7 +110,6 @@ class ApplicationTopics:
             commands=f"{prefix}.run.commands",
             events=f"{prefix}.run.events",
             previews=f"{prefix}.run.deltas",
-            control=f"{prefix}.control.events",
             hooks=f"{prefix}.hook.events",
             subjects=f"{prefix}.subject.keys",
             budgets=budget_topics(prefix),
@@ -149,6 +147,7 @@ class Application:
         blobs: Blobs,
         codec: Codec,
         keepalive_s: float,
+        entities: EntityParts,
         state_files: StateFiles | None = None,
         topics: ApplicationTopics = TOPICS,
         clock_ms: Callable[[], int] = clock_ms,
@@ -164,10 +163,9 @@ class Application:
         installation_key: SecretKey | None = None,
         credentials: RunCredentials | None = None,
         client_limits: ClientLimits | None = None,
-        entities: EntityParts | None = None,
     ) -> None:
         """`keys` None: content is not encrypted. `installation_key` None: callbacks are not signed. `credentials` None:
-        requests with credentials are refused. `entities` None: there are no families, as in tests of something else.
+        requests with credentials are refused.
         """
         new_token = repeatable(new_token)
         self.keys = keys
@@ -192,10 +190,10 @@ class Application:
             content=ContentAccess(keys),
         )
         self.entities = entities
+        self.barrier.register(topics.entities.events, entities.replicas, partitions=entities.replicas.partitions)
         self.queries = RunQueries(sources)
-        self.pause_table = PauseGlobalTable(codec, topics.control)
-        self.barrier.register(topics.control, self.pause_table)
-        self.wide_pauses = Pauses(sources, self.pause_table, appender, codec, clock_ms=clock_ms, fresh_token=new_token)
+        commands = InstallationCommands(entities, clock_ms=clock_ms, fresh_token=new_token, wait_s=control_wait_s)
+        self.wide_pauses = Pauses(sources, commands)
         self.hook_table = HookGlobalTable(codec, topics.hooks)
         self.barrier.register(topics.hooks, self.hook_table)
         self.hooks = HookRegistry(
@@ -249,7 +247,7 @@ class Application:
             sources,
             ranges,
             codec,
-            self.pause_table,
+            self.wide_pauses,
             state_files,
             self.budget_replica,
             events_topic=topics.events,

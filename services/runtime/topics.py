@@ -13,7 +13,6 @@ GROUP = "loomlog-runtime"
 TOPICS = Topics.of("run")
 ENTITY_TOPICS = Topics.of("entity")
 DELTAS_TOPIC = "loom.run.deltas"
-CONTROL_TOPIC = "loom.control.events"
 SUBJECTS_TOPIC = "loom.subject.keys"
 BUDGET_TOPICS = topics_of()
 HOOKS_TOPIC = "loom.hook.events"

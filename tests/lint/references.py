@@ -51,6 +51,8 @@ RECORD_FOLDERS = {
     "run/events": "Events of runs (loom.run.events)",
     "budget/commands": "Commands of budgets (loom.budget.commands)",
     "budget/events": "Events of budgets (loom.budget.events)",
+    "pause/commands": "Commands of pauses (loom.entity.commands)",
+    "pause/events": "Events of pauses (loom.entity.events)",
     "stream/events": "Events of partitions",
     "stream/records": "Records of other topics",
     "values": "Values within records",

@@ -1,7 +1,7 @@
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.codec import local_codec
-from loomlog.schemas.generated.stream_records import HookRegistered, HookRemoved, PauseSet
+from loomlog.schemas.generated.stream_records import HookRegistered, HookRemoved, ModelMarked
 from loomlog.services.stream.global_tables.hooks import HookGlobalTable
 
 TOPIC = "hooks"
@@ -14,7 +14,7 @@ def hook(name: str, phase: str = "pre") -> HookRegistered:
     )
 
 
-def put(log: MemoryLog, *changes: HookRegistered | HookRemoved | PauseSet) -> int:
+def put(log: MemoryLog, *changes: HookRegistered | HookRemoved | ModelMarked) -> int:
     return log.put(TOPIC, 0, [ProducerRecord(key=None, value=CODEC.encode(change)) for change in changes])
 
 
@@ -33,5 +33,5 @@ async def test_a_new_process_knows_what_was_registered_and_removed_before_it() -
 async def test_records_that_do_not_belong_there_hide_nothing() -> None:
     log = MemoryLog({TOPIC: 1})
     log.put(TOPIC, 0, [ProducerRecord(key=None, value=b"junk")])
-    put(log, hook("odd", phase="during"), PauseSet(scope="all", tenant="", agent="", paused=True), hook("a"))
+    put(log, hook("odd", phase="during"), ModelMarked(provider="p", model="m", mark="stalled"), hook("a"))
     assert await known(log) == ["a"]
