@@ -510,106 +510,6 @@ class EntitySnapshot(Record, frozen=True, kw_only=True):
         )
 
 
-class HookRegistered(Record, frozen=True, kw_only=True):
-    """A hook is registered. The same tenant, owner and name again takes the place of the earlier one."""
-
-    SCHEMA: ClassVar[str] = "loom.stream.records.HookRegistered"
-
-    hook_id: str
-    """Id of this registration."""
-    tenant: str
-    """Whose calls it sees; empty: those of every tenant."""
-    owner: str
-    """Who registered it, as it calls itself."""
-    name: str
-    """Its name under that owner."""
-    phase: str
-    """pre or post: before a tool call or after it."""
-    callback_url: str
-    """Where it is asked, http or https."""
-    agents: tuple[str, ...] = ()
-    """Agents whose calls it sees; empty: all."""
-    tools: tuple[str, ...] = ()
-    """Tools it sees, exact or with a star at the end; empty: all."""
-    fail_mode: str = 'open'
-    """open or closed: what happens when it gives no usable answer."""
-    timeout_ms: int = 0
-    """Longest wait for its answer; 0: the default."""
-    by: str = ''
-    """Who asked for it."""
-    at_ms: int = 0
-    """When, UTC milliseconds."""
-    command_id: str = ''
-    """Of the one who asked."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "hook_id": self.hook_id,
-            "tenant": self.tenant,
-            "owner": self.owner,
-            "name": self.name,
-            "phase": self.phase,
-            "agents": self.agents,
-            "tools": self.tools,
-            "callback_url": self.callback_url,
-            "fail_mode": self.fail_mode,
-            "timeout_ms": self.timeout_ms,
-            "by": self.by,
-            "at_ms": self.at_ms,
-            "command_id": self.command_id,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            hook_id=value["hook_id"],
-            tenant=value["tenant"],
-            owner=value["owner"],
-            name=value["name"],
-            phase=value["phase"],
-            agents=tuple(value["agents"]),
-            tools=tuple(value["tools"]),
-            callback_url=value["callback_url"],
-            fail_mode=value["fail_mode"],
-            timeout_ms=value["timeout_ms"],
-            by=value["by"],
-            at_ms=value["at_ms"],
-            command_id=value["command_id"],
-        )
-
-
-class HookRemoved(Record, frozen=True, kw_only=True):
-    """A hook is registered no longer."""
-
-    SCHEMA: ClassVar[str] = "loom.stream.records.HookRemoved"
-
-    hook_id: str
-    """Id of the registration; of one that was replaced meanwhile it removes nothing."""
-    by: str = ''
-    """Who asked for it."""
-    at_ms: int = 0
-    """When, UTC milliseconds."""
-    command_id: str = ''
-    """Of the one who asked."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "hook_id": self.hook_id,
-            "by": self.by,
-            "at_ms": self.at_ms,
-            "command_id": self.command_id,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            hook_id=value["hook_id"],
-            by=value["by"],
-            at_ms=value["at_ms"],
-            command_id=value["command_id"],
-        )
-
-
 class ModelDelta(Record, frozen=True, kw_only=True):
     """Preview of a model turn while it streams; never truth. The whole turn is in ModelReplied."""
 
@@ -1277,8 +1177,6 @@ RECORDS = (
     EntityCheckpoint,
     EntitySnapshot,
     Header,
-    HookRegistered,
-    HookRemoved,
     ModelDelta,
     ModelMarked,
     ModelTally,

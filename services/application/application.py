@@ -79,7 +79,6 @@ from loomlog.services.stream.encryption.subject_keys import SubjectKeys
 from loomlog.services.stream.entities.hosting import EntityParts
 from loomlog.services.stream.family import Topics
 from loomlog.services.stream.global_tables.global_table import GlobalTable
-from loomlog.services.stream.global_tables.hooks import HookGlobalTable
 from loomlog.services.stream.global_tables.providers import PROVIDERS
 from loomlog.services.stream.snapshots.snapshots import Snapshots as BooksSnapshots
 
@@ -92,12 +91,11 @@ RANDOM_BYTES = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplicationTopics:
-    """Topics of runs, budgets and entities, and of hooks, subject keys, providers and clients."""
+    """Topics of runs, budgets and entities, and of subject keys, providers and clients."""
 
     commands: str
     events: str
     previews: str
-    hooks: str
     subjects: str
     budgets: Topics
     entities: Topics
@@ -110,7 +108,6 @@ class ApplicationTopics:
             commands=f"{prefix}.run.commands",
             events=f"{prefix}.run.events",
             previews=f"{prefix}.run.deltas",
-            hooks=f"{prefix}.hook.events",
             subjects=f"{prefix}.subject.keys",
             budgets=budget_topics(prefix),
             entities=Topics.of("entity", prefix),
@@ -194,16 +191,7 @@ class Application:
         self.queries = RunQueries(sources)
         commands = InstallationCommands(entities, clock_ms=clock_ms, fresh_token=new_token, wait_s=control_wait_s)
         self.wide_pauses = Pauses(sources, commands)
-        self.hook_table = HookGlobalTable(codec, topics.hooks)
-        self.barrier.register(topics.hooks, self.hook_table)
-        self.hooks = HookRegistry(
-            self.hook_table,
-            appender,
-            codec,
-            clock_ms=clock_ms,
-            fresh_token=new_token,
-            installation_key=installation_key,
-        )
+        self.hooks = HookRegistry(commands, fresh_token=new_token, installation_key=installation_key)
         self.provider_table = GlobalTable(codec, topics.providers, PROVIDERS)
         self.barrier.register(topics.providers, self.provider_table)
         self.probes = ProviderProbes(self.provider_table, appender, codec, clock_ms=clock_ms, fresh_token=new_token)

@@ -178,7 +178,7 @@ async def open_application(
 
         await wait_for("broker", readiness, layer.budget_replica.open)
         spent = await tail(endpoints.topics.budgets.events, {BUDGETS: layer.budget_replica.next_offset})
-        opened: list[GlobalTable[Any]] = [layer.hook_table, layer.provider_table]
+        opened: list[GlobalTable[Any]] = [layer.provider_table]
         if keys is not None:
             opened.append(keys.global_table)
         tables = GlobalTables(stack, ranges, partial(open_tail, endpoints.kafka))

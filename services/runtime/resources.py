@@ -32,6 +32,7 @@ from loomlog.connectors.storage.postgres import open_reader
 from loomlog.projections.engine.builds import PREFIX
 from loomlog.projections.entities import plain_seal
 from loomlog.schemas.codec import Codec
+from loomlog.services.families.hook import HOOKS
 from loomlog.services.runtime import topics
 from loomlog.services.runtime.budget_hosting import HostedBudgets, open_hosted_budgets
 from loomlog.services.runtime.clock import clock_ms
@@ -127,8 +128,6 @@ async def open_resources(loaded: ProcessConfiguration) -> AsyncIterator[RuntimeR
         commands.pause(range(partitions))
         tables = GlobalTables(stack, ranges, partial(open_tail, settings.kafka))
         await routing.open(tables)
-        hooks = HookSetup(loaded, settings, codec=codec, clock_ms=clock_ms, topic=topics.HOOKS_TOPIC)
-        await hooks.open(stack, tables)
         credentials = open_credentials(stack, settings)
         keys = await open_subject_keys(
             settings.key_encryption_keys, codec, appender, ranges, topic=topics.SUBJECTS_TOPIC, clock_ms=clock_ms
@@ -190,6 +189,9 @@ async def open_resources(loaded: ProcessConfiguration) -> AsyncIterator[RuntimeR
             readers=await open_readers(stack, settings, topics.ENTITY_TOPICS.events, partitions),
             seal=plain_seal,
         )
+        replicas = entities.parts.replicas
+        hooks = HookSetup(loaded, settings, table=lambda: replicas.state(HOOKS), clock_ms=clock_ms)
+        hooks.open(stack)
         # Last: a range that is read in between makes the reader forget topics.
         families = (topics.TOPICS, topics.ENTITY_TOPICS, topics.BUDGET_TOPICS)
         await ranges.learn_leaders(*(topic for family in families for topic in (family.events, family.snapshots)))

@@ -15,7 +15,6 @@ ENTITY_TOPICS = Topics.of("entity")
 DELTAS_TOPIC = "loom.run.deltas"
 SUBJECTS_TOPIC = "loom.subject.keys"
 BUDGET_TOPICS = topics_of()
-HOOKS_TOPIC = "loom.hook.events"
 PROVIDERS_TOPIC = "loom.provider.events"
 CLIENTS_TOPIC = "loom.client.events"
 TALLY_TOPIC = "loom.insights.runs"

@@ -53,6 +53,8 @@ RECORD_FOLDERS = {
     "budget/events": "Events of budgets (loom.budget.events)",
     "pause/commands": "Commands of pauses (loom.entity.commands)",
     "pause/events": "Events of pauses (loom.entity.events)",
+    "hook/commands": "Commands of hooks (loom.entity.commands)",
+    "hook/events": "Events of hooks (loom.entity.events)",
     "stream/events": "Events of partitions",
     "stream/records": "Records of other topics",
     "values": "Values within records",

@@ -66,8 +66,8 @@ class Replicas:
 
     def state(self, aggregate: str) -> Any:
         """Return the state of an aggregate of a replicated family, as `entity`; the initial one if it has no events."""
-        found = self._aggregates.get(aggregate)
-        return (self._family.absent(aggregate) if found is None else found.state).state
+        known = self._aggregates.get(aggregate)
+        return (self._family.absent(aggregate) if known is None else known.state).state
 
     def entities(self, family: str, tenant: str) -> list[Entity[Any]]:
         """Return the aggregates of a tenant, sorted by id."""

@@ -87,7 +87,7 @@ class World(RunOwner):
     def __init__(self, *, projecting: bool = True, encrypted: bool = False, **layer: Any) -> None:
         self.log = MemoryLog(
             dict.fromkeys((TOPICS.commands, TOPICS.events, TOPICS.previews), PARTITIONS)
-            | {TOPICS.hooks: 1, TOPICS.subjects: 1, TOPICS.providers: 1}
+            | {TOPICS.subjects: 1, TOPICS.providers: 1}
         )
         self.codec = local_codec()
         self.twin = Twin()
@@ -205,12 +205,10 @@ async def world(
     events = made.log.tail(TOPICS.events, dict.fromkeys(range(PARTITIONS), 0))
     previews = made.log.tail(TOPICS.previews, dict.fromkeys(range(PARTITIONS), 0))
     providers = made.log.tail(TOPICS.providers, {0: 0})
-    hooks = made.log.tail(TOPICS.hooks, {0: 0})
     beside = [
         *([lambda: own_entities(made.log, PARTITIONS, lambda: NOW_MS)] if entity_owner else []),
         lambda: follow_entities(made.layer.entities, made.log),
         lambda: made.layer.provider_table.follow(providers),
-        lambda: made.layer.hook_table.follow(hooks),
         *([made.own] if owner else []),
     ]
     if made.keys is not None:

@@ -1,115 +1,29 @@
-"""Hooks: external programs called before and after tool calls. Registrations, and the effect of their answers.
+"""Answers of hooks: what they may say, what that changes, and what the model reads instead of a call or a result.
 
-A hook is named by (tenant, owner, name); registering the name again replaces it and keeps its place in the order. Hooks
-of the empty tenant are the operator's and receive the calls of every tenant.
-
-    pre    in the order of registration, each receives the input as the one before left it. The first that denies ends
-           the call; hosts added before that do not count.
-    post   in reverse order, also after a denial; each receives the result as the one before left it.
-
-Pure, like everything in services/core. Before: loomlog.schemas.generated.stream_records. After:
-services/stream/global_tables/hooks.py keeps a table for a process; services/runtime/tools/hooks.py calls the hooks of a
-tool call.
+Before: connectors/http/signed_callbacks.py brings an answer. After: services/runtime/tools/hooks.py applies it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from msgspec import field
-
-from loomlog.schemas.generated.stream_records import HookRegistered, HookRemoved
 from loomlog.schemas.records import Value, replace
+from loomlog.services.families.hook.state import POST, PRE, Hook
 
-PRE, POST = "pre", "post"
 ANSWER_FIELDS = {PRE: ("deny", "input", "allow_hosts"), POST: ("result",)}
 """Fields of an answer by phase."""
-PHASES = (PRE, POST)
-FAIL_OPEN, FAIL_CLOSED = "open", "closed"
-FAIL_MODES = (FAIL_OPEN, FAIL_CLOSED)
 DENIED, REWROTE_INPUT, WIDENED_HOSTS = "denied", "rewrote_input", "widened_hosts"
 REWROTE_RESULT, UNAVAILABLE = "rewrote_result", "unavailable"
 """Effects of a hook on a call (HookAct.act)."""
-WILDCARD = "*"
-EVERY_TENANT = ""
-TIMEOUT_MS_DEFAULT = 5_000
-TIMEOUT_MS_MAX = 60_000
-HOOKS_PER_TENANT_MAX = 100
-"""Maximum hooks of a tenant; a call runs them one after the other, so more would only be slow."""
-NAMES_MAX = 256
-"""Maximum agents or tools in one registration."""
 HOSTS_ADDED_MAX = 64
 """Maximum hosts one answer may add; they are stored in one append with the result."""
 DENIAL_CHARACTERS_MAX = 16_000
 """Maximum characters of the text that a model reads instead of a result."""
-
-HookKey = tuple[str, str, str]
 DEFAULT_DENIAL_TEXT = "denied by a hook"
 """Text that the model reads when a denial has none."""
 
 
-class InvalidHook(Exception):
-    """An invalid hook registration; the text has the reason."""
-
-
 class InvalidHookAnswer(Exception):
     """An invalid answer of a hook; the text has what was expected."""
-
-
-class HookTable(Value, frozen=True, kw_only=True):
-    """The registered hooks, in their order."""
-
-    entries: Mapping[HookKey, HookRegistered] = field(default_factory=dict)
-
-    def apply(self, change: HookRegistered | HookRemoved) -> "HookTable":
-        """Return the table after one record. Raises InvalidHook."""
-        if isinstance(change, HookRemoved):
-            kept = {key: hook for key, hook in self.entries.items() if hook.hook_id != change.hook_id}
-            return self if len(kept) == len(self.entries) else HookTable(entries=kept)
-        if change.phase not in PHASES or change.fail_mode not in FAIL_MODES:
-            raise InvalidHook(f"{change.hook_id}: phase {change.phase[:20]!r}, fail_mode {change.fail_mode[:20]!r}")
-        # A dict keeps the place of a key whose value is replaced.
-        return HookTable(entries={**self.entries, (change.tenant, change.owner, change.name): change})
-
-    def find(self, hook_id: str) -> HookRegistered | None:
-        return next((hook for hook in self.entries.values() if hook.hook_id == hook_id), None)
-
-    def hooks_for_tenant(self, tenant: str) -> tuple[HookRegistered, ...]:
-        """Return the hooks that were registered for exactly that tenant."""
-        return tuple(hook for hook in self.entries.values() if hook.tenant == tenant)
-
-    def hooks_for_call(self, tenant: str, agent: str, tool: str, phase: str) -> tuple[HookRegistered, ...]:
-        """Return the hooks for a call, in the order in which they are called."""
-        matching = tuple(
-            hook
-            for hook in self.entries.values()
-            if hook.phase == phase
-            and hook.tenant in (EVERY_TENANT, tenant)
-            and (not hook.agents or agent in hook.agents)
-            and (not hook.tools or any(_matches(pattern, tool) for pattern in hook.tools))
-        )
-        return matching if phase == PRE else matching[::-1]
-
-
-def _matches(pattern: str, tool: str) -> bool:
-    return tool.startswith(pattern[:-1]) if pattern.endswith(WILDCARD) else tool == pattern
-
-
-def timeout_s(hook: HookRegistered) -> float:
-    """Return the timeout for a hook's answer."""
-    return (hook.timeout_ms or TIMEOUT_MS_DEFAULT) / 1000
-
-
-def may_add_hosts(hook: HookRegistered, permitted_owners: Iterable[str]) -> bool:
-    """Whether the operator permits this hook to add hosts.
-
-    `permitted_owners` has `tenant:owner`, or `owner` for the operator's own hooks. A bare owner means hooks of the
-    empty tenant only: otherwise any tenant could use a permitted name.
-    """
-    text = f"{hook.tenant}:{hook.owner}" if hook.tenant else hook.owner
-    return text in permitted_owners
-
-
-# --- answers ---------------------------------------------------------------------------------------------------------
 
 
 class Denial(Value, frozen=True, kw_only=True):
@@ -217,13 +131,13 @@ def _require_bool(value: Any, name: str) -> bool:
 # --- what the model reads --------------------------------------------------------------------------------------------
 
 
-def unavailable_text(hook: HookRegistered) -> str:
+def unavailable_text(hook: Hook) -> str:
     """Return the text that replaces a result when a required hook was unavailable."""
     named = f"hook {hook.owner}/{hook.name} unavailable"
     return f"tool_call denied: {named}" if hook.phase == PRE else f"tool_result withheld: {named}"
 
 
-def escalation_text(hook: HookRegistered, declared: str, actual: str) -> str:
+def escalation_text(hook: Hook, declared: str, actual: str) -> str:
     """Return the text that replaces a result when a rewritten input has another effect than the logged intent."""
     return (
         f"tool_call denied: hook {hook.owner}/{hook.name} made a call with the effect class {actual} out of one with "

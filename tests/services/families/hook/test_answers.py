@@ -1,106 +1,29 @@
-"""Which hooks look at a call, in which order, and what their answers mean."""
+"""What the answers of hooks mean, and which they may give."""
 
 from typing import Any
 
 import pytest
 
-from loomlog.schemas.generated.stream_records import HookRegistered, HookRemoved
-from loomlog.services.core.hooks import (
+from loomlog.services.families.hook.answers import (
     DENIAL_CHARACTERS_MAX,
     HOSTS_ADDED_MAX,
     NO_CHANGE,
     Denial,
     HookedResult,
-    HookTable,
-    InvalidHook,
     InvalidHookAnswer,
     PreAnswer,
     apply_post_answer,
     escalation_text,
     is_stronger,
-    may_add_hosts,
     parse_pre_answer,
-    timeout_s,
     unavailable_text,
 )
+from loomlog.services.families.hook.state import Hook, may_add_hosts, timeout_s
 
 
-def hook(name: str = "guard", *, tenant: str = "acme", owner: str = "ops", phase: str = "pre", **more: Any):
+def hook(name: str = "guard", *, tenant: str = "acme", owner: str = "ops", phase: str = "pre", **more: Any) -> Hook:
     more = {"hook_id": f"h_{name}", **more}
-    return HookRegistered(
-        tenant=tenant, owner=owner, name=name, phase=phase, callback_url="https://hooks.example/x", **more
-    )
-
-
-def table(*changes: HookRegistered | HookRemoved) -> HookTable:
-    hook_table = HookTable()
-    for change in changes:
-        hook_table = hook_table.apply(change)
-    return hook_table
-
-
-def names(found: HookTable, phase: str = "pre", *, tenant: str = "acme", agent: str = "helper", tool: str = "HTTP"):
-    return [one.name for one in found.hooks_for_call(tenant, agent, tool, phase)]
-
-
-def test_nobody_looks_at_first() -> None:
-    assert names(HookTable()) == []
-
-
-def test_pre_hooks_are_asked_in_order_and_post_hooks_in_reverse() -> None:
-    hook_table = table(hook("a"), hook("b"), hook("c", phase="post"), hook("d", phase="post"), hook("e"))
-    assert (names(hook_table), names(hook_table, "post")) == (["a", "b", "e"], ["d", "c"])
-
-
-def test_registering_a_name_again_replaces_it_and_keeps_its_place() -> None:
-    hook_table = table(hook("a", hook_id="h_1"), hook("b"), hook("a", hook_id="h_2", timeout_ms=7))
-    assert names(hook_table) == ["a", "b"]
-    assert hook_table.find("h_1") is None
-    assert hook_table.hooks_for_call("acme", "helper", "HTTP", "pre")[0].timeout_ms == 7
-
-
-def test_the_same_name_of_another_owner_or_tenant_is_another_hook() -> None:
-    hook_table = table(hook("a"), hook("a", owner="else", hook_id="h_2"), hook("a", tenant="globex", hook_id="h_3"))
-    assert [one.hook_id for one in hook_table.entries.values()] == ["h_a", "h_2", "h_3"]
-
-
-def test_a_removal_takes_one_registration_away() -> None:
-    hook_table = table(hook("a"), hook("b"), HookRemoved(hook_id="h_a"))
-    assert names(hook_table) == ["b"]
-
-
-def test_removing_what_was_replaced_meanwhile_removes_nothing() -> None:
-    hook_table = table(hook("a", hook_id="h_1"), hook("a", hook_id="h_2"), HookRemoved(hook_id="h_1"))
-    assert names(hook_table) == ["a"]
-
-
-@pytest.mark.parametrize(
-    ("registered", "call", "looks"),
-    [
-        ({}, {}, True),
-        ({"tenant": ""}, {}, True),
-        ({"tenant": "globex"}, {}, False),
-        ({"agents": ("helper",)}, {}, True),
-        ({"agents": ("other",)}, {}, False),
-        ({"agents": ("help*",)}, {}, False),
-        ({"tools": ("HTTP",)}, {}, True),
-        ({"tools": ("HTT*",)}, {}, True),
-        ({"tools": ("*",)}, {}, True),
-        ({"tools": ("HTTP",)}, {"tool": "HTTPS"}, False),
-        ({"tools": ("mcp__git__*",)}, {"tool": "mcp__git__push"}, True),
-        ({"tools": ("*HTTP",)}, {}, False),
-        ({"tools": ("Read", "Write")}, {"tool": "Write"}, True),
-        ({"tools": ("Read",), "agents": ("helper",)}, {"tool": "Read", "agent": "other"}, False),
-    ],
-)
-def test_which_calls_a_hook_sees(registered: dict[str, Any], call: dict[str, Any], looks: bool) -> None:
-    assert bool(names(table(hook(**registered)), **call)) is looks
-
-
-@pytest.mark.parametrize("wrong", [{"phase": "during"}, {"fail_mode": "maybe"}])
-def test_a_registration_that_nobody_could_act_on_is_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(InvalidHook):
-        HookTable().apply(hook(**wrong))
+    return Hook(tenant=tenant, owner=owner, name=name, phase=phase, callback_url="https://hooks.example/x", **more)
 
 
 def test_a_hook_has_five_seconds_unless_it_says_otherwise() -> None:
