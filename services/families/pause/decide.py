@@ -45,7 +45,7 @@ def _set(table: PauseTable, command: SetPause, at: At) -> Sequence[PauseEvent | 
         if switch:
             return [SwitchUsed(switch=switch)]
         return [CommandRefused(code="already_pausing", message=f"{describe(scope, tenant, agent)} is paused already")]
-    if len(table.entries) >= limits.PAUSES_MAX:
+    if len(table.entries) >= limits.PAUSES_MAX and not switch:  # a process that was to come up paused does
         return [
             CommandRefused(code="bad_request", message=f"there are {limits.PAUSES_MAX} pauses already; lift one first")
         ]

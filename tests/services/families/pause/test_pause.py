@@ -119,6 +119,11 @@ def test_there_are_only_so_many_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     assert held(given.when(lift("tenant", "a")).when(pause("all")).table) == ["all"]
 
 
+def test_a_start_paused_switch_is_not_refused_for_the_number_of_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "PAUSES_MAX", 1)
+    assert held(Given(pause("tenant", "a"), pause("all", switch="1")).table) == ["all"]
+
+
 def test_ordinary_pauses_are_far_from_the_bound_of_a_state() -> None:
     commands = [
         pause("agent", f"tenant-{number}", "some/agent", reason="x" * 200) for number in range(limits.PAUSES_MAX)
