@@ -46,6 +46,7 @@ from loomlog.services.application import limits
 from loomlog.services.application.admin.budget_limits import BudgetLimits
 from loomlog.services.application.admin.erasure import SubjectErasure
 from loomlog.services.application.admin.hooks import HookRegistry
+from loomlog.services.application.admin.installation_commands import InstallationCommands
 from loomlog.services.application.admin.pauses import Pauses
 from loomlog.services.application.admin.probes import ProviderProbes
 from loomlog.services.application.authentication import Authenticator
@@ -82,8 +83,6 @@ from loomlog.services.stream.entities.hosting import EntityParts
 from loomlog.services.stream.entities.reads import EntityReads
 from loomlog.services.stream.family import Topics
 from loomlog.services.stream.global_tables.global_table import GlobalTable
-from loomlog.services.stream.global_tables.hooks import HookGlobalTable
-from loomlog.services.stream.global_tables.pauses import PauseGlobalTable
 from loomlog.services.stream.global_tables.providers import PROVIDERS
 from loomlog.services.stream.snapshots.snapshots import Snapshots as BooksSnapshots
 
@@ -96,13 +95,11 @@ RANDOM_BYTES = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplicationTopics:
-    """Topics of runs and budgets, and of wider pauses, hooks, subject keys, providers and clients."""
+    """Topics of runs, budgets and entities, and of subject keys, providers and clients."""
 
     commands: str
     events: str
     previews: str
-    control: str
-    hooks: str
     subjects: str
     budgets: Topics
     entities: Topics
@@ -115,8 +112,6 @@ class ApplicationTopics:
             commands=f"{prefix}.run.commands",
             events=f"{prefix}.run.events",
             previews=f"{prefix}.run.deltas",
-            control=f"{prefix}.control.events",
-            hooks=f"{prefix}.hook.events",
             subjects=f"{prefix}.subject.keys",
             budgets=budget_topics(prefix),
             entities=Topics.of("entity", prefix),
@@ -153,6 +148,7 @@ class Application:
         blobs: Blobs,
         codec: Codec,
         keepalive_s: float,
+        entities: EntityParts,
         state_files: StateFiles | None = None,
         topics: ApplicationTopics = TOPICS,
         clock_ms: Callable[[], int] = clock_ms,
@@ -168,12 +164,12 @@ class Application:
         installation_key: SecretKey | None = None,
         credentials: RunCredentials | None = None,
         client_limits: ClientLimits | None = None,
-        entity_parts: EntityParts | None = None,
         entity_commands: EntityCommands | None = None,
         entity_reads: EntityReads | None = None,
     ) -> None:
-        """`entity_commands` and `entity_reads` None: there is no family here. `keys` None: content is not encrypted.
-        `installation_key` None: callbacks are not signed. `credentials` None: requests with credentials are refused.
+        """`entity_commands` and `entity_reads` None: no transport offers families. `keys` None: content is not
+        encrypted. `installation_key` None: callbacks are not signed. `credentials` None: requests with credentials are
+        refused.
         """
         new_token = repeatable(new_token)
         self.keys = keys
@@ -197,21 +193,13 @@ class Application:
             keepalive_s=keepalive_s,
             content=ContentAccess(keys),
         )
-        self.entity_parts = entity_parts
+        self.entity_parts = entities
+        if entity_reads is None:
+            self.barrier.register(topics.entities.events, entities.replicas, partitions=entities.replicas.partitions)
         self.queries = RunQueries(sources)
-        self.pause_table = PauseGlobalTable(codec, topics.control)
-        self.barrier.register(topics.control, self.pause_table)
-        self.wide_pauses = Pauses(sources, self.pause_table, appender, codec, clock_ms=clock_ms, fresh_token=new_token)
-        self.hook_table = HookGlobalTable(codec, topics.hooks)
-        self.barrier.register(topics.hooks, self.hook_table)
-        self.hooks = HookRegistry(
-            self.hook_table,
-            appender,
-            codec,
-            clock_ms=clock_ms,
-            fresh_token=new_token,
-            installation_key=installation_key,
-        )
+        commands = InstallationCommands(entities, clock_ms=clock_ms, fresh_token=new_token, wait_s=control_wait_s)
+        self.wide_pauses = Pauses(sources, commands)
+        self.hooks = HookRegistry(commands, fresh_token=new_token, installation_key=installation_key)
         self.provider_table = GlobalTable(codec, topics.providers, PROVIDERS)
         self.barrier.register(topics.providers, self.provider_table)
         self.probes = ProviderProbes(self.provider_table, appender, codec, clock_ms=clock_ms, fresh_token=new_token)
@@ -255,7 +243,7 @@ class Application:
             sources,
             ranges,
             codec,
-            self.pause_table,
+            self.wide_pauses,
             state_files,
             self.budget_replica,
             events_topic=topics.events,

@@ -174,7 +174,7 @@ async def open_application(
             installation_key=endpoints.installation_key,
             credentials=credentials,
             client_limits=endpoints.client_limits,
-            entity_parts=entities,
+            entities=entities,
             entity_commands=entities.client,
             entity_reads=EntityReader(
                 entities.family.families, entities.replicas, entity_rows, entity_reader, entities.client
@@ -184,7 +184,7 @@ async def open_application(
 
         await wait_for("broker", readiness, layer.budget_replica.open)
         spent = await tail(endpoints.topics.budgets.events, {BUDGETS: layer.budget_replica.next_offset})
-        opened: list[GlobalTable[Any]] = [layer.pause_table, layer.hook_table, layer.provider_table]
+        opened: list[GlobalTable[Any]] = [layer.provider_table]
         if keys is not None:
             opened.append(keys.global_table)
         tables = GlobalTables(stack, ranges, partial(open_tail, endpoints.kafka))

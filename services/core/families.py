@@ -31,6 +31,8 @@ NAME_BYTES_MAX = 512
 """Longest id of an aggregate within its tenant: it is the key of every record and of its row."""
 STATE_BYTES_MAX = 600_000
 """Largest encoded state: it must fit one record as a snapshot, and one row that is read in a millisecond."""
+INSTALLATION = "installation"
+"""Id of the one aggregate of a family that belongs to no tenant."""
 
 
 class At(Value, frozen=True):

@@ -28,6 +28,7 @@ from loomlog.connectors.process.gc_tuning import tune_gc
 from loomlog.connectors.process.hardening import disable_process_dumping
 from loomlog.connectors.process.liveness_sockets import request_handover, wait_for_disconnect
 from loomlog.connectors.tools.remote_calls import RESULTS_TOPIC
+from loomlog.services.families.pause import FAMILY as PAUSE
 from loomlog.services.families.registry import FamilyProblem, all_families, family_tools
 from loomlog.services.runtime import topics
 from loomlog.services.runtime.admission.queue import build_admission_queue
@@ -41,6 +42,7 @@ from loomlog.services.runtime.resources import RuntimeResources, open_resources
 from loomlog.services.runtime.run.context import RunContext
 from loomlog.services.runtime.run.family import RunFamily
 from loomlog.services.runtime.run.interrupt_responses import InterruptionAnswers
+from loomlog.services.runtime.run.start_paused import StartPause
 from loomlog.services.runtime.run_host import StandbyEdges, StandbyReaders, build_run_host
 from loomlog.services.runtime.settings import MissingRuntimeSetting
 from loomlog.services.runtime.telemetry.exposition import build_exposition
@@ -106,7 +108,9 @@ def _standby_edges(resources: RuntimeResources, readers: StandbyReaders | None) 
 
 async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> None:
     settings, codec, appender = resources.settings, resources.codec, resources.appender
-    pauses, budgets, remote_tools = resources.pauses, resources.budgets, resources.remote_tools
+    budgets, remote_tools = resources.budgets, resources.remote_tools
+    replicas = resources.entities.parts.replicas
+    start_pause = StartPause(replicas, switch=settings.start_paused, by=settings.name, at_ms=clock_ms())
     encryption = ContentEncryption(resources.keys)
     family = RunFamily()
     metrics = RunMetrics()
@@ -152,7 +156,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         run_summaries=run_summaries,
         clock_ms=clock_ms,
         tracing=tracing,
-        pauses=lambda: pauses.table,
+        pauses=start_pause.table,
         encryption=encryption,
         interruption_answers=InterruptionAnswers(encryption, mask=effects.mask),
         read_partial_output=effects.partial_outputs.read,
@@ -192,7 +196,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
     if resources.standby is not None:
         resources.standby.liveness_server.on_handover_request = host.handover_requested
     resources.group.report_held_partitions(lambda: host.owners)
-    pauses.changed = host.apply_wide_pauses
+    replicas.on_change(PAUSE.name, host.apply_wide_pauses)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -201,9 +205,8 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         running = [
             tasks.create_task(host.run(), name="host"),
             tasks.create_task(entities.run(), name="timers of resting entities"),
-            tasks.create_task(
-                resources.entities.parts.replicas.follow(resources.entities.events_tail), name="replicas of entities"
-            ),
+            tasks.create_task(replicas.follow(resources.entities.events_tail), name="replicas of entities"),
+            tasks.create_task(start_pause.ask(resources.entities.parts.client), name="start paused"),
             *(tasks.create_task(follow(), name=topic) for topic, follow in resources.tables.followers.items()),
             tasks.create_task(budgets.host.run(), name="budget host"),
             tasks.create_task(budgets.replica.follow(budgets.tail), name="budget replica"),
