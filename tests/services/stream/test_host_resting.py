@@ -10,6 +10,7 @@ import pytest
 
 from loomlog.connectors.errors import Transient
 from loomlog.schemas.codec import peek
+from loomlog.schemas.generated.pause_events import PauseSet
 from loomlog.schemas.generated.run_commands import (
     CancelTurn,
     CloseResident,
@@ -26,14 +27,13 @@ from loomlog.schemas.generated.run_events import (
     RunQuarantined,
     RunRefused,
 )
-from loomlog.schemas.generated.stream_records import PauseSet
 from loomlog.schemas.generated.values import AgentDefinition, CommandEnvelope, InterruptionTerms, ToolCall
 from loomlog.schemas.records import replace
-from loomlog.services.core.pauses import PauseTable
 from loomlog.services.core.run.commands import ModelAnswered
 from loomlog.services.core.run.interrupts.interruptions import TOOL_NAME, interrupt_id_for, parse_request
 from loomlog.services.core.run.react import CallModel
 from loomlog.services.core.run.state import Parked
+from loomlog.services.families.pause.state import PauseTable, evolve
 from loomlog.services.stream.ownership.inbox import WidePausesChanged
 from loomlog.services.stream.partition.partition import Aggregate
 from loomlog.services.stream.partition.resting import is_resting
@@ -232,10 +232,8 @@ async def test_a_question_expires_for_a_run_that_rests(world_of: Worlds, taken_o
     assert "InterruptionClosed" in kinds(world)
 
 
-def paused(scope: str = "all", **where: str) -> PauseTable:
-    return PauseTable().apply(
-        PauseSet(scope=scope, paused=True, reason="deploy", by="op", **{"tenant": "", "agent": "", **where})
-    )
+def paused(scope: str = "all", tenant: str = "", agent: str = "") -> PauseTable:
+    return evolve(PauseTable(), PauseSet(scope=scope, tenant=tenant, agent=agent, reason="deploy", by="op"), 1)
 
 
 async def change(world: World, hosted: Hosted, table: PauseTable) -> None:

@@ -30,7 +30,7 @@ from loomlog.schemas.generated.run_events import (
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.ids import partition_key
 from loomlog.schemas.reader import TermReader
-from loomlog.services.core.pauses import PauseTable
+from loomlog.services.families.pause.state import PauseTable
 from loomlog.services.runtime.run.context import RunContext
 from loomlog.services.runtime.run.family import RunFamily
 from loomlog.services.runtime.run_host import StandbyEdges, StandbyReaders, build_run_host
