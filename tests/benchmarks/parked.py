@@ -36,7 +36,8 @@ from tests.benchmarks.machine import machine
 from tests.benchmarks.main import Stack, cpu_seconds, environment_in, loomlog, up
 from tests.benchmarks.workload import CONFIGURATION
 
-EVENTS, COMMANDS = "loom.run.events", "loom.run.commands"
+EVENTS, COMMANDS, SNAPSHOTS = "loom.run.events", "loom.run.commands", "loom.run.snapshots"
+STATE_READS = 200
 EVENTS_OF_A_RUN = 4
 """RunStarted, ModelCallRequested, ModelReplied, RunParked."""
 CHATTER = """\
@@ -96,12 +97,14 @@ async def measure(stack: Stack, runs: int, idle_s: float) -> dict[str, Any]:
         print(f"  {runs} runs parked in {took_s:.0f} s", flush=True)
         await asyncio.sleep(SETTLE_S)
         after, idle_after = memory_of(stack), await idle_cpu(stack, idle_s)
+        read_ms = await state_reads_ms(ranges, partitions)
     finally:
         await appender.close()
         await ranges.close()
     return {
         "runs": runs,
         "parked_in_s": took_s,
+        "state_read_ms": read_ms,
         "uss_bytes": {name: [before[name], after[name]] for name in before},
         "bytes_a_run": {name: (after[name] - before[name]) / runs for name in OURS},
         "idle_cpu_percent": {name: [idle_before[name], idle_after[name]] for name in before},
@@ -125,6 +128,20 @@ async def park(appender: KafkaAppender, ranges: KafkaRanges, partitions: int, ru
             if sum(now) - sum(ends) >= EVENTS_OF_A_RUN * runs:
                 return
             await asyncio.sleep(0.25)
+
+
+async def state_reads_ms(ranges: KafkaRanges, partitions: int) -> list[float]:
+    """Milliseconds that it takes to read one record of the snapshots topic again, as a run that rests needs it; sorted."""
+    times: list[float] = []
+    for number in range(STATE_READS):
+        partition = number % partitions
+        offset = secrets.randbelow(await ranges.end_offset(SNAPSHOTS, partition))
+        began = time.monotonic()
+        async with await ranges.read(SNAPSHOTS, partition, offset, offset + 1) as chunks:
+            async for _ in chunks:
+                pass
+        times.append(1000 * (time.monotonic() - began))
+    return sorted(times)
 
 
 def chat() -> ProducerRecord:
@@ -165,6 +182,8 @@ def print_report(report: dict[str, Any]) -> None:
         idle = report["idle_cpu_percent"][name]
         a_run = f"{report['bytes_a_run'][name]:.0f}" if name in report["bytes_a_run"] else ""
         print(f"{name:12}{before / 1e6:>11.1f}{after / 1e6:>11.1f}{a_run:>13}{idle[0]:>19.1f}{idle[1]:>8.1f}")
+    read_ms = report["state_read_ms"]
+    print(f"a state is read again in {read_ms[len(read_ms) // 2]:.1f} ms (p99 {read_ms[-len(read_ms) // 100]:.1f})")
     ours = sum(report["uss_bytes"][name][1] for name in OURS)
     print(f"{' and '.join(OURS)} hold {ours / 1e6:.0f} MB together")
     more = max(0, BOUND_RUNS - report["runs"])

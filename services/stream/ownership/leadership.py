@@ -219,7 +219,7 @@ class Leadership:
         count = 0
         for aggregate in self.partition.aggregates.values():
             # Its snapshot is of its present state, so everything decided in it is in the log.
-            if aggregate.snapshot_seq != aggregate.seq or aggregate.snapshot_offset < 0 or is_resting(aggregate):
+            if is_resting(aggregate) or aggregate.snapshot_seq != aggregate.seq or aggregate.snapshot_offset < 0:
                 continue
             resting = self.handler.resting(aggregate)
             if resting is None:

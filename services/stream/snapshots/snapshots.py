@@ -74,8 +74,8 @@ class ConsistentCut(Struct, frozen=True):
     """The live aggregates at one moment, taken while decisions are still on their way."""
 
     aggregates: tuple[tuple[Aggregate, Any, int, bytes, Resting | None], ...]
-    """Those that need a snapshot: (aggregate, state, seq, digest, what it is if it rests). States are immutable, so
-    this is consistent.
+    """Those that need a snapshot, and those that are quarantined: (aggregate, state, seq, digest, what it is if it
+    rests). States are immutable, so this is consistent.
     """
     tokens: Mapping[str, bytes]
     """The others, which have their snapshot, with its token."""
@@ -88,7 +88,7 @@ class ConsistentCut(Struct, frozen=True):
         changed = []
         tokens: dict[str, bytes] = {}
         for name, one in aggregates.items():
-            if one.snapshot_seq == one.seq:
+            if one.snapshot_seq == one.seq and not one.quarantined:
                 tokens[name] = one.snapshot_token
             else:
                 changed.append((one, one.state, one.seq, one.digest, resting(one)))
@@ -271,47 +271,49 @@ class Snapshots:
         `progress` is the commands handled when the log was at `next_offset`, not earlier: a command handled in between
         would be read again and its run, perhaps ended already, started twice.
         """
+        for aggregate, state, *_ in cut.aggregates:
+            if aggregate.pending_events or (aggregate.quarantined and not self._family.quarantined(state)):
+                # Its events cannot be folded, so they must stay in the tail.
+                return f"{aggregate.id} cannot be folded: release or cancel it"
         if partition not in self._written:
             # A standby took over: a former owner has written since this process read.
             self._written[partition] = (await self._read_contents(partition)).last_tokens()
         known = self._written[partition]
+        # Also if an append fails: what may be there must be deleted one day.
+        self._written[partition] = {**{aggregate.id: b"" for aggregate, *_ in cut.aggregates}, **known}
+        written = dict(cut.tokens)
+        fresh: list[tuple[Aggregate, int, bool]] = []
+        offsets: list[int] = []
         outgoing: list[ProducerRecord] = []
-        tokens: list[bytes] = []
-        omitted: set[str] = set()
+        size = 0
         for aggregate, state, seq, tail, resting in cut.aggregates:
-            if aggregate.pending_events or (aggregate.quarantined and not self._family.quarantined(state)):
-                # Its events cannot be folded, so they must stay in the tail.
-                return f"{aggregate.id} cannot be folded: release or cancel it"
+            if aggregate.snapshot_seq == seq:
+                written[aggregate.id] = aggregate.snapshot_token
+                continue
             data = self._family.states.encode(state)
             if len(data) > SNAPSHOT_BYTES_MAX:
                 if not self._omits_large_states:
                     return f"the state of {aggregate.id} has {len(data)} bytes, a snapshot at most {SNAPSHOT_BYTES_MAX}"
                 data, resting = b"", None
-                omitted.add(aggregate.id)
-            await asyncio.sleep(0)  # a large state takes milliseconds, and heartbeats share this event loop
-            snapshot = RunSnapshot(
-                run_id=aggregate.id,
-                key=aggregate.key,
-                tenant=aggregate.tenant,
-                first_offset=aggregate.first_offset,
-                last_offset=aggregate.last_offset,
-                seq=seq,
-                tail_digest=tail,
-                reducer_version=self._family.reducer_version,
-                state_sha256=sha256(data).hexdigest() if data else "",
-                state=data,
-                replaces=known.get(aggregate.id, b""),
-                rests=resting is not None,
-                session_id=resting.session_id if resting is not None else "",
-                agent_id=resting.agent_id if resting is not None else "",
-                agent=resting.agent if resting is not None else "",
-                wide_pauses=resting.wide_pauses if resting is not None else (),
-                timer_at_ms=self._family.next_timer_at(state) if resting is not None else 0,
-            )
-            tokens.append(_token(snapshot))
+            snapshot = self._snapshot(aggregate, data, seq, tail, known.get(aggregate.id, b""))
+            if resting is not None:
+                snapshot = replace(
+                    snapshot,
+                    rests=True,
+                    session_id=resting.session_id,
+                    agent_id=resting.agent_id,
+                    agent=resting.agent,
+                    wide_pauses=resting.wide_pauses,
+                    timer_at_ms=self._family.next_timer_at(state),
+                )
+            written[aggregate.id] = _token(snapshot)
+            fresh.append((aggregate, seq, bool(data)))
             outgoing.append(ProducerRecord(key=aggregate.id.encode(), value=self._codec.encode(snapshot)))
-        written = dict(cut.tokens)
-        written.update((aggregate.id, token) for (aggregate, *_), token in zip(cut.aggregates, tokens, strict=True))
+            size += len(data)
+            if size > SNAPSHOT_BYTES_MAX:  # thousands of states need not be in memory twice
+                offsets += await self._append(partition, outgoing)
+                outgoing, size = [], 0
+            await asyncio.sleep(0)  # a large state takes milliseconds, and heartbeats share this event loop
         ended = sorted(name for name in known if name not in written)
         outgoing += [self._end_record(name, known[name]) for name in ended]
         total = sum(map(int.from_bytes, written.values())) % SUM_MODULUS
@@ -329,17 +331,35 @@ class Snapshots:
         )
         outgoing.append(ProducerRecord(key=CHECKPOINT_KEY, value=self._codec.encode(checkpoint)))
         outgoing += [ProducerRecord(key=name.encode(), value=None) for name in ended]
-        # Also if an append fails: what may be there must be deleted one day.
-        self._written[partition] = {**dict.fromkeys(written, b""), **known}
-        offsets: list[int] = []
-        for batch in batch_records(outgoing):
-            base = await self._appender.append(self._topic, partition, batch)
-            offsets += range(base, base + len(batch))
-        for (aggregate, _, seq, _, _), token, offset in zip(cut.aggregates, tokens, offsets, strict=False):
-            aggregate.snapshot_seq, aggregate.snapshot_token = seq, token
-            aggregate.snapshot_offset = -1 if aggregate.id in omitted else offset
+        offsets += await self._append(partition, outgoing)
+        for (aggregate, seq, has_state), offset in zip(fresh, offsets, strict=False):
+            aggregate.snapshot_seq, aggregate.snapshot_token = seq, written[aggregate.id]
+            aggregate.snapshot_offset = offset if has_state else -1
         self._written[partition] = written
         return ""
+
+    async def _append(self, partition: int, records: Sequence[ProducerRecord]) -> list[int]:
+        """Append the records; returns their offsets. Raises Transient."""
+        offsets: list[int] = []
+        for batch in batch_records(records):
+            base = await self._appender.append(self._topic, partition, batch)
+            offsets += range(base, base + len(batch))
+        return offsets
+
+    def _snapshot(self, aggregate: Aggregate, data: bytes, seq: int, tail: bytes, replaces: bytes) -> RunSnapshot:
+        return RunSnapshot(
+            run_id=aggregate.id,
+            key=aggregate.key,
+            tenant=aggregate.tenant,
+            first_offset=aggregate.first_offset,
+            last_offset=aggregate.last_offset,
+            seq=seq,
+            tail_digest=tail,
+            reducer_version=self._family.reducer_version,
+            state_sha256=sha256(data).hexdigest() if data else "",
+            state=data,
+            replaces=replaces,
+        )
 
     def _end_record(self, name: str, token: bytes) -> ProducerRecord:
         ended = RunSnapshot(
