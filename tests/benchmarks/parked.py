@@ -47,7 +47,8 @@ PROMPT_CHARACTERS = 1_000
 BATCH = 200
 SETTLE_S = 45.0
 """After the last run has parked: the checkpoint (every 30 s) and the projector are done by then."""
-WAVE = 5_000
+WAVE = 500
+"""Runs that start at once: what thousands need while they work is not what they take when they wait."""
 WAIT_S = 900.0
 """For a wave."""
 MEMORY_BOUND_BYTES = 500_000_000

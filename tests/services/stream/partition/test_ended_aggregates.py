@@ -1,6 +1,5 @@
 """Runs that are over, read from the log by their place in it, with everything they continue."""
 
-import dataclasses
 from typing import Any
 
 import pytest
@@ -76,7 +75,7 @@ async def test_records_of_a_zombie_inside_the_range_are_not_part_of_it(log: Coun
     flushed(zombie, log)
     term = len(log.records[EVENTS, 0])
     owner = claimed(log)
-    taken_over = dataclasses.replace(run)
+    taken_over = replace(run)
     zombie.submit(run, answered(run.state, "from the zombie"), at_ms=NOW)
     log.put(EVENTS, 0, zombie.next_batch(900_000))
     owner.skip_to(len(log.records[EVENTS, 0]))

@@ -1,6 +1,5 @@
 """Folding a partition at a take-over: lazily, checked, and one damaged run at a time."""
 
-import dataclasses
 from typing import Any
 
 import pytest
@@ -281,9 +280,7 @@ async def test_a_fold_goes_on_from_a_snapshot(log: MemoryLog) -> None:
     owned.submit(run, answered(run.state, "hm", *calls("A")), at_ms=NOW)
     flushed(owned, log)
     aggregates = await folded(log, bases={"r_x": base}, start=from_offset, term=0).live(no_history)
-    assert [
-        dataclasses.replace(each, snapshot_seq=0, snapshot_token=b"", snapshot_offset=-1) for each in aggregates
-    ] == [run]
+    assert [replace(each, snapshot_seq=0, snapshot_token=b"", snapshot_offset=-1) for each in aggregates] == [run]
     assert (aggregates[0].snapshot_seq, aggregates[0].snapshot_token, aggregates[0].snapshot_offset) == (2, b"0", 7)
 
 

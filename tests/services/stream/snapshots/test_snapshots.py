@@ -1,6 +1,5 @@
 """Checkpoints are trusted only when everything about them is right; otherwise the log wins, and says why."""
 
-import dataclasses
 from functools import partial
 from hashlib import sha256
 from random import Random
@@ -486,8 +485,7 @@ async def test_a_fold_from_any_checkpoint_gives_what_a_fold_of_everything_gives(
         assert (run.id in start.bases, may_rest(expected[run.id].state)) == (True, True)
         await loader.load(run)
     assert {
-        name: dataclasses.replace(run, snapshot_seq=0, snapshot_token=b"", snapshot_offset=-1)
-        for name, run in aggregates.items()
+        name: replace(run, snapshot_seq=0, snapshot_token=b"", snapshot_offset=-1) for name, run in aggregates.items()
     } == expected
     progress, all_progress = start.progress, CommandProgress()
     for offset in tail.commands:
