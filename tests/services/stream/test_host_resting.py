@@ -34,9 +34,11 @@ from loomlog.services.core.run.interrupts.interruptions import TOOL_NAME, interr
 from loomlog.services.core.run.react import CallModel
 from loomlog.services.core.run.state import Parked
 from loomlog.services.families.pause.state import PauseTable, evolve
+from loomlog.services.stream.ownership import leadership
 from loomlog.services.stream.ownership.inbox import WidePausesChanged
 from loomlog.services.stream.partition.partition import Aggregate
 from loomlog.services.stream.partition.resting import is_resting
+from loomlog.services.stream.snapshots import schedule
 from tests.services.stream.given import compact
 from tests.services.stream.hosted import Hosted
 from tests.services.stream.outside import TOPICS
@@ -127,6 +129,36 @@ async def test_a_run_that_was_loaded_stays_for_a_while(world_of: Worlds) -> None
     assert isinstance(held(hosted).state, Parked)
     owner = hosted.host.owners[0]
     assert (await hosted.host.checkpoints.make(owner), owner.let_idle_rest(), owner.let_idle_rest()) == (True, 0, 1)
+
+
+async def test_of_many_that_might_rest_the_first_do_at_once(world_of: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leadership, "IDLE_MAX", 1)
+    world = world_of(turns=1)
+    hosted = await waits_in(world)
+    world.start_run("r_other", interactive=True)
+    await world.until(lambda: world.has("r_other") and kinds(world, "r_other")[-1] == "RunParked")
+    await world.until(hosted.settled)
+    owner = hosted.host.owners[0]
+    assert await hosted.host.checkpoints.make(owner)
+    assert owner.let_idle_rest(is_due=False) == 1
+    assert (resting(hosted), owner.has_idle) == ({RUN}, True)
+    assert owner.let_idle_rest(is_due=False) == 0, "the others stay until it is due"
+    assert [owner.let_idle_rest(), owner.let_idle_rest()] == [0, 1]
+    assert not owner.has_idle
+
+
+@pytest.mark.parametrize(("limit", "is_made"), [(1, True), (2, False)])
+async def test_where_many_wait_for_their_snapshot_it_is_made_at_once(
+    world_of: Worlds, monkeypatch: pytest.MonkeyPatch, limit: int, *, is_made: bool
+) -> None:
+    monkeypatch.setattr(schedule, "UNSAVED_IDLE_MAX", limit)
+    monkeypatch.setattr(schedule, "SNAPSHOT_CHECK_EVERY_S", 0.0)
+    world = world_of(turns=1)
+    hosted = await waits_in(world)
+    await world.ticks(200)
+    written = world.log.records[TOPICS.snapshots, 0]
+    assert bool(written) == is_made
+    assert (held(hosted).snapshot_seq == held(hosted).seq) == is_made
 
 
 async def test_a_run_at_work_does_not_rest(world_of: Worlds) -> None:
