@@ -1,4 +1,6 @@
-"""Broken versions of the kit and of a family, each of which the suite must find: a check that cannot fail proves nothing.
+"""Broken versions of the kit and of a family, each of which the suite must find.
+
+A check that cannot fail proves nothing.
 
 A mutation of the kit is a patch while it lasts; one of a family is a case with another declaration.
 """

@@ -12,7 +12,7 @@ from loomlog.connectors.crypto.content_encryption import KeyEncryptionKeys, key_
 from loomlog.connectors.errors import Transient, UnknownOutcome
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.kafka.partitioner import partition_of
-from loomlog.connectors.protocols import ProducerRecord
+from loomlog.connectors.protocols import LogRecord, ProducerRecord
 from loomlog.projections.engine.batch import ENTITY_EVENTS, Cursor, read_records
 from loomlog.projections.engine.entity_fold import EntityState, fold_entities
 from loomlog.projections.entities import EntityCommandRow, EntityRow, plain_seal
@@ -83,10 +83,18 @@ class ProjectedRows(EntityRows):
         self.project(partition)
         return self._cursors[partition].next_offset
 
+    def positions(self) -> dict[int, Cursor]:
+        """How far the rows of each partition are."""
+        return dict(self._cursors)
+
+    def records(self, partition: int) -> Sequence[LogRecord]:
+        """The events of a partition."""
+        return self._log.records[TOPICS.events, partition]
+
     def project(self, partition: int) -> None:
         """Fold what is new in the log, as far as the projector may."""
-        end = self.behind.get(partition, len(self._log.records[TOPICS.events, partition]))
-        records = self._log.records[TOPICS.events, partition][self._cursors[partition].next_offset : end]
+        in_log = self.records(partition)
+        records = in_log[self._cursors[partition].next_offset : self.behind.get(partition, len(in_log))]
         if not records:
             return
         batch = read_records(self._cursors, {partition: records}, CODEC, ENTITY_EVENTS)
