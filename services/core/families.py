@@ -31,6 +31,8 @@ NAME_BYTES_MAX = 512
 """Longest id of an aggregate within its tenant: it is the key of every record and of its row."""
 STATE_BYTES_MAX = 600_000
 """Largest encoded state: it must fit one record as a snapshot, and one row that is read in a millisecond."""
+INSTALLATION = "installation"
+"""Id of the one aggregate of a family that belongs to no tenant."""
 
 
 class At(Value, frozen=True):
@@ -199,6 +201,11 @@ class Family(Generic[StateT, CommandT, EventT]):
     """Name of its topic set."""
 
 
+def has_transports(family: Family[Any, Any, Any]) -> bool:
+    """Whether HTTP and the command line offer anything of the family."""
+    return bool(family.scope or family.queries or any(row.in_transports for row in family.commands))
+
+
 def aggregate_id(family: str, tenant: str, name: str) -> str:
     """Return the full id of an aggregate: `<family>:<tenant>/<name>`. Families with the same tenant and name share a
     partition, because the key of their records is the part after the colon.
@@ -214,3 +221,11 @@ def aggregate_key(full_id: str) -> bytes:
 def name_in_tenant(full_id: str, tenant: str) -> str:
     """Return the id of an aggregate within its tenant."""
     return full_id.partition(":")[2].removeprefix(f"{tenant}/")
+
+
+def name_problem(name: str) -> str:
+    """Return what is wrong with the id of an aggregate within its tenant; empty when nothing is."""
+    size = len(name.encode("utf-8", "surrogatepass"))
+    if not 0 < size <= NAME_BYTES_MAX:
+        return f"has {size} bytes: expected 1 to {NAME_BYTES_MAX}"
+    return "" if name.isprintable() else "has characters that cannot be printed"

@@ -2,7 +2,7 @@
 
     known      the last commands that were handled, with the offsets of their events; older ones are in the index
     hot        aggregates in memory (Partition.aggregates): all replicated ones, and those touched lately
-    unfolded   events after the checkpoint of aggregates that nobody has asked for since the takeover
+    unfolded   events after the checkpoint of aggregates that no command has needed since the takeover
     cold       everything else: a row (cold.py), complete below `resting_below`
 
 An aggregate is loaded when a command or a timer needs it; what has the same key waits meanwhile, everything else goes
@@ -361,7 +361,7 @@ class EntityCommandHandler:
 
     async def _read_events(self, name: str) -> list[RawEvent]:
         """Return the accepted events of an aggregate before those that wait to be folded. Reads the whole partition."""
-        context, found = self._context, list[RawEvent]()
+        context, events = self._context, list[RawEvent]()
         first = await context.ranges.beginning_offset(context.events_topic, self._number)
         reader = TermReader(codec=context.codec, next_offset=first)
         end = self._unfolded[name][0].offset if name in self._unfolded else self.resting_below
@@ -373,9 +373,9 @@ class EntityCommandHandler:
                     except Undecodable:
                         continue  # were it of this aggregate, its hash chain would show it
                     if event is not None and event.aggregate == name:
-                        found.append(event)
+                        events.append(event)
                 await asyncio.sleep(0)
-        return found
+        return events
 
     def evict(self, partition: Partition, below: int, keep: int, keep_bytes: int) -> int:
         """Let aggregates rest whose events are all below the offset, which the rows have passed; returns how many.

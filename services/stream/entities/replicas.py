@@ -65,8 +65,13 @@ class Replicas:
 
     def entity(self, aggregate: str) -> Entity[Any] | None:
         """Return an aggregate of a replicated family as far as this process has read; None if it has no events."""
-        found = self._aggregates.get(aggregate)
-        return None if found is None else found.state
+        held = self._aggregates.get(aggregate)
+        return None if held is None else held.state
+
+    def state(self, aggregate: str) -> Any:
+        """Return the state of an aggregate of a replicated family, as `entity`; the initial one if it has no events."""
+        known = self._aggregates.get(aggregate)
+        return (self._family.absent(aggregate) if known is None else known.state).state
 
     def entities(self, family: str, tenant: str) -> list[Entity[Any]]:
         """Return the aggregates of a tenant, sorted by id."""
