@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
-from loomlog.services.projector.entity_folds import entity_folds
+from loomlog.services.families.entity_folds import entity_folds
 
 from loomlog.connectors.crypto.content_encryption import KeyEncryptionKeys, key_encryption_key_id
 from loomlog.connectors.errors import Transient, UnknownOutcome
@@ -65,7 +65,7 @@ class ProjectedRows(EntityRows):
     """The rows, folded by the projection's own code from the log; only the database between is missing."""
 
     def __init__(self, log: MemoryLog, families: Sequence[Family[Any, Any, Any]], partitions: int) -> None:
-        super().__init__(None, FamilySet(families), events_topic=TOPICS.events, seal=plain_seal)  # type: ignore[arg-type]  # nothing is read by it
+        super().__init__(None, FamilySet(families), events_topic=TOPICS.events, seals=(plain_seal,))  # type: ignore[arg-type]  # nothing is read by it
         self.away = False
         self.behind: dict[int, int] = {}
         """Offset at which the projector of a partition stands still."""
@@ -118,7 +118,7 @@ class ProjectedRows(EntityRows):
     async def load(self, partition: int, aggregates: Sequence[str]) -> tuple[int, dict[str, ColdAggregate]]:
         below = await self.next_offset(partition)
         self.loads += len(aggregates)
-        return below, {name: self._verified(self.rows[name]) for name in aggregates if name in self.rows}
+        return below, {name: self.verified(self.rows[name]) for name in aggregates if name in self.rows}
 
     async def find_command(self, partition: int, aggregate: str, command_id: str) -> tuple[int, HandledCommand | None]:
         below = await self.next_offset(partition)
