@@ -8,8 +8,6 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
-from loomlog.services.families.entity_folds import entity_folds
-
 from loomlog.connectors.crypto.content_encryption import KeyEncryptionKeys, key_encryption_key_id
 from loomlog.connectors.errors import Transient, UnknownOutcome
 from loomlog.connectors.kafka.memory_log import MemoryLog
@@ -25,6 +23,7 @@ from loomlog.schemas.reader import TermReader
 from loomlog.schemas.records import replace
 from loomlog.services.core.entity import Entity
 from loomlog.services.core.families import Family, aggregate_id, aggregate_key
+from loomlog.services.families.entity_folds import entity_folds
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
 from loomlog.services.stream.entities.answers import Answer
 from loomlog.services.stream.entities.cold import ColdAggregate, HandledCommand
