@@ -131,7 +131,7 @@ async def park(appender: KafkaAppender, ranges: KafkaRanges, partitions: int, ru
 
 
 async def state_reads_ms(ranges: KafkaRanges, partitions: int) -> list[float]:
-    """Milliseconds that it takes to read one record of the snapshots topic again, as a run that rests needs it; sorted."""
+    """Milliseconds that it takes to read one record of the snapshots topic, as a run that rests needs it; sorted."""
     times: list[float] = []
     for number in range(STATE_READS):
         partition = number % partitions
