@@ -50,11 +50,11 @@ class SnapshotBase(Value, frozen=True):
     last_offset: int
     sha256: str = ""
     token: bytes = b""
-    """Of the snapshot (resting.py); empty if it is not part of a partition snapshot of runs."""
+    """Reference of the snapshot (resting.py); empty if it is not part of a partition snapshot of runs."""
     offset: int = -1
-    """Of the snapshot, in its topic."""
+    """Offset of the snapshot in its topic."""
     timer_at_ms: int = 0
-    """Of an aggregate that rests."""
+    """What is kept of an aggregate that rests."""
 
 
 class FoldProblem(Struct, frozen=True):
