@@ -254,9 +254,17 @@ class Application:
             self.budget_replica,
             events_topic=topics.events,
             clock_ms=clock_ms,
+            entities=entities,
         )
         self.state_restore = StateRestore(
-            sources, self.publisher, self.wide_pauses, self.budgets, clock_ms=clock_ms, wait_s=decision_wait_s
+            sources,
+            self.publisher,
+            self.wide_pauses,
+            self.budgets,
+            clock_ms=clock_ms,
+            wait_s=decision_wait_s,
+            entities=entities,
+            ranges=ranges,
         )
         self.control = RunControl(
             sources, self.queries, self.publisher, clock_ms=clock_ms, fresh_token=new_token, wait_s=control_wait_s

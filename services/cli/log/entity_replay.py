@@ -230,6 +230,7 @@ def report_json(report: AggregateReport) -> dict[str, Any]:
                 "at": format_rfc3339(entry.envelope.at_ms),
                 "type": entry.type,
                 "cause_id": entry.envelope.cause_id or None,
+                "imported": entry.is_imported,
                 "payload": to_json_value(entry.payload),
             }
             for entry in replayed.entries
@@ -274,7 +275,7 @@ def _print_timeline(out: Console, entries: Sequence[AggregateEvent]) -> None:
         line = Text.assemble(
             (f"{entry.envelope.seq:5}  {entry.offset:{width}}  {after:>9}  ", DIM),
             (f"{entry.type:<18}", "bold"),
-            (f"  {format_fields(entry.payload)}", DIM),
+            (f"  {format_fields(entry.payload)}{'  imported' if entry.is_imported else ''}", DIM),
         )
         out.print(fit_to_width(line, out))
 

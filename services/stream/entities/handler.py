@@ -22,8 +22,7 @@ from loomlog.connectors.errors import Transient
 from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.connectors.protocols import LogRanges, LogRecord
 from loomlog.schemas.codec import Codec, Undecodable, read_envelope
-from loomlog.schemas.generated.entity_commands import RepairAggregate
-from loomlog.schemas.generated.entity_events import AggregateRestated, CommandRefused
+from loomlog.schemas.generated.entity_events import AggregateEventImported, AggregateRestated, CommandRefused
 from loomlog.schemas.reader import RawEvent, TermReader
 from loomlog.schemas.records import replace
 from loomlog.services.core.families import (
@@ -386,6 +385,8 @@ class EntityCommandHandler:
     def decided(self, aggregate: Aggregate, event: Any) -> None:
         if type(event) is AggregateRestated:
             aggregate.pending_events, aggregate.quarantined = False, ""
+        elif type(event) is AggregateEventImported:
+            aggregate.quarantined = self._context.family.quarantined(aggregate.state)
 
     def durable(self, aggregate: Aggregate, decision: Decision) -> None:
         last = aggregate.last_offset
@@ -443,7 +444,7 @@ def _rough_size(event: Any) -> int:
 
 def target_of(families: FamilySet, command: Any) -> str:
     """Return the full id of the aggregate that a command is for. Raises CommandInvalid."""
-    if isinstance(command, RepairAggregate):
+    if is_repair(command):
         name: str = command.aggregate
         tenant = command.envelope.tenant
         if not name.partition(":")[2].startswith(f"{tenant}/"):

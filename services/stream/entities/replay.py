@@ -13,10 +13,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from loomlog.schemas.codec import DIGEST_BYTES, Codec, Undecodable, digest, read_envelope
+from loomlog.schemas.generated.entity_events import AggregateEventImported
 from loomlog.schemas.generated.values import Envelope
 from loomlog.schemas.reader import RawEvent
 from loomlog.schemas.records import Record, Value
 from loomlog.services.core.entity import RESTATED, Entity
+from loomlog.services.core.entity_import import original_event
 from loomlog.services.stream.entities.families import EntityFamilies
 
 FIRST_PREV = bytes(DIGEST_BYTES)
@@ -32,11 +34,25 @@ class AggregateEvent(Value, frozen=True, kw_only=True):
 
     @property
     def type(self) -> str:
-        return "(unreadable)" if self.event is None else type(self.event).__name__
+        """The type; of an imported event that of the one it holds."""
+        return "(unreadable)" if self.event is None else type(self._original).__name__
 
     @property
     def payload(self) -> Mapping[str, Any]:
-        return {} if self.event is None else self.event.to_avro()
+        return {} if self.event is None else self._original.to_avro()
+
+    @property
+    def is_imported(self) -> bool:
+        return isinstance(self.event, AggregateEventImported)
+
+    @property
+    def _original(self) -> Any:
+        if not isinstance(self.event, AggregateEventImported):
+            return self.event
+        try:
+            return original_event(self.event)[0]
+        except Undecodable:
+            return self.event  # the fold says so
 
 
 class AggregateReplay(Value, frozen=True, kw_only=True):
@@ -62,13 +78,14 @@ def replay_aggregate(
     families: EntityFamilies, aggregate: str, events: Iterable[RawEvent], *, codec: Codec
 ) -> AggregateReplay:
     """Fold the accepted events of one aggregate, in order. Raises UnknownFamily."""
-    fold = _AggregateFold(families, aggregate, codec)
-    for event in events:
-        fold.apply(event)
-    return fold.result()
+    fold = AggregateFold(families, aggregate, codec)
+    entries = [entry for event in events if (entry := fold.apply(event)) is not None]
+    return fold.result(tuple(entries))
 
 
-class _AggregateFold:
+class AggregateFold:
+    """Incremental fold of one aggregate, so that its history may be longer than memory. Raises UnknownFamily."""
+
     def __init__(self, families: EntityFamilies, aggregate: str, codec: Codec) -> None:
         self._families, self._family = families, families.families.of(aggregate)
         self._aggregate, self._codec = aggregate, codec
@@ -77,20 +94,20 @@ class _AggregateFold:
         self._copy: Any = self._state
         """The same, written and read after every event."""
         self._seq, self._digest = 0, FIRST_PREV
-        self._entries: list[AggregateEvent] = []
         self._drift: list[str] = []
         self._repaired: list[str] = []
         self._first_drift_seq = 0
         self._unfolded: tuple[int, str] | None = None
         """Seq and sentence of the first event that could not be folded; those after it wait for a restatement."""
 
-    def apply(self, event: RawEvent) -> None:
+    def apply(self, event: RawEvent) -> AggregateEvent | None:
+        """Fold the next event; None if it has no envelope."""
         where = f"seq {event.seq} at offset {event.offset}"
         try:
             envelope, _ = read_envelope(event.value)
         except Undecodable as error:
             self._report(event.seq, f"{where}: it has no envelope: {error}")
-            return
+            return None
         if event.seq != self._seq + 1:
             self._report(
                 event.seq, f"{where}: seq {self._seq + 1} was expected, so the history has a gap or a repetition"
@@ -112,7 +129,7 @@ class _AggregateFold:
         except Exception as error:  # noqa: BLE001 - whatever a family's rule raises is the finding
             reason = str(error) if isinstance(error, Undecodable) else f"{type(error).__name__}: {error}"
             self._unfolded = self._unfolded or (event.seq, f"{where}: it cannot be folded: {reason}")
-        self._entries.append(AggregateEvent(offset=event.offset, envelope=envelope, event=record))
+        return AggregateEvent(offset=event.offset, envelope=envelope, event=record)
 
     def _fold(self, record: Record, at_ms: int) -> None:
         states = self._family.states
@@ -124,7 +141,8 @@ class _AggregateFold:
         self._drift.append(sentence)
         self._first_drift_seq = self._first_drift_seq or seq
 
-    def result(self) -> AggregateReplay:
+    def result(self, entries: tuple[AggregateEvent, ...] = ()) -> AggregateReplay:
+        """Return the result, once."""
         if self._unfolded is not None:
             self._report(*self._unfolded)
         states = self._family.states
@@ -141,7 +159,7 @@ class _AggregateFold:
             version=self._family.rules.version,
             seq=self._seq,
             tail_digest=self._digest,
-            entries=tuple(self._entries),
+            entries=entries,
             drift=tuple(self._drift),
             repaired=tuple(self._repaired),
             first_drift_seq=self._first_drift_seq,

@@ -197,7 +197,7 @@ def test_a_restatement_that_cannot_be_read_leaves_the_first_halt():
 @pytest.mark.parametrize(
     ("rules", "message"),
     [
-        ({"evolve": lambda state, event, at_ms: 1 // (event.value - 2)}, "ZeroDivisionError"),
+        ({"evolve": lambda state, event, at_ms: type(state)(1 // (event.value - 2))}, "ZeroDivisionError"),
         ({"next_timer_ms": lambda state: 2**63 if state.value == 2 else 0}, "no time"),
         ({"next_timer_ms": lambda state: -1 if state.value == 2 else 0}, "no time"),
         ({"is_over": lambda state: 1 // (state.value - 2)}, "ZeroDivisionError"),

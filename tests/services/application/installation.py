@@ -29,6 +29,7 @@ from loomlog.services.application.streaming.event_hub import EventHub, HubStart
 from loomlog.services.core.run.state import State
 from loomlog.services.stream.archive.run_log import LineageSegment, RunLog, fold_run
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
+from loomlog.services.stream.entities.hosting import EntityParts
 from tests.projections.twin import Twin
 from tests.services.application.tables import TwinProjection
 from tests.services.application.world import tokens
@@ -40,7 +41,9 @@ WAIT_S = 10.0
 class Installation:
     """See the module."""
 
-    def __init__(self, folder: Path, world: World, keys: SubjectKeys | None = None) -> None:
+    def __init__(
+        self, folder: Path, world: World, keys: SubjectKeys | None = None, entities: EntityParts | None = None
+    ) -> None:
         self.world = world
         self.log: MemoryLog = world.log
         for topic in (TOPICS.previews, TOPICS.commands, TOPICS.events):
@@ -66,6 +69,7 @@ class Installation:
             clock_ms=world.clock,
             decision_wait_s=WAIT_S,
             keys=keys,
+            entities=entities,
         )
 
     def project(self) -> None:
