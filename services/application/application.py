@@ -43,6 +43,7 @@ from loomlog.schemas.codec import Codec
 from loomlog.schemas.ids import fresh_token, partition_key
 from loomlog.services.application import limits
 from loomlog.services.application.admin.budget_limits import BudgetLimits
+from loomlog.services.application.admin.entity_references import EntityContent
 from loomlog.services.application.admin.erasure import SubjectErasure
 from loomlog.services.application.admin.hooks import HookRegistry
 from loomlog.services.application.admin.pauses import Pauses
@@ -274,7 +275,13 @@ class Application:
         self.compactions = SessionCompactions(
             self.runs, self.control, self.queries, clock_ms=clock_ms, fresh_token=new_token, wait_s=compaction_wait_s
         )
-        self.erasure = SubjectErasure(sources, self.queries, self.control, fresh_token=new_token)
+        self.erasure = SubjectErasure(
+            sources,
+            self.queries,
+            self.control,
+            fresh_token=new_token,
+            entities=None if entities is None else EntityContent(entities, ranges),
+        )
         self.batches = Batches(sources, self.runs, self.control)
         self.bulk = BulkActions(self.queries, self.control, clock_ms=clock_ms)
         self.audit_log = AuditLog(sources, ranges, codec, events_topic=topics.events, commands_topic=topics.commands)

@@ -137,6 +137,8 @@ class EntityWorld:
     partitions: int = 2
     families: tuple[Family[Any, Any, Any], ...] = (FAMILY,)
     now: int = NOW
+    encrypt: Any = None
+    """Encrypts the content of commands (services/stream/entities/content.py)."""
     log: MemoryLog = field(init=False)
     rows: FoldedRows = field(init=False)
     processes: list[Process] = field(default_factory=list)
@@ -178,6 +180,7 @@ class EntityWorld:
             run_topics=RUNS,
             clock_ms=self.clock,
             name=name,
+            encrypt=self.encrypt,
         )
         membership = FixedMembership(frozenset(owns or range(self.partitions)))
         host = Host(entities.topic_set, membership=membership)
