@@ -57,8 +57,8 @@ CONTENT_FRAMES = frozenset({"user_input", "text", "thinking", "tool_call", "tool
 NOT_EXAMINED = (
     "commands that microservices sent in plaintext stay in the commands topic for 14 days, and dead letters from "
     "before encryption was switched on for a year; they are not examined here",
-    "commands for aggregates of other families than runs are encrypted when they are decided: those that came by "
-    "loom.entity.commands stay there in plaintext for 14 days; they are not examined here",
+    "commands for aggregates of other families that microservices sent in plaintext stay in loom.entity.commands for "
+    "14 days; they are not examined here",
     "what aggregates hold in plaintext, written before encryption was switched on or imported so, names no subject and "
     "is not examined here",
     "inputs and results of tools of other services are in plaintext in their two topics for an hour; they are not "

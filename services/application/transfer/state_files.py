@@ -27,6 +27,7 @@ from loomlog.connectors.storage.state_files import StateFiles
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.schemas.codec import Codec
 from loomlog.services.application import limits
+from loomlog.services.application.admin.pauses import Pauses
 from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.errors import RETRY_LATER_S, RequestRefused, bad_request, unavailable
 from loomlog.services.application.queries.json_types import StateFile
@@ -40,7 +41,6 @@ from loomlog.services.stream.archive.entity_export import EntityExport
 from loomlog.services.stream.archive.state_export import StateExport
 from loomlog.services.stream.archive.state_file import VERSION, StateHeader, StateWriter
 from loomlog.services.stream.entities.hosting import EntityParts
-from loomlog.services.stream.global_tables.pauses import PauseGlobalTable
 
 BATCH_SIZE = 200
 """Runs written by one call in a worker thread."""
@@ -65,7 +65,7 @@ class Backups:
         sources: StreamSources,
         ranges: LogRanges,
         codec: Codec,
-        pause_table: PauseGlobalTable,
+        pauses: Pauses,
         files: StateFiles | None,
         budget_replica: BudgetReplica,
         *,
@@ -77,7 +77,7 @@ class Backups:
         self._sources = sources
         self._ranges = ranges
         self._codec = codec
-        self._pause_table = pause_table
+        self._pauses = pauses
         self._state_files = files
         self._budget_replica = budget_replica
         self._topic = events_topic
@@ -156,7 +156,7 @@ class Backups:
         file_id = f"snap_{now_ms}_{self._random_hex(4)}"
         with (
             StateExport(self._codec, tenant=request.tenant) as gathered,
-            EntityExport(self._codec, tenant=request.tenant) as aggregates,
+            EntityExport(self._codec, tenant=request.tenant, without=self._families_elsewhere()) as aggregates,
         ):
             await self._gather(gathered, self._topic, cut)
             await self._gather(aggregates, header.entity_topic, entity_cut)
@@ -192,6 +192,11 @@ class Backups:
                 await self._require_files().commit(file_id, file, manifest)
         return manifest
 
+    def _families_elsewhere(self) -> frozenset[str]:
+        """Return the families that have a section of another form."""
+        known = {} if self._entities is None else self._entities.family.families.by_name
+        return frozenset(name for name, family in known.items() if not family.declaration.in_state_files)
+
     async def _consistent_cut(self) -> tuple[Mapping[int, int], Mapping[int, int]]:
         """Return the end of every partition of the events of runs and of entities."""
         entities = self._entities
@@ -221,8 +226,8 @@ class Backups:
     ) -> None:
         writer = out.writer
         out.write(writer.begin(header))
-        pauses = self._pause_table.table
-        for pause in pauses.entries_for_tenant(header.tenant) if header.tenant else pauses.entries.values():
+        pauses = self._pauses.table
+        for pause in pauses.listed_for_tenant(header.tenant) if header.tenant else pauses.listed():
             out.write(writer.pause(pause))
             out.pauses += 1
         for limit in export_limits(self._budget_replica.books, self._clock_ms()):

@@ -46,6 +46,7 @@ from loomlog.services.cli.stack.services import apply_topics
 from loomlog.services.cli.terminal.formatting import duration, pluralize, size
 from loomlog.services.cli.terminal.projection_text import SILENT_AFTER_S
 from loomlog.services.families.budget.family import topics_of
+from loomlog.services.families.registry import family_tools
 
 MINIMUM_PYTHON = (3, 11)
 REVIEWER = "reviewer"
@@ -114,7 +115,7 @@ def _check_disk(cli: CliSettings) -> Check:
 
 def _check_configuration(cli: CliSettings, working_directory: Path) -> list[Check]:
     try:
-        loaded = load(cli.environ, working_directory=working_directory)
+        loaded = load(cli.environ, working_directory=working_directory, family_tools=family_tools())
     except ConfigurationError as problem:
         return [
             Check(

@@ -9,7 +9,7 @@ Before: loomlog.connectors.protocols.LogRanges. After: state_file.py writes them
 
 import asyncio
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Self
 
 from loomlog.connectors.protocols import LogRanges, LogRecord
@@ -30,7 +30,9 @@ create table records (number int, seq int, place int, value blob, primary key (n
 class EntityExport:
     """The aggregates of a log up to a cut. `tenant` empty: all. Close it to delete its database."""
 
-    def __init__(self, codec: Codec, *, tenant: str = "") -> None:
+    def __init__(self, codec: Codec, *, tenant: str = "", without: Collection[str] = ()) -> None:
+        """`without`: families that state files hold in another form."""
+        self._without = frozenset(without)
         self._codec = codec
         self._tenant = tenant
         self.schemas: dict[int, bytes] = {}
@@ -110,6 +112,8 @@ class EntityExport:
                 self.unreadable += 1
                 continue
             if self._tenant and envelope.tenant != self._tenant:
+                continue
+            if event.aggregate.partition(":")[0] in self._without:
                 continue
             self._database.execute(
                 "insert or ignore into aggregates (aggregate, tenant, partition, first_offset) values (?, ?, ?, ?)",

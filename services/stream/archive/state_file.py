@@ -31,10 +31,10 @@ from typing import Any
 from msgspec.structs import asdict
 
 from loomlog.schemas.codec import Codec, released_schema
-from loomlog.schemas.generated.stream_records import PauseSet
 from loomlog.schemas.generated.values import BlobRef
 from loomlog.schemas.reader import RawEvent
 from loomlog.schemas.records import Value
+from loomlog.services.core.pauses import WidePause
 from loomlog.services.stream.archive.bundle import BLOB_PART_BYTES, GZIP, BlobPart
 from loomlog.services.stream.archive.file_formats import STATE
 
@@ -138,7 +138,7 @@ class StatedAggregateEvent(Value, frozen=True):
     event: RawEvent
 
 
-Item = PauseSet | StatedLimit | BlobPart | StatedRun | StatedEvent | StatedAggregate | StatedAggregateEvent
+Item = WidePause | StatedLimit | BlobPart | StatedRun | StatedEvent | StatedAggregate | StatedAggregateEvent
 
 
 def sections_of(version: int) -> Mapping[str, int]:
@@ -165,8 +165,8 @@ class StateWriter:
         plain["entity_positions"] = dict(header.entity_positions)
         return self._line(_json(plain)[:-1] + OPENS)
 
-    def pause(self, pause: PauseSet) -> bytes:
-        return self._entry(PAUSES, pause.to_avro())
+    def pause(self, pause: WidePause) -> bytes:
+        return self._entry(PAUSES, {**asdict(pause), "paused": True})  # a field of version 1
 
     def limit(self, limit: StatedLimit) -> bytes:
         return self._entry(LIMITS, asdict(limit))

@@ -121,6 +121,7 @@ class HostedEntities:
         drain_s: float = DRAIN_S,
     ) -> None:
         self.parts = parts
+        parts.client.encrypt = encrypt
         self.outbox = Outbox(self._deliver, self._spawn)
         self._rows = rows
         self._appender = appender

@@ -8,7 +8,7 @@ from loomlog.projections.entities import keyed_seal, verify_seal
 from loomlog.schemas.codec import digest
 from loomlog.schemas.generated.entity_events import AggregateQuarantined, CommandHadNoEffect, CommandRefused
 from loomlog.schemas.generated.run_events import RunParked
-from loomlog.services.projector.entity_folds import entity_folds
+from loomlog.services.families.entity_folds import entity_folds
 from tests.projections.counters import (
     BOTH,
     FOLDS,
@@ -168,6 +168,7 @@ def test_an_aggregate_of_an_unknown_family_has_a_row_without_a_state():
 def test_a_restated_aggregate_is_folded_on_from_there():
     row = WHOLE.entities[counter("torn")]
     assert (row.quarantine, row.halted_offset, row.seq, row.first_offset) == ("", -1, 5, 10)
+    assert FOLDS["counter"].decode(row.state.encode()).seq == 5, "as its owner folds it"
     assert FOLDS["counter"].decode(row.state.encode()).state.value == 41
 
 

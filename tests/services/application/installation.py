@@ -31,6 +31,9 @@ from loomlog.services.stream.archive.run_log import LineageSegment, RunLog, fold
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
 from loomlog.services.stream.entities.hosting import EntityParts
 from tests.projections.twin import Twin
+from tests.services.application.entity_owner import entity_parts
+from tests.services.application.entity_owner import follow as follow_entities
+from tests.services.application.entity_owner import own as own_entities
 from tests.services.application.tables import TwinProjection
 from tests.services.application.world import tokens
 from tests.services.stream.world import World
@@ -48,7 +51,6 @@ class Installation:
         self.log: MemoryLog = world.log
         for topic in (TOPICS.previews, TOPICS.commands, TOPICS.events):
             self.log._partitions[topic] = world.partitions
-        self.log._partitions[TOPICS.control] = 1
         self.twin = Twin()
         self.projecting = True
         self.postgres_is_away = False
@@ -69,7 +71,7 @@ class Installation:
             clock_ms=world.clock,
             decision_wait_s=WAIT_S,
             keys=keys,
-            entities=entities,
+            entities=entities or entity_parts(self.log, world.partitions),
         )
 
     def project(self) -> None:
@@ -123,8 +125,14 @@ async def installation(
     await made.layer.publisher.open()
     every = dict.fromkeys(range(partitions), 0)
     events, previews = made.log.tail(TOPICS.events, every), made.log.tail(TOPICS.previews, every)
-    control = made.log.tail(TOPICS.control, {0: 0})
-    work = asyncio.create_task(made.layer.run(events, previews, lambda: made.layer.pause_table.follow(control)))
+    work = asyncio.create_task(
+        made.layer.run(
+            events,
+            previews,
+            lambda: own_entities(made.log, partitions, world.clock),
+            lambda: follow_entities(made.layer.entity_parts, made.log),
+        )
+    )
     try:
         world.host()
         yield made

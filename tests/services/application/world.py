@@ -41,6 +41,9 @@ from loomlog.services.stream.encryption.subject_keys import SubjectKeys
 from loomlog.services.stream.host import Host
 from loomlog.services.stream.ownership.membership import FixedMembership
 from tests.projections.twin import Twin
+from tests.services.application.entity_owner import entity_parts
+from tests.services.application.entity_owner import follow as follow_entities
+from tests.services.application.entity_owner import own as own_entities
 from tests.services.application.owner import NOW_MS, PARTITIONS, WAIT_S, RunOwner
 from tests.services.application.tables import TwinProjection
 
@@ -84,7 +87,7 @@ class World(RunOwner):
     def __init__(self, *, projecting: bool = True, encrypted: bool = False, **layer: Any) -> None:
         self.log = MemoryLog(
             dict.fromkeys((TOPICS.commands, TOPICS.events, TOPICS.previews), PARTITIONS)
-            | {TOPICS.control: 1, TOPICS.hooks: 1, TOPICS.subjects: 1, TOPICS.providers: 1}
+            | {TOPICS.subjects: 1, TOPICS.providers: 1}
         )
         self.codec = local_codec()
         self.twin = Twin()
@@ -132,6 +135,7 @@ class World(RunOwner):
                 "control_wait_s": 0.4,
                 "publish_wait_s": 0.4,
                 "keys": self.keys,
+                "entities": entity_parts(self.log, PARTITIONS),
                 **layer,
             }
         )
@@ -192,19 +196,19 @@ class World(RunOwner):
 
 
 @contextlib.asynccontextmanager
-async def world(*, owner: bool = True, books: bool = False, **more: Any) -> AsyncIterator[World]:
+async def world(
+    *, owner: bool = True, entity_owner: bool = True, books: bool = False, **more: Any
+) -> AsyncIterator[World]:
     """A World whose hub, publisher and owner are at work; with `books` also somebody who owns those."""
     made = World(**more)
     await made.layer.publisher.open()
     events = made.log.tail(TOPICS.events, dict.fromkeys(range(PARTITIONS), 0))
     previews = made.log.tail(TOPICS.previews, dict.fromkeys(range(PARTITIONS), 0))
-    control = made.log.tail(TOPICS.control, {0: 0})
     providers = made.log.tail(TOPICS.providers, {0: 0})
-    hooks = made.log.tail(TOPICS.hooks, {0: 0})
     beside = [
-        lambda: made.layer.pause_table.follow(control),
+        *([lambda: own_entities(made.log, PARTITIONS, lambda: NOW_MS)] if entity_owner else []),
+        lambda: follow_entities(made.layer.entity_parts, made.log),
         lambda: made.layer.provider_table.follow(providers),
-        lambda: made.layer.hook_table.follow(hooks),
         *([made.own] if owner else []),
     ]
     if made.keys is not None:

@@ -18,6 +18,7 @@ from loomlog.services.application.admin import entity_references
 from loomlog.services.application.admin.entity_references import EntityContent
 from loomlog.services.application.application import TOPICS as ALL_TOPICS
 from loomlog.services.core.families import Content, no_sends
+from loomlog.services.families.registry import all_families
 from loomlog.services.stream.encryption.subject_keys import ERASED, SubjectKeys
 from loomlog.services.stream.entities.content import encrypt_content
 from tests.services.application.installation import Installation
@@ -52,7 +53,7 @@ class Encrypted:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def here(tmp_path: Path) -> AsyncIterator[Encrypted]:
-    world = EntityWorld(partitions=1, families=(NOTED,))
+    world = EntityWorld(partitions=1, families=(*all_families(), NOTED))
     world.log._partitions[TOPIC] = 1
     keys = keys_over(world.log)
     world.encrypt = encrypt_content(keys.cipher_for)
@@ -117,7 +118,6 @@ async def test_a_search_that_was_cut_short_says_so(here: Encrypted, monkeypatch:
 
 
 async def test_without_a_key_nothing_is_searched(here: Encrypted) -> None:
-    parts = here.layer.entities
-    assert parts is not None
+    parts = here.layer.entity_parts
     found = await EntityContent(parts, here.world.log).find_references([])
     assert (found.events, found.truncated) == (0, False)
