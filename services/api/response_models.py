@@ -395,7 +395,7 @@ class StateFileContent(StateFile):
 
 
 class Restored(TypedDict):
-    """Counts of a restore; `runs_skipped` were here before and are unchanged."""
+    """Counts of a restore; `runs_skipped` and `aggregates_skipped` were here before and are unchanged."""
 
     dry_run: bool
     runs_restored: int
@@ -407,6 +407,10 @@ class Restored(TypedDict):
     pauses_restored: int
     limits_restored: int
     blobs_restored: int
+    aggregates_restored: int
+    aggregates_skipped: int
+    aggregates_failed: int
+    aggregate_events_restored: int
     warnings: list[str]
     positions: list[str]
 

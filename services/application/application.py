@@ -44,6 +44,7 @@ from loomlog.schemas.codec import Codec
 from loomlog.schemas.ids import fresh_token, partition_key
 from loomlog.services.application import limits
 from loomlog.services.application.admin.budget_limits import BudgetLimits
+from loomlog.services.application.admin.entity_references import EntityContent
 from loomlog.services.application.admin.erasure import SubjectErasure
 from loomlog.services.application.admin.hooks import HookRegistry
 from loomlog.services.application.admin.installation_commands import InstallationCommands
@@ -248,9 +249,17 @@ class Application:
             self.budget_replica,
             events_topic=topics.events,
             clock_ms=clock_ms,
+            entities=entities,
         )
         self.state_restore = StateRestore(
-            sources, self.publisher, self.wide_pauses, self.budgets, clock_ms=clock_ms, wait_s=decision_wait_s
+            sources,
+            self.publisher,
+            self.wide_pauses,
+            self.budgets,
+            clock_ms=clock_ms,
+            wait_s=decision_wait_s,
+            entities=entities,
+            ranges=ranges,
         )
         self.control = RunControl(
             sources, self.queries, self.publisher, clock_ms=clock_ms, fresh_token=new_token, wait_s=control_wait_s
@@ -274,7 +283,13 @@ class Application:
         self.compactions = SessionCompactions(
             self.runs, self.control, self.queries, clock_ms=clock_ms, fresh_token=new_token, wait_s=compaction_wait_s
         )
-        self.erasure = SubjectErasure(sources, self.queries, self.control, fresh_token=new_token)
+        self.erasure = SubjectErasure(
+            sources,
+            self.queries,
+            self.control,
+            fresh_token=new_token,
+            entities=None if entities is None else EntityContent(entities, ranges),
+        )
         self.batches = Batches(sources, self.runs, self.control)
         self.bulk = BulkActions(self.queries, self.control, clock_ms=clock_ms)
         self.audit_log = AuditLog(sources, ranges, codec, events_topic=topics.events, commands_topic=topics.commands)

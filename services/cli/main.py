@@ -48,7 +48,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "events": ("log.events:events_app", "The log itself: tail it, get one record."),
     "replay": (
         "log.replay:replay_run",
-        "Fold a run again from its records, without calls, and compare; exit 1 on drift.",
+        "Fold a run or an aggregate again from its records, without calls, and compare; exit 1 on drift.",
     ),
     "dlq": (
         "log.dead_letters:dead_letters_app",

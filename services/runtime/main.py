@@ -233,6 +233,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
                 dead_letters,
                 queues=effects.queues,
                 admission_queue=admission_queue,
+                entities=entities,
             )
             running.append(tasks.create_task(serve(listening, page), name="metrics"))
         log.info(

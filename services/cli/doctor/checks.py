@@ -12,7 +12,6 @@ import shutil
 import sys
 import sysconfig
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +31,8 @@ from loomlog.connectors.configuration.driver_options import kafka_options
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.kafka.schema_registry import load_codec
 from loomlog.services.cli.admin.budget_repair import read_budget_table
+from loomlog.services.cli.doctor.check import FAIL, OK, WARN, Check
+from loomlog.services.cli.doctor.entity_checks import check_entities, check_recovery
 from loomlog.services.cli.doctor.status import collect_status
 from loomlog.services.cli.errors import CliError
 from loomlog.services.cli.log.audit import oldest_unsigned_age_s, verify_newest
@@ -47,7 +48,6 @@ from loomlog.services.cli.terminal.projection_text import SILENT_AFTER_S
 from loomlog.services.families.budget.family import topics_of
 from loomlog.services.families.registry import family_tools
 
-OK, WARN, FAIL = "ok", "warn", "fail"
 MINIMUM_PYTHON = (3, 11)
 REVIEWER = "reviewer"
 STALL_REMEDIES = {
@@ -61,16 +61,6 @@ VERIFY_TIMEOUT_S = 10.0
 MAX_UNSIGNED_PERIODS = 3
 """Periods of the auditor that a record may wait for its signature, in addition to:"""
 UNSIGNED_SLACK_S = 10.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
-    """One line. `remedy` explains why it matters and what to do; empty when there is no problem."""
-
-    name: str
-    state: str
-    text: str
-    remedy: str = ""
 
 
 async def run_checks(cli: CliSettings, working_directory: Path) -> list[Check]:
@@ -277,6 +267,8 @@ async def _check_running_stack(cli: CliSettings) -> list[Check]:
         *([await _check_audit(cli)] if any(child["name"] == "auditor" for child in status["children"]) else []),
         _check_component("api", status["api"], lambda part: f"{part['url']} is ready"),
         _check_read_models(status["projection"] or {"error": "Postgres is unreachable"}),
+        await check_entities(cli),
+        *await check_recovery(status["children"]),
         _check_insights(status["insights"]),
     ]
 

@@ -25,8 +25,7 @@ from loomlog.connectors.errors import Transient
 from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.connectors.protocols import LogRanges, LogRecord
 from loomlog.schemas.codec import Codec, Undecodable, read_envelope
-from loomlog.schemas.generated.entity_commands import RepairAggregate
-from loomlog.schemas.generated.entity_events import AggregateRestated, CommandRefused
+from loomlog.schemas.generated.entity_events import AggregateEventImported, AggregateRestated, CommandRefused
 from loomlog.schemas.reader import RawEvent, TermReader
 from loomlog.schemas.records import replace
 from loomlog.services.core.families import (
@@ -421,6 +420,8 @@ class EntityCommandHandler(NothingRests):
     def decided(self, aggregate: Aggregate, event: Any) -> None:
         if type(event) is AggregateRestated:
             aggregate.pending_events, aggregate.quarantined = False, ""
+        elif type(event) is AggregateEventImported:
+            aggregate.quarantined = self._context.family.quarantined(aggregate.state)
 
     def durable(self, aggregate: Aggregate, decision: Decision) -> None:
         last = aggregate.last_offset
@@ -494,7 +495,7 @@ def target_of(families: FamilySet, command: Any) -> str:
     if envelope is not None and "/" in envelope.tenant:
         # The ids of its aggregates would be those of a tenant whose name ends at the slash.
         raise CommandInvalid(f"{envelope.tenant[:40]!r} is no tenant: expected a name without a slash")
-    if isinstance(command, RepairAggregate):
+    if is_repair(command):
         name: str = command.aggregate
         tenant = command.envelope.tenant
         if not name.partition(":")[2].startswith(f"{tenant}/"):

@@ -98,21 +98,49 @@ def test_the_books_are_verified_with_everything_or_alone(monkeypatch, tmp_path):
         (("--run", "r_c"), True, False),
         (("--partition", "1"), True, False),
         (("--topic", "copy"), True, False),
+        (("--entities",), False, False),
         (("--books",), False, True),
         (("--books", "--topic", "copy"), False, True),
     ):
         _, asked = invoke(monkeypatch, tmp_path, report, *more)
         wanted = asked[0][0]
-        assert (not wanted.budget_only, wanted.includes_budget) == (runs, books), more
-    for more in (("--partition", "1"), ("--run", "r_c")):
+        assert ("loom.run.events" in wanted.events_topics, wanted.includes_budget) == (runs, books), more
+    for more in (("--partition", "1"), ("--run", "r_c"), ("--entities",)):
         result, asked = invoke(monkeypatch, tmp_path, report, "--books", *more)
         assert (result.exit_code, asked) == (2, [])
+
+
+@pytest.mark.parametrize(
+    ("more", "topics"),
+    [
+        ((), ("loom.run.events", "loom.entity.events")),
+        (("--since", "24h"), ("loom.run.events", "loom.entity.events")),
+        (("--partition", "1"), ("loom.run.events", "loom.entity.events")),
+        (("--topic", "copy"), ("loom.run.events",)),
+        (("--run", "r_c"), ("loom.run.events",)),
+        (("--run", "counter:acme/hits"), ("loom.entity.events",)),
+        (("--entities",), ("loom.entity.events",)),
+        (("--entities", "--partition", "1"), ("loom.entity.events",)),
+        (("--entities", "--topic", "copy"), ("loom.entity.events",)),
+        (("--books",), ()),
+    ],
+)
+def test_runs_and_entities_are_verified_together_or_alone(monkeypatch, tmp_path, more, topics):
+    _, asked = invoke(monkeypatch, tmp_path, verify(story().records, []), *more)
+    assert asked[0][0].events_topics == topics
+
+
+def test_a_run_is_nothing_among_entities(monkeypatch, tmp_path):
+    result, asked = invoke(monkeypatch, tmp_path, verify(story().records, []), "--entities", "--run", "r_c")
+    assert (result.exit_code, asked) == (2, [])
 
 
 @pytest.mark.parametrize(
     ("more", "said"),
     [
         (("--topic", "loom.run.commands"), "no copy of loom.run.events"),
+        (("--topic", "loom.entity.events"), "--entities verifies that one"),
+        (("--entities", "--topic", "loom.run.events"), "no copy of loom.entity.events"),
         (("--topic", "loom.budget.events"), "--books verifies that one"),
         (("--books", "--topic", "loom.run.events"), "no copy of loom.budget.events"),
     ],
