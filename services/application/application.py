@@ -21,6 +21,7 @@ running next to its transport. Every transport identifies the caller with `gate`
     pausing   pause, resume, state   (wider than a run; control has those of one run)
     budgets   limits, set, remove, usage
     probing   probe                  (of the model providers)
+    repairs   show, repair           (of an aggregate that is quarantined)
     clients   serve                  (a connection of a client that executes tools)
     erasing   report, erase, subjects, wrap_anew
 
@@ -47,6 +48,7 @@ from loomlog.services.application.admin.erasure import SubjectErasure
 from loomlog.services.application.admin.hooks import HookRegistry
 from loomlog.services.application.admin.pauses import Pauses
 from loomlog.services.application.admin.probes import ProviderProbes
+from loomlog.services.application.admin.repair import AggregateRepair
 from loomlog.services.application.authentication import Authenticator
 from loomlog.services.application.clients.connections import ClientConnections, ClientLimits
 from loomlog.services.application.command_publisher import CommandPublisher
@@ -70,10 +72,7 @@ from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.application.transfer.imports import RunImports
 from loomlog.services.application.transfer.restore import StateRestore
 from loomlog.services.application.transfer.state_files import Backups
-from loomlog.services.families.budget.client import BudgetClient
-from loomlog.services.families.budget.family import BudgetFamily
-from loomlog.services.families.budget.family import topics_of as budget_topics
-from loomlog.services.families.budget.replica import BudgetReplica
+from loomlog.services.families.budget.accounts import BudgetAccounts
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
 from loomlog.services.stream.entities.hosting import EntityParts
 from loomlog.services.stream.family import Topics
@@ -81,7 +80,6 @@ from loomlog.services.stream.global_tables.global_table import GlobalTable
 from loomlog.services.stream.global_tables.hooks import HookGlobalTable
 from loomlog.services.stream.global_tables.pauses import PauseGlobalTable
 from loomlog.services.stream.global_tables.providers import PROVIDERS
-from loomlog.services.stream.snapshots.snapshots import Snapshots as BooksSnapshots
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +90,7 @@ RANDOM_BYTES = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplicationTopics:
-    """Topics of runs and budgets, and of wider pauses, hooks, subject keys, providers and clients."""
+    """Topics of runs and entities, and of wider pauses, hooks, subject keys, providers and clients."""
 
     commands: str
     events: str
@@ -100,7 +98,6 @@ class ApplicationTopics:
     control: str
     hooks: str
     subjects: str
-    budgets: Topics
     entities: Topics
     providers: str
     clients: str
@@ -114,7 +111,6 @@ class ApplicationTopics:
             control=f"{prefix}.control.events",
             hooks=f"{prefix}.hook.events",
             subjects=f"{prefix}.subject.keys",
-            budgets=budget_topics(prefix),
             entities=Topics.of("entity", prefix),
             providers=f"{prefix}.provider.events",
             clients=f"{prefix}.client.events",
@@ -164,10 +160,10 @@ class Application:
         installation_key: SecretKey | None = None,
         credentials: RunCredentials | None = None,
         client_limits: ClientLimits | None = None,
-        entities: EntityParts | None = None,
+        entities: EntityParts,
     ) -> None:
         """`keys` None: content is not encrypted. `installation_key` None: callbacks are not signed. `credentials` None:
-        requests with credentials are refused. `entities` None: there are no families, as in tests of something else.
+        requests with credentials are refused.
         """
         new_token = repeatable(new_token)
         self.keys = keys
@@ -192,6 +188,8 @@ class Application:
             content=ContentAccess(keys),
         )
         self.entities = entities
+        self.barrier.register(topics.entities.events, entities.replicas, partitions=entities.replicas.partitions)
+        self.accounts = accounts = BudgetAccounts(entities, clock_ms=clock_ms, fresh_token=new_token, name="api")
         self.queries = RunQueries(sources)
         self.pause_table = PauseGlobalTable(codec, topics.control)
         self.barrier.register(topics.control, self.pause_table)
@@ -226,32 +224,26 @@ class Application:
             decision_wait_s=decision_wait_s,
             check_admission=self.wide_pauses.check_admission,
             credentials=credentials,
-            books_offset=lambda: self.budget_replica.limits_offset,
+            read_positions=lambda: tuple(filter(None, [accounts.limits_position()])),
         )
         self.forks = Forks(self.runs, self.queries, clock_ms=clock_ms, fresh_token=new_token)
         self.imports = RunImports(sources, self.publisher, clock_ms=clock_ms, wait_s=decision_wait_s)
-        family = BudgetFamily()
-        saved = BooksSnapshots(family, codec, appender=appender, ranges=ranges, topic=topics.budgets.snapshots)
-        self.budget_replica = BudgetReplica(codec, topics.budgets, saved, ranges)
-        self.barrier.register(topics.budgets.events, self.budget_replica)
-        self.budget_client = BudgetClient(
-            self.budget_replica, appender, codec, topics.budgets, clock_ms=clock_ms, fresh_token=new_token, name="api"
-        )
         self.budgets = BudgetLimits(
             sources,
-            self.budget_client,
+            accounts,
             end_offset=partial(ranges.end_offset, topics.events),
             clock_ms=clock_ms,
             wait_s=control_wait_s,
             spent_wait_s=spent_wait_s,
         )
+        self.repairs = AggregateRepair(entities, clock_ms=clock_ms, fresh_token=new_token, wait_s=control_wait_s)
         self.backups = Backups(
             sources,
             ranges,
             codec,
             self.pause_table,
             state_files,
-            self.budget_replica,
+            accounts,
             events_topic=topics.events,
             clock_ms=clock_ms,
         )
@@ -279,7 +271,6 @@ class Application:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.publisher.run(), name="publisher")
             group.create_task(self.hub.run(events, previews), name="hub")
-            group.create_task(self.budget_client.run(), name="commands for the books")
             for task in background_tasks:
                 group.create_task(_run_task(task))
 

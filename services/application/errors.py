@@ -114,6 +114,7 @@ CODES = frozenset(
         "pause_pending",
         "compact_pending",
         "limit_pending",
+        "repair_pending",
         "quarantine_pending",
         "not_yet",
         "internal",

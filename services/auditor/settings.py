@@ -25,9 +25,9 @@ from loomlog.connectors.kafka import KafkaOptions
 
 EVENTS_TOPIC = "loom.run.events"
 CHECKPOINTS_TOPIC = "loom.audit.checkpoints"
-BUDGET_TOPIC = "loom.budget.events"
-BUDGET_CHECKPOINTS_TOPIC = "loom.budget.checkpoints"
-"""A topic of its own: a checkpoint is in the partition with the number it covers, and both families have a 0."""
+ENTITY_TOPIC = "loom.entity.events"
+ENTITY_CHECKPOINTS_TOPIC = "loom.audit.entities"
+"""A topic of its own: a checkpoint is in the partition with the number it covers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,13 +48,13 @@ class AuditorSettings:
     """Longest wait for records: how long a stop takes when nothing happens."""
 
 
-def budget_settings(settings: AuditorSettings) -> AuditorSettings:
-    """Options for the events of budgets, with the same key and intervals."""
+def entity_settings(settings: AuditorSettings) -> AuditorSettings:
+    """Options for the events of entities, with the same key and intervals."""
     return replace(
         settings,
-        events_topic=BUDGET_TOPIC,
-        checkpoints_topic=BUDGET_CHECKPOINTS_TOPIC,
-        verify_option="--books",
+        events_topic=ENTITY_TOPIC,
+        checkpoints_topic=ENTITY_CHECKPOINTS_TOPIC,
+        verify_option="--entities --partition {partition}",
     )
 
 

@@ -33,7 +33,6 @@ from loomlog.projections.engine.builds import PREFIX
 from loomlog.projections.entities import plain_seal
 from loomlog.schemas.codec import Codec
 from loomlog.services.runtime import topics
-from loomlog.services.runtime.budget_hosting import HostedBudgets, open_hosted_budgets
 from loomlog.services.runtime.clock import clock_ms
 from loomlog.services.runtime.content.run_credentials import Credentials
 from loomlog.services.runtime.entity_hosting import EntityResources, open_entities
@@ -76,7 +75,6 @@ class RuntimeResources:
     keys: SubjectKeys | None
     incarnation: str
     standby: StandbyResources | None
-    budgets: HostedBudgets
     entities: EntityResources
     routing: Routing
     hooks: HookSetup
@@ -175,18 +173,6 @@ async def open_resources(loaded: ProcessConfiguration) -> AsyncIterator[RuntimeR
         reader = await open_reader(settings.postgres, schema=PREFIX, max_connections=4)
         stack.push_async_callback(reader.close)
         index = ProjectedIndex(reader, topics.TOPICS.events)
-        budgets = await open_hosted_budgets(
-            stack,
-            settings,
-            codec,
-            appender,
-            ranges,
-            topics.BUDGET_TOPICS,
-            group_name=f"{topics.GROUP}-budgets",
-            incarnation=life,
-            address=beside.liveness_server.endpoint if beside is not None else "",
-            clock_ms=clock_ms,
-        )
         entities = await open_entities(
             stack,
             settings,
@@ -199,7 +185,7 @@ async def open_resources(loaded: ProcessConfiguration) -> AsyncIterator[RuntimeR
             seal=plain_seal,
         )
         # Last: a range that is read in between makes the reader forget topics.
-        families = (topics.TOPICS, topics.ENTITY_TOPICS, topics.BUDGET_TOPICS)
+        families = (topics.TOPICS, topics.ENTITY_TOPICS)
         await ranges.learn_leaders(*(topic for family in families for topic in (family.events, family.snapshots)))
         yield RuntimeResources(
             settings=settings,
@@ -216,7 +202,6 @@ async def open_resources(loaded: ProcessConfiguration) -> AsyncIterator[RuntimeR
             keys=keys,
             incarnation=life,
             standby=beside,
-            budgets=budgets,
             entities=entities,
             routing=routing,
             hooks=hooks,

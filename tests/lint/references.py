@@ -49,8 +49,8 @@ METRIC_KINDS = {
 RECORD_FOLDERS = {
     "run/commands": "Commands of runs (loom.run.commands)",
     "run/events": "Events of runs (loom.run.events)",
-    "budget/commands": "Commands of budgets (loom.budget.commands)",
-    "budget/events": "Events of budgets (loom.budget.events)",
+    "budget/commands": "Commands of budgets (loom.entity.commands)",
+    "budget/events": "Events of budgets (loom.entity.events)",
     "stream/events": "Events of partitions",
     "stream/records": "Records of other topics",
     "values": "Values within records",

@@ -165,8 +165,7 @@ class World(ProcessGroup):
                 alive = [member for member in self.owners if member.process is not None]
                 for member in alive:
                     shares = {one.process.name: everything for one in alive if one.process}
-                    books = dict.fromkeys(shares, MemberAssignment(partitions=frozenset({0}), is_standby=False))
-                    self._tell_assignment(member, shares, books)
+                    self._tell_assignment(member, shares)
                 self.loop.call_for(self.loop.outside, 2 * act.amount, self._rebalance)
             case "false alarm":
                 if owner.process is not None:
@@ -224,9 +223,9 @@ class World(ProcessGroup):
         if process is None or process.frozen:
             return
         body: OwnerProcess = member.body
-        for host in (body.host, *([] if body.books is None else [body.books.host])):
-            for owner in host.owners.values():
-                self.loop.spawn(process, host.checkpoints.make(owner))
+        for topic_set in body.host.topic_sets:
+            for owner in topic_set.owners.values():
+                self.loop.spawn(process, topic_set.checkpoints.make(owner))
 
     def _damage(self, act: Act) -> None:
         """Somebody who must not appends an event under the right term, with the right digest, and leaves a seq out."""
@@ -273,6 +272,9 @@ class World(ProcessGroup):
                 )
 
     # --- calls -------------------------------------------------------------------------------------------------------
+
+    def ordered(self, command: Any) -> None:
+        self.checker.ledger.ordered(command.envelope.command_id, type(command).__name__, getattr(command, "id", ""))
 
     def call_began(self, process: str, run_id: str, key: Any, paid: str = "") -> None:
         self.say(process, f"calls {key} of {run_id}")

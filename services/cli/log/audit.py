@@ -1,11 +1,11 @@
 """`loomlog audit verify` and `loomlog audit keygen`: verifying that the log is what was written and signed.
 
-    loomlog audit verify                      everything, runs and budgets, against the auditor's signed checkpoints
+    loomlog audit verify                      everything, runs and entities, against the auditor's signed checkpoints
     loomlog audit verify --run RUN            that run's chain and the checkpoints that cover it
-    loomlog audit verify --books              only the budget topic (loom.budget.events)
+    loomlog audit verify --entities           only the events of entities (loom.entity.events)
     loomlog audit verify --since 24h          what was signed since then, and what is not signed yet
-    loomlog audit verify --topic COPY         a copy of the events topic, or with --books of the budget topic, against
-                                              the same checkpoints
+    loomlog audit verify --topic COPY         a copy of the events of runs, or with --entities of entities, against the
+                                              same checkpoints
 
 Exits 1 on any violation. Stale and not yet signed records are listed, but are no violations. Only the public keys are
 trusted: run it on another machine than the log's, with keys that were stored elsewhere.
@@ -58,12 +58,10 @@ from loomlog.services.cli.terminal.formatting import pluralize
 from loomlog.services.cli.terminal.output import console, print_json
 from loomlog.services.cli.terminal.times import parse_since
 from loomlog.services.core.audit.verify import VerificationReport
-from loomlog.services.families.budget.family import PARTITION as BOOKS_PARTITION
-from loomlog.services.families.budget.family import topics_of
 
 CHECKPOINTS_TOPIC = "loom.audit.checkpoints"
-BUDGET_TOPIC = topics_of().events
-BUDGET_CHECKPOINTS_TOPIC = "loom.budget.checkpoints"
+ENTITY_TOPIC = "loom.entity.events"
+ENTITY_CHECKPOINTS_TOPIC = "loom.audit.entities"
 
 audit_app = typer.Typer(help="Is the log what was written and signed?", no_args_is_help=True)
 
@@ -78,16 +76,16 @@ class VerificationRequest:
     newest_checkpoints: int | None = None
     topic: str = ""
     """Copy to read instead of the original topic; empty for the original."""
-    budget_only: bool = False
+    entities_only: bool = False
     max_unsigned_s: float | None = None
     follow_blobs: bool = True
 
     @property
-    def includes_budget(self) -> bool:
-        """Return whether the budget topic is verified too: not for a single run, a partition of runs, or a copy of
-        their events.
+    def includes_entities(self) -> bool:
+        """Return whether entities are verified too: not for a single run, a partition of runs, or a copy of their
+        events.
         """
-        return self.budget_only or (not self.run_id and self.partition is None and not self.topic)
+        return self.entities_only or (not self.run_id and self.partition is None and not self.topic)
 
 
 @audit_app.command("verify")
@@ -101,7 +99,7 @@ def verify(
         Path | None,
         typer.Option("--public-keys", help="File of the public keys to trust, instead of LOOMLOG_AUDIT_PUBLIC_KEYS."),
     ] = None,
-    books: Annotated[bool, typer.Option("--books", help="Only the books of budgets, loom.budget.events.")] = False,
+    entities: Annotated[bool, typer.Option("--entities", help="Only entities, loom.entity.events.")] = False,
     topic: Annotated[str, typer.Option(help="Read the records from this topic: a copy of the events.")] = "",
     max_unsigned_s: Annotated[
         float | None, typer.Option(min=0, help="A record that is not signed after so many seconds is a violation.")
@@ -112,12 +110,12 @@ def verify(
     """Verify the log against the signed checkpoints; exit 1 on any violation."""
     if run_id and (partition is not None or since):
         raise UsageError("--run says which partition and which time; leave --partition and --since out.")
-    if books and (run_id or partition is not None):
-        raise UsageError("--books has one partition and no runs; leave --run and --partition out.")
-    _check_topic(topic, budget_only=books)
+    if entities and run_id:
+        raise UsageError("--entities has no runs; leave --run out.")
+    _check_topic(topic, entities_only=entities)
     request = VerificationRequest(
         run_id=run_id,
-        budget_only=books,
+        entities_only=entities,
         partition=partition,
         since_ms=parse_since(since, time.time_ns() // 1_000_000) if since else None,
         topic=topic,
@@ -148,12 +146,12 @@ def keygen(
     out.print(f"key id       {key.key_id}")
 
 
-def _check_topic(topic: str, *, budget_only: bool) -> None:
+def _check_topic(topic: str, *, entities_only: bool) -> None:
     """Reject another topic of the installation as a copy; all its records would look edited. Raises UsageError."""
-    original = BUDGET_TOPIC if budget_only else EVENTS_TOPIC
+    original = ENTITY_TOPIC if entities_only else EVENTS_TOPIC
     if topic == original or topic not in {one.name for one in load_topics()}:
         return
-    hint = " --books verifies that one." if topic == BUDGET_TOPIC else ""
+    hint = " --entities verifies that one." if topic == ENTITY_TOPIC else ""
     raise UsageError(f"--topic is {topic}, which is no copy of {original}: its records are not what was signed.{hint}")
 
 
@@ -172,12 +170,12 @@ async def _verify_request(
     options = kafka_options(cli.settings, CLIENT_ID, bootstrap=cli.kafka())
     codec = await load_codec(cli.settings)
     reports: list[VerificationReport] = []
-    if not request.budget_only:
+    if not request.entities_only:
         reports += await _verify_runs(cli, options, codec, request, keys)
-    if request.includes_budget:
-        task = budget_task(request, keys)
-        await _require_topics(options, task)
-        reports += await verify_partitions(options, codec, task, [BOOKS_PARTITION])
+    if request.includes_entities:
+        task = entity_task(request, keys)
+        partitions = await _partitions_to_verify(options, task, request.partition)
+        reports += await verify_partitions(options, codec, task, partitions)
     return reports
 
 
@@ -196,23 +194,28 @@ async def _verify_runs(
         run_id=request.run_id,
         max_unsigned_s=request.max_unsigned_s,
     )
-    count = await _require_topics(options, task, is_single_partition=request.partition is not None)
-    if request.partition is not None and request.partition >= count:
-        raise UsageError(f"--partition is {request.partition}; {task.records_topic} has {count}.")
-    partitions: Sequence[int] = range(count) if request.partition is None else [request.partition]
+    partitions = await _partitions_to_verify(options, task, request.partition)
     place: RunRange | None = None
     if request.run_id:
-        partitions = [partition_of(partition_key(request.run_id).encode(), count)]
+        partitions = [partition_of(partition_key(request.run_id).encode(), len(partitions))]
         place = await _find_run_range(cli, request.run_id, partitions[0])
     return await verify_partitions(options, codec, task, partitions, place)
 
 
-def budget_task(request: VerificationRequest, keys: Mapping[str, PublicKey]) -> VerificationTask:
-    """Return the task for the budget topic: one partition, without blobs and runs."""
+async def _partitions_to_verify(options: KafkaOptions, task: VerificationTask, partition: int | None) -> Sequence[int]:
+    """Return the partitions, or that one. Raises UsageError for one that there is not, and as _require_topics does."""
+    count = await _require_topics(options, task, is_single_partition=partition is not None)
+    if partition is not None and partition >= count:
+        raise UsageError(f"--partition is {partition}; {task.records_topic} has {count}.")
+    return range(count) if partition is None else [partition]
+
+
+def entity_task(request: VerificationRequest, keys: Mapping[str, PublicKey]) -> VerificationTask:
+    """Return the task for the events of entities: without blobs and runs."""
     return VerificationTask(
-        topic=BUDGET_TOPIC,
-        records_topic=request.topic or BUDGET_TOPIC,
-        checkpoints_topic=BUDGET_CHECKPOINTS_TOPIC,
+        topic=ENTITY_TOPIC,
+        records_topic=request.topic or ENTITY_TOPIC,
+        checkpoints_topic=ENTITY_CHECKPOINTS_TOPIC,
         keys=keys,
         blobs=None,
         since_ms=request.since_ms,
@@ -274,7 +277,7 @@ async def verify_partitions(
 
 
 async def oldest_unsigned_age_s(cli: CliSettings) -> float:
-    """Age in seconds of the oldest run or budget record that no checkpoint covers; 0 when all are covered.
+    """Age in seconds of the oldest record of runs or entities that no checkpoint covers; 0 when all are covered.
 
     Trusts the newest checkpoints without verifying them; `loomlog audit verify` does that. Raises Failure, or Transient
     when the broker does not answer.
@@ -282,7 +285,7 @@ async def oldest_unsigned_age_s(cli: CliSettings) -> float:
     options = kafka_options(cli.settings, CLIENT_ID, bootstrap=cli.kafka())
     codec = await load_codec(cli.settings)
     oldest: list[int] = []
-    for topic, checkpoints in ((EVENTS_TOPIC, CHECKPOINTS_TOPIC), (BUDGET_TOPIC, BUDGET_CHECKPOINTS_TOPIC)):
+    for topic, checkpoints in ((EVENTS_TOPIC, CHECKPOINTS_TOPIC), (ENTITY_TOPIC, ENTITY_CHECKPOINTS_TOPIC)):
         task = VerificationTask(topic=topic, records_topic=topic, checkpoints_topic=checkpoints, keys={}, blobs=None)
         count = await _require_topics(options, task)
         async with open_ranges(options) as ranges:

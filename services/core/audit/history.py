@@ -25,6 +25,7 @@ from loomlog.schemas.ids import event_id, partition_key
 from loomlog.services.core.audit.findings import FindingKind, FindingLog, PendingFinding
 from loomlog.services.core.audit.hashes import HashedRecord
 from loomlog.services.core.audit.references import References
+from loomlog.services.core.families import aggregate_key
 
 ENDINGS = frozenset(record.SCHEMA for record in (RunCompleted, RunFailed, RunCancelled, RunRefused))
 ENDED_MAX = 50_000
@@ -347,8 +348,9 @@ class RunHistory:
 def find_contradiction(hashed: HashedRecord, envelope: Envelope, codec: Codec) -> str:
     """Describe how key and headers contradict the event; they are not in the run's chain."""
     record = hashed.record
-    if record.key != partition_key(envelope.aggregate).encode():
-        return "its key is not that of its run"
+    name = envelope.aggregate
+    if record.key != (aggregate_key(name) if ":" in name else partition_key(name).encode()):
+        return "its key is not that of its aggregate"
     headers = dict(record.headers)
     if headers.get("ce_id") != event_id(envelope.aggregate, envelope.seq).encode():
         return "its header ce_id is not that of the event"

@@ -67,6 +67,7 @@ class EntityParts:
     replicas: Replicas
     client: EntityClient
     topics: Topics
+    rows: ColdRows | None
 
 
 def build_entity_parts(
@@ -95,7 +96,7 @@ def build_entity_parts(
         replicas=replicas,
         rows=rows,
     )
-    return EntityParts(family=family, replicas=replicas, client=client, topics=topics)
+    return EntityParts(family=family, replicas=replicas, client=client, topics=topics, rows=rows)
 
 
 class HostedEntities:

@@ -27,11 +27,13 @@ from loomlog.services.application.application import TOPICS, Application
 from loomlog.services.application.authentication import Authenticator
 from loomlog.services.application.streaming.event_hub import EventHub, HubStart
 from loomlog.services.core.run.state import State
+from loomlog.services.families.budget import FAMILY as BUDGET
 from loomlog.services.stream.archive.run_log import LineageSegment, RunLog, fold_run
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
 from tests.projections.twin import Twin
 from tests.services.application.tables import TwinProjection
 from tests.services.application.world import tokens
+from tests.services.stream.entities.hosts import Entities
 from tests.services.stream.world import World
 
 WAIT_S = 10.0
@@ -46,6 +48,7 @@ class Installation:
         for topic in (TOPICS.previews, TOPICS.commands, TOPICS.events):
             self.log._partitions[topic] = world.partitions
         self.log._partitions[TOPICS.control] = 1
+        self.log._partitions |= Entities.partitions
         self.twin = Twin()
         self.projecting = True
         self.postgres_is_away = False
@@ -66,6 +69,7 @@ class Installation:
             clock_ms=world.clock,
             decision_wait_s=WAIT_S,
             keys=keys,
+            entities=Entities(self.log, (BUDGET,), world.clock).parts(),
         )
 
     def project(self) -> None:

@@ -35,16 +35,15 @@ from loomlog.services.application.streaming.run_stream import RunStream
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN, RUNS_CREATE, RUNS_READ, TENANT, USER
 from loomlog.services.core.run.state import State
-from loomlog.services.runtime.budget_hosting import build_budget_host
-from loomlog.services.stream.dead_letters import DeadLetters
+from loomlog.services.families.budget import FAMILY as BUDGET
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
 from loomlog.services.stream.host import Host
 from loomlog.services.stream.ownership.membership import FixedMembership
 from tests.projections.twin import Twin
 from tests.services.application.owner import NOW_MS, PARTITIONS, WAIT_S, RunOwner
 from tests.services.application.tables import TwinProjection
+from tests.services.stream.entities.hosts import Entities
 
-BUDGETS = TOPICS.budgets
 KEK = b"k" * 32
 ADMIN_CALLER = Caller(name="shared", tenant="default", subject="default", scopes=frozenset({ADMIN}), legacy=True)
 ACME = Caller(name="acme", tenant="acme", subject="acme-op", scopes=frozenset({TENANT}))
@@ -85,7 +84,9 @@ class World(RunOwner):
         self.log = MemoryLog(
             dict.fromkeys((TOPICS.commands, TOPICS.events, TOPICS.previews), PARTITIONS)
             | {TOPICS.control: 1, TOPICS.hooks: 1, TOPICS.subjects: 1, TOPICS.providers: 1}
+            | Entities.partitions
         )
+        self.entities = Entities(self.log, (BUDGET,), lambda: NOW_MS)
         self.codec = local_codec()
         self.twin = Twin()
         self.projecting = projecting
@@ -132,6 +133,7 @@ class World(RunOwner):
                 "control_wait_s": 0.4,
                 "publish_wait_s": 0.4,
                 "keys": self.keys,
+                "entities": self.entities.parts(),
                 **layer,
             }
         )
@@ -139,19 +141,11 @@ class World(RunOwner):
             self.claim(partition)
 
     def host_of_the_books(self) -> Host:
-        commands = self.log.tail(BUDGETS.commands, {0: 0})
-        commands.pause([0])
-        return build_budget_host(
-            self.codec,
-            BUDGETS,
-            appender=self.log,
-            ranges=self.log,
-            commands=commands,
-            membership=FixedMembership(frozenset({0})),
-            dead_letters=DeadLetters(self.codec, self.log, topic="letters", service="tests", clock_ms=lambda: NOW_MS),
-            clock_ms=lambda: NOW_MS,
-            name="books",
-        )
+        entities = self.entities.hosted(self.entities.parts(), "books")
+        return Host(entities.topic_set, membership=FixedMembership(frozenset({0})))
+
+    async def follow_entities(self) -> None:
+        await self.layer.entities.replicas.follow(self.log.tail(TOPICS.entities.events, {0: 0}))
 
     def token(self) -> str:
         return fresh_token(NOW_MS, next(self._counter).to_bytes(8, "big") + b"\0\0")
@@ -196,6 +190,7 @@ async def world(*, owner: bool = True, books: bool = False, **more: Any) -> Asyn
     """A World whose hub, publisher and owner are at work; with `books` also somebody who owns those."""
     made = World(**more)
     await made.layer.publisher.open()
+    await made.layer.entities.replicas.open()
     events = made.log.tail(TOPICS.events, dict.fromkeys(range(PARTITIONS), 0))
     previews = made.log.tail(TOPICS.previews, dict.fromkeys(range(PARTITIONS), 0))
     control = made.log.tail(TOPICS.control, {0: 0})
@@ -212,7 +207,7 @@ async def world(*, owner: bool = True, books: bool = False, **more: Any) -> Asyn
     if books:
         beside += [
             made.host_of_the_books().run,
-            lambda: made.layer.budget_replica.follow(made.log.tail(BUDGETS.events, {0: 0})),
+            made.follow_entities,
         ]
     work = asyncio.create_task(made.layer.run(events, previews, *beside))
     try:

@@ -47,10 +47,10 @@ async def test_a_limit_stands_when_it_was_answered() -> None:
     async with world(books=True) as made:
         view, position = await put(made, ACME, of_user())
         assert (view.limit.hard_tokens, view.limit.by, view.account.used_tokens) == (10, "acme-op", 0)
-        assert position == "loom.budget.events/0:2"
+        assert position == "loom.entity.events/0:2"
         [listed] = await made.layer.budgets.limits(ADMIN_CALLER)
         assert listed == view
-        assert await made.layer.budgets.remove(ACME, "user", None, "ivy") == "loom.budget.events/0:3"
+        assert await made.layer.budgets.remove(ACME, "user", None, "ivy") == "loom.entity.events/0:3"
         assert await made.layer.budgets.limits(ADMIN_CALLER) == []
         assert await made.layer.budgets.remove(ACME, "user", None, "ivy") == ""
 
@@ -87,18 +87,17 @@ async def test_whoever_set_a_limit_starts_runs_that_wait_for_it() -> None:
         await run(made, IVY)
         _, position = await put(made, ACME, of_user())
         await run(made, IVY)
-        await made.layer.budgets.remove(ACME, "user", None, "ivy")
+        removed = await made.layer.budgets.remove(ACME, "user", None, "ivy")
         forked = await made.layer.forks.fork(IVY, made.commands()[0].run_id, ForkRequest(at_seq=2, prompt="other"))
         forked.stream.close()
-    behind = int(position.rpartition(":")[2]) + 1
-    assert [command.books_offset for command in made.commands()] == [0, behind, behind]
+    assert [command.after for command in made.commands()] == [(), (position,), (removed,)]
 
 
 async def test_the_position_of_a_limit_is_waited_for() -> None:
     async with world(books=True, position_wait_s=0.05) as made:
         _, position = await put(made, ACME, of_user())
         await made.layer.barrier.wait_for([position])
-        made.layer.budget_replica.next_offset = 1
+        made.layer.entities.replicas.next_offsets[0] = 1
         actual = await declined(made.layer.barrier.wait_for([position]))
         assert (actual.code, actual.details["lag"]) == ("not_yet", int(position.rpartition(":")[2]))
 
@@ -156,8 +155,8 @@ async def test_without_a_runtime_a_limit_is_said_to_be_pending_and_is_set_when_o
     async with world(control_wait_s=0.05) as made:
         assert (await declined(put(made, ACME, of_user()))).code == "limit_pending"
         host = asyncio.create_task(made.host_of_the_books().run())
-        follow = asyncio.create_task(made.layer.budget_replica.follow(made.log.tail("loom.budget.events", {0: 0})))
-        await until(lambda: made.layer.budget_replica.books.limits)
+        follow = asyncio.create_task(made.follow_entities())
+        await until(lambda: made.layer.accounts.state.limits)
         for task in (host, follow):
             task.cancel()
         await asyncio.wait([host, follow])
