@@ -9,8 +9,9 @@ SEEDS  ?= 10000
 FIRST  ?= 0
 PEERS  ?=
 CURVES ?=
+AGGREGATES ?=
 
-.PHONY: help run up down demo test check format schemas bench bench-takeover bench-parked bench-projections bench-peers bench-smoke bench-scale diagram flame figures chaos simulate lock clean
+.PHONY: help run up down demo test check format schemas bench bench-takeover bench-parked bench-entities bench-projections bench-peers bench-smoke bench-scale diagram flame figures chaos simulate lock clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,6 +68,9 @@ bench-takeover: $(STAMP) ## measure take-overs with a million past events and 1,
 
 bench-parked: $(STAMP) ## measure what 10,000 parked runs cost in memory and CPU
 	@$(BIN)/python -m tests.benchmarks.parked
+
+bench-entities: $(STAMP) ## measure what entity writes cost, and a million aggregates at rest (about 15 minutes; AGGREGATES=0 leaves those out)
+	@$(BIN)/python -m tests.benchmarks.entities $(if $(AGGREGATES),--aggregates $(AGGREGATES))
 
 bench-projections: $(STAMP) ## measure rebuilds, a lost database and the lag of the read models
 	@$(BIN)/python -m tests.benchmarks.projections

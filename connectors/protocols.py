@@ -211,6 +211,8 @@ class ToolContext(Secretive, frozen=True, kw_only=True):
     attempt: int = 1
     """Attempt of the call, from 1; more than 1 when an earlier one was lost with its process."""
     compaction: Compaction | None = None
+    positions: tuple[str, ...] = ()
+    """Position tokens of the run's earlier writes: a read of this call includes them."""
     credentials: Mapping[str, str] = field(default_factory=dict)
     """Secrets that came with the run's request, by name; connectors/tools/references.py has that of the bearer.
 
@@ -226,6 +228,8 @@ class ToolResult(Value, frozen=True, kw_only=True):
 
     text: str
     is_error: bool = False
+    positions: tuple[str, ...] = ()
+    """Position tokens of what the call wrote to other aggregates: later reads of the run wait for them."""
     asks_compaction: bool = False
     """The run requests compaction of its conversation before its next turn."""
     is_unknown: bool = False

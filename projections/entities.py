@@ -55,9 +55,9 @@ class EntityRow(NamedTuple):
     name: str
     partition: int
     seq: int
-    """Of the last event in the state; 0 when none could be folded."""
+    """The seq of the last event in the state; 0 when none could be folded."""
     digest: bytes
-    """Of the last event in the state, as the next one names it in `prev`."""
+    """The digest of the last event in the state, which the next one names in `prev`."""
     first_offset: int
     last_offset: int
     """Offset of the last event in the state."""
@@ -156,9 +156,10 @@ def sealed(row: EntityRow, seal: Seal) -> EntityRow:
     return row._replace(seal=seal(_sealed_bytes(row)))
 
 
-def verify_seal(row: EntityRow, seal: Seal) -> bool:
-    """Whether the projector wrote the row as it is, under the key of that seal."""
-    return hmac.compare_digest(row.seal, seal(_sealed_bytes(row)))
+def verify_seal(row: EntityRow, *seals: Seal) -> bool:
+    """Whether the projector wrote the row as it is, under the key of one of these seals."""
+    data = _sealed_bytes(row)
+    return any(hmac.compare_digest(row.seal, seal(data)) for seal in seals)
 
 
 def _sealed_bytes(row: EntityRow) -> bytes:

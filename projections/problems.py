@@ -13,7 +13,7 @@ from sqlalchemy import func, select, tuple_
 
 from loomlog.connectors.storage.postgres import PostgresReader
 from loomlog.projections.engine.batch import ProjectionProblem
-from loomlog.projections.tables import define_table, entity_metadata
+from loomlog.projections.tables import define_table, entity_metadata, in_schema
 
 PAGE_MAX = 200
 """Most problems of one page; each may carry a record of a megabyte."""
@@ -65,6 +65,6 @@ async def list_problems(
     return [ProblemRow._make(row) for row in await reader.fetch(query)]
 
 
-async def count_problems(reader: PostgresReader) -> int:
-    """Number of problems."""
-    return int((await reader.fetch(select(func.count()).select_from(problems)))[0][0])
+async def count_problems(reader: PostgresReader, prefix: str = "") -> int:
+    """Number of problems of the reader's read model, or of another one."""
+    return int((await reader.fetch(select(func.count()).select_from(in_schema(problems, prefix))))[0][0])

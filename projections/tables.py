@@ -79,6 +79,11 @@ def define_table(
     return Table(name, metadata, *columns, PrimaryKeyConstraint(*key), *indexes, postgresql_with=options)
 
 
+def in_schema(table: Table, schema: str) -> Table:
+    """The table in that schema; without one, in the schema that the reader searches."""
+    return table.to_metadata(MetaData(), schema=schema) if schema else table
+
+
 class EveryTenant(Enum):
     """The scope of an operator's query across tenants. A type of its own, so that a forgotten value cannot mean it."""
 

@@ -57,9 +57,9 @@ SCHEMA_IDS_CACHE_MAX = 64
 
 CLASSES: dict[str, type[Any]] = {
     record.SCHEMA: record
-    for found in iter_modules(generated.__path__)
-    if found.name != "values"
-    for module in (import_module(f"{generated.__name__}.{found.name}"),)
+    for info in iter_modules(generated.__path__)
+    if info.name != "values"
+    for module in (import_module(f"{generated.__name__}.{info.name}"),)
     for record in module.RECORDS
 }
 

@@ -7,7 +7,7 @@ Before: model.py, routing.py. After: load.py.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
@@ -43,10 +43,12 @@ ALL_TOOLS = SUPPORTED_TOOLS | frozenset(UNSUPPORTED_TOOLS)
 
 
 def check_configuration(
-    configuration: Configuration, root: MappingNode
+    configuration: Configuration, root: MappingNode, *, family_tools: Collection[str] = ()
 ) -> tuple[list[ConfigurationFinding], list[ConfigurationFinding]]:
-    """Return (errors, warnings). `root` is the merged tree, for the positions."""
-    checking = _ConfigurationCheck(configuration=configuration, root=root)
+    """Return (errors, warnings). `root` is the merged tree, for the positions; `family_tools` are the names of tools
+    that come with families of aggregates.
+    """
+    checking = _ConfigurationCheck(configuration=configuration, root=root, family_tools=frozenset(family_tools))
     checking.check_providers()
     checking.check_models()
     checking.check_user_tiers()
@@ -66,6 +68,7 @@ def check_configuration(
 class _ConfigurationCheck:
     configuration: Configuration
     root: MappingNode
+    family_tools: frozenset[str] = frozenset()
     errors: list[ConfigurationFinding] = field(default_factory=list)
     warnings: list[ConfigurationFinding] = field(default_factory=list)
     unsupported_tools: dict[str, KeyPath] = field(default_factory=dict)
@@ -128,7 +131,12 @@ class _ConfigurationCheck:
     def check_remote_tools(self) -> None:
         for name, tool in self.configuration.remote_tools.items():
             path: KeyPath = ("remote_tools", name)
-            if name in ALL_TOOLS or is_client_grant(name) or name.startswith(tuple(EXTERNAL_TOOL_PREFIXES)):
+            if (
+                name in ALL_TOOLS
+                or name in self.family_tools
+                or is_client_grant(name)
+                or name.startswith(tuple(EXTERNAL_TOOL_PREFIXES))
+            ):
                 self._add_error(
                     path, f"{name} is the name of another tool, or begins like those of another kind", of_key=True
                 )
@@ -237,6 +245,8 @@ class _ConfigurationCheck:
             self._check_provider_name((*path, "provider"), agent.provider)
 
     def _check_tool(self, path: KeyPath, tool: str) -> None:
+        if tool in self.family_tools:
+            return
         if tool in UNSUPPORTED_TOOLS or tool.startswith(tuple(EXTERNAL_TOOL_PREFIXES)):
             self.unsupported_tools.setdefault(tool, path)
         elif is_client_grant(tool):
@@ -245,11 +255,12 @@ class _ConfigurationCheck:
         elif tool in SUPPORTED_TOOLS or tool in self.configuration.remote_tools or self._may_be_generated(tool):
             return
         elif tool.endswith("*") and "*" not in tool[:-1]:
-            known_names = (*ALL_TOOLS, *EXTERNAL_TOOL_PREFIXES, CLIENT_PREFIX, *self.configuration.remote_tools)
+            remote = self.configuration.remote_tools
+            known_names = (*ALL_TOOLS, *self.family_tools, *EXTERNAL_TOOL_PREFIXES, CLIENT_PREFIX, *remote)
             if not any(fnmatchcase(known, tool) for known in known_names):
                 self._add_error(path, f"{tool} matches no tool")
         else:
-            hint = did_you_mean(tool, ALL_TOOLS | set(self.configuration.remote_tools))
+            hint = did_you_mean(tool, ALL_TOOLS | self.family_tools | set(self.configuration.remote_tools))
             self._add_error(path, f"{tool} is not a tool (a list of names, or of beginnings with * at the end){hint}")
 
     def _may_be_generated(self, tool: str) -> bool:

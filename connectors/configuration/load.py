@@ -67,10 +67,20 @@ class ProcessConfiguration:
     warnings: tuple[ConfigurationFinding, ...]
 
 
-def load(environ: Mapping[str, str], *, working_directory: Path, paths: Sequence[Path] = ()) -> ProcessConfiguration:
-    """Return the settings and configuration of this process. Raises ConfigurationError with every mistake."""
+def load(
+    environ: Mapping[str, str],
+    *,
+    working_directory: Path,
+    paths: Sequence[Path] = (),
+    family_tools: Collection[str] = (),
+) -> ProcessConfiguration:
+    """Return the settings and configuration of this process; `family_tools` are names of tools that agents may list
+    beside the built-in ones. Raises ConfigurationError with every mistake.
+    """
     settings, setting_warnings = read_settings(environ, working_directory=working_directory)
-    configuration = load_configuration(settings, environ, working_directory=working_directory, paths=paths)
+    configuration = load_configuration(
+        settings, environ, working_directory=working_directory, paths=paths, family_tools=family_tools
+    )
     errors, name_warnings = check_names(environ, configuration.referenced_names)
     if errors:
         raise ConfigurationError(errors)
@@ -84,7 +94,12 @@ def load(environ: Mapping[str, str], *, working_directory: Path, paths: Sequence
 
 
 def load_configuration(
-    settings: Settings, environ: Mapping[str, str], *, working_directory: Path, paths: Sequence[Path] = ()
+    settings: Settings,
+    environ: Mapping[str, str],
+    *,
+    working_directory: Path,
+    paths: Sequence[Path] = (),
+    family_tools: Collection[str] = (),
 ) -> LoadedConfiguration:
     """Return the configuration of the files alone. Raises ConfigurationError with every mistake in them."""
     layers, errors, warnings = find_layers(settings, environ, working_directory, paths)
@@ -102,7 +117,7 @@ def load_configuration(
         root, overrides = merge(root, reading.root)
         (errors if settings.config_strict else warnings).extend(overrides)
     names |= _collect_referenced_names(root, environ)
-    configuration = _build_configuration(root, layers, environ, settings, errors, warnings)
+    configuration = _build_configuration(root, layers, environ, settings, errors, warnings, family_tools)
     if errors or configuration is None:
         raise ConfigurationError(_sort_findings(errors))
     return LoadedConfiguration(
@@ -126,6 +141,7 @@ def _build_configuration(
     settings: Settings,
     errors: list[ConfigurationFinding],
     warnings: list[ConfigurationFinding],
+    family_tools: Collection[str],
 ) -> Configuration | None:
     """Build the model of the merged tree; errors and warnings are added to the two lists."""
     kept = _drop_unsupported_blocks(root, warnings)
@@ -141,7 +157,7 @@ def _build_configuration(
     configuration, mistakes = validate(values)
     errors += [_to_finding(mistake, kept) for mistake in mistakes]
     if configuration is not None:
-        found_errors, found_warnings = check_configuration(configuration, root)
+        found_errors, found_warnings = check_configuration(configuration, root, family_tools=family_tools)
         errors += found_errors
         warnings += found_warnings
         warnings += find_disabled_tools(configuration, root, settings)

@@ -123,8 +123,8 @@ class Settings:
         _S,
         TEXT,
         "",
-        "Base64 of 32 bytes: signs callbacks and seals what runs may not have in the log; empty = callbacks are not "
-        "signed, and runs that bring credentials are refused.",
+        "Base64 of 32 bytes: signs callbacks, seals what runs may not have in the log and the rows of entities; "
+        "empty = callbacks are not signed, and runs that bring credentials are refused.",
         old=SAME_NAME,
         secret=True,
     )
@@ -197,6 +197,13 @@ class Settings:
         "Runtimes that own nothing and wait: when an owner dies, one of them takes over at once. The same for all "
         "runtimes. Empty = 1 for `loomlog up`, which starts it in addition, and 0 for a runtime of its own; with 0 the "
         "runtimes stand by for each other and fold each other's partitions.",
+    )
+    families: tuple[str, ...] = setting(
+        _K,
+        NAMES,
+        (),
+        "Modules with further families of aggregates, which every process imports (docs/FAMILIES.md); their folders "
+        "are on PYTHONPATH.",
     )
     schema_registry: str = setting(
         _K, URL, "", "Schema registry to take schema ids from; empty = the lock file schemas/ids.json."

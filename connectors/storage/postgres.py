@@ -117,6 +117,7 @@ class PostgresReader:
 
     def __init__(self, pool: AsyncConnectionPool[Any], schema: str) -> None:
         self._pool = pool
+        self.schema = schema
         self._options: dict[str, Any] = {
             "dialect": DIALECT(),
             "schema_translate_map": {None: schema},

@@ -117,6 +117,7 @@ class ContextTool:
                 "name": name,
                 "description": self._catalogue[name].description,
                 "side_effect_class": getattr(self._catalogue[name], "side_effect_class", UNKNOWN),
+                **_describe_operations(self._catalogue[name]),
             }
             for name in context.tools
             if name in self._catalogue
@@ -140,6 +141,12 @@ class ContextTool:
             "run_started_at": _rfc3339(context.started_at_ms),
             "elapsed_ms": max(0, now - context.started_at_ms),
         }
+
+
+def _describe_operations(tool: Tool) -> dict[str, Any]:
+    """Return what each `op` of a tool does, for tools that say so."""
+    operations: Mapping[str, str] = getattr(tool, "operations", {})
+    return {"ops": dict(operations)} if operations else {}
 
 
 def _context_usage(context: ToolContext) -> dict[str, Any]:

@@ -28,11 +28,13 @@ from loomlog.connectors.storage.postgres import PostgresReader, create_tables
 from loomlog.projections import audit, entities, interrupts, problems, runs, transcript, usage
 from loomlog.projections.engine import cursors
 from loomlog.projections.engine.batch import Cursor
-from loomlog.projections.tables import entity_metadata, metadata
+from loomlog.projections.tables import entity_metadata, in_schema, metadata
 
 VERSION = 10
 """Version of tables and fold. Raise it whenever the same events give other rows; the projector then rebuilds."""
 PREFIX = "loom"
+ENTITY_SUFFIX = "_entities"
+"""Added to a prefix it names the schemas of entities beside those of runs."""
 TABLES = (
     runs.runs,
     transcript.transcript,
@@ -69,7 +71,7 @@ class TableSet:
 
 RUN_TABLES = TableSet(prefix=PREFIX, metadata=metadata, version=VERSION, compared=COMPARED)
 ENTITY_TABLES = TableSet(
-    prefix=f"{PREFIX}_entities",
+    prefix=PREFIX + ENTITY_SUFFIX,
     metadata=entity_metadata,
     version=ENTITY_VERSION,
     compared=(entities.entities.name, entities.entity_commands.name, problems.entity_problems.name),
@@ -362,7 +364,14 @@ async def has_status(reader: PostgresReader, prefix: str = PREFIX) -> bool:
     return bool(rows[0][0])
 
 
-async def read_status(reader: PostgresReader) -> list[StatusRow]:
-    """The projectors' last status reports, one row per topic."""
-    rows = await reader.fetch(select(projector_status).order_by(projector_status.c.topic))
+async def read_status(reader: PostgresReader, prefix: str = "") -> list[StatusRow]:
+    """The projectors' last status reports, one row per topic; of the reader's read model, or of another one."""
+    table = in_schema(projector_status, prefix)
+    rows = await reader.fetch(select(table).order_by(table.c.topic))
     return [StatusRow._make(row) for row in rows]
+
+
+async def read_builds(reader: PostgresReader) -> list[BuildRow]:
+    """All builds of the reader's read model, oldest first."""
+    rows = await reader.fetch(select(builds).order_by(builds.c.number))
+    return [BuildRow._make(row) for row in rows]

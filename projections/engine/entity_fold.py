@@ -3,7 +3,7 @@
 The state of an aggregate is folded by its family (EntityFold, which the projector hands in) and kept encoded in its
 row. An aggregate is halted at the first record that cannot be folded: out of sequence, unreadable, of no family of
 this installation, of another family or tenant, or one at which the fold raises. Its row stays as it was, the record is
-a problem, and every other aggregate goes on. An AggregateRestated states it anew and ends the halt.
+a problem, and every other aggregate goes on. An AggregateRestated gives it a new state and ends the halt.
 
 `fold_entities` mutates nothing, and how events fall into polls makes no difference to the rows.
 

@@ -9,11 +9,12 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
+from loomlog.connectors.errors import Transient
 from loomlog.projections.engine.entity_fold import EntityFold
 from loomlog.projections.entities import FoldRow, Seal, entities, entity_folds, seal_name
 
 
-class NewerFold(Exception):
+class NewerFold(Transient):
     """Rows of a family were made by a newer version of its fold: this process is older and must not write."""
 
 
@@ -31,7 +32,8 @@ async def outdated_families(
         elif row.version > fold.version:
             raise NewerFold(
                 f"the rows of the family {family} are of version {row.version}, this projector makes version "
-                f"{fold.version}: it is older and writes nothing; upgrade it"
+                f"{fold.version}: it is older and writes nothing; upgrade it",
+                kind="unavailable",
             )
         elif (row.version, row.seal) != (fold.version, seal_name(seal)):
             outdated.add(family)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing_extensions import TypedDict
 
 from loomlog.connectors.storage.postgres import PostgresReader
-from loomlog.projections.engine.builds import StatusRow, read_status
+from loomlog.projections.engine.builds import ENTITY_SUFFIX, StatusRow, has_status, read_status
 from loomlog.projections.engine.cursors import CursorRow, list_cursors
 from loomlog.projections.problems import count_problems
 
@@ -40,7 +40,7 @@ class ProjectorStatus(TypedDict):
 
 
 class ProjectionLag(TypedDict):
-    """The lag in records, over all partitions and by partition, and the records that could not be projected."""
+    """The lag in records, over all partitions and by partition; problems and projectors of runs and of entities."""
 
     topic: str
     lag: int
@@ -58,12 +58,20 @@ class Progress(TypedDict):
 
 
 async def read_progress(reader: PostgresReader) -> Progress:
-    """Read cursors, statuses of the projectors and the number of problems. Raises Transient, Permanent not_found."""
-    return {
+    """Read cursors, statuses of the projectors and the number of problems. Raises Transient, Permanent not_found.
+
+    A reader of the schemas of runs reads the statuses and problems of entities too.
+    """
+    progress: Progress = {
         "cursors": await list_cursors(reader),
         "statuses": await read_status(reader),
         "problems": await count_problems(reader),
     }
+    entities = reader.schema + ENTITY_SUFFIX
+    if await has_status(reader, entities):
+        progress["statuses"] = [*progress["statuses"], *await read_status(reader, entities)]
+        progress["problems"] += await count_problems(reader, entities)
+    return progress
 
 
 def lag_json(progress: Progress, topic: str, ends: Mapping[int, int], *, now_s: float) -> ProjectionLag:

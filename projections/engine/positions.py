@@ -40,12 +40,16 @@ class WaitResult:
 
 
 class PositionWatch:
-    """Tracks the positions of the live build. `run` must be running as a task of its own."""
+    """Tracks the positions of the live builds. `run` must be running as a task of its own."""
 
-    def __init__(self, connect: Callable[[], Awaitable[psycopg.AsyncConnection[Any]]], prefix: str = PREFIX) -> None:
+    def __init__(self, connect: Callable[[], Awaitable[psycopg.AsyncConnection[Any]]], *prefixes: str) -> None:
+        """`prefixes`: of the read models to watch, by default that of runs. One that no projector has created yet is
+        watched once it is there.
+        """
         self._connect = connect
-        self._prefix = prefix
-        self._build = -1
+        self._channels = {Build(prefix=prefix, number=0).channel: prefix for prefix in prefixes or (PREFIX,)}
+        self._builds: dict[str, int] = {}
+        """Number of the live build by channel; none before its tables exist."""
         self._next: dict[tuple[str, int], int] = {}
         self._waiters: dict[asyncio.Future[None], Position] = {}
 
@@ -82,9 +86,8 @@ class PositionWatch:
 
     async def _listen(self) -> None:
         async with await self._connect() as connection:
-            await connection.execute(
-                sql.SQL("LISTEN {}").format(sql.Identifier(Build(prefix=self._prefix, number=0).channel))
-            )
+            for channel in self._channels:
+                await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
             while True:
                 await self._read_cursors(connection)
                 await self._read_notifications(connection)
@@ -96,13 +99,13 @@ class PositionWatch:
         is_current = True
         while is_current and (wait_s := began + (LOOK_WAITING_S if self._waiters else LOOK_IDLE_S) - clock()) > 0:
             async for notification in connection.notifies(timeout=wait_s, stop_after=1):
-                is_current &= self._apply_notification(notification.payload)
+                is_current &= self._apply_notification(notification.channel, notification.payload)
 
-    def _apply_notification(self, payload: str) -> bool:
+    def _apply_notification(self, channel: str, payload: str) -> bool:
         """Applies the positions of a commit; False if the payload has none, or is of another build."""
         build, _, remainder = payload.partition(" ")
         topic, _, positions = remainder.partition(" ")
-        if not build.isdecimal() or int(build) != self._build:
+        if not build.isdecimal() or int(build) != self._builds.get(channel):
             return False
         for position in positions.split():
             partition, _, offset = position.partition(":")
@@ -111,17 +114,20 @@ class PositionWatch:
         return True
 
     async def _read_cursors(self, connection: psycopg.AsyncConnection[Any]) -> None:
-        result = await connection.execute(
-            sql.SQL(
-                "SELECT b.number, c.topic, c.partition, c.next_offset FROM {} b LEFT JOIN {} c ON true "
-                "WHERE b.state = 'live'"
-            ).format(sql.Identifier(self._prefix, "builds"), sql.Identifier(self._prefix, "cursors"))
-        )
         positions = {}
-        for build, topic, partition, next_offset in await result.fetchall():
-            self._build = build
-            if topic is not None:
-                positions[topic, partition] = next_offset
+        for channel, prefix in self._channels.items():
+            if channel not in self._builds and not await _exists(connection, prefix):
+                continue
+            result = await connection.execute(
+                sql.SQL(
+                    "SELECT b.number, c.topic, c.partition, c.next_offset FROM {} b LEFT JOIN {} c ON true "
+                    "WHERE b.state = 'live'"
+                ).format(sql.Identifier(prefix, "builds"), sql.Identifier(prefix, "cursors"))
+            )
+            for build, topic, partition, next_offset in await result.fetchall():
+                self._builds[channel] = build
+                if topic is not None:
+                    positions[topic, partition] = next_offset
         self._next = positions
         self._wake()
 
@@ -132,3 +138,11 @@ class PositionWatch:
         for waiter, position in self._waiters.items():
             if not waiter.done() and self._has_passed(position):
                 waiter.set_result(None)
+
+
+async def _exists(connection: psycopg.AsyncConnection[Any], prefix: str) -> bool:
+    """Whether a projector has created the tables. Reading a missing one would be an error in the server's log."""
+    result = await connection.execute("SELECT to_regclass(%s) IS NOT NULL", (f"{prefix}.cursors",))
+    row = await result.fetchone()
+    assert row is not None
+    return bool(row[0])

@@ -26,7 +26,7 @@ from typing import Any, Protocol
 
 import psycopg
 
-from loomlog.connectors.errors import Transient
+from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.protocols import LogRecord, LogTail
 from loomlog.connectors.storage.postgres import translate_errors
 from loomlog.projections.engine.builds import Build, Builds, TableHash
@@ -117,9 +117,18 @@ async def rebuild(
         if not await builds.reserve_rebuild():
             raise Transient("another rebuild of the projections is under way: wait for it", kind="unavailable")
         live = await builds.live()
-        if require_equal is None:
+        if live.version != model.tables.version:
+            if families is not None:
+                raise Permanent(
+                    f"the tables are of version {live.version}, this process makes version {model.tables.version}: "
+                    "rebuild all of them, not a family",
+                    kind="invalid",
+                )
+            require_equal = bool(require_equal)
+        else:
             outdated = await model.outdated(control, builds.build(live.number))
-            require_equal = live.version == model.tables.version and not outdated & (families or outdated)
+            if require_equal is None:
+                require_equal = not outdated & (families or outdated)
         build = await builds.make()
         began = time.monotonic()
         filled = 0

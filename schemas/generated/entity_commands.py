@@ -10,7 +10,7 @@ from loomlog.schemas.records import Record
 
 
 class RepairAggregate(Record, frozen=True, kw_only=True):
-    """Ends the quarantine of an aggregate: its state is stated anew."""
+    """Ends the quarantine of an aggregate: an operator states its state."""
 
     SCHEMA: ClassVar[str] = "loom.entity.commands.RepairAggregate"
 

@@ -37,8 +37,8 @@ class AggregateQuarantined(Record, frozen=True, kw_only=True):
 
 
 class AggregateRestated(Record, frozen=True, kw_only=True):
-    """The state of the aggregate, stated anew by an operator: the fold continues from here, whatever came before;
-    a quarantine ends.
+    """The state of the aggregate, as an operator states it: the fold continues from here, whatever came before; a
+    quarantine ends.
     """
 
     SCHEMA: ClassVar[str] = "loom.entity.events.AggregateRestated"

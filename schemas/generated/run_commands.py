@@ -375,6 +375,8 @@ class HandOverToolResult(Record, frozen=True, kw_only=True):
     """The run asked for a compaction with this call; it comes before the next turn."""
     hook_acts: tuple[HookAct, ...] = ()
     """What hooks did about the call."""
+    positions: tuple[str, ...] = ()
+    """As in ToolReturned."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -390,6 +392,7 @@ class HandOverToolResult(Record, frozen=True, kw_only=True):
             "duration_ms": self.duration_ms,
             "asks_compaction": self.asks_compaction,
             "hook_acts": [item.to_avro() for item in self.hook_acts],
+            "positions": self.positions,
         }
 
     @classmethod
@@ -407,6 +410,7 @@ class HandOverToolResult(Record, frozen=True, kw_only=True):
             duration_ms=value["duration_ms"],
             asks_compaction=value["asks_compaction"],
             hook_acts=tuple(HookAct.from_avro(item) for item in value["hook_acts"]),
+            positions=tuple(value["positions"]),
         )
 
 

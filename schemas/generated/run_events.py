@@ -1600,6 +1600,8 @@ class ToolReturned(Record, frozen=True, kw_only=True):
     """
     asks_compaction: bool = False
     """The run asked for a compaction with this call; it comes before the next turn."""
+    positions: tuple[str, ...] = ()
+    """Positions of what the call wrote to other aggregates: later reads of the run wait for them."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -1614,6 +1616,7 @@ class ToolReturned(Record, frozen=True, kw_only=True):
             "duration_ms": self.duration_ms,
             "settled_by": self.settled_by,
             "asks_compaction": self.asks_compaction,
+            "positions": self.positions,
         }
 
     @classmethod
@@ -1630,6 +1633,7 @@ class ToolReturned(Record, frozen=True, kw_only=True):
             duration_ms=value["duration_ms"],
             settled_by=value["settled_by"],
             asks_compaction=value["asks_compaction"],
+            positions=tuple(value["positions"]),
         )
 
 

@@ -510,106 +510,6 @@ class EntitySnapshot(Record, frozen=True, kw_only=True):
         )
 
 
-class HookRegistered(Record, frozen=True, kw_only=True):
-    """A hook is registered. The same tenant, owner and name again takes the place of the earlier one."""
-
-    SCHEMA: ClassVar[str] = "loom.stream.records.HookRegistered"
-
-    hook_id: str
-    """Id of this registration."""
-    tenant: str
-    """Whose calls it sees; empty: those of every tenant."""
-    owner: str
-    """Who registered it, as it calls itself."""
-    name: str
-    """Its name under that owner."""
-    phase: str
-    """pre or post: before a tool call or after it."""
-    callback_url: str
-    """Where it is asked, http or https."""
-    agents: tuple[str, ...] = ()
-    """Agents whose calls it sees; empty: all."""
-    tools: tuple[str, ...] = ()
-    """Tools it sees, exact or with a star at the end; empty: all."""
-    fail_mode: str = 'open'
-    """open or closed: what happens when it gives no usable answer."""
-    timeout_ms: int = 0
-    """Longest wait for its answer; 0: the default."""
-    by: str = ''
-    """Who asked for it."""
-    at_ms: int = 0
-    """When, UTC milliseconds."""
-    command_id: str = ''
-    """Of the one who asked."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "hook_id": self.hook_id,
-            "tenant": self.tenant,
-            "owner": self.owner,
-            "name": self.name,
-            "phase": self.phase,
-            "agents": self.agents,
-            "tools": self.tools,
-            "callback_url": self.callback_url,
-            "fail_mode": self.fail_mode,
-            "timeout_ms": self.timeout_ms,
-            "by": self.by,
-            "at_ms": self.at_ms,
-            "command_id": self.command_id,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            hook_id=value["hook_id"],
-            tenant=value["tenant"],
-            owner=value["owner"],
-            name=value["name"],
-            phase=value["phase"],
-            agents=tuple(value["agents"]),
-            tools=tuple(value["tools"]),
-            callback_url=value["callback_url"],
-            fail_mode=value["fail_mode"],
-            timeout_ms=value["timeout_ms"],
-            by=value["by"],
-            at_ms=value["at_ms"],
-            command_id=value["command_id"],
-        )
-
-
-class HookRemoved(Record, frozen=True, kw_only=True):
-    """A hook is registered no longer."""
-
-    SCHEMA: ClassVar[str] = "loom.stream.records.HookRemoved"
-
-    hook_id: str
-    """Id of the registration; of one that was replaced meanwhile it removes nothing."""
-    by: str = ''
-    """Who asked for it."""
-    at_ms: int = 0
-    """When, UTC milliseconds."""
-    command_id: str = ''
-    """Of the one who asked."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "hook_id": self.hook_id,
-            "by": self.by,
-            "at_ms": self.at_ms,
-            "command_id": self.command_id,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            hook_id=value["hook_id"],
-            by=value["by"],
-            at_ms=value["at_ms"],
-            command_id=value["command_id"],
-        )
-
-
 class ModelDelta(Record, frozen=True, kw_only=True):
     """Preview of a model turn while it streams; never truth. The whole turn is in ModelReplied."""
 
@@ -807,58 +707,6 @@ class PartitionCheckpoint(Record, frozen=True, kw_only=True):
             at_ms=value["at_ms"],
             reducer_version=value["reducer_version"],
             issued_until_ms=value["issued_until_ms"],
-        )
-
-
-class PauseSet(Record, frozen=True, kw_only=True):
-    """Something wider than a run is paused, or no longer."""
-
-    SCHEMA: ClassVar[str] = "loom.stream.records.PauseSet"
-
-    scope: str
-    """How wide: agent, tenant or all."""
-    tenant: str
-    """The tenant; empty for all, and for an agent of every tenant."""
-    agent: str
-    """Name of the agent; empty unless the scope is agent."""
-    paused: bool
-    """Whether it is paused from now on."""
-    reason: str = ''
-    """Why, as the one who asked said it."""
-    by: str = ''
-    """Who asked."""
-    at_ms: int = 0
-    """When it was asked for, UTC milliseconds."""
-    command_id: str = ''
-    """Of the one who asked."""
-    switch: str = ''
-    """The value of LOOMLOG_START_PAUSED that asked for it; a value counts once, empty for anybody else."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "scope": self.scope,
-            "tenant": self.tenant,
-            "agent": self.agent,
-            "paused": self.paused,
-            "reason": self.reason,
-            "by": self.by,
-            "at_ms": self.at_ms,
-            "command_id": self.command_id,
-            "switch": self.switch,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            scope=value["scope"],
-            tenant=value["tenant"],
-            agent=value["agent"],
-            paused=value["paused"],
-            reason=value["reason"],
-            by=value["by"],
-            at_ms=value["at_ms"],
-            command_id=value["command_id"],
-            switch=value["switch"],
         )
 
 
@@ -1329,13 +1177,10 @@ RECORDS = (
     EntityCheckpoint,
     EntitySnapshot,
     Header,
-    HookRegistered,
-    HookRemoved,
     ModelDelta,
     ModelMarked,
     ModelTally,
     PartitionCheckpoint,
-    PauseSet,
     ProbeRequested,
     ProviderProbed,
     RemoteToolRequest,

@@ -13,7 +13,7 @@ Before: main.py. After: routes.py.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from fastapi import FastAPI
@@ -38,7 +38,7 @@ from loomlog.services.api.request_start import (
 )
 from loomlog.services.api.responses import json_response, refusal_response
 from loomlog.services.api.route import Access, Route, SocketHandler
-from loomlog.services.api.routes import ROUTES
+from loomlog.services.api.routes import ROUTES, check_routes
 from loomlog.services.api.service import Service
 from loomlog.services.application.authentication import require_member, require_scope
 from loomlog.services.application.errors import RequestRefused, stopping_error, unavailable
@@ -80,10 +80,11 @@ class DirectApp(FastAPI):
         await (super().__call__ if asgiapp is None else asgiapp)(scope, receive, send)
 
 
-def build_app(service: Service) -> DirectApp:
+def build_app(service: Service, routes: Sequence[Route] = ROUTES) -> DirectApp:
     """Build the application over a service; it serves before the service is ready and reports that state."""
-    service.openapi_document = encode_document(service.version)
-    service.docs_page = render_page(service.version)
+    check_routes(routes)
+    service.openapi_document = encode_document(service.version, routes)
+    service.docs_page = render_page(service.version, routes)
     app = DirectApp(
         title="loomlog",
         version=service.version,
@@ -92,11 +93,11 @@ def build_app(service: Service) -> DirectApp:
         redoc_url=None,
         redirect_slashes=False,
     )
-    app.openapi = lambda: build_document(service.version)  # type: ignore[method-assign]  # FastAPI's way to replace it
+    app.openapi = lambda: build_document(service.version, routes)  # type: ignore[method-assign]  # FastAPI's way
     app.router.route_class = LeanRoute
     direct: dict[tuple[str, str], ASGIApp] = {}
     unexpected = _build_error_handler(service)
-    for route in ROUTES:
+    for route in routes:
         endpoint = _build_endpoint(service, route)
         if "{" not in route.path:
             direct[route.method, route.path] = ServerErrorMiddleware(_as_asgi(endpoint), handler=unexpected)
@@ -104,16 +105,16 @@ def build_app(service: Service) -> DirectApp:
             route.path,
             endpoint,
             methods=[route.method],
-            name=route.handler.__name__,
+            name=route.operation_id,
             response_model=None,
         )
     app.direct_routes = direct
     app.socket_routes = {
         route.path: _build_socket(service, route, route.socket_handler)
-        for route in ROUTES
+        for route in routes
         if route.socket_handler is not None
     }
-    app.add_exception_handler(HTTPException, _build_router_error_handler(service))
+    app.add_exception_handler(HTTPException, _build_router_error_handler(service, routes))
     app.add_exception_handler(Exception, unexpected)
     return app
 
@@ -162,7 +163,7 @@ def _build_endpoint(service: Service, route: Route) -> RequestHandler:
         response.raw_headers.append((REQUEST_ID_HEADER, context.request_id.encode()))
         return response
 
-    answer.__name__ = handler.__name__
+    answer.__name__ = route.operation_id
     return answer
 
 
@@ -209,7 +210,9 @@ class _EmptyResponse(Response):
         return None
 
 
-def _build_router_error_handler(service: Service) -> Callable[[Request, Exception], Coroutine[Any, Any, Response]]:
+def _build_router_error_handler(
+    service: Service, routes: Sequence[Route]
+) -> Callable[[Request, Exception], Coroutine[Any, Any, Response]]:
     async def answer(request: Request, error: Exception) -> Response:
         """Respond to an error of the router: no such route, or wrong method.
 
@@ -218,7 +221,7 @@ def _build_router_error_handler(service: Service) -> Callable[[Request, Exceptio
         assert isinstance(error, HTTPException)
         path = request.url.path
         headers = {"x-request-id": begin_request(request).request_id}
-        allowed = _allowed_methods(path)
+        allowed = _allowed_methods(path, routes)
         try:
             if path.startswith("/v1/") and not allowed:
                 service.authenticator.identify(request.headers.get("authorization"))
@@ -233,9 +236,9 @@ def _build_router_error_handler(service: Service) -> Callable[[Request, Exceptio
     return answer
 
 
-def _allowed_methods(path: str) -> set[str]:
+def _allowed_methods(path: str, routes: Sequence[Route]) -> set[str]:
     """Return every method of the table for a path; the router itself names only those of the first row."""
-    return {route.method for route in ROUTES if compile_path(route.path)[0].match(path)}
+    return {route.method for route in routes if compile_path(route.path)[0].match(path)}
 
 
 def _build_error_handler(service: Service) -> Callable[[Request, Exception], Coroutine[Any, Any, Response]]:

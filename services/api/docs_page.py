@@ -5,13 +5,14 @@ Plain HTML without a script, because FastAPI's own pages load scripts from a for
 Before: openapi.py. After: document_endpoints.py serves it.
 """
 
+from collections.abc import Sequence
 from html import escape
 from itertools import groupby
 from typing import Any
 
 import orjson
 
-from loomlog.services.api.openapi import DESCRIPTION, access_text, build_document, operation_tag
+from loomlog.services.api.openapi import DESCRIPTION, access_text, build_document, operation_tag, schema_name
 from loomlog.services.api.route import Access, Route
 from loomlog.services.api.routes import ROUTES
 
@@ -32,24 +33,26 @@ td,th{text-align:left;padding:.15rem .9rem .15rem 0;vertical-align:top}.a{color:
 ADDRESS = "http://127.0.0.1:8787"
 
 
-def render_page(version: str) -> bytes:
+def render_page(version: str, routes: Sequence[Route] = ROUTES) -> bytes:
     """The page, complete in itself."""
-    document = build_document(version)
+    document = build_document(version, routes)
     schemas = document["components"]["schemas"]
-    groups = {tag: list(routes) for tag, routes in groupby(sorted(ROUTES, key=_tag_order), key=operation_tag)}
+    tags = list(dict.fromkeys(map(operation_tag, routes)))
+    ordered = sorted(routes, key=lambda route: tags.index(operation_tag(route)))
+    groups = {tag: list(members) for tag, members in groupby(ordered, key=operation_tag)}
     texts = {tag["name"]: tag["description"] for tag in document["tags"]}
     links = "".join(
         f"<b>{escape(tag)}</b>"
         + "".join(
-            f"<a href='#{route.handler.__name__}'><span class='m'>{route.method}</span>{escape(route.path)}</a>"
-            for route in routes
+            f"<a href='#{route.operation_id}'><span class='m'>{route.method}</span>{escape(route.path)}</a>"
+            for route in members
         )
-        for tag, routes in groups.items()
+        for tag, members in groups.items()
     )
     sections = "".join(
         f"<h2>{escape(tag)}</h2><p>{escape(texts[tag])}</p>"
-        + "".join(_section(route, document["paths"][route.path][route.method.lower()], schemas) for route in routes)
-        for tag, routes in groups.items()
+        + "".join(_section(route, document["paths"][route.path][route.method.lower()], schemas) for route in members)
+        for tag, members in groups.items()
     )
     definitions = "".join(
         f"<h3 id='{escape(name)}'>{escape(name)}</h3><pre>{_pretty(schema)}</pre>" for name, schema in schemas.items()
@@ -78,14 +81,9 @@ def curl(route: Route, schemas: dict[str, Any]) -> str:
     if route.access is not Access.PUBLIC:
         words.append('-H "Authorization: Bearer $TOKEN"')
     if route.body is not None:
-        example = schemas[route.body.__name__]["examples"][0]
+        example = schemas[schema_name(route.body)]["examples"][0]
         words.append(f"--json '{orjson.dumps(example).decode()}'")
     return " \\\n  ".join(words)
-
-
-def _tag_order(route: Route) -> int:
-    tags = list(dict.fromkeys(map(operation_tag, ROUTES)))
-    return tags.index(operation_tag(route))
 
 
 def _section(route: Route, operation: dict[str, Any], schemas: dict[str, Any]) -> str:
@@ -98,7 +96,7 @@ def _section(route: Route, operation: dict[str, Any], schemas: dict[str, Any]) -
         f"<tr><td>{status}</td><td>{_schema_links(answer)}</td></tr>"
         for status, answer in operation["responses"].items()
     )
-    body = "" if route.body is None else f"<p>Body: {_link(route.body.__name__)}</p>"
+    body = "" if route.body is None else f"<p>Body: {_link(schema_name(route.body))}</p>"
     return (
         f"<h3 id='{operation['operationId']}'><code>{route.method} {escape(route.path)}</code></h3>"
         f"<p>{escape(route.summary)} <span class='a'>{escape(access_text(route))}</span></p>"

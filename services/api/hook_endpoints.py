@@ -6,7 +6,6 @@ Before: routes.py. After: services/application/admin/hooks.py.
 from starlette.requests import Request
 
 from loomlog.projections.frames.frame_json import format_rfc3339
-from loomlog.schemas.generated.stream_records import HookRegistered
 from loomlog.services.api.request_models import HookBody
 from loomlog.services.api.request_parsing import json_body
 from loomlog.services.api.response_models import Hook, HookCreated, HookList, HookRemoved
@@ -14,6 +13,7 @@ from loomlog.services.api.responses import POSITION_HEADER, JsonResponse, json_r
 from loomlog.services.api.service import Service
 from loomlog.services.application.admin.hooks import HookRequest
 from loomlog.services.core.access.decide import Caller
+from loomlog.services.families.hook.state import Hook as RegisteredHook
 
 BODY_MAX = 256 * 1024
 
@@ -33,7 +33,7 @@ async def register_hook(service: Service, caller: Caller, request: Request) -> J
             timeout_ms=body.timeout_ms or 0,
         ),
     )
-    answer: HookCreated = {"id": result.hook.hook_id, "signing_secret": result.signing_secret or None}
+    answer: HookCreated = {"id": result.hook_id, "signing_secret": result.signing_secret or None}
     return json_response(answer, headers={POSITION_HEADER: result.position})
 
 
@@ -47,7 +47,7 @@ async def remove_hook(service: Service, caller: Caller, request: Request) -> Jso
     return json_response({"deleted": hook_id}, headers={POSITION_HEADER: position})
 
 
-def _hook_json(hook: HookRegistered) -> Hook:
+def _hook_json(hook: RegisteredHook) -> Hook:
     return {
         "id": hook.hook_id,
         "tenant_id": hook.tenant,

@@ -50,6 +50,7 @@ from loomlog.services.api.settings import ApiSettings, MissingApiSetting, api_se
 from loomlog.services.application import limits
 from loomlog.services.application.authentication import Authenticator
 from loomlog.services.application.bootstrap import open_application, wait_for
+from loomlog.services.families.registry import family_tools
 from loomlog.services.stream.encryption.subject_keys import WrongInstallationKey
 
 log = logging.getLogger("loomlog.api")
@@ -252,7 +253,7 @@ def main(arguments: Sequence[str] = ()) -> int:
         print("usage: python -m loomlog.services.api.main [--print-openapi]", file=sys.stderr)  # noqa: T201 - to a terminal
         return 2
     try:
-        loaded = load(os.environ, working_directory=Path.cwd())
+        loaded = load(os.environ, working_directory=Path.cwd(), family_tools=family_tools())
         logs.configure_logging(loaded.settings.log_level)
         if loaded.settings.bash_enabled:
             disable_process_dumping()

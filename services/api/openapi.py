@@ -18,7 +18,7 @@ from pydantic import TypeAdapter
 from loomlog.services.api.examples import BODY_EXAMPLES
 from loomlog.services.api.response_models import Error
 from loomlog.services.api.responses import STATUS_BY_CODE, JsonResponse
-from loomlog.services.api.route import Access, QueryParameter, Route
+from loomlog.services.api.route import Access, NamedSchema, QueryParameter, Route
 from loomlog.services.api.routes import ROUTES
 
 TITLE = "loomlog"
@@ -93,8 +93,11 @@ NO_CONTENT = 204
 
 def build_document(version: str, routes: Sequence[Route] = ROUTES) -> dict[str, Any]:
     """Build the OpenAPI document."""
-    bodies = {route.body for route in routes if route.body is not None}
-    answers = {answer for route in routes for answer in response_types(route)} | {Error}
+    described = [
+        schema for route in routes for schema in (route.body, route.response) if isinstance(schema, NamedSchema)
+    ]
+    bodies = {route.body for route in routes if isinstance(route.body, type)}
+    answers = {answer for route in routes for answer in response_types(route) if isinstance(answer, type)} | {Error}
     inputs: list[tuple[Any, Literal["validation", "serialization"], TypeAdapter[Any]]] = [
         *((body, "validation", TypeAdapter(body)) for body in sorted(bodies, key=lambda body: body.__name__)),
         *(
@@ -105,11 +108,15 @@ def build_document(version: str, routes: Sequence[Route] = ROUTES) -> dict[str, 
     _, definitions = TypeAdapter.json_schemas(inputs, ref_template="#/components/schemas/{model}")
     for body in bodies:
         definitions["$defs"][body.__name__]["examples"] = [BODY_EXAMPLES[body]]
+    for one in described:
+        examples = {} if one.example is None else {"examples": [one.example]}
+        definitions["$defs"][one.name] = {"title": one.name, **one.schema, **examples}
     paths: dict[str, Any] = {}
     for route in routes:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
     statuses = sorted({status for route in routes for status in refusal_statuses(route)})
     tags = {name: text for name, text in TAGS.values() if text}
+    tags |= {route.tag.name: route.tag.description for route in routes if route.tag is not None}
     return {
         "openapi": "3.1.0",
         "info": {"title": TITLE, "version": version, "description": DESCRIPTION},
@@ -123,13 +130,18 @@ def build_document(version: str, routes: Sequence[Route] = ROUTES) -> dict[str, 
     }
 
 
-def encode_document(version: str) -> bytes:
+def encode_document(version: str, routes: Sequence[Route] = ROUTES) -> bytes:
     """Encode the document as it is served."""
-    return orjson.dumps(build_document(version), option=orjson.OPT_INDENT_2)
+    return orjson.dumps(build_document(version, routes), option=orjson.OPT_INDENT_2)
 
 
-def response_types(route: Route) -> tuple[type, ...]:
-    """The classes of the JSON that a route answers with; none if it answers with something else."""
+def schema_name(schema: type | NamedSchema) -> str:
+    """The name of a body or an answer among the schemas of the document."""
+    return schema.name if isinstance(schema, NamedSchema) else schema.__name__
+
+
+def response_types(route: Route) -> tuple[type | NamedSchema, ...]:
+    """The JSON that a route answers with; none if it answers with something else."""
     if route.response is not None:
         return (route.response,)
     returned = get_type_hints(route.handler)["return"]
@@ -139,6 +151,8 @@ def response_types(route: Route) -> tuple[type, ...]:
 
 def operation_tag(route: Route) -> str:
     """The tag of a route."""
+    if route.tag is not None:
+        return route.tag.name
     return TAGS[route.handler.__module__.rpartition(".")[2]][0]
 
 
@@ -198,7 +212,7 @@ def _operation(route: Route) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "tags": [operation_tag(route)],
         "summary": route.summary,
-        "operationId": route.handler.__name__,
+        "operationId": route.operation_id,
         "parameters": parameters(route),
         "responses": {
             **{str(status): _success(route) for status in (route.status, route.alternative_status) if status},
@@ -213,7 +227,7 @@ def _operation(route: Route) -> dict[str, Any]:
     if route.body is not None:
         operation["requestBody"] = {
             "required": not route.body_optional,
-            "content": {"application/json": {"schema": {"$ref": f"#/components/schemas/{route.body.__name__}"}}},
+            "content": {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema_name(route.body)}"}}},
         }
     return operation
 
@@ -222,7 +236,7 @@ def _success(route: Route) -> dict[str, Any]:
     success: dict[str, Any] = {"description": route.summary}
     if route.status == NO_CONTENT or route.socket_handler is not None:
         return success
-    references = [{"$ref": f"#/components/schemas/{answer.__name__}"} for answer in response_types(route)]
+    references = [{"$ref": f"#/components/schemas/{schema_name(answer)}"} for answer in response_types(route)]
     if route.is_stream:
         media, schema = "text/event-stream", MEDIA_SCHEMAS["text/event-stream"]
     elif references:
@@ -258,7 +272,7 @@ def _query_parameter(query: QueryParameter) -> dict[str, Any]:
     return {
         "name": query.name,
         "in": "query",
-        "required": False,
+        "required": query.required,
         "schema": query.schema,
         "description": query.description,
     }

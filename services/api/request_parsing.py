@@ -11,7 +11,7 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator
 from datetime import UTC, datetime
-from typing import IO, TypeVar
+from typing import IO, Any, TypeVar
 
 import orjson
 from pydantic import ValidationError
@@ -61,12 +61,7 @@ async def json_body(request: Request, model: type[Model], *, limit: int, optiona
 
     An `optional` body may be missing; every field then has its default.
     """
-    raw = await _read_body(request, limit)
-    current_request.get().hash_body(raw)
-    if not raw and optional:
-        raw = b"{}"
-    elif not _is_json(request.headers.get("content-type", "")):
-        raise RequestRefused("unsupported_media_type", _media_type_problem(request.headers.get("content-type", "")))
+    raw = await _read_json(request, limit, optional=optional)
     try:
         # The other parser accepts NaN as a number, and reads a number that is too large as infinity.
         orjson.loads(raw)
@@ -75,6 +70,15 @@ async def json_body(request: Request, model: type[Model], *, limit: int, optiona
         raise bad_request(f"the body is not JSON: {error}") from error
     except ValidationError as error:
         raise bad_request(describe_problems(error, model)) from error
+
+
+async def json_value(request: Request, *, limit: int, optional: bool = False) -> Any:
+    """Return the body as JSON; an `optional` one that is missing as an empty object. Raises as `json_body`."""
+    raw = await _read_json(request, limit, optional=optional)
+    try:
+        return orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise bad_request(f"the body is not JSON: {error}") from error
 
 
 async def spool_body(request: Request, file: IO[bytes], *, limit: int) -> None:
@@ -150,6 +154,17 @@ def parse_time_ms(name: str, value: str) -> int:
         ) from error
     aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
     return int(aware.timestamp() * 1000)
+
+
+async def _read_json(request: Request, limit: int, *, optional: bool) -> bytes:
+    """Return the bytes of a body that is declared as JSON, and make them part of the request's tokens."""
+    raw = await _read_body(request, limit)
+    current_request.get().hash_body(raw)
+    if not raw and optional:
+        return b"{}"
+    if not _is_json(request.headers.get("content-type", "")):
+        raise RequestRefused("unsupported_media_type", _media_type_problem(request.headers.get("content-type", "")))
+    return raw
 
 
 async def _read_body(request: Request, limit: int) -> bytes:

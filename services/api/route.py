@@ -38,21 +38,40 @@ class QueryParameter:
 
     name: str
     description: str
+    required: bool = False
     schema: Mapping[str, Any] = field(default_factory=lambda: {"type": "string"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NamedSchema:
+    """A body or an answer without a class of its own, described by a JSON schema."""
+
+    name: str
+    """Name in the OpenAPI document; unique, and a letter or digit at each place."""
+    schema: Mapping[str, Any]
+    example: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tag:
+    """A group of routes in the OpenAPI document."""
+
+    name: str
+    description: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """A row of the table. The schema of the answer is that of the handler's return type."""
+    """A row of the table. The schema of the answer is that of the handler's return type, or `response`."""
 
     method: str
     path: str
     access: str | Access
     handler: Handler
     summary: str
-    response: type | None = None
-    """Class of the JSON of the answer, for a handler that sends it in pieces."""
-    body: type[Body] | None = None
+    response: type | NamedSchema | None = None
+    """The JSON of the answer, for a handler that sends it in pieces or serves several rows."""
+    body: type[Body] | NamedSchema | None = None
     body_optional: bool = False
     query: Sequence[QueryParameter] = ()
     is_stream: bool = False
@@ -63,8 +82,17 @@ class Route:
     """Second status of a successful response with the same format; 0 for none."""
     refusal_statuses: Sequence[int] = ()
     """Statuses of refusals beyond those that follow from what the route accepts (openapi.py)."""
+    operation: str = ""
+    """Id of the operation; empty: the name of the handler."""
+    tag: Tag | None = None
+    """Group of the operation; None: that of the handler's module."""
     socket_handler: SocketHandler | None = None
     """Set when the path is a WebSocket; `handler` then responds to requests that are not a handshake."""
+
+    @property
+    def operation_id(self) -> str:
+        """Name of the operation, unique in the table."""
+        return self.operation or self.handler.__name__
 
     @property
     def is_mutating(self) -> bool:

@@ -6,15 +6,19 @@ compares it with what the application serves.
 
 Routes are matched in this order, so the busiest come first.
 
-Before: app.py. After: run_routes.py and the tables next to it, then the endpoints.
+Before: app.py. After: run_routes.py and the tables next to it, entity_routes.py for all families, then the endpoints.
 """
 
+from collections.abc import Sequence
+
 from loomlog.services.api.data_routes import DATA_ROUTES
+from loomlog.services.api.entity_routes import entity_routes
 from loomlog.services.api.history_routes import HISTORY_ROUTES
 from loomlog.services.api.operator_routes import OPERATOR_ROUTES
 from loomlog.services.api.policy_routes import POLICY_ROUTES
 from loomlog.services.api.route import Route
 from loomlog.services.api.run_routes import RUN_ROUTES
+from loomlog.services.families.registry import all_families
 
 ROUTES: tuple[Route, ...] = (
     *RUN_ROUTES,
@@ -22,4 +26,15 @@ ROUTES: tuple[Route, ...] = (
     *OPERATOR_ROUTES,
     *POLICY_ROUTES,
     *DATA_ROUTES,
+    *entity_routes(all_families()),
 )
+
+
+def check_routes(routes: Sequence[Route]) -> None:
+    """Assert that no two rows are one route or have one operation id: a family could be called like a fixed route."""
+    for kind, names in (
+        ("route", [f"{route.method} {route.path}" for route in routes]),
+        ("operation id", [route.operation_id for route in routes]),
+    ):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        assert not twice, f"more than one {kind} {', '.join(twice)}: rename the family"

@@ -20,6 +20,7 @@ running next to its transport. Every transport identifies the caller with `gate`
     hooks     register, listed, remove
     pausing   pause, resume, state   (wider than a run; control has those of one run)
     budgets   limits, set, remove, usage
+    entities  command, show, list, query   (of every family)
     probing   probe                  (of the model providers)
     repairs   show, repair           (of an aggregate that is quarantined)
     clients   serve                  (a connection of a client that executes tools)
@@ -46,6 +47,7 @@ from loomlog.services.application import limits
 from loomlog.services.application.admin.budget_limits import BudgetLimits
 from loomlog.services.application.admin.erasure import SubjectErasure
 from loomlog.services.application.admin.hooks import HookRegistry
+from loomlog.services.application.admin.installation_commands import InstallationCommands
 from loomlog.services.application.admin.pauses import Pauses
 from loomlog.services.application.admin.probes import ProviderProbes
 from loomlog.services.application.admin.repair import AggregateRepair
@@ -53,6 +55,7 @@ from loomlog.services.application.authentication import Authenticator
 from loomlog.services.application.clients.connections import ClientConnections, ClientLimits
 from loomlog.services.application.command_publisher import CommandPublisher
 from loomlog.services.application.content import ContentAccess
+from loomlog.services.application.entities import Entities
 from loomlog.services.application.queries.audit_log import AuditLog
 from loomlog.services.application.queries.read_models import Positions, ReadModels
 from loomlog.services.application.queries.read_your_writes import PositionBarrier
@@ -74,11 +77,11 @@ from loomlog.services.application.transfer.restore import StateRestore
 from loomlog.services.application.transfer.state_files import Backups
 from loomlog.services.families.budget.accounts import BudgetAccounts
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
+from loomlog.services.stream.entities.answers import EntityCommands
 from loomlog.services.stream.entities.hosting import EntityParts
+from loomlog.services.stream.entities.reads import EntityReads
 from loomlog.services.stream.family import Topics
 from loomlog.services.stream.global_tables.global_table import GlobalTable
-from loomlog.services.stream.global_tables.hooks import HookGlobalTable
-from loomlog.services.stream.global_tables.pauses import PauseGlobalTable
 from loomlog.services.stream.global_tables.providers import PROVIDERS
 
 log = logging.getLogger(__name__)
@@ -90,13 +93,11 @@ RANDOM_BYTES = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplicationTopics:
-    """Topics of runs and entities, and of wider pauses, hooks, subject keys, providers and clients."""
+    """Topics of runs and entities, and of subject keys, providers and clients."""
 
     commands: str
     events: str
     previews: str
-    control: str
-    hooks: str
     subjects: str
     entities: Topics
     providers: str
@@ -108,8 +109,6 @@ class ApplicationTopics:
             commands=f"{prefix}.run.commands",
             events=f"{prefix}.run.events",
             previews=f"{prefix}.run.deltas",
-            control=f"{prefix}.control.events",
-            hooks=f"{prefix}.hook.events",
             subjects=f"{prefix}.subject.keys",
             entities=Topics.of("entity", prefix),
             providers=f"{prefix}.provider.events",
@@ -145,6 +144,7 @@ class Application:
         blobs: Blobs,
         codec: Codec,
         keepalive_s: float,
+        entities: EntityParts,
         state_files: StateFiles | None = None,
         topics: ApplicationTopics = TOPICS,
         clock_ms: Callable[[], int] = clock_ms,
@@ -160,10 +160,12 @@ class Application:
         installation_key: SecretKey | None = None,
         credentials: RunCredentials | None = None,
         client_limits: ClientLimits | None = None,
-        entities: EntityParts,
+        entity_commands: EntityCommands | None = None,
+        entity_reads: EntityReads | None = None,
     ) -> None:
-        """`keys` None: content is not encrypted. `installation_key` None: callbacks are not signed. `credentials` None:
-        requests with credentials are refused.
+        """`entity_commands` and `entity_reads` None: no transport offers families. `keys` None: content is not
+        encrypted. `installation_key` None: callbacks are not signed. `credentials` None: requests with credentials are
+        refused.
         """
         new_token = repeatable(new_token)
         self.keys = keys
@@ -187,23 +189,14 @@ class Application:
             keepalive_s=keepalive_s,
             content=ContentAccess(keys),
         )
-        self.entities = entities
-        self.barrier.register(topics.entities.events, entities.replicas, partitions=entities.replicas.partitions)
+        self.entity_parts = entities
+        if entity_reads is None:
+            self.barrier.register(topics.entities.events, entities.replicas, partitions=entities.replicas.partitions)
         self.accounts = accounts = BudgetAccounts(entities, clock_ms=clock_ms, fresh_token=new_token, name="api")
         self.queries = RunQueries(sources)
-        self.pause_table = PauseGlobalTable(codec, topics.control)
-        self.barrier.register(topics.control, self.pause_table)
-        self.wide_pauses = Pauses(sources, self.pause_table, appender, codec, clock_ms=clock_ms, fresh_token=new_token)
-        self.hook_table = HookGlobalTable(codec, topics.hooks)
-        self.barrier.register(topics.hooks, self.hook_table)
-        self.hooks = HookRegistry(
-            self.hook_table,
-            appender,
-            codec,
-            clock_ms=clock_ms,
-            fresh_token=new_token,
-            installation_key=installation_key,
-        )
+        commands = InstallationCommands(entities, clock_ms=clock_ms, fresh_token=new_token, wait_s=control_wait_s)
+        self.wide_pauses = Pauses(sources, commands)
+        self.hooks = HookRegistry(commands, fresh_token=new_token, installation_key=installation_key)
         self.provider_table = GlobalTable(codec, topics.providers, PROVIDERS)
         self.barrier.register(topics.providers, self.provider_table)
         self.probes = ProviderProbes(self.provider_table, appender, codec, clock_ms=clock_ms, fresh_token=new_token)
@@ -241,7 +234,7 @@ class Application:
             sources,
             ranges,
             codec,
-            self.pause_table,
+            self.wide_pauses,
             state_files,
             accounts,
             events_topic=topics.events,
@@ -252,6 +245,20 @@ class Application:
         )
         self.control = RunControl(
             sources, self.queries, self.publisher, clock_ms=clock_ms, fresh_token=new_token, wait_s=control_wait_s
+        )
+        if entity_reads is not None:
+            self.barrier.register(entity_reads.topic, entity_reads, partitions=entity_reads.partitions)
+        self._entities = (
+            None
+            if entity_commands is None or entity_reads is None
+            else Entities(
+                entity_commands,
+                entity_reads,
+                sources.content,
+                clock_ms=clock_ms,
+                new_token=new_token,
+                wait_s=decision_wait_s,
+            )
         )
         self.run_states = RunStates(sources)
         self.interrupts = InterruptActions(sources, self.queries, self.control)
@@ -265,6 +272,12 @@ class Application:
         self.histories = RunHistories(
             sources, self.queries, ranges, codec, events_topic=topics.events, clock_ms=clock_ms
         )
+
+    @property
+    def entities(self) -> Entities:
+        """The use cases of families."""
+        assert self._entities is not None, "this process has families, and was not given their commands and reads"
+        return self._entities
 
     async def run(self, events: LogTail, previews: LogTail, *background_tasks: Callable[[], Awaitable[None]]) -> None:
         """Publish and read until cancelled, together with `background_tasks`."""

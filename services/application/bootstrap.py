@@ -24,9 +24,8 @@ from loomlog.connectors.storage.postgres import PostgresOptions, connect, open_r
 from loomlog.connectors.storage.run_credentials import PostgresCredentialRows, RunCredentials
 from loomlog.connectors.storage.state_files import StateFiles
 from loomlog.connectors.tools.remote_calls import REQUESTS_TOPIC
-from loomlog.projections.engine.builds import ENTITY_TABLES, PREFIX
+from loomlog.projections.engine.builds import ENTITY_SUFFIX, PREFIX
 from loomlog.projections.engine.positions import PositionWatch
-from loomlog.projections.entities import plain_seal
 from loomlog.projections.run_queries import RunFilter
 from loomlog.projections.tables import EVERY_TENANT
 from loomlog.schemas.codec import Codec
@@ -36,10 +35,12 @@ from loomlog.services.application.clients.connections import ClientLimits
 from loomlog.services.application.errors import RequestRefused
 from loomlog.services.application.queries.read_models import SqlReadModels, has_no_tables
 from loomlog.services.application.streaming.event_hub import EventHub, HubStart
+from loomlog.services.families.entity_folds import entity_seals
 from loomlog.services.families.registry import all_families
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys, open_subject_keys
 from loomlog.services.stream.entities.families import FamilySet
 from loomlog.services.stream.entities.hosting import build_entity_parts
+from loomlog.services.stream.entities.reading import EntityReader
 from loomlog.services.stream.entities.rows import EntityRows
 from loomlog.services.stream.global_tables.global_table import GlobalTable, GlobalTables
 
@@ -132,12 +133,18 @@ async def open_application(
             rows = PostgresCredentialRows(endpoints.postgres)
             stack.push_async_callback(rows.close)
             credentials = RunCredentials(rows, endpoints.installation_key)
-        watch = PositionWatch(lambda: connect(endpoints.postgres), endpoints.read_model_prefix)
-        entity_prefix = f"{endpoints.read_model_prefix}{ENTITY_TABLES.prefix.removeprefix(PREFIX)}"
+        entity_prefix = endpoints.read_model_prefix + ENTITY_SUFFIX
+        watch = PositionWatch(lambda: connect(endpoints.postgres), endpoints.read_model_prefix, entity_prefix)
         entity_reader = await open_reader(
             endpoints.postgres, schema=entity_prefix, max_connections=endpoints.postgres_connections
         )
         stack.push_async_callback(entity_reader.close)
+        entity_rows = EntityRows(
+            entity_reader,
+            FamilySet(all_families()),
+            events_topic=endpoints.topics.entities.events,
+            seals=entity_seals(endpoints.installation_key),
+        )
         entities = build_entity_parts(
             all_families(),
             codec,
@@ -145,12 +152,7 @@ async def open_application(
             ranges=ranges,
             partitions=partitions,
             topics=endpoints.topics.entities,
-            rows=EntityRows(
-                entity_reader,
-                FamilySet(all_families()),
-                events_topic=endpoints.topics.entities.events,
-                seal=plain_seal,
-            ),
+            rows=entity_rows,
         )
         await wait_for("broker", readiness, entities.replicas.open)
         entity_events = await tail(endpoints.topics.entities.events, entities.replicas.next_offsets)
@@ -172,10 +174,14 @@ async def open_application(
             credentials=credentials,
             client_limits=endpoints.client_limits,
             entities=entities,
+            entity_commands=entities.client,
+            entity_reads=EntityReader(
+                entities.family.families, entities.replicas, entity_rows, entity_reader, entities.client
+            ),
         )
         await layer.publisher.open()
 
-        opened: list[GlobalTable[Any]] = [layer.pause_table, layer.hook_table, layer.provider_table]
+        opened: list[GlobalTable[Any]] = [layer.provider_table]
         if keys is not None:
             opened.append(keys.global_table)
         tables = GlobalTables(stack, ranges, partial(open_tail, endpoints.kafka))

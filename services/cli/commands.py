@@ -42,7 +42,7 @@ class CommandGroup(TyperGroup):
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        self._lists_commands = False
+        self.lists_commands = False
         nothing_yet: dict[str, Any] = dict.fromkeys(self.modules)
         self.commands = nothing_yet | dict(self.commands)  # names that "did you mean" chooses from
 
@@ -54,15 +54,18 @@ class CommandGroup(TyperGroup):
         """Import and return the command of that name; None when there is none."""
         cmd_name = self.aliases.get(cmd_name, cmd_name)
         place = self.modules.get(cmd_name)
-        if place is not None and self._lists_commands:
+        if place is not None and self.lists_commands:
             return TyperCommand(cmd_name, help=self.helps[cmd_name])
         return super().get_command(ctx, cmd_name) if place is None else _load_command(cmd_name, place)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Print the help of this group from `helps`, without importing the commands."""
-        self._lists_commands = True
+        self.lists_commands = True
         _hide_flag_types(self)
-        super().format_help(ctx, formatter)
+        try:
+            super().format_help(ctx, formatter)
+        except CliError as failure:
+            _exit_with(str(failure), failure.exit_code)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
@@ -88,15 +91,22 @@ def run(coroutine: Coroutine[Any, Any, Result]) -> Result:
         raise _unwrap_group(group) from None
 
 
+def load_group(app: typer.Typer, name: str) -> Any:
+    """Return a group as a command of that name, without the options that install completion, which `loomlog` has."""
+    group = get_group(app)
+    group.name = name
+    _hide_flag_types(group)
+    return group
+
+
 def _load_command(name: str, target: str) -> Any:
     module, _, attribute = target.partition(":")
     loaded = getattr(importlib.import_module(module), attribute)
     if isinstance(loaded, typer.Typer):
-        command: Any = get_group(loaded)  # without the options that install completion, which `loomlog` has
-    else:
-        alone = typer.Typer(add_completion=False)
-        alone.command(name)(loaded)
-        command = get_command(alone)
+        return load_group(loaded, name)
+    alone = typer.Typer(add_completion=False)
+    alone.command(name)(loaded)
+    command: Any = get_command(alone)
     command.name = name
     _hide_flag_types(command)
     return command

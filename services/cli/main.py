@@ -7,11 +7,13 @@ Before: a person, a script, make. After: one file per group of commands.
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import typer
+from typer.core import TyperCommand
 
 from loomlog.services.cli.commands import CommandGroup
+from loomlog.services.cli.errors import UsageError
 
 FOLDER = "loomlog.services.cli"
 COMMANDS: Mapping[str, tuple[str, str]] = {
@@ -77,6 +79,33 @@ class Loomlog(CommandGroup):
     modules: ClassVar[Mapping[str, str]] = {name: f"{FOLDER}.{place}" for name, (place, _) in COMMANDS.items()}
     helps: ClassVar[Mapping[str, str]] = {name: text for name, (_, text) in COMMANDS.items()}
     aliases: ClassVar[Mapping[str, str]] = ALIASES
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of the table, then those of families."""
+        return [*super().list_commands(ctx), *(name for name in _families() if name not in self.commands)]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command of the table, or else the group of a family: only then are families imported."""
+        command = super().get_command(ctx, cmd_name)
+        family = _families().get(cmd_name) if command is None else None
+        if family is None:
+            return command
+        if self.lists_commands:
+            return TyperCommand(cmd_name, help=family.summary)
+        from loomlog.services.cli.families import family_group
+
+        return family_group(family)
+
+
+def _families() -> Mapping[str, Any]:
+    """Return the families with commands, by name. Raises UsageError when one cannot be used."""
+    from loomlog.services.core.families import has_transports
+    from loomlog.services.families.registry import FamilyProblem, all_families
+
+    try:
+        return {family.name: family for family in all_families() if has_transports(family)}
+    except FamilyProblem as error:
+        raise UsageError(f"{error}. LOOMLOG_FAMILIES names further families.") from error
 
 
 def _show_version(requested: bool) -> None:

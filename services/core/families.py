@@ -31,6 +31,8 @@ NAME_BYTES_MAX = 512
 """Longest id of an aggregate within its tenant: it is the key of every record and of its row."""
 STATE_BYTES_MAX = 600_000
 """Largest encoded state: it must fit one record as a snapshot, and one row that is read in a millisecond."""
+INSTALLATION = "installation"
+"""Id of the one aggregate of a family that belongs to no tenant."""
 
 
 class At(Value, frozen=True):
@@ -193,8 +195,15 @@ class Family(Generic[StateT, CommandT, EventT]):
     content: Content = NO_CONTENT
     reads: Reads = Reads.INDEXED
     sends: Callable[[StateT, EventT], Sequence[Send]] = no_sends
+    """Commands that follow from an event, whatever the state is: after a takeover it may be a later one. The state is
+    for what was never part of the event, such as a template."""
     topics: str = "entity"
     """Name of its topic set."""
+
+
+def has_transports(family: Family[Any, Any, Any]) -> bool:
+    """Whether HTTP and the command line offer anything of the family."""
+    return bool(family.scope or family.queries or any(row.in_transports for row in family.commands))
 
 
 def aggregate_id(family: str, tenant: str, name: str) -> str:
@@ -212,3 +221,11 @@ def aggregate_key(full_id: str) -> bytes:
 def name_in_tenant(full_id: str, tenant: str) -> str:
     """Return the id of an aggregate within its tenant."""
     return full_id.partition(":")[2].removeprefix(f"{tenant}/")
+
+
+def name_problem(name: str) -> str:
+    """Return what is wrong with the id of an aggregate within its tenant; empty when nothing is."""
+    size = len(name.encode("utf-8", "surrogatepass"))
+    if not 0 < size <= NAME_BYTES_MAX:
+        return f"has {size} bytes: expected 1 to {NAME_BYTES_MAX}"
+    return "" if name.isprintable() else "has characters that cannot be printed"

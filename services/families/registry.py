@@ -13,6 +13,7 @@ from typing import Any
 
 from loomlog.services import families
 from loomlog.services.core.families import Family
+from loomlog.services.families.declaration import declaration_problem
 
 ENVIRONMENT = "LOOMLOG_FAMILIES"
 """Names of further modules with a declaration FAMILY, with commas between."""
@@ -24,7 +25,7 @@ class FamilyProblem(Exception):
 
 def load_families(modules: Iterable[str]) -> tuple[Family[Any, Any, Any], ...]:
     """Return the declarations of these modules, sorted by name. Raises FamilyProblem."""
-    found: dict[str, Family[Any, Any, Any]] = {}
+    families_by_name: dict[str, Family[Any, Any, Any]] = {}
     for name in modules:
         try:
             declared = getattr(import_module(name), "FAMILY", None)
@@ -34,16 +35,27 @@ def load_families(modules: Iterable[str]) -> tuple[Family[Any, Any, Any], ...]:
             raise FamilyProblem(f"{name} has no FAMILY: expected a Family of services/core/families.py")
         if not declared.name.isalpha() or not declared.name.islower() or not declared.name.isascii():
             raise FamilyProblem(f"{name}: a family's name has letters a to z only, not {declared.name!r}")
-        if declared.name in found:
+        if problem := declaration_problem(declared):
+            raise FamilyProblem(f"the family {declared.name}: {problem}")
+        if declared.name in families_by_name:
             raise FamilyProblem(f"two families are called {declared.name}")
-        found[declared.name] = declared
-    return tuple(found[name] for name in sorted(found))
+        families_by_name[declared.name] = declared
+    return tuple(families_by_name[name] for name in sorted(families_by_name))
 
 
 @cache
 def all_families() -> tuple[Family[Any, Any, Any], ...]:
     """Return the families of this process. Raises FamilyProblem."""
-    folders = [f"{families.__name__}.{one.name}" for one in iter_modules(families.__path__) if one.ispkg]
-    folders = [name for name in folders if hasattr(import_module(name), "FAMILY")]
     named = [name.strip() for name in os.environ.get(ENVIRONMENT, "").split(",") if name.strip()]
-    return load_families([*folders, *named])
+    return load_families([*family_folders(), *named])
+
+
+def family_tools() -> frozenset[str]:
+    """Return the names of the tools that the families of this process bring. Raises FamilyProblem."""
+    return frozenset(family.tool for family in all_families() if family.tool)
+
+
+def family_folders() -> list[str]:
+    """Return the modules of the families in the folders beside this file: those of every installation."""
+    folders = [f"{families.__name__}.{one.name}" for one in iter_modules(families.__path__) if one.ispkg]
+    return [name for name in folders if hasattr(import_module(name), "FAMILY")]

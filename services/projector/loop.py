@@ -30,7 +30,6 @@ from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.storage.postgres import translate_errors
 from loomlog.projections.engine.builds import Build, Builds, StatusRow
 from loomlog.projections.engine.cursors import BuildNotFound, Fenced
-from loomlog.projections.engine.family_folds import NewerFold
 from loomlog.projections.engine.projection import ApplyResult, Projection
 from loomlog.projections.engine.read_models import ReadModel, RunModel
 from loomlog.projections.engine.rebuild import Connect, Fill, OpenTail, ProjectionTail, RebuildReport, rebuild
@@ -244,10 +243,7 @@ class Projector:
             log.info("the live projections are of version %d, rebuilding them as version %d", version, current)
             await self._rebuild_until(stop, partitions)
             return True
-        try:
-            families = await self._model.outdated(connection, build)
-        except NewerFold as error:
-            raise Transient(str(error), kind="unavailable") from error
+        families = await self._model.outdated(connection, build)
         if not families:
             return False
         names = ", ".join(sorted(families))

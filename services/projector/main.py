@@ -1,10 +1,11 @@
-"""Projector process: writes the events of runs into Postgres.
+"""Projector process: writes the events of runs and of entities into Postgres.
 
     python -m loomlog.services.projector.main            projects until SIGTERM or SIGINT, then ends with 0
-    python -m loomlog.services.projector.main rebuild    rebuilds beside the live build, compares, switches
+    python -m loomlog.services.projector.main rebuild    rebuilds runs beside the live build, compares, switches
 
-It waits for a lost broker or Postgres. Any other failure ends it with an error on stderr and exit code 1, so that a
-supervisor restarts it. A rebuild that finds a difference ends with 1 and switches nothing.
+Each topic has a projector of its own: a task with its own lock, cursors, builds and status. It waits for a lost broker
+or Postgres. Any other failure ends the process with an error on stderr and exit code 1, so that a supervisor restarts
+it. A rebuild that finds a difference ends with 1 and switches nothing.
 
 Before: the environment. After: loop.py.
 """
@@ -30,15 +31,15 @@ from loomlog.connectors.process import logs
 from loomlog.connectors.process.gc_tuning import tune_gc
 from loomlog.connectors.storage.postgres import connect
 from loomlog.projections.engine.parallel_rebuild import ParallelRebuild
+from loomlog.projections.engine.read_models import ReadModel, RunModel
 from loomlog.projections.engine.rebuild import RebuildProgress
 from loomlog.schemas.codec import Codec
+from loomlog.services.families.entity_folds import entity_model
+from loomlog.services.families.registry import FamilyProblem
 from loomlog.services.projector.loop import Projector
 from loomlog.services.projector.settings import ProjectorSettings, projector_settings
 
 log = logging.getLogger("loomlog.projector")
-
-FETCH_WAIT_MS = 250
-"""Longest wait of an empty fetch: a rebuild that seeks back to an offset waits for it once or twice."""
 
 MakeCodec = Callable[[], Awaitable[Codec]]
 
@@ -56,25 +57,30 @@ def main(arguments: Sequence[str] = ()) -> int:
             log.warning("%s", warning)
         options = projector_settings(settings)
         return uvloop.run(_run(settings, options, rebuild=bool(arguments)))
-    except (ConfigurationError, ConnectorError) as error:
+    except (ConfigurationError, ConnectorError, FamilyProblem) as error:
         log.error("projector ends: %s", error)
         return 1
 
 
 async def _run(settings: Settings, options: ProjectorSettings, *, rebuild: bool) -> int:
     make_codec = partial(load_codec, settings)
-    projector = build_projector(options, await make_codec(), make_codec=make_codec)
-    return await (run_rebuild(options, projector) if rebuild else run(projector))
+    runs, entities = build_projectors(options, await make_codec(), make_codec=make_codec)
+    return await (run_rebuild(options, runs) if rebuild else run(runs, entities))
 
 
-async def run(projector: Projector) -> int:
-    """Projects until SIGTERM or SIGINT."""
+async def run(*projectors: Projector) -> int:
+    """Projects until SIGTERM or SIGINT. Raises what the first of them raised that ended with an error."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     tune_gc()
-    await projector.run(stop)
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for projector in projectors:
+                tasks.create_task(projector.run(stop))
+    except ExceptionGroup as failures:
+        raise failures.exceptions[0] from failures
     return 0
 
 
@@ -94,25 +100,48 @@ async def run_rebuild(settings: ProjectorSettings, projector: Projector) -> int:
     return 0
 
 
-def build_projector(
+def build_projectors(
     settings: ProjectorSettings, codec: Codec | None = None, *, make_codec: MakeCodec | None = None
+) -> tuple[Projector, Projector]:
+    """The projectors of runs and of entities. Raises FamilyProblem."""
+    entities = build_projector(
+        settings.of_entities, codec, make_codec=make_codec, make_model=partial(entity_model, settings.secret)
+    )
+    return build_projector(settings, codec, make_codec=make_codec), entities
+
+
+def build_projector(
+    settings: ProjectorSettings,
+    codec: Codec | None = None,
+    *,
+    make_codec: MakeCodec | None = None,
+    make_model: Callable[[], ReadModel] = RunModel,
 ) -> Projector:
     """A Projector over Kafka and Postgres; the default codec uses the committed schema ids.
 
-    With `make_codec`, rebuilds of a long log use several processes, each of which makes a codec of its own.
+    `make_model` is a function of a module, or a partial of one. With `make_codec`, rebuilds of a long log use several
+    processes, each of which makes a codec and a model of its own.
     """
     connecting = partial(connect, settings.postgres)
-    opening = partial(open_tail, settings.kafka, settings.topic, fetch_max_wait_ms=FETCH_WAIT_MS)
+    # A rebuild that seeks back to an offset waits for an empty fetch once or twice.
+    wait_ms = int(settings.poll_timeout_s * 1_000)
+    opening = partial(open_tail, settings.kafka, settings.topic, fetch_max_wait_ms=wait_ms)
     fill = None
     if make_codec is not None:
         fill = ParallelRebuild(
-            connect=connecting, open_tail=opening, make_codec=make_codec, topic=settings.topic, owner=settings.owner
+            connect=connecting,
+            open_tail=opening,
+            make_codec=make_codec,
+            topic=settings.topic,
+            owner=settings.owner,
+            make_model=make_model,
         )
     return Projector(
         settings,
         connect=connecting,
         open_tail=opening,
         count_partitions=lambda: count_partitions(settings.kafka, settings.topic),
+        model=make_model(),
         codec=codec,
         fill=fill,
     )

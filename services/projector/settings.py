@@ -2,6 +2,7 @@
 
     LOOMLOG_KAFKA, LOOMLOG_KAFKA_*          where the log is
     LOOMLOG_POSTGRES, LOOMLOG_POSTGRES_SSL* where the rows go
+    LOOMLOG_SECRET_KEY                      rows of entities are sealed with a key derived from it
     LOOMLOG_REPLICA_ID                      name of this process in the cursors and the status; default host and pid
 
 Before: main.py reads the environment. After: loop.py.
@@ -9,21 +10,25 @@ Before: main.py reads the environment. After: loop.py.
 
 import os
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
-from loomlog.connectors.configuration.driver_options import kafka_options, postgres_options
+from loomlog.connectors.configuration.driver_options import installation_key, kafka_options, postgres_options
 from loomlog.connectors.configuration.settings import Settings
+from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.errors import Permanent
 from loomlog.connectors.kafka import KafkaOptions
 from loomlog.connectors.storage.postgres import PostgresOptions
-from loomlog.projections.engine.builds import PREFIX
+from loomlog.projections.engine.builds import ENTITY_SUFFIX, PREFIX
 
 TOPIC = "loom.run.events"
+ENTITY_TOPIC = "loom.entity.events"
+ENTITY_WAIT_S = 1.0
+"""Longest wait for events of entities: they are rarer than those of runs, and a record ends the wait at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectorSettings:
-    """Options of the projector loop."""
+    """Options of the projector loop, for one topic."""
 
     kafka: KafkaOptions
     postgres: PostgresOptions
@@ -35,6 +40,14 @@ class ProjectorSettings:
     """Longest wait for records: how long a stop takes when nothing happens."""
     max_records: int = 5_000
     """Records of one transaction: where COPY is at its best."""
+    secret: SecretKey | None = field(default=None, repr=False)
+    """Key of the installation."""
+    entity_topic: str = ENTITY_TOPIC
+
+    @property
+    def of_entities(self) -> "ProjectorSettings":
+        """The same for the topic of entities."""
+        return replace(self, topic=self.entity_topic, prefix=self.prefix + ENTITY_SUFFIX, poll_timeout_s=ENTITY_WAIT_S)
 
 
 def projector_settings(settings: Settings) -> ProjectorSettings:
@@ -48,4 +61,5 @@ def projector_settings(settings: Settings) -> ProjectorSettings:
         kafka=kafka_options(settings, "loomlog-projector"),
         postgres=postgres_options(settings, "loomlog-projector"),
         owner=settings.replica_id or f"{socket.gethostname()}-{os.getpid()}",
+        secret=installation_key(settings),
     )

@@ -126,6 +126,7 @@ def build_effect_handlers(
     """Build the effect handlers of this process."""
     configuration = loaded.configuration
     tools = build_process_tools(loaded)
+    assert not tools.keys() & extra_tools.keys(), f"tools named like built-in ones: {tools.keys() & extra_tools.keys()}"
     tools.update(extra_tools)  # added to the dict that Context already holds
     shelf = (
         ProcessToolset(tools)

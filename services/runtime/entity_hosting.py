@@ -3,7 +3,7 @@
 Before: resources.py opens, main.py passes what its host needs. After: services/stream/entities/hosting.py.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
@@ -22,6 +22,7 @@ from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.entities.content import encrypt_content
 from loomlog.services.stream.entities.families import FamilySet
 from loomlog.services.stream.entities.hosting import EntityParts, HostedEntities, build_entity_parts
+from loomlog.services.stream.entities.reading import EntityReader
 from loomlog.services.stream.entities.rows import EntityRows
 from loomlog.services.stream.family import Topics
 
@@ -34,6 +35,7 @@ class EntityResources:
 
     parts: EntityParts
     rows: EntityRows
+    reads: EntityReader
     commands_tail: KafkaTail
     events_tail: KafkaTail
     readers: StandbyReaders | None
@@ -49,22 +51,22 @@ async def open_entities(
     *,
     partitions: int,
     readers: StandbyReaders | None,
-    seal: Seal,
+    seals: Sequence[Seal],
 ) -> EntityResources:
     """Open everything for entities, to be closed with the stack, and read the replicated families.
 
     Raises Transient; Permanent when the topics are not made for this number of partitions.
     """
-    found = await appender.partitions(topics.commands)
-    if found != partitions:
+    count = await appender.partitions(topics.commands)
+    if count != partitions:
         raise Permanent(
-            f"{topics.commands} has {found} partitions and the topics of runs have {partitions}: they are assigned "
+            f"{topics.commands} has {count} partitions and the topics of runs have {partitions}: they are assigned "
             "together; make the topics again with `loomlog.redpanda.apply`",
             kind="invalid",
         )
     reader = await open_reader(settings.postgres, schema=ENTITY_TABLES.prefix, max_connections=READER_CONNECTIONS)
     stack.push_async_callback(reader.close)
-    rows = EntityRows(reader, FamilySet(all_families()), events_topic=topics.events, seal=seal)
+    rows = EntityRows(reader, FamilySet(all_families()), events_topic=topics.events, seals=seals)
     parts = build_entity_parts(
         all_families(), codec, appender=appender, ranges=ranges, partitions=partitions, topics=topics, rows=rows
     )
@@ -76,7 +78,10 @@ async def open_entities(
     commands.pause(range(partitions))
     events = await open_tail(settings.kafka, topics.events, parts.replicas.next_offsets)
     stack.push_async_callback(events.close)
-    return EntityResources(parts=parts, rows=rows, commands_tail=commands, events_tail=events, readers=readers)
+    reads = EntityReader(parts.family.families, parts.replicas, rows, reader, parts.client)
+    return EntityResources(
+        parts=parts, rows=rows, reads=reads, commands_tail=commands, events_tail=events, readers=readers
+    )
 
 
 def host_entities(
@@ -105,7 +110,7 @@ def host_entities(
         clock_ms=clock_ms,
         name=settings.name,
         liveness_address="" if standby is None else standby.liveness_address,
-        encrypt=encrypt_content(encryption.cipher) if encryption.is_enabled else None,
+        encrypt=encrypt_content(encryption.cipher, encryption.is_encrypted) if encryption.is_enabled else None,
         make_standby=None if standby is None else lambda context: build_standby(context, standby),
         request_handover=None if standby is None else standby.request_handover,
         drain_s=settings.drain_timeout_s,

@@ -30,6 +30,8 @@ from loomlog.connectors.process.liveness_sockets import request_handover, wait_f
 from loomlog.connectors.tools.remote_calls import RESULTS_TOPIC
 from loomlog.schemas.ids import fresh_token
 from loomlog.services.families.budget.accounts import BudgetAccounts
+from loomlog.services.families.pause import FAMILY as PAUSE
+from loomlog.services.families.registry import FamilyProblem, all_families, family_tools
 from loomlog.services.runtime import topics
 from loomlog.services.runtime.admission.queue import build_admission_queue
 from loomlog.services.runtime.clock import clock_ms
@@ -43,12 +45,14 @@ from loomlog.services.runtime.resources import RuntimeResources, open_resources
 from loomlog.services.runtime.run.context import RunContext
 from loomlog.services.runtime.run.family import RunFamily
 from loomlog.services.runtime.run.interrupt_responses import InterruptionAnswers
+from loomlog.services.runtime.run.start_paused import StartPause
 from loomlog.services.runtime.run_host import StandbyEdges, StandbyReaders, build_run_host
 from loomlog.services.runtime.settings import MissingRuntimeSetting
 from loomlog.services.runtime.telemetry.exposition import build_exposition
 from loomlog.services.runtime.telemetry.metrics import RunMetrics
 from loomlog.services.runtime.telemetry.metrics_server import ADDRESS, bind_socket, serve
 from loomlog.services.runtime.telemetry.run_summaries import RunSummaries
+from loomlog.services.runtime.tools.entity_tools import build_entity_tools
 from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.encryption.content_fields import dead_letter_value
 from loomlog.services.stream.encryption.subject_keys import WrongInstallationKey
@@ -109,7 +113,9 @@ def _standby_edges(resources: RuntimeResources, readers: StandbyReaders | None) 
 
 async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> None:
     settings, codec, appender = resources.settings, resources.codec, resources.appender
-    pauses, remote_tools = resources.pauses, resources.remote_tools
+    remote_tools = resources.remote_tools
+    replicas = resources.entities.parts.replicas
+    start_pause = StartPause(replicas, switch=settings.start_paused, by=settings.name, at_ms=clock_ms())
     encryption = ContentEncryption(resources.keys)
     family = RunFamily()
     metrics = RunMetrics()
@@ -140,7 +146,16 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         routing=resources.routing,
         hooks=resources.hooks.runner,
         credentials=resources.credentials,
-        extra_tools=remote_tools.tools if remote_tools is not None else NO_TOOLS,
+        extra_tools={
+            **(remote_tools.tools if remote_tools is not None else NO_TOOLS),
+            **build_entity_tools(
+                all_families(),
+                resources.entities.parts.client,
+                resources.entities.reads,
+                encryption=encryption,
+                clock_ms=clock_ms,
+            ),
+        },
         clients=resources.client_tools.tools,
     )
     admission_queue = build_admission_queue(loaded)
@@ -153,7 +168,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         run_summaries=run_summaries,
         clock_ms=clock_ms,
         tracing=tracing,
-        pauses=lambda: pauses.table,
+        pauses=start_pause.table,
         encryption=encryption,
         interruption_answers=InterruptionAnswers(encryption, mask=effects.mask),
         read_partial_output=effects.partial_outputs.read,
@@ -194,7 +209,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
     if resources.standby is not None:
         resources.standby.liveness_server.on_handover_request = host.handover_requested
     resources.group.report_held_partitions(lambda: host.owners)
-    pauses.changed = host.apply_wide_pauses
+    replicas.on_change(PAUSE.name, host.apply_wide_pauses)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -203,9 +218,8 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         running = [
             tasks.create_task(host.run(), name="host"),
             tasks.create_task(entities.run(), name="timers of resting entities"),
-            tasks.create_task(
-                resources.entities.parts.replicas.follow(resources.entities.events_tail), name="replicas of entities"
-            ),
+            tasks.create_task(replicas.follow(resources.entities.events_tail), name="replicas of entities"),
+            tasks.create_task(start_pause.ask(resources.entities.parts.client), name="start paused"),
             *(tasks.create_task(follow(), name=topic) for topic, follow in resources.tables.followers.items()),
             tasks.create_task(resources.credentials.run(), name="credentials"),
             tasks.create_task(run_summaries.run(), name="run summaries"),
@@ -251,7 +265,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
 def main() -> int:
     """Run the process and return its exit code."""
     try:
-        loaded = load(os.environ, working_directory=Path.cwd())
+        loaded = load(os.environ, working_directory=Path.cwd(), family_tools=family_tools())
         logs.configure_logging(loaded.settings.log_level)
         if loaded.settings.bash_enabled:
             disable_process_dumping()
@@ -260,7 +274,7 @@ def main() -> int:
             log.warning("%s", warning)
         tune_gc()
         uvloop.run(run(loaded))
-    except (ConfigurationError, MissingRuntimeSetting, WrongInstallationKey) as error:
+    except (ConfigurationError, FamilyProblem, MissingRuntimeSetting, WrongInstallationKey) as error:
         print(f"runtime cannot start: {error}", file=sys.stderr)  # noqa: T201 - for the person who starts it
         return 2
     except Exception as error:

@@ -30,8 +30,9 @@ from loomlog.connectors.kafka.schema_registry import load_codec
 from loomlog.connectors.storage.blobs import FileBlobs
 from loomlog.connectors.storage.postgres import open_reader
 from loomlog.projections.engine.builds import PREFIX
-from loomlog.projections.entities import plain_seal
 from loomlog.schemas.codec import Codec
+from loomlog.services.families.entity_folds import entity_seals
+from loomlog.services.families.hook import HOOKS
 from loomlog.services.runtime import topics
 from loomlog.services.runtime.clock import clock_ms
 from loomlog.services.runtime.content.run_credentials import Credentials
@@ -40,7 +41,6 @@ from loomlog.services.runtime.models.agent_definitions import store_scripts
 from loomlog.services.runtime.models.routing import Routing
 from loomlog.services.runtime.run.projected_index import ProjectedIndex
 from loomlog.services.runtime.run.run_index import RunIndex
-from loomlog.services.runtime.run.start_paused import pause_once
 from loomlog.services.runtime.settings import RuntimeSettings, build_runtime_settings
 from loomlog.services.runtime.standby_setup import StandbyResources, open_readers, open_standby
 from loomlog.services.runtime.telemetry.tracing import Tracing, open_tracing
@@ -49,7 +49,6 @@ from loomlog.services.runtime.tools.hook_setup import HookSetup, open_credential
 from loomlog.services.runtime.tools.remote_tools import RemoteToolResources, open_remote_tools
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys, open_subject_keys
 from loomlog.services.stream.global_tables.global_table import GlobalTables
-from loomlog.services.stream.global_tables.pauses import PauseGlobalTable
 
 log = logging.getLogger("loomlog.runtime")
 
@@ -68,7 +67,6 @@ class RuntimeResources:
     ranges: KafkaRanges
     commands_tail: KafkaTail
     tables: GlobalTables
-    pauses: PauseGlobalTable
     group: KafkaGroup
     index: RunIndex
     partitions: int
@@ -127,14 +125,7 @@ async def open_resources(loaded: ProcessConfiguration) -> AsyncIterator[RuntimeR
         stack.push_async_callback(commands.close)
         commands.pause(range(partitions))
         tables = GlobalTables(stack, ranges, partial(open_tail, settings.kafka))
-        board = PauseGlobalTable(codec, topics.CONTROL_TOPIC)
-        await tables.open(board)
-        if settings.start_paused:
-            switch = settings.start_paused
-            await pause_once(board, appender, ranges, codec, switch=switch, by=settings.name, at_ms=clock_ms())
         await routing.open(tables)
-        hooks = HookSetup(loaded, settings, codec=codec, clock_ms=clock_ms, topic=topics.HOOKS_TOPIC)
-        await hooks.open(stack, tables)
         credentials = open_credentials(stack, settings)
         keys = await open_subject_keys(
             settings.key_encryption_keys, codec, appender, ranges, topic=topics.SUBJECTS_TOPIC, clock_ms=clock_ms
@@ -182,8 +173,11 @@ async def open_resources(loaded: ProcessConfiguration) -> AsyncIterator[RuntimeR
             topics.ENTITY_TOPICS,
             partitions=partitions,
             readers=await open_readers(stack, settings, topics.ENTITY_TOPICS.events, partitions),
-            seal=plain_seal,
+            seals=entity_seals(settings.installation_secret),
         )
+        replicas = entities.parts.replicas
+        hooks = HookSetup(loaded, settings, table=lambda: replicas.state(HOOKS), clock_ms=clock_ms)
+        hooks.open(stack)
         # Last: a range that is read in between makes the reader forget topics.
         families = (topics.TOPICS, topics.ENTITY_TOPICS)
         await ranges.learn_leaders(*(topic for family in families for topic in (family.events, family.snapshots)))
@@ -195,7 +189,6 @@ async def open_resources(loaded: ProcessConfiguration) -> AsyncIterator[RuntimeR
             ranges=ranges,
             commands_tail=commands,
             tables=tables,
-            pauses=board,
             group=group,
             index=index,
             partitions=partitions,

@@ -124,8 +124,8 @@ class Host:
 
     def ask(self, topic_set: str, partition: int, asked: Asked) -> bool:
         """Hand over a command in memory; False if this process does not own its partition now."""
-        found = next((one for one in self.topic_sets if one.name == topic_set), None)
-        owner = None if found is None else found.owners.get(partition)
+        hosted = next((one for one in self.topic_sets if one.name == topic_set), None)
+        owner = None if hosted is None else hosted.owners.get(partition)
         if owner is None or owner.partition is None:
             return False
         owner.deliver(asked)

@@ -129,6 +129,13 @@ def test_the_read_models_are_told_and_rebuilt_equal(stack: Installation, reviewe
     rebuilt = stack.loomlog("projections", "rebuild", "--json").json
     assert (rebuilt["switched"], rebuilt["equal"]) == (True, True)
     assert rebuilt["events"] > 20
+    entities = stack.loomlog("projections", "rebuild", "--topic", "entities", "--json").json
+    assert (entities["switched"], entities["equal"]) == (True, True)
+    models = stack.loomlog("projections", "ls", "--json").json["models"]
+    assert [(model["name"], model["build"], model["state"]) for model in models] == [
+        ("runs", rebuilt["build"], "projecting"),
+        ("entities", entities["build"], "projecting"),
+    ]
     assert reviewed in stack.loomlog("runs", "ls", "--limit", "100", "--wide").out
 
 

@@ -30,8 +30,8 @@ from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.run_commands import StartRun
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.ids import fresh_token
-from loomlog.services.core.hooks import HookTable
 from loomlog.services.core.run.state import Ended
+from loomlog.services.families.hook.state import HookTable
 from loomlog.services.runtime.admission.queue import build_admission_queue
 from loomlog.services.runtime.clock import clock_ms
 from loomlog.services.runtime.content.encryption import ContentEncryption

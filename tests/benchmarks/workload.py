@@ -7,7 +7,7 @@ is loomlog and its log. Every step is durable (fsync for each flush) before the 
 import base64
 import os
 
-AGENT = "bench"
+AGENT = os.environ.get("BENCH_AGENT", "bench")
 PROMPT = "measure"
 CONFIGURATION = """\
 providers:

@@ -40,6 +40,7 @@ FRAMES = {
 ERRORS = {
     "agent_gone": "The agent of the run is no longer in the configuration.",
     "agent_id_in_use": "Another live run has this handle.",
+    "aggregate_quarantined": "The aggregate is quarantined until it is repaired.",
     "already_completed": "The run has ended.",
     "already_pausing": "A pause of this scope is under way.",
     "already_quarantined": "The run is in quarantine already.",
@@ -48,6 +49,9 @@ ERRORS = {
     "bad_request": "The request is malformed; `error` names the field and what is expected.",
     "blobs_unavailable": "The store of large payloads does not answer.",
     "cancel_pending": "The cancellation is in the log, and its outcome did not come in time; repeat the request.",
+    "command_invalid": "A command of a family can never be carried out as given; `refusal` has the family's code.",
+    "command_pending": "No owner has decided on the command yet; repeat with the same `Idempotency-Key`.",
+    "command_refused": "The state does not allow a command of a family; `refusal` has the family's code.",
     "compact_pending": "The same, of a compaction.",
     "compaction_failed": "The model call that summarises failed.",
     "confirm_mismatch": "The confirmation does not repeat what is to be done.",

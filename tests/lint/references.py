@@ -1,4 +1,4 @@
-"""Generator of docs/reference from the code: command line, HTTP routes, frames, records, error codes, metrics.
+"""Generator of docs/reference from the code: command line, HTTP routes, families, frames, records, errors, metrics.
 
     python -m tests.lint.references            writes the pages
     python -m tests.lint.references --check    exits with 1 when one is stale, or when something has no sentence
@@ -10,6 +10,7 @@ the generator fails when one is missing or left over.
 
 import ast
 import json
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -22,6 +23,9 @@ from loomlog.projections.frames.other_events import COMPACTION_FAILED
 from loomlog.services.api.openapi import STATUS_TEXT, build_document
 from loomlog.services.api.responses import STATUS_BY_CODE
 from loomlog.services.cli.main import app
+from loomlog.services.core.command_fields import fields_schema
+from loomlog.services.core.families import Command, Family, Reads, has_transports
+from loomlog.services.families.registry import ENVIRONMENT, all_families
 from tests.lint.reference_texts import ERRORS, FRAMES
 
 ROOT = Path(__file__).parents[2]
@@ -51,6 +55,12 @@ RECORD_FOLDERS = {
     "run/events": "Events of runs (loom.run.events)",
     "budget/commands": "Commands of budgets (loom.entity.commands)",
     "budget/events": "Events of budgets (loom.entity.events)",
+    "entity/commands": "Commands of all families (loom.entity.commands)",
+    "entity/events": "Events of all families (loom.entity.events)",
+    "pause/commands": "Commands of pauses (loom.entity.commands)",
+    "pause/events": "Events of pauses (loom.entity.events)",
+    "hook/commands": "Commands of hooks (loom.entity.commands)",
+    "hook/events": "Events of hooks (loom.entity.events)",
     "stream/events": "Events of partitions",
     "stream/records": "Records of other topics",
     "values": "Values within records",
@@ -62,10 +72,13 @@ class Incomplete(Exception):
 
 
 def pages() -> dict[str, str]:
-    """Return the text of every page by file name."""
+    """Return the text of every page by file name. Raises Incomplete."""
+    if os.environ.get(ENVIRONMENT):
+        raise Incomplete(f"unset {ENVIRONMENT}: the pages describe the families that every installation has")
     return {
         "CLI.md": "\n".join(_command_line()),
         "HTTP.md": "\n".join(_routes()),
+        "FAMILIES.md": "\n".join(families_page(all_families())),
         "FRAMES.md": "\n".join(_frames()),
         "RECORDS.md": "\n".join(_records()),
         "ERRORS.md": "\n".join(_errors()),
@@ -156,6 +169,89 @@ def _routes() -> Iterator[str]:
     yield from _table(("route", "what", "access", "query", "body"), rows)
 
 
+def families_page(families: Sequence[Family[Any, Any, Any]]) -> Iterator[str]:
+    """Yield the lines of the page of families: what each is, and what can be asked of it in every transport."""
+    yield HEAD.format(title="Families")
+    yield (
+        "A family is a kind of aggregate; its declaration (services/families) makes all of this. A command is given\n"
+        "over HTTP, in the command line (`loomlog FAMILY OPERATION`), and by agents that list the tool. The answer\n"
+        "of a command names its position, and reads that are given it include the command.\n\n"
+        "Refusals have the codes of [ERRORS.md](ERRORS.md); a code of the family itself is in `refusal` of a\n"
+        "`command_invalid` (422: sent again, it is refused again) or `command_refused` (409: the state does not allow\n"
+        "it). A quarantined aggregate answers `aggregate_quarantined`.\n"
+    )
+    offered = [family for family in families if has_transports(family) or family.tool]
+    if not offered:
+        yield "No family of this installation is offered over HTTP, in the command line or to agents.\n"
+    for family in offered:
+        yield from _family(family)
+
+
+def _family(family: Family[Any, Any, Any]) -> Iterator[str]:
+    yield f"## {family.name}\n"
+    yield f"{_cell(family.summary)}\n"
+    tool = f"`{family.tool}`" if family.tool else "none"
+    source = "rows in Postgres" if family.reads is Reads.INDEXED else "the memory of every process"
+    yield f"Tool of agents: {tool}. Reads are answered from {source}. Topics: `loom.{family.topics}.*`.\n"
+    rows: list[tuple[str, str, str, str, str]] = []
+    for row in family.commands:
+        if row.in_transports or (row.in_tool and family.tool):
+            http = f"`POST /v1/_{family.name}/{row.verb}`" if row.in_transports else ""
+            rows.append((f"`{row.verb}`", row.summary, http, row.scope if http else "", _in_tool(family, row.in_tool)))
+    if family.scope or family.tool:
+        listing, showing = f"`GET /v1/_{family.name}`", f"`GET /v1/_{family.name}/show?id=`"
+        listing, showing = (listing, showing) if family.scope else ("", "")
+        rows.append(("`ls`", "List the aggregates, by id.", listing, family.scope, _in_tool(family, True)))
+        rows.append(("`show`", "Show one.", showing, family.scope, _in_tool(family, True)))
+    for query in family.queries:
+        names = "".join(f"&{name}=" for name in query.parameters)
+        http = f"`GET /v1/_{family.name}/{query.verb}?id={names}`"
+        rows.append((f"`{query.verb}`", query.summary, http, query.scope, _in_tool(family, query.in_tool)))
+    yield from _table(("operation", "what", "HTTP", "scope", "tool"), rows)
+    for row in family.commands:
+        if row.in_transports or (row.in_tool and family.tool):
+            yield from _command_fields(row)
+
+
+def _command_fields(row: Command[Any]) -> Iterator[str]:
+    schema = fields_schema(row.record)
+    yield f"### {row.verb}\n"
+    required = schema.get("required", ())
+    yield from _table(
+        ("field", "type", "what", "default"),
+        [
+            (
+                f"`{name}`",
+                _json_type(field),
+                field.get("description", ""),
+                "required" if name in required else f"`{json.dumps(field.get('default'))}`",
+            )
+            for name, field in schema["properties"].items()
+        ],
+    )
+
+
+def _in_tool(family: Family[Any, Any, Any], is_in_tool: bool) -> str:
+    return "yes" if family.tool and is_in_tool else ""
+
+
+def _json_type(schema: Any) -> str:
+    """Describe a JSON schema of services/core/command_fields.py in a few words."""
+    if "anyOf" in schema:
+        return " or ".join(_json_type(part) for part in schema["anyOf"])
+    if "contentEncoding" in schema:
+        return "base64"
+    match schema["type"]:
+        case "array":
+            return f"list of {_json_type(schema['items'])}"
+        case "object" if "properties" in schema:
+            return f"object ({', '.join(schema['properties'])})"
+        case "object":
+            return f"object of {_json_type(schema['additionalProperties'])}"
+        case kind:
+            return str(kind)
+
+
 def frame_types() -> set[str]:
     """Return the types of all frames: the values of `type` in the dictionaries of the code, and those it names."""
     found = set(NAMED_FRAMES)
@@ -203,7 +299,7 @@ def _records() -> Iterator[str]:
         "Every record is Avro in Confluent framing; the schemas are in `schemas/avro`, the released versions in\n"
         "`schemas/released`. How to read and write them: [docs/examples](../examples/README.md).\n"
     )
-    for folder, title in RECORD_FOLDERS.items():
+    for folder, title in {**RECORD_FOLDERS, **_family_folders()}.items():
         yield f"## {title}\n"
         for path in sorted((ROOT / "schemas" / "avro" / folder).glob("*.avsc")):
             schema = json.loads(path.read_text(encoding="utf-8"))
@@ -215,6 +311,16 @@ def _records() -> Iterator[str]:
                 yield from _table(("field", "type", "what"), rows)
             elif "symbols" in schema:
                 yield ", ".join(f"`{symbol}`" for symbol in schema["symbols"]) + "\n"
+
+
+def _family_folders() -> dict[str, str]:
+    """Return the folders with the records of families that have topics in common, with their titles."""
+    return {
+        f"{family.name}/{kind}": f"{kind.capitalize()} of the family {family.name} (loom.{family.topics}.{kind})"
+        for family in all_families()
+        for kind in ("commands", "events")
+        if f"{family.name}/{kind}" not in RECORD_FOLDERS and (ROOT / "schemas" / "avro" / family.name / kind).is_dir()
+    }
 
 
 def _avro_type(kind: Any) -> str:

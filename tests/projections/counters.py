@@ -15,7 +15,7 @@ from loomlog.schemas.generated.counter_events import CounterIncremented, Counter
 from loomlog.schemas.generated.entity_events import AggregateRestated
 from loomlog.services.core.canonical import StateCodec
 from loomlog.services.core.families import Family
-from loomlog.services.projector.entity_folds import entity_folds
+from loomlog.services.families.entity_folds import entity_folds
 from tests.projections.stories import Partition
 
 TOPIC = "loom.entity.events"

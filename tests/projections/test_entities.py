@@ -18,7 +18,7 @@ from loomlog.projections.entities import (
     verify_seal,
 )
 from loomlog.projections.tables import EVERY_TENANT, InvalidPageToken
-from loomlog.services.projector.entity_folds import entity_folds
+from loomlog.services.families.entity_folds import entity_folds
 from tests.projections.counters import BOTH, TOPIC, Counters, counter, restated, with_rules
 
 NAMES = ["a", "a/b", "a_b", "ab", "B", "b%", "é", "z!"]

@@ -48,6 +48,7 @@ PAYLOAD_CHARACTERS = 1_000
 BENCH_TOOL = "Bench"
 BENCH_CALLS = 2
 AGENT_TOOL = "Agent"
+COUNTER_TOOL = "Counter"
 LEDGER_TOOL = "Ledger"
 LEDGER_TURNS = (1, 2, 1)
 """Calls of each turn; two at once, so that a lost process can leave a turn partly answered."""
@@ -160,6 +161,19 @@ def _a3x2(request: ModelRequest) -> ScriptTurn:
     return ScriptTurn(text=text, calls=(ScriptedCall(name=BENCH_TOOL, input="{}"),))
 
 
+def _a3x2_counter(request: ModelRequest) -> ScriptTurn:
+    position = len(results_since_user(request.messages))
+    text = payload(request.call_id)
+    if position >= 2 * BENCH_CALLS:
+        return ScriptTurn(text=text)
+    _require_tool(request, BENCH_TOOL)
+    _require_tool(request, COUNTER_TOOL)
+    name = hashlib.sha256(request.call_id.encode()).hexdigest()[:2]
+    increment = json.dumps({"op": "increment", "name": name, "by": 1})
+    calls = (ScriptedCall(name=BENCH_TOOL, input="{}"), ScriptedCall(name=COUNTER_TOOL, input=increment))
+    return ScriptTurn(text=text, calls=calls)
+
+
 def _ledger(request: ModelRequest) -> ScriptTurn:
     position = len(results_since_user(request.messages))
     turns = LEDGER_TURNS * _ledger_repetitions(last_user_text(request.messages))
@@ -210,6 +224,7 @@ SCRIPTS: Mapping[str, Callable[[ModelRequest], ScriptTurn]] = {
     "mock-hello": _hello,
     "mock-reviewer": reviewer.turn,
     "mock-a3x2": _a3x2,
+    "mock-a3x2-counter": _a3x2_counter,
     "mock-tree": _tree,
     "mock-ledger": _ledger,
     "mock-researcher": circuit.researcher,
@@ -218,8 +233,8 @@ SCRIPTS: Mapping[str, Callable[[ModelRequest], ScriptTurn]] = {
     "mock-mcp-caller": circuit.mcp_caller,
     "mock-mem-search": circuit.mem_search,
 }
-HIDDEN_MODELS = frozenset({"mock-mem-search"})
-"""Models for tests of the memory; a pattern must not match them."""
+HIDDEN_MODELS = frozenset({"mock-mem-search", "mock-a3x2-counter"})
+"""Models for tests of the memory and for a benchmark; a pattern must not match them."""
 
 
 def _listed_models() -> list[str]:

@@ -15,6 +15,8 @@ from loomlog.services.core.families import FROM_OUTBOX, At, Command, Family, Rul
 
 VALUE_MAX = 2**53
 """Largest value: JSON numbers are exact up to here."""
+RESET_AFTER_MS_MAX = 366 * 24 * 3_600_000
+"""A year; the time of a reset must fit 64 bits."""
 
 
 class Counter(Value, frozen=True):
@@ -30,6 +32,9 @@ def decide(counter: Counter, command: IncrementCounter | ResetCounter | TimerFir
     match command:
         case IncrementCounter(by=by) if by < 1 or counter.value + by > VALUE_MAX:
             message = f"by is {by}: expected at least 1, and a value of at most {VALUE_MAX}"
+            return [CommandRefused(code="bad_request", message=message)]
+        case IncrementCounter(reset_after_ms=after_ms) if after_ms > RESET_AFTER_MS_MAX:
+            message = f"reset_after_ms is {after_ms}: expected at most {RESET_AFTER_MS_MAX}"
             return [CommandRefused(code="bad_request", message=message)]
         case IncrementCounter(by=by, also=also, reset_after_ms=after_ms):
             reset_at_ms = at.at_ms + after_ms if after_ms > 0 else counter.reset_at_ms

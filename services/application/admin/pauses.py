@@ -1,35 +1,35 @@
 """Pausing more than one run: an agent, a tenant, everything. (services/application/runs/control.py pauses one run.)
 
-A pause is a record of loom.control.events, accepted once acknowledged there. Every runtime reads it and makes its live
-runs stop at their next model call; new runs are refused here while a pause holds them, and start paused when they were
-accepted before. Progress is read from the read models, so a pause that was answered with `pausing` continues to take
-effect.
+The owner of the pauses decides them in one order (services/families/pause). Every runtime reads them and makes its
+live runs stop at their next model call; new runs are refused here while a pause holds them, and start paused when they
+were accepted before. Progress is read from the read models, so a pause that was answered with `pausing` continues to
+take effect.
 
-Before: a transport. After: services/stream/global_tables/pauses.py in every runtime.
+Before: a transport. After: installation_commands.py; every runtime applies what was decided.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from loomlog.connectors.protocols import LogAppender
 from loomlog.projections.run_queries import RunFilter
 from loomlog.projections.runs import RunRow, is_idle, is_paused, pause_scopes
 from loomlog.projections.tables import EVERY_TENANT
-from loomlog.schemas.codec import Codec
-from loomlog.schemas.generated.stream_records import PauseSet
+from loomlog.schemas.generated.pause_commands import LiftPause, SetPause
 from loomlog.services.application import limits
+from loomlog.services.application.admin.installation_commands import InstallationCommands
 from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.errors import RETRY_LATER_S, RequestRefused, bad_request
 from loomlog.services.application.runs.requests import sanitize_reason
 from loomlog.services.application.streaming.run_stream import StreamSources
-from loomlog.services.application.table_publisher import TablePublisher
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN
-from loomlog.services.core.pauses import ALL, InvalidPause, validate_scope
+from loomlog.services.core.pauses import ALL, InvalidPause, WidePause, validate_scope
 from loomlog.services.core.run.lifecycle.pause import RUN_SCOPE
-from loomlog.services.stream.global_tables.pauses import PauseGlobalTable
+from loomlog.services.families.pause import PAUSES
+from loomlog.services.families.pause.state import PauseTable
 
+STATUS_ROUTE = "GET /v1/_state"
 STATUS_POLL_S = 0.1
 """Seconds between queries of the read models for the progress of a pause."""
 COUNTED_PAGES_MAX = 40
@@ -63,25 +63,19 @@ class PauseStatus:
 class Pauses:
     """The use cases of operators. All methods raise RequestRefused."""
 
-    def __init__(
-        self,
-        sources: StreamSources,
-        global_table: PauseGlobalTable,
-        appender: LogAppender,
-        codec: Codec,
-        *,
-        clock_ms: Callable[[], int],
-        fresh_token: Callable[[], str],
-    ) -> None:
+    def __init__(self, sources: StreamSources, commands: InstallationCommands) -> None:
         self._projection = sources.projection
-        self._global_table = global_table
-        self._publisher = TablePublisher(global_table, appender, codec)
-        self._clock_ms = clock_ms
-        self._fresh_token = fresh_token
+        self._commands = commands
+
+    @property
+    def table(self) -> PauseTable:
+        """The pauses as far as this process has read them."""
+        table: PauseTable = self._commands.state(PAUSES)
+        return table
 
     def check_admission(self, tenant: str, agent: str) -> None:
         """Raise RequestRefused(runtime_paused) while a new run of that agent would be held."""
-        held = self._global_table.table.pauses_for(tenant, agent)
+        held = self.table.pauses_for(tenant, agent)
         if held:
             why = f": {held[0].reason}" if held[0].reason else ""
             raise RequestRefused(
@@ -95,9 +89,8 @@ class Pauses:
         require_scope(caller, ADMIN)
         clock = asyncio.get_running_loop().time
         began = clock()
-        if self._is_set(target):
-            raise RequestRefused("already_pausing", f"{_describe_target(target)} is paused already")
-        position = await self._publish(caller, target, paused=True, reason=sanitize_reason(reason))
+        _validate(target)
+        position = await self._set(caller, target, sanitize_reason(reason))
         while True:
             rows = await self._live_runs(target)
             moving = tuple(row.run_id for row in rows if not is_idle(row))
@@ -117,60 +110,61 @@ class Pauses:
         Raises not_paused.
         """
         require_scope(caller, ADMIN)
-        if not self._is_set(target):
-            raise RequestRefused("not_paused", f"{_describe_target(target)} is not paused")
+        _validate(target)
         rows = await self._live_runs(target)
-        position = await self._publish(caller, target, paused=False, reason="")
-        state = "paused" if self._global_table.table.pauses_for(target.tenant, target.agent) else "running"
+        command = LiftPause(
+            envelope=self._commands.envelope(caller), scope=target.scope, tenant=target.tenant, agent=target.agent
+        )
+        position = (await self._commands.send(command, status_route=STATUS_ROUTE)).position
+        state = "paused" if self.table.pauses_for(target.tenant, target.agent) else "running"
         return PauseStatus(
             state=state, paused=_count_paused(rows), resumed=sum(map(self._is_released, rows)), position=position
         )
 
-    async def state(self, caller: Caller) -> tuple[PauseStatus, tuple[PauseSet, ...]]:
+    async def state(self, caller: Caller) -> tuple[PauseStatus, tuple[WidePause, ...]]:
         """Return the status of the whole installation, and every active pause."""
         require_scope(caller, ADMIN)
         rows = await self._live_runs(PauseTarget())
         state = "running"
-        if self._is_set(PauseTarget()):
+        table = self.table
+        if table.find(ALL, "", "") is not None:
             state = "paused" if all(map(is_idle, rows)) else "pausing"
-        return PauseStatus(state=state, paused=_count_paused(rows)), tuple(self._global_table.table.entries.values())
+        return PauseStatus(state=state, paused=_count_paused(rows)), table.listed()
 
-    async def restore(self, caller: Caller, pause: PauseSet, *, dry_run: bool) -> str | None:
+    async def restore(self, caller: Caller, pause: WidePause, *, dry_run: bool) -> str | None:
         """Set a pause of another installation here; returns its position, or None when it was set already."""
         require_scope(caller, ADMIN)
         target = PauseTarget(scope=pause.scope, tenant=pause.tenant, agent=pause.agent)
-        if self._is_set(target):
+        _validate(target)
+        if self.table.find(target.scope, target.tenant, target.agent) is not None:
             return None
-        return "" if dry_run else await self._publish(caller, target, paused=True, reason=pause.reason)
+        if dry_run:
+            return ""
+        try:
+            return await self._set(caller, target, pause.reason)
+        except RequestRefused as refused:
+            if refused.code == "already_pausing":
+                return None  # by another process just now
+            raise
 
     # --- shared ------------------------------------------------------------------------------------------------------
-
-    def _is_set(self, target: PauseTarget) -> bool:
-        try:
-            validate_scope(target.scope, target.tenant, target.agent)
-        except InvalidPause as error:
-            raise bad_request(str(error)) from error
-        return self._global_table.table.has_entry(target.scope, target.tenant, target.agent)
 
     def _is_released(self, row: RunRow) -> bool:
         """Whether a paused run is held by no pause now that this one is lifted."""
         if not is_paused(row) or row.quarantined or RUN_SCOPE in pause_scopes(row):
             return False
-        return not self._global_table.table.pauses_for(row.tenant, row.agent)
+        return not self.table.pauses_for(row.tenant, row.agent)
 
-    async def _publish(self, caller: Caller, target: PauseTarget, *, paused: bool, reason: str) -> str:
-        """Publish a pause record; returns its position once it is in the log and in this process's table."""
-        record = PauseSet(
+    async def _set(self, caller: Caller, target: PauseTarget, reason: str) -> str:
+        """Return the position of the pause."""
+        command = SetPause(
+            envelope=self._commands.envelope(caller),
             scope=target.scope,
             tenant=target.tenant,
             agent=target.agent,
-            paused=paused,
             reason=reason,
-            by=caller.subject,
-            at_ms=self._clock_ms(),
-            command_id=f"c_{self._fresh_token()}",
         )
-        return await self._publisher.publish_and_wait(record, status_route="GET /v1/_state")
+        return (await self._commands.send(command, status_route=STATUS_ROUTE)).position
 
     async def _live_runs(self, target: PauseTarget) -> list[RunRow]:
         """Return the live runs of the target."""
@@ -191,5 +185,9 @@ def _count_paused(rows: Iterable[RunRow]) -> int:
     return sum(map(is_paused, rows))
 
 
-def _describe_target(target: PauseTarget) -> str:
-    return " ".join(part for part in (target.scope, target.tenant, target.agent) if part)
+def _validate(target: PauseTarget) -> None:
+    """Check a target before anything is read for it. Raises RequestRefused(bad_request)."""
+    try:
+        validate_scope(target.scope, target.tenant, target.agent)
+    except InvalidPause as error:
+        raise bad_request(str(error)) from error

@@ -6,19 +6,21 @@ this process reads the results. So an operator sees what the runtimes see, from 
 Before: a transport. After: services/runtime/models/provider_probe.py.
 """
 
+import asyncio
 from collections.abc import Callable, Collection
 
-from loomlog.connectors.protocols import LogAppender
+from loomlog.connectors.errors import UnknownOutcome
+from loomlog.connectors.protocols import LogAppender, ProducerRecord
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.stream_records import ProbeRequested
+from loomlog.schemas.position import Position
 from loomlog.services.application import limits
 from loomlog.services.application.authentication import require_scope
-from loomlog.services.application.errors import RETRY_LATER_S, RequestRefused
-from loomlog.services.application.table_publisher import TablePublisher
+from loomlog.services.application.errors import RETRY_LATER_S, RETRY_SOON_S, RequestRefused
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN
 from loomlog.services.core.availability import AvailabilityTable
-from loomlog.services.stream.global_tables.global_table import GlobalTable
+from loomlog.services.stream.global_tables.global_table import PARTITION, GlobalTable
 
 
 class ProviderProbes:
@@ -34,7 +36,8 @@ class ProviderProbes:
         fresh_token: Callable[[], str],
     ) -> None:
         self._global_table = global_table
-        self._publisher = TablePublisher(global_table, appender, codec)
+        self._appender = appender
+        self._codec = codec
         self._clock_ms = clock_ms
         self._fresh_token = fresh_token
 
@@ -48,10 +51,7 @@ class ProviderProbes:
         if not providers:
             return self._global_table.table, ""
         request = f"p_{self._fresh_token()}"
-        position = await self._publisher.publish(
-            ProbeRequested(request_id=request, by=caller.subject, at_ms=self._clock_ms()),
-            unknown_message="the log did not acknowledge the request for a probe; asking again does no harm",
-        )
+        position = await self._publish(ProbeRequested(request_id=request, by=caller.subject, at_ms=self._clock_ms()))
 
         def answered() -> list[str]:
             return [name for name in providers if self._global_table.table.has_answered(request, name)]
@@ -64,3 +64,18 @@ class ProviderProbes:
                 retry_after_s=RETRY_LATER_S,
             )
         return self._global_table.table, str(position)
+
+    async def _publish(self, request: ProbeRequested) -> Position:
+        """Return the position of the request, once it is in the log. Raises RequestRefused(log_unavailable)."""
+        topic, record = self._global_table.topic, ProducerRecord(key=None, value=self._codec.encode(request))
+        try:
+            async with asyncio.timeout(limits.PUBLISH_WAIT_S):
+                offset = await self._appender.append(topic, PARTITION, [record])
+        except (UnknownOutcome, TimeoutError) as error:
+            raise RequestRefused(
+                "log_unavailable",
+                "the log did not acknowledge the request for a probe; asking again does no harm",
+                retry_after_s=RETRY_SOON_S,
+                details={"outcome": "unknown"},
+            ) from error
+        return Position(topic=topic, partition=PARTITION, offset=offset)

@@ -24,7 +24,6 @@ from typing import IO
 
 from loomlog.connectors.errors import ConnectorError
 from loomlog.schemas.generated.run_events import ChildRequested, RunStarted
-from loomlog.schemas.generated.stream_records import PauseSet
 from loomlog.schemas.generated.values import ImportOrigin
 from loomlog.services.application import limits
 from loomlog.services.application.admin.budget_limits import BudgetLimits
@@ -42,6 +41,7 @@ from loomlog.services.application.transfer.event_import import (
 )
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN
+from loomlog.services.core.pauses import WidePause
 from loomlog.services.core.run.lifecycle.fork import conversation_origin
 from loomlog.services.stream.archive.bundle import BlobPart, BrokenBundle
 from loomlog.services.stream.archive.state_file import (
@@ -231,7 +231,7 @@ class _RestoreWork:
         run: _RestoredRun | None = None
         for item in reader:
             match item:
-                case PauseSet():
+                case WidePause():
                     await self._restore_pause(item)
                 case StatedLimit():
                     await self._restore_limit(item)
@@ -245,7 +245,7 @@ class _RestoreWork:
                     await self._add_event(run, item, reader)
         await self._finish_run(run, group)
 
-    async def _restore_pause(self, pause: PauseSet) -> None:
+    async def _restore_pause(self, pause: WidePause) -> None:
         position = await self._pauses.restore(self._caller, pause, dry_run=self._dry_run)
         if position is not None:
             self._result.pauses += 1

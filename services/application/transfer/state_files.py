@@ -26,6 +26,7 @@ from loomlog.connectors.storage.state_files import StateFiles
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.schemas.codec import Codec
 from loomlog.services.application import limits
+from loomlog.services.application.admin.pauses import Pauses
 from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.errors import RETRY_LATER_S, RequestRefused, bad_request, unavailable
 from loomlog.services.application.queries.json_types import StateFile
@@ -37,7 +38,6 @@ from loomlog.services.core.run.evolve import REDUCER_VERSION
 from loomlog.services.families.budget.accounts import BudgetAccounts
 from loomlog.services.stream.archive.state_export import StateExport
 from loomlog.services.stream.archive.state_file import VERSION, StateHeader, StateWriter
-from loomlog.services.stream.global_tables.pauses import PauseGlobalTable
 
 BATCH_SIZE = 200
 """Runs written by one call in a worker thread."""
@@ -62,7 +62,7 @@ class Backups:
         sources: StreamSources,
         ranges: LogRanges,
         codec: Codec,
-        pause_table: PauseGlobalTable,
+        pauses: Pauses,
         files: StateFiles | None,
         accounts: BudgetAccounts,
         *,
@@ -73,7 +73,7 @@ class Backups:
         self._sources = sources
         self._ranges = ranges
         self._codec = codec
-        self._pause_table = pause_table
+        self._pauses = pauses
         self._state_files = files
         self._accounts = accounts
         self._topic = events_topic
@@ -198,8 +198,8 @@ class Backups:
     async def _write_state(self, out: "_StateOutput", header: StateHeader, export: StateExport) -> None:
         writer = out.writer
         out.write(writer.begin(header))
-        pauses = self._pause_table.table
-        for pause in pauses.entries_for_tenant(header.tenant) if header.tenant else pauses.entries.values():
+        pauses = self._pauses.table
+        for pause in pauses.listed_for_tenant(header.tenant) if header.tenant else pauses.listed():
             out.write(writer.pause(pause))
             out.pauses += 1
         for limit in export_limits(self._accounts.state, self._clock_ms()):

@@ -20,6 +20,7 @@ from loomlog.services.cli.errors import CliError
 from loomlog.services.cli.http.api import quote_segment
 from loomlog.services.cli.runs.runs import Json, open_api
 from loomlog.services.cli.terminal.output import ERROR, SUCCESS, WARNING, console, fact_line, print_json, print_table
+from loomlog.services.families.registry import family_tools
 
 agents_app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help="Agents: list, show, check the configuration.")
 AGENTS_PATH = "/v1/_runnable-agents"
@@ -72,7 +73,7 @@ def check(as_json: Json = False) -> None:
 
     environ = {name: value for name, value in os.environ.items() if name != "LOOMLOG_TOKEN"}
     try:
-        loaded = load(environ, working_directory=Path.cwd())
+        loaded = load(environ, working_directory=Path.cwd(), family_tools=family_tools())
     except ConfigurationError as problem:
         findings = [str(finding) for finding in problem.findings]
         if as_json:

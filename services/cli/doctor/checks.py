@@ -45,7 +45,7 @@ from loomlog.services.cli.stack.postgres import find_programs
 from loomlog.services.cli.stack.services import apply_topics
 from loomlog.services.cli.terminal.formatting import duration, pluralize, size
 from loomlog.services.cli.terminal.projection_text import SILENT_AFTER_S
-from loomlog.services.families.registry import all_families
+from loomlog.services.families.registry import all_families, family_tools
 from loomlog.services.stream.entities.hosting import build_entity_parts
 from loomlog.services.stream.entities.replicas import Replicas
 from loomlog.services.stream.family import Topics
@@ -128,7 +128,7 @@ def _check_disk(cli: CliSettings) -> Check:
 
 def _check_configuration(cli: CliSettings, working_directory: Path) -> list[Check]:
     try:
-        loaded = load(cli.environ, working_directory=working_directory)
+        loaded = load(cli.environ, working_directory=working_directory, family_tools=family_tools())
     except ConfigurationError as problem:
         return [
             Check(

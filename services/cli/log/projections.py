@@ -1,9 +1,10 @@
-"""`loomlog projections lag, problems, rebuild`: the lag of the read models, records they lack, and rebuilding them.
+"""`loomlog projections ls, lag, problems, rebuild`: the read models, their lag, records they lack, and rebuilding them.
 
-Lag is computed from the cursors in Postgres and the current ends of the log, and is shown with the projector's last
-status. Problems are the records that could not be projected to a row (projections/problems.py). A rebuild builds all
-tables a second time from the first record, compares them with the live ones and switches without interrupting readers
-(projections/engine/rebuild.py).
+There are two: of runs, and of the entities of all other families. Lag is computed from the cursors in Postgres and the
+current ends of the log, and is shown with the projectors' last status. Problems are the records that could not be
+projected to a row (projections/problems.py). A rebuild builds all tables of a read model a second time from the first
+record, compares them with the live ones and switches without interrupting readers (projections/engine/rebuild.py); with
+--family, it rebuilds the rows of that family alone.
 
 Before: services/cli/main.py. After: projections/.
 """
@@ -11,7 +12,9 @@ Before: services/cli/main.py. After: projections/.
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,16 +23,18 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from loomlog.connectors.configuration.driver_options import kafka_options, postgres_options
+from loomlog.connectors.configuration.driver_options import installation_key, kafka_options, postgres_options
 from loomlog.connectors.errors import Permanent
 from loomlog.connectors.kafka import FETCH_MAX_WAIT_MS, count_partitions, open_tail
 from loomlog.connectors.kafka.schema_registry import load_codec
 from loomlog.connectors.storage.postgres import PostgresReader, connect, open_reader
-from loomlog.projections.engine.builds import PREFIX as SCHEMA
+from loomlog.projections.engine.builds import ENTITY_TABLES, LIVE, RUN_TABLES, has_status, read_builds, read_status
 from loomlog.projections.engine.cursors import list_cursors
 from loomlog.projections.engine.lag import ProjectionLag, lag_json, read_progress
 from loomlog.projections.engine.parallel_rebuild import ParallelRebuild
+from loomlog.projections.engine.read_models import EntityModel, ReadModel, RunModel
 from loomlog.projections.engine.rebuild import RebuildProgress, RebuildReport, rebuild
+from loomlog.projections.entities import count_entities, list_folds
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.projections.problems import PAGE_MAX, ProblemRow, count_problems, list_problems
 from loomlog.schemas.position import Position
@@ -40,6 +45,8 @@ from loomlog.services.cli.settings import CLIENT_ID, CliSettings, load_cli_setti
 from loomlog.services.cli.terminal.formatting import duration, number, one_line
 from loomlog.services.cli.terminal.output import DIM, ERROR, SUCCESS, console, print_json, print_table
 from loomlog.services.cli.terminal.projection_text import print_lag
+from loomlog.services.families.entity_folds import entity_model
+from loomlog.services.families.registry import FamilyProblem
 
 PROGRESS_INTERVAL_S = 1.0
 ERROR_CHARACTERS = 100
@@ -47,16 +54,55 @@ ERROR_CHARACTERS = 100
 
 Json = Annotated[bool, typer.Option("--json", help="JSON instead of text.")]
 
+
+class ModelName(StrEnum):
+    """A read model, as users name it."""
+
+    RUNS = "runs"
+    ENTITIES = "entities"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSource:
+    """Where a read model is, and from which topic it is made."""
+
+    topic: str
+    schema: str
+    make: Callable[[CliSettings], Callable[[], ReadModel]]
+    """Returns a function that processes of a rebuild can be given."""
+
+
+SOURCES = {
+    ModelName.RUNS: ModelSource(topic=EVENTS_TOPIC, schema=RUN_TABLES.prefix, make=lambda cli: RunModel),
+    ModelName.ENTITIES: ModelSource(
+        topic="loom.entity.events",
+        schema=ENTITY_TABLES.prefix,
+        make=lambda cli: partial(entity_model, installation_key(cli.settings)),
+    ),
+}
+Topic = Annotated[ModelName, typer.Option("--topic", help="The read model: of runs, or of the other families.")]
+
 projections_app = typer.Typer(
     help="The read models: their lag, their problems, and rebuilding them.", no_args_is_help=True
 )
 
 
+@projections_app.command("ls")
+def list_models(as_json: Json = False) -> None:
+    """List the read models and the families in them, with their versions."""
+    cli = load_cli_settings(os.environ, working_directory=Path.cwd())
+    models = run(read_models(cli))
+    if as_json:
+        print_json({"models": models})
+    else:
+        print_models(console(), models)
+
+
 @projections_app.command("lag")
-def lag(as_json: Json = False) -> None:
+def lag(topic: Topic = ModelName.RUNS, as_json: Json = False) -> None:
     """Show how many records the read models are behind the log, by partition."""
     cli = load_cli_settings(os.environ, working_directory=Path.cwd())
-    report = run(read_lag(cli))
+    report = run(read_lag(cli, topic))
     if as_json:
         print_json(report)
     else:
@@ -82,13 +128,19 @@ def rebuild_all(
     allow_difference: Annotated[
         bool, typer.Option("--allow-difference", help="Switch even if the new tables differ from the live ones.")
     ] = False,
+    topic: Topic = ModelName.RUNS,
+    families: Annotated[
+        list[str] | None,
+        typer.Option("--family", help="Only the rows of this family of entities; may be given several times."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Rebuild all read models from the first record, compare them with the live ones, and switch."""
+    """Rebuild a read model from the first record, compare it with the live one, and switch."""
     cli = load_cli_settings(os.environ, working_directory=Path.cwd())
     out = console()
-    report = run(_run_rebuild(cli, out, allow_difference=allow_difference, is_quiet=as_json))
-    positions = run(_read_positions(cli)) if report.switched else {}
+    topic = ModelName.ENTITIES if families else topic
+    report = run(_run_rebuild(cli, out, topic, families or [], allow_difference=allow_difference, is_quiet=as_json))
+    positions = run(_read_positions(cli, topic)) if report.switched else []
     if as_json:
         print_json(_report_json(report, positions))
     else:
@@ -97,32 +149,112 @@ def rebuild_all(
         raise typer.Exit(FAILED)
 
 
-async def read_lag(cli: CliSettings) -> ProjectionLag:
+async def read_models(cli: CliSettings) -> list[dict[str, Any]]:
+    """Return the read models that exist as JSON. Raises Unreachable, Transient or CliError."""
+    models = []
+    for name in ModelName:
+        reader = await _open_reader(cli, name)
+        try:
+            if await has_status(reader, reader.schema):
+                models.append(await _model_json(reader, name))
+        finally:
+            await reader.close()
+    return models
+
+
+async def _model_json(reader: PostgresReader, name: ModelName) -> dict[str, Any]:
+    live = next(build for build in await read_builds(reader) if build.state == LIVE)
+    statuses = await read_status(reader)
+    model: dict[str, Any] = {
+        "name": name.value,
+        "topic": SOURCES[name].topic,
+        "build": live.number,
+        "version": live.version,
+        "state": statuses[0].state if statuses else None,
+        "problems": await count_problems(reader),
+    }
+    if name is ModelName.ENTITIES:
+        versions = {fold.family: fold.version for fold in await list_folds(reader)}
+        counts = await count_entities(reader)
+        model["families"] = [
+            {"family": family, "version": versions.get(family), "aggregates": counts.get(family, 0)}
+            for family in sorted(versions.keys() | counts.keys())
+        ]
+    return model
+
+
+def print_models(out: Console, models: Sequence[Mapping[str, Any]]) -> None:
+    """Print the read models as a table, and below it the families of entities."""
+    if not models:
+        out.print(Text("The read models do not exist yet: the projector makes them when it first runs.", style=DIM))
+        return
+    print_table(
+        out,
+        ("MODEL", "TOPIC", "BUILD", "VERSION", "STATE", "PROBLEMS"),
+        [
+            (
+                model["name"],
+                model["topic"],
+                str(model["build"]),
+                str(model["version"]),
+                model["state"] or "no projector yet",
+                Text(str(model["problems"]), style=ERROR if model["problems"] else ""),
+            )
+            for model in models
+        ],
+        right_aligned=(2, 3, 5),
+    )
+    families = [family for model in models for family in model.get("families", ())]
+    if families:
+        print_table(
+            out,
+            ("FAMILY", "VERSION", "AGGREGATES"),
+            [
+                (
+                    family["family"],
+                    Text("unknown", style=ERROR) if family["version"] is None else str(family["version"]),
+                    str(family["aggregates"]),
+                )
+                for family in families
+            ],
+            right_aligned=(1, 2),
+        )
+
+
+async def read_lag(cli: CliSettings, name: ModelName = ModelName.RUNS) -> ProjectionLag:
     """Read the lag from the tables and the log. Raises Unreachable, Transient or CliError."""
     kafka = kafka_options(cli.settings, CLIENT_ID, bootstrap=cli.kafka())
-    reader = await _open_reader(cli)
+    reader, topic = await _open_reader(cli, name), SOURCES[name].topic
     try:
         progress = await read_progress(reader)
     except Permanent as error:
         raise _missing_tables_error(error) from error
     finally:
         await reader.close()
-    count = await count_partitions(kafka, EVENTS_TOPIC)
+    count = await count_partitions(kafka, topic)
     async with open_ranges(kafka) as ranges:
-        ends = {number: await ranges.end_offset(EVENTS_TOPIC, number) for number in range(count)}
-    return lag_json(progress, EVENTS_TOPIC, ends, now_s=time.time())
+        ends = {number: await ranges.end_offset(topic, number) for number in range(count)}
+    return lag_json(progress, topic, ends, now_s=time.time())
 
 
 async def read_problems(cli: CliSettings, limit: int) -> dict[str, Any]:
-    """Return the first `limit` problems and their total number as JSON. Raises Unreachable, Transient or Failure."""
-    reader = await _open_reader(cli)
-    try:
-        rows, count = await list_problems(reader, limit=limit), await count_problems(reader)
-    except Permanent as error:
-        raise _missing_tables_error(error) from error
-    finally:
-        await reader.close()
-    return {"count": count, "problems": [_problem_json(row) for row in rows]}
+    """Return the first `limit` problems of all read models and their total number as JSON.
+
+    Raises Unreachable, Transient or CliError.
+    """
+    rows: list[ProblemRow] = []
+    count = 0
+    for name in ModelName:
+        reader = await _open_reader(cli, name)
+        try:
+            if name is ModelName.RUNS or await has_status(reader, reader.schema):
+                rows += await list_problems(reader, limit=limit)
+                count += await count_problems(reader)
+        except Permanent as error:
+            raise _missing_tables_error(error) from error
+        finally:
+            await reader.close()
+    return {"count": count, "problems": [_problem_json(row) for row in rows[:limit]]}
 
 
 def print_problems(out: Console, report: Mapping[str, Any]) -> None:
@@ -132,7 +264,7 @@ def print_problems(out: Console, report: Mapping[str, Any]) -> None:
         return
     print_table(
         out,
-        ("RECORD", "AT", "RUN", "KIND", "ERROR"),
+        ("RECORD", "AT", "RUN OR ENTITY", "KIND", "ERROR"),
         [
             (
                 str(Position(topic=problem["topic"], partition=problem["partition"], offset=problem["offset"])),
@@ -150,9 +282,9 @@ def print_problems(out: Console, report: Mapping[str, Any]) -> None:
     out.print(Text(f"{advice} --json has the bytes.", style=DIM))
 
 
-async def _open_reader(cli: CliSettings) -> PostgresReader:
+async def _open_reader(cli: CliSettings, name: ModelName) -> PostgresReader:
     return await open_reader(
-        postgres_options(cli.settings, CLIENT_ID, dsn=cli.postgres()), schema=SCHEMA, max_connections=1
+        postgres_options(cli.settings, CLIENT_ID, dsn=cli.postgres()), schema=SOURCES[name].schema, max_connections=1
     )
 
 
@@ -163,32 +295,54 @@ def _missing_tables_error(error: Permanent) -> Exception:
     return CliError("The read models do not exist yet: the projector makes them when it first runs.")
 
 
-async def _read_positions(cli: CliSettings) -> dict[int, int]:
-    reader = await _open_reader(cli)
+async def _read_positions(cli: CliSettings, name: ModelName) -> list[str]:
+    reader = await _open_reader(cli, name)
     try:
-        return {cursor.partition: cursor.next_offset for cursor in await list_cursors(reader)}
+        cursors = await list_cursors(reader)
     finally:
         await reader.close()
+    return [
+        str(Position(topic=cursor.topic, partition=cursor.partition, offset=cursor.next_offset - 1))
+        for cursor in cursors
+        if cursor.next_offset
+    ]
 
 
-async def _run_rebuild(cli: CliSettings, out: Console, *, allow_difference: bool, is_quiet: bool) -> RebuildReport:
+async def _run_rebuild(
+    cli: CliSettings,
+    out: Console,
+    name: ModelName,
+    families: Sequence[str],
+    *,
+    allow_difference: bool,
+    is_quiet: bool,
+) -> RebuildReport:
+    source = SOURCES[name]
+    make_model = source.make(cli)
+    try:
+        model = make_model()
+    except FamilyProblem as error:
+        raise CliError(str(error)) from error
+    _check_families(model, families)
     kafka = kafka_options(cli.settings, CLIENT_ID, bootstrap=cli.kafka())
     postgres = postgres_options(cli.settings, "loomlog-rebuild", dsn=cli.postgres())
-    partitions = await count_partitions(kafka, EVENTS_TOPIC)
+    partitions = await count_partitions(kafka, source.topic)
     if not partitions:
-        raise CliError(f"There is no topic {EVENTS_TOPIC} at {kafka.bootstrap}. `loomlog topics apply` makes it.")
+        raise CliError(f"There is no topic {source.topic} at {kafka.bootstrap}. `loomlog topics apply` makes it.")
     reporter = _RebuildProgress(out, is_quiet=is_quiet)
     owner = f"loomlog-rebuild-{socket.gethostname()}-{os.getpid()}"
     connecting, opening = (
         partial(connect, postgres),
-        partial(open_tail, kafka, EVENTS_TOPIC, fetch_max_wait_ms=FETCH_MAX_WAIT_MS),
+        partial(open_tail, kafka, source.topic, fetch_max_wait_ms=FETCH_MAX_WAIT_MS),
     )
     return await rebuild(
         connecting,
         opening,
-        EVENTS_TOPIC,
+        source.topic,
         partitions,
         owner=owner,
+        model=model,
+        families=frozenset(families) or None,
         require_equal=False if allow_difference else None,
         codec=await load_codec(cli.settings),
         on_progress=reporter.on_progress,
@@ -196,10 +350,20 @@ async def _run_rebuild(cli: CliSettings, out: Console, *, allow_difference: bool
             connect=connecting,
             open_tail=opening,
             make_codec=partial(load_codec, cli.settings),
-            topic=EVENTS_TOPIC,
+            topic=source.topic,
             owner=owner,
+            make_model=make_model,
         ),
     )
+
+
+def _check_families(model: ReadModel, families: Sequence[str]) -> None:
+    known = model.folds if isinstance(model, EntityModel) else {}
+    if missing := [family for family in families if family not in known]:
+        raise CliError(
+            f"There is no family {missing[0]} here; there is {', '.join(known) or 'none'}. "
+            "LOOMLOG_FAMILIES names the modules of further families."
+        )
 
 
 class _RebuildProgress:
@@ -221,7 +385,7 @@ class _RebuildProgress:
         )
 
 
-def _report_json(report: RebuildReport, positions: Mapping[int, int]) -> dict[str, Any]:
+def _report_json(report: RebuildReport, positions: Sequence[str]) -> dict[str, Any]:
     return {
         "build": report.build,
         "replaced": report.replaced,
@@ -234,20 +398,12 @@ def _report_json(report: RebuildReport, positions: Mapping[int, int]) -> dict[st
             name: {"live_rows": live.rows, "new_rows": new.rows, "equal": live == new}
             for name, (live, new) in report.tables.items()
         },
-        "positions": _position_texts(positions),
+        "families": None if report.families is None else sorted(report.families),
+        "positions": list(positions),
     }
 
 
-def _position_texts(next_offsets: Mapping[int, int]) -> list[str]:
-    """Return the positions of the last projected events of runs, by partition."""
-    return [
-        str(Position(topic=EVENTS_TOPIC, partition=partition, offset=next_offset - 1))
-        for partition, next_offset in sorted(next_offsets.items())
-        if next_offset
-    ]
-
-
-def _print_report(out: Console, report: RebuildReport, positions: Mapping[int, int]) -> None:
+def _print_report(out: Console, report: RebuildReport, positions: Sequence[str]) -> None:
     print_table(
         out,
         ("TABLE", "LIVE ROWS", "NEW ROWS", ""),
@@ -259,11 +415,11 @@ def _print_report(out: Console, report: RebuildReport, positions: Mapping[int, i
     )
     took = f"{number(report.events)} events in {duration(report.seconds)}"
     if report.switched:
-        reached = ", ".join(_position_texts(positions))
-        out.print(
-            Text(f"Build {report.build} is live now, from {took}; build {report.replaced} is kept.", style=SUCCESS)
-        )
-        out.print(Text(f"projected up to {reached or 'the beginning'}", style=DIM))
+        text = f"Build {report.build} is live now, from {took}; build {report.replaced} is kept."
+        if report.families is not None:
+            text = f"The rows of {', '.join(sorted(report.families))} were replaced, from {took}."
+        out.print(Text(text, style=SUCCESS))
+        out.print(Text(f"projected up to {', '.join(positions) or 'the beginning'}", style=DIM))
     else:
         out.print(
             Text(

@@ -31,6 +31,7 @@ from loomlog.services.cli.errors import CliError, UsageError
 from loomlog.services.cli.settings import CliSettings
 from loomlog.services.cli.stack.home import write_atomically
 from loomlog.services.cli.stack.ports import describe_port_holder, is_port_free, pick_port
+from loomlog.services.families.registry import FamilyProblem, family_tools
 
 OVERLAY = "review.yaml"
 SOURCE, OUT = "source", "out"
@@ -211,8 +212,8 @@ def _configured_folders(configuration: Configuration) -> ReviewFolders | None:
 
 def _load(environ: Mapping[str, str], working_directory: Path) -> ProcessConfiguration:
     try:
-        return load(environ, working_directory=working_directory)
-    except ConfigurationError as problem:
+        return load(environ, working_directory=working_directory, family_tools=family_tools())
+    except (ConfigurationError, FamilyProblem) as problem:
         raise UsageError(f"The configuration cannot be used:\n{problem}") from problem
 
 

@@ -12,6 +12,7 @@ from rich.text import Text
 from loomlog.services.cli.terminal.formatting import format_age, number, pluralize
 from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, SUCCESS, WARNING, print_table
 
+RUN_EVENTS = "loom.run.events"
 SILENT_AFTER_S = 10.0
 """Seconds without a status after which a projector counts as down; it reports every two seconds."""
 
@@ -51,6 +52,8 @@ def projector_line(status: Mapping[str, Any]) -> Text:
     silent = status["said_s_ago"] > SILENT_AFTER_S
     words = "silent" if silent else status["state"]
     line = Text.assemble(("projector ", DIM), (status["owner"], NAME), "  ")
+    if (topic := status.get("topic", RUN_EVENTS)) != RUN_EVENTS:
+        line.append(f"{topic}  ", style=DIM)
     line.append(f"{words}, {format_age(status['said_s_ago'])}", style=ERROR if silent else "")
     line.append(
         f"  build {status['build']}, {number(status['applied_events'])} events, lag {status['lag_ms']} ms",

@@ -316,6 +316,8 @@ class ToolCompleted(Value, frozen=True, kw_only=True):
     """The call requested a compaction of the run."""
     hook_acts: tuple[HookAct, ...] = ()
     """Actions of hooks on the call, in the order of the hooks."""
+    positions: tuple[str, ...] = ()
+    """Positions of what the call wrote to other aggregates."""
 
     @property
     def key(self) -> CallKey:

@@ -286,6 +286,7 @@ def _complete_tool_call(state: State, result: ToolCompleted) -> list[Event]:
         outcome=result.outcome,
         duration_ms=result.duration_ms,
         asks_compaction=result.asks_compaction,
+        positions=result.positions,
     )
     return [*acts, returned, *after_tools(state, [returned], result.at_ms)]
 

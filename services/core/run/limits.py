@@ -16,6 +16,10 @@ INPUT_IDS_KEPT = 128
 """Ids of texts a run remembers: a repeated text arrives within seconds, or is read again by a new owner from the last
 partition snapshot on (half a minute). About 5 KB of state.
 """
+POSITIONS_KEPT = 64
+"""Positions of writes to other aggregates that a run remembers, one for each partition of a topic: more than an
+installation has partitions of entities. Older ones are long included in what reads see. About 3 KB of state.
+"""
 RETRY_ATTEMPTS_MAX = 5
 """Most retries a definition may ask for."""
 RETRY_BACKOFF_MS = (100, 300, 900, 2_700, 8_100)

@@ -134,6 +134,8 @@ class RunFacts(Value, frozen=True, kw_only=True):
     """Number of children it has started."""
     residents: tuple[str, ...] = ()
     """Run ids of its live resident children."""
+    positions: tuple[str, ...] = ()
+    """Position tokens of what it wrote to other aggregates, the newest of each partition, newest last."""
 
     @property
     def current_model(self) -> ModelChoice:
@@ -148,6 +150,33 @@ def without_resident(facts: RunFacts, run_id: str) -> RunFacts:
     if run_id not in facts.residents:
         return facts
     return replace(facts, residents=tuple(name for name in facts.residents if name != run_id))
+
+
+def with_positions(facts: RunFacts, written: tuple[str, ...]) -> RunFacts:
+    """Return the facts with the positions of a call's writes: later reads of the run wait for them.
+
+    Those of an imported run are of another log, and are not waited for.
+    """
+    if not written or facts.imported_as:
+        return facts
+    newest = {_partition_of(token): token for token in facts.positions}
+    for token in written:
+        partition = _partition_of(token)
+        if partition in newest and _offset_of(newest[partition]) > _offset_of(token):
+            continue
+        newest.pop(partition, None)  # to the end
+        newest[partition] = token
+    return replace(facts, positions=tuple(newest.values())[-limits.POSITIONS_KEPT :])
+
+
+def _partition_of(token: str) -> str:
+    """Return topic and partition of a position token, `<topic>/<partition>:<offset>`."""
+    return token.rpartition(":")[0]
+
+
+def _offset_of(token: str) -> int:
+    text = token.rpartition(":")[2]
+    return int(text) if text.isascii() and text.isdecimal() else -1
 
 
 def add_usage(one: Usage, other: Usage) -> Usage:

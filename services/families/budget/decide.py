@@ -65,9 +65,10 @@ def decide(books: BudgetState, command: Command | TimerFired, at: At) -> list[Ev
     if isinstance(command, TimerFired):
         return events
     error = _command_error(command)
-    if error:
-        return [*events, _refuse(error)]
-    return [*events, *_decide_command(books, command, at)]
+    decided: list[Event | CommandRefused] = [_refuse(error)] if error else _decide_command(books, command, at)
+    if decided and isinstance(decided[-1], CommandRefused):
+        return decided  # a refused command changes nothing: what has expired is closed by the next one
+    return [*events, *decided]
 
 
 def _expire(books: BudgetState, at_ms: int) -> list[Event]:
@@ -86,8 +87,6 @@ def _expire(books: BudgetState, at_ms: int) -> list[Event]:
 
 def _command_error(command: Command) -> str:
     """Return why a command makes no sense for any budgets; empty if it does."""
-    if command.envelope.tenant:
-        return f"the envelope's tenant is {command.envelope.tenant[:40]!r}: budgets are the installation's, without one"
     if isinstance(command, ReserveBudget | SettleBudget):
         amounts = (command.tokens, command.micros)
         if any(not 0 <= amount <= limits.CALL_AMOUNT_MAX for amount in amounts):

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from loomlog.schemas.generated.values import BlobRef
-from loomlog.services.core.pauses import PauseTable
 from loomlog.services.core.run.run_facts import Pause
+from loomlog.services.families.pause.state import PauseTable
 from loomlog.services.runtime.admission.queue import AdmissionQueue
 from loomlog.services.runtime.content.encryption import PLAINTEXT, ContentEncryption
 from loomlog.services.runtime.content.run_credentials import NO_CREDENTIALS, Credentials

@@ -120,6 +120,7 @@ def encode_result(envelope: CommandEnvelope, run_id: str, order: Any) -> HandOve
                 outcome=order.outcome,
                 duration_ms=order.duration_ms,
                 asks_compaction=order.asks_compaction,
+                positions=order.positions,
                 hook_acts=order.hook_acts,
             )
         case _:
@@ -140,6 +141,7 @@ def decode_result(command: HandOverModelReply | HandOverToolResult, at_ms: int) 
             outcome=command.outcome,
             duration_ms=command.duration_ms,
             asks_compaction=command.asks_compaction,
+            positions=command.positions,
             hook_acts=command.hook_acts,
         )
     calls = len(command.tool_calls)

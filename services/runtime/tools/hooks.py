@@ -27,30 +27,24 @@ from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.http.signed_callbacks import callback_secrets, signature_headers
 from loomlog.connectors.http.trace_context import trace_headers
 from loomlog.connectors.tools.hosts import EXACT_PREFIX, canonical_host
-from loomlog.schemas.generated.stream_records import HookRegistered
 from loomlog.schemas.generated.values import HookAct
 from loomlog.schemas.records import Value, replace
-from loomlog.services.core.hooks import (
+from loomlog.services.families.hook.answers import (
     DENIED,
-    FAIL_CLOSED,
-    POST,
-    PRE,
     REWROTE_INPUT,
     REWROTE_RESULT,
     UNAVAILABLE,
     WIDENED_HOSTS,
     HookedResult,
-    HookTable,
     InvalidHookAnswer,
     apply_post_answer,
     escalation_text,
     is_stronger,
-    may_add_hosts,
     parse_pre_answer,
     require_decision,
-    timeout_s,
     unavailable_text,
 )
+from loomlog.services.families.hook.state import FAIL_CLOSED, POST, PRE, Hook, HookTable, may_add_hosts, timeout_s
 
 log = logging.getLogger(__name__)
 
@@ -87,8 +81,8 @@ class HookedCall(Value, frozen=True, kw_only=True):
 class HookChain(Value, frozen=True, kw_only=True):
     """The hooks of one call, as registered when it began."""
 
-    pre: tuple[HookRegistered, ...]
-    post: tuple[HookRegistered, ...]
+    pre: tuple[Hook, ...]
+    post: tuple[Hook, ...]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -187,7 +181,7 @@ class HookRunner:
                 result = changed
         return result, acts
 
-    async def _ask(self, hook: HookRegistered, call: HookedCall, payload: Mapping[str, Any]) -> Any:
+    async def _ask(self, hook: Hook, call: HookedCall, payload: Mapping[str, Any]) -> Any:
         """Return the answer as JSON, None when there is none. Raises ConnectorError, InvalidHookAnswer."""
         body = _encode_payload(
             {"phase": hook.phase, "owner": hook.owner, "hook_name": hook.name, "hook_id": hook.hook_id, **payload}
@@ -251,7 +245,7 @@ def _parse_host_entry(host: str) -> str:
     return name if host.startswith(".") else EXACT_PREFIX + name
 
 
-def _hook_act(hook: HookRegistered, act: str) -> HookAct:
+def _hook_act(hook: Hook, act: str) -> HookAct:
     return HookAct(hook_id=hook.hook_id, owner=hook.owner, name=hook.name, phase=hook.phase, act=act)
 
 
@@ -261,6 +255,6 @@ def _denied_call(result: PreHookResult, text: str, *, is_error: bool = True) -> 
     return PreHookResult(input=result.input, denial=HookedResult(text=text, is_error=is_error), acts=acts)
 
 
-def _unavailable_act(hook: HookRegistered, error: Exception) -> HookAct:
+def _unavailable_act(hook: Hook, error: Exception) -> HookAct:
     reason = " ".join(str(error).split())[:REASON_CHARACTERS_MAX]
     return replace(_hook_act(hook, UNAVAILABLE), reason=reason)

@@ -29,7 +29,6 @@ from loomlog.connectors.protocols import (
 )
 from loomlog.schemas.generated.values import HookAct
 from loomlog.schemas.records import replace
-from loomlog.services.core.hooks import HookedResult
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.commands import (
     CANNOT_TELL,
@@ -45,6 +44,7 @@ from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import OUTCOME_UNKNOWN, AwaitingTools
 from loomlog.services.core.run.subagents.delegation import Delegation, compose_result
 from loomlog.services.core.run.tools.unknown_outcome import find_call_of_turn
+from loomlog.services.families.hook.answers import HookedResult
 from loomlog.services.runtime.content.encryption import NO_CIPHER, PLAINTEXT, ContentEncryption, NoCipher
 from loomlog.services.runtime.content.payloads import inline_or_blob, make_storable
 from loomlog.services.runtime.content.redaction import mask_credentials

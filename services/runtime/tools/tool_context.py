@@ -68,6 +68,7 @@ class ToolContextFactory:
             metadata=dict(facts.options.metadata),
             attempt=effect.attempt,
             compaction=definition.compaction,
+            positions=facts.positions,
         )
 
     def _resolve_hosts(self, caller: tuple[str, ...] | None) -> tuple[tuple[str, ...], str]:

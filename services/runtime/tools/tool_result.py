@@ -10,9 +10,9 @@ from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.protocols import Blobs, ToolResult
 from loomlog.schemas.generated.values import HookAct
 from loomlog.schemas.records import replace
-from loomlog.services.core.hooks import HookedResult
 from loomlog.services.core.run.commands import ToolCompleted
 from loomlog.services.core.run.react import CallTool
+from loomlog.services.families.hook.answers import HookedResult
 from loomlog.services.runtime.content.encryption import NoCipher
 from loomlog.services.runtime.content.payloads import inline_or_blob, make_storable
 from loomlog.services.runtime.content.redaction import mask_credentials
@@ -77,6 +77,7 @@ class ToolResultBuilder:
             outcome=outcome,
             duration_ms=call_result.duration_ms,
             asks_compaction=result.asks_compaction,
+            positions=result.positions,
             hook_acts=self.encrypt_acts(call_result.acts, cipher) if call_result.acts else (),
         )
 

@@ -30,10 +30,10 @@ from typing import Any
 from msgspec.structs import asdict
 
 from loomlog.schemas.codec import Codec, released_schema
-from loomlog.schemas.generated.stream_records import PauseSet
 from loomlog.schemas.generated.values import BlobRef
 from loomlog.schemas.reader import RawEvent
 from loomlog.schemas.records import Value
+from loomlog.services.core.pauses import WidePause
 from loomlog.services.stream.archive.bundle import BLOB_PART_BYTES, GZIP, BlobPart
 from loomlog.services.stream.archive.file_formats import STATE
 
@@ -114,7 +114,7 @@ class StatedEvent(Value, frozen=True):
     event: RawEvent
 
 
-Item = PauseSet | StatedLimit | BlobPart | StatedRun | StatedEvent
+Item = WidePause | StatedLimit | BlobPart | StatedRun | StatedEvent
 
 
 def sections_of(version: int) -> Mapping[str, int]:
@@ -140,8 +140,8 @@ class StateWriter:
         plain |= {"format": FORMAT, "schema_version": VERSION, "positions": dict(header.positions)}
         return self._line(_json(plain)[:-1] + OPENS)
 
-    def pause(self, pause: PauseSet) -> bytes:
-        return self._entry(PAUSES, pause.to_avro())
+    def pause(self, pause: WidePause) -> bytes:
+        return self._entry(PAUSES, {**asdict(pause), "paused": True})  # a field of version 1
 
     def limit(self, limit: StatedLimit) -> bytes:
         return self._entry(LIMITS, asdict(limit))

@@ -18,9 +18,9 @@ from types import UnionType
 from typing import IO, Any
 
 from loomlog.schemas.codec import Codec, Undecodable, peek
-from loomlog.schemas.generated.stream_records import PauseSet
 from loomlog.schemas.generated.values import BlobRef
 from loomlog.schemas.reader import RawEvent
+from loomlog.services.core.pauses import WidePause
 from loomlog.services.stream.archive.bundle import LINE_BYTES_MAX, BlobPart
 from loomlog.services.stream.archive.file_formats import wrong_format_hint
 from loomlog.services.stream.archive.state_file import (
@@ -46,6 +46,14 @@ from loomlog.services.stream.archive.state_file import (
 )
 
 GZIP_MAGIC = b"\x1f\x8b"
+PAUSE_FIELDS: Mapping[str, type] = {
+    "scope": str,
+    "tenant": str,
+    "agent": str,
+    "reason": str,
+    "by": str,
+    "at_ms": int,
+}
 LIMIT_FIELDS: Mapping[str, type | UnionType] = {
     "scope": str,
     "tenant": str,
@@ -119,7 +127,7 @@ class StateReader:
 
     def _item(self, section: str, entry: Mapping[str, Any]) -> Item | None:
         if section == PAUSES:
-            return PauseSet.from_avro(entry)
+            return WidePause(**{name: _require_type(entry, name, kind) for name, kind in PAUSE_FIELDS.items()})
         if section == LIMITS:
             return StatedLimit(**{name: _require_type(entry, name, kind) for name, kind in LIMIT_FIELDS.items()})
         if section == SCHEMAS:

@@ -14,10 +14,9 @@ from typing import IO
 
 from loomlog.connectors.crypto.content_encryption import key_ids_in
 from loomlog.schemas.generated.run_events import RunStarted
-from loomlog.schemas.generated.stream_records import PauseSet
 from loomlog.schemas.ids import ID_PATTERN
 from loomlog.schemas.records import Value
-from loomlog.services.core.pauses import InvalidPause, validate_scope
+from loomlog.services.core.pauses import InvalidPause, WidePause, validate_scope
 from loomlog.services.core.run.history.replay import RunFold
 from loomlog.services.core.run.lifecycle.event_import import is_importing
 from loomlog.services.core.run.lifecycle.fork import conversation_origin, is_foreign_event
@@ -74,7 +73,7 @@ def validate_state(file: IO[bytes], *, bytes_max: int = 0) -> ValidatedState:
     current: _RunCheck | None = None
     for item in reader:
         match item:
-            case PauseSet():
+            case WidePause():
                 state.pauses += 1
                 _check_pause(item, tenant)
             case StatedLimit():
@@ -178,7 +177,7 @@ def _key_ids_in(data: bytes) -> set[str]:
     return key_ids_in(data.decode("latin-1"))
 
 
-def _check_pause(pause: PauseSet, tenant: str) -> None:
+def _check_pause(pause: WidePause, tenant: str) -> None:
     try:
         validate_scope(pause.scope, pause.tenant, pause.agent)
     except InvalidPause as error:

@@ -232,6 +232,17 @@ class SubjectKeys:
 
         return seal
 
+    async def is_encrypted(self, text: str, tenant: str, subject: str | None = None) -> bool:
+        """Whether a text is one token of the tenant, and of the subject if one is named. Raises Transient."""
+        if not is_token(text, untrusted=False):
+            return False
+        await self.wait_for_keys(text)
+        (key_id,) = key_ids_in(text)
+        key = self.table.key(key_id)
+        if key is None:
+            return self.table.is_erased(key_id, tenant)
+        return key.tenant == tenant and subject in (None, key.subject)
+
     def _is_encrypted(self, text: str, tenant: str, subject: str, *, untrusted: bool) -> bool:
         if not is_token(text, untrusted=untrusted):
             return False

@@ -13,14 +13,16 @@ Before: services/application/entities.py, tools of agents, the outbox. After: ha
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from loomlog.connectors.errors import ConnectorError, Transient, UnknownOutcome
 from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.connectors.protocols import LogAppender, LogRanges, ProducerRecord
 from loomlog.schemas.codec import Codec
-from loomlog.services.core.families import aggregate_key
+from loomlog.schemas.generated.entity_commands import RepairAggregate
+from loomlog.services.core.families import aggregate_id, aggregate_key
 from loomlog.services.stream.entities.answers import Answer, CommandInvalid, CommandUnanswered
 from loomlog.services.stream.entities.cold import ColdRows
 from loomlog.services.stream.entities.families import FamilySet
@@ -39,6 +41,9 @@ RETRY_S = 0.05
 BATCH_COMMANDS_MAX = 500
 COMMAND_BYTES_MAX = 600_000
 """Largest encoded command: it must fit one record, and its events one append."""
+
+WRITTEN_MAX = 1_000
+"""Aggregates whose last write is remembered; a read that follows its write is at most seconds later."""
 
 AskOwner = Callable[[int, Asked], bool]
 """Hands a command to the owner of an entity partition; False if this process does not own it now."""
@@ -59,8 +64,10 @@ class EntityClient:
         rows: ColdRows | None = None,
         ask_owner: AskOwner = lambda partition, asked: False,
     ) -> None:
-        """`rows` has the index of handled commands; without, a command whose answer was lost is not found again."""
+        """`rows` has the index of handled commands; without, a lost answer cannot be given again."""
         self.ask_owner = ask_owner
+        self.encrypt: Callable[[Any, Any], Awaitable[Any]] | None = None
+        """Encrypts the content of a command for the topic, as EntityContext takes it; None: it stays in clear."""
         self._families = families
         self._codec = codec
         self._appender = appender
@@ -70,6 +77,8 @@ class EntityClient:
         self._rows = rows
         self._queues: dict[int, list[tuple[ProducerRecord, asyncio.Future[None]]]] = {}
         self._sending: set[int] = set()
+        self._written: OrderedDict[str, tuple[int, int]] = OrderedDict()
+        """Partition and offset of the last event that this process has caused, by aggregate."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def ask(self, command: Any, *, wait_s: float) -> Answer:
@@ -80,7 +89,9 @@ class EntityClient:
             async with asyncio.timeout(wait_s):
                 while True:
                     try:
-                        return await self._ask_once(partition, name, command)
+                        answer = await self._ask_once(partition, name, command)
+                        self._note(name, answer)
+                        return answer
                     except OwnerLost:
                         await asyncio.sleep(RETRY_S)
         except TimeoutError:
@@ -88,6 +99,24 @@ class EntityClient:
                 f"{type(command).__name__} for {name[:120]} was not answered within {wait_s:g} s; it may still be "
                 "carried out, and sent again with its id it is carried out once"
             ) from None
+
+    def _note(self, name: str, answer: Answer) -> None:
+        self._written[name] = (answer.partition, answer.offset)
+        self._written.move_to_end(name)
+        if len(self._written) > WRITTEN_MAX:
+            self._written.popitem(last=False)
+
+    def last_offset(self, aggregate: str) -> int:
+        """Return the offset of the last event that this process has caused in an aggregate; -1 when it has not."""
+        return self._written.get(aggregate, (0, -1))[1]
+
+    def last_offsets(self, family: str, tenant: str) -> dict[int, int]:
+        """Return the same for all aggregates of a tenant, by partition."""
+        prefix, offsets = aggregate_id(family, tenant, ""), dict[int, int]()
+        for name, (partition, offset) in self._written.items():
+            if name.startswith(prefix):
+                offsets[partition] = max(offset, offsets.get(partition, -1))
+        return offsets
 
     async def _ask_once(self, partition: int, name: str, command: Any) -> Answer:
         key = aggregate_key(name)
@@ -99,6 +128,8 @@ class EntityClient:
 
     async def _ask_by_topic(self, partition: int, name: str, command: Any) -> Answer:
         command_id = command.envelope.command_id
+        if self.encrypt is not None and not isinstance(command, RepairAggregate):
+            command = await self.encrypt(self._families.of(name).declaration, command)
         answer = self._replicas.expect(name, command_id)
         try:
             await self.send(partition, aggregate_key(name), command)
@@ -106,9 +137,9 @@ class EntityClient:
                 done, _ = await asyncio.wait({answer}, timeout=LOOK_UP_EVERY_S)
                 if done:
                     return answer.result()
-                found = await self._find_answer(partition, name, command_id)
-                if found is not None:
-                    return found
+                earlier = await self._find_answer(partition, name, command_id)
+                if earlier is not None:
+                    return earlier
         finally:
             self._replicas.forget(name, command_id)
 

@@ -26,7 +26,7 @@ class ColdAggregate(Value, frozen=True, kw_only=True):
     first_offset: int
     last_offset: int
     size_bytes: int = 0
-    """Of the encoded state."""
+    """Size of the encoded state."""
     problem: str = ""
 
 

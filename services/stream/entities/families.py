@@ -100,10 +100,10 @@ class FamilySet:
 
     def of_command(self, command: Any) -> tuple[HostedFamily, Command[Any]]:
         """Return the family and the row of the table of a command. Raises UnknownFamily."""
-        found = self._commands.get(type(command))
-        if found is None:
+        known = self._commands.get(type(command))
+        if known is None:
             raise UnknownFamily(f"a {type(command).__name__} is no command of a family of this process")
-        return found
+        return known
 
 
 class EntityStates(StateCodec):
@@ -130,7 +130,7 @@ class OutboxEffects(NoEffects):
 
 
 class OutboxIsLocal:
-    """Deliveries are executed by the owner; those of a takeover are found in the tail of the log (handler.py)."""
+    """Deliveries are executed by the owner; those of a takeover are known in the tail of the log (handler.py)."""
 
     def is_local(self, effect: Any) -> bool:
         return isinstance(effect, Deliver)

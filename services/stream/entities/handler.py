@@ -2,7 +2,7 @@
 
     known      the last commands that were handled, with the offsets of their events; older ones are in the index
     hot        aggregates in memory (Partition.aggregates): all replicated ones, and those touched lately
-    unfolded   events after the checkpoint of aggregates that nobody has asked for since the takeover
+    unfolded   events after the checkpoint of aggregates that no command has needed since the takeover
     cold       everything else: a row (cold.py), complete below `resting_below`
 
 An aggregate is loaded when a command or a timer needs it; what has the same key waits meanwhile, everything else goes
@@ -15,8 +15,11 @@ Before: services/stream/partition/command_intake.py. After: the family decides; 
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import chain
 from typing import Any
+
+from msgspec import Struct
 
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.kafka.partitioner import partition_of
@@ -62,8 +65,10 @@ repetition missed.
 """
 CommandKey = tuple[str, str]
 """Full id of the aggregate, and command id: senders choose command ids, so those of two tenants may be equal."""
-COMMAND_ID_MAX = 300
-"""Characters of the id of a command: that of an aggregate and what a sender adds to it."""
+COMMAND_ID_BYTES_MAX = 1_000
+"""Bytes of the id of a command: that of an aggregate (NAME_BYTES_MAX, its tenant and family) and what the outbox adds
+to it. The index of handled commands takes no longer ones (projections/engine/entity_fold.py).
+"""
 CHECK_SIZE_EVERY_BYTES = STATE_BYTES_MAX // 4
 """A state is measured again after its events have grown by this much, so that its bound costs nothing per event."""
 GROWTH_OF_EVENT = 4
@@ -139,16 +144,25 @@ class EntityCommandHandler:
 
     async def live(self, fold: Fold) -> list[Aggregate]:
         """Return the replicated aggregates, folded; the events of the others wait until they are needed."""
-        for events in fold.unfolded.values():
-            for event in events:
-                envelope, _ = read_envelope(event.value)
-                if envelope.cause_id:
-                    key = (event.aggregate, envelope.cause_id)
-                    first = self._known.get(key, (event.offset, 0, 0))[0]
-                    self._remember(key, first, event.offset, envelope.at_ms)
+        covered = [event for event in fold.covered if event.offset >= self.resting_below]
+        for event in chain(covered, *fold.unfolded.values()):
+            envelope, _ = read_envelope(event.value)
+            if envelope.cause_id:
+                key = (event.aggregate, envelope.cause_id)
+                first = self._known.get(key, (event.offset, 0, 0))[0]
+                self._remember(key, first, event.offset, envelope.at_ms)
         self._unfolded = {name: events for name, events in fold.unfolded.items() if not self._is_replicated(name)}
-        live = await fold.live(_no_history, only=self._is_replicated)
+        for name in self.untouched():
+            if self._families.of(name).sends:
+                self._context.outbox.hold(self._number, name, self._unfolded[name][0].offset)
+        live = await fold.live(
+            _no_history, lambda aggregate, event, at_ms: self._redeliver(aggregate, event), only=self._is_replicated
+        )
+        by_name = {aggregate.id: aggregate for aggregate in live}
+        for event in covered:
+            self._redeliver_covered(by_name[event.aggregate].state, event)
         for aggregate in live:
+            self._grown[aggregate.id] = CHECK_SIZE_EVERY_BYTES  # its state was not measured
             _mark_broken(aggregate)
             self._sizes[aggregate.id] = len(self._families.of(aggregate.id).states.encode(aggregate.state))
         return live
@@ -183,8 +197,12 @@ class EntityCommandHandler:
         envelope = command.envelope
         key = (name, envelope.command_id)
         if key in self._deciding:
-            self._expect_answer(record, key)
-            return PendingDecision(None)
+            if partition.is_undecided(*key):
+                self._expect_answer(record, key)
+                return PendingDecision(None)
+            # Its rule failed, or its events were too large: there is no decision, and its sender knows.
+            self._deciding.discard(key)
+            self._answers.pop(key, None)
         handled = await self._find_handled(key, envelope.issued_at_ms)
         if handled is not None:
             if isinstance(record, AskedRecord):
@@ -206,8 +224,8 @@ class EntityCommandHandler:
     def _target(self, record: LogRecord | AskedRecord, command: Any) -> str:
         """Return the full id of the aggregate of a command. Raises CommandInvalid."""
         envelope = getattr(command, "envelope", None)
-        if envelope is None or not 1 <= len(envelope.command_id) <= COMMAND_ID_MAX:
-            raise CommandInvalid(f"a command needs an id of 1 to {COMMAND_ID_MAX} characters")
+        if envelope is None or not 1 <= len(envelope.command_id.encode(errors="replace")) <= COMMAND_ID_BYTES_MAX:
+            raise CommandInvalid(f"a command needs an id of 1 to {COMMAND_ID_BYTES_MAX} bytes")
         name = target_of(self._families, command)
         if (record.key or b"") != aggregate_key(name):
             raise CommandInvalid(
@@ -308,7 +326,12 @@ class EntityCommandHandler:
             )
             aggregate.quarantined = context.family.quarantined(base.state)
             self._sizes[name] = base.size_bytes
+            for event in events:
+                if event.seq <= base.seq:
+                    self._redeliver_covered(base.state, event)
             events = [event for event in events if event.seq > base.seq]
+        # So it is measured at its next event if it may be large.
+        self._grown[name] = self._sizes.get(name, 0) + sum(len(event.value) for event in events)
         await fold_events(
             aggregate,
             events,
@@ -321,7 +344,18 @@ class EntityCommandHandler:
         _mark_broken(aggregate)
         aggregate.quarantined = aggregate.quarantined or context.family.quarantined(aggregate.state)
         self._unfolded.pop(name, None)
+        context.outbox.unhold(self._number, name)
         return aggregate
+
+    def _redeliver_covered(self, state: Any, event: RawEvent) -> None:
+        """Send again what an event sends that is in a snapshot or a row already; `state` is of then or later."""
+        if event.offset >= self._checkpointed_below:
+            decoded = self._context.codec.decode(event.value)
+            assert decoded.envelope is not None
+            at = replace(state, seq=event.seq, updated_at_ms=decoded.envelope.at_ms)
+            for delivery in self._context.family.effects.react(at, decoded.record):
+                self._context.outbox.register(self._number, event.offset, delivery)
+                self._context.outbox.start(self._number, delivery, decoded.envelope.tenant)
 
     def _redeliver(self, aggregate: Aggregate, event: Any) -> None:
         """Send again what an event after the checkpoint sends."""
@@ -332,7 +366,7 @@ class EntityCommandHandler:
 
     async def _read_events(self, name: str) -> list[RawEvent]:
         """Return the accepted events of an aggregate before those that wait to be folded. Reads the whole partition."""
-        context, found = self._context, list[RawEvent]()
+        context, events = self._context, list[RawEvent]()
         first = await context.ranges.beginning_offset(context.events_topic, self._number)
         reader = TermReader(codec=context.codec, next_offset=first)
         end = self._unfolded[name][0].offset if name in self._unfolded else self.resting_below
@@ -344,9 +378,9 @@ class EntityCommandHandler:
                     except Undecodable:
                         continue  # were it of this aggregate, its hash chain would show it
                     if event is not None and event.aggregate == name:
-                        found.append(event)
+                        events.append(event)
                 await asyncio.sleep(0)
-        return found
+        return events
 
     def evict(self, partition: Partition, below: int, keep: int, keep_bytes: int) -> int:
         """Let aggregates rest whose events are all below the offset, which the rows have passed; returns how many.
@@ -366,6 +400,7 @@ class EntityCommandHandler:
                 continue
             del partition.aggregates[name]
             self._sizes.pop(name, None)
+            self._grown.pop(name, None)
             evicted += 1
         return evicted
 
@@ -441,18 +476,38 @@ def _mark_broken(aggregate: Aggregate) -> None:
         aggregate.state = replace(aggregate.state, seq=aggregate.seq, quarantine=aggregate.quarantined)
 
 
-def _rough_size(event: Any) -> int:
-    """Return about how much a state may grow by the event, in bytes."""
-    return 64 + sum(len(value) for name in event.__struct_fields__ if hasattr(value := getattr(event, name), "__len__"))
+def _rough_size(value: Any) -> int:
+    """Return about how much a state may grow by an event, in bytes."""
+    match value:
+        case str() | bytes():
+            return 8 + (
+                len(value) if isinstance(value, bytes) or value.isascii() else len(value.encode(errors="replace"))
+            )
+        case Mapping():
+            return sum(_rough_size(key) + _rough_size(one) for key, one in value.items())
+        case tuple() | list():
+            return sum(map(_rough_size, value))
+        case Struct():
+            return 64 + sum(_rough_size(getattr(value, name)) for name in value.__struct_fields__)
+        case _:
+            return 8
 
 
 def target_of(families: FamilySet, command: Any) -> str:
     """Return the full id of the aggregate that a command is for. Raises CommandInvalid."""
+    envelope = getattr(command, "envelope", None)
+    if envelope is not None and "/" in envelope.tenant:
+        # The ids of its aggregates would be those of a tenant whose name ends at the slash.
+        raise CommandInvalid(f"{envelope.tenant[:40]!r} is no tenant: expected a name without a slash")
     if isinstance(command, RepairAggregate):
         name: str = command.aggregate
         tenant = command.envelope.tenant
         if not name.partition(":")[2].startswith(f"{tenant}/"):
             raise CommandInvalid(f"{name[:80]} is no aggregate of the tenant {tenant[:40]!r}")
+        try:
+            families.of(name)
+        except UnknownFamily as error:
+            raise CommandInvalid(str(error)) from error
         return name
     try:
         family, row = families.of_command(command)

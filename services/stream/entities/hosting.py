@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from loomlog.connectors.errors import Transient
+from loomlog.connectors.errors import ConnectorError, Transient
 from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.connectors.protocols import LogAppender, LogRanges, ProducerRecord
 from loomlog.schemas.codec import Codec
@@ -122,6 +122,7 @@ class HostedEntities:
         drain_s: float = DRAIN_S,
     ) -> None:
         self.parts = parts
+        parts.client.encrypt = encrypt
         self.outbox = Outbox(self._deliver, self._spawn)
         self._rows = rows
         self._appender = appender
@@ -196,7 +197,7 @@ class HostedEntities:
             )
         try:
             due = await self._rows.due_timers(owner.number, self._clock_ms() + TIMERS_AHEAD_MS, TIMERS_READ_MAX)
-        except Transient as error:
+        except ConnectorError as error:  # also without the tables, which the projector makes
             log.warning("the timers of resting aggregates wait: %s", error)
             return
         for name, at_ms in due:

@@ -37,12 +37,20 @@ class Outbox:
         self._spawn = spawn
         self._send = send
         self._pending: dict[int, dict[str, int]] = {}
-        """Offset of the event of each delivery on its way, by partition and command id."""
+        """Offset of the event of each delivery on its way, by partition and command id; and what is held."""
         self._tasks: dict[int, set[asyncio.Task[None]]] = {}
 
     def register(self, partition: int, offset: int, delivery: Deliver) -> None:
         """Note a delivery whose event is in the log at the offset, or before."""
         self._pending.setdefault(partition, {})[delivery.id] = offset
+
+    def hold(self, partition: int, aggregate: str, offset: int) -> None:
+        """Note that events of an aggregate from the offset on may have deliveries, which are not known yet."""
+        self._pending.setdefault(partition, {})[aggregate] = offset
+
+    def unhold(self, partition: int, aggregate: str) -> None:
+        """The deliveries of these events are registered."""
+        self._pending.get(partition, {}).pop(aggregate, None)
 
     def is_delivered_below(self, partition: int, offset: int) -> bool:
         """Whether no delivery of an event below the offset is on its way."""

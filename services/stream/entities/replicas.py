@@ -30,6 +30,8 @@ from loomlog.services.stream.partition.partition import Aggregate
 log = logging.getLogger(__name__)
 
 POLL_S = 1.0
+POLL_RECORDS_MAX = 5_000
+"""Records of one poll. Fewer are whole batches, so a poll of fewer ends with the end of a decision."""
 
 
 class Replicas:
@@ -57,6 +59,8 @@ class Replicas:
         self._aggregates: dict[str, Aggregate] = {}
         self._readers: dict[int, TermReader] = {}
         self._waiting: dict[tuple[str, str], asyncio.Future[Answer]] = {}
+        self._cut: dict[int, dict[tuple[str, str], list[RawEvent]]] = {}
+        """The answer at the end of a poll, which may go on with the next one, by partition."""
         self._changed: dict[str, list[Callable[[], None]]] = {}
         self._grown = asyncio.Event()
 
@@ -94,6 +98,11 @@ class Replicas:
             expected = f"{self.topic}, partition 0 to {self.partitions - 1}"
             raise ValueError(f"the position {position} is not read here: expected one of {expected}")
         return position
+
+    def state(self, aggregate: str) -> Any:
+        """Return the state of an aggregate of a replicated family, as `entity`; the initial one if it has no events."""
+        known = self._aggregates.get(aggregate)
+        return (self._family.absent(aggregate) if known is None else known.state).state
 
     def entities(self, family: str, tenant: str) -> list[Entity[Any]]:
         """Return the aggregates of a tenant, sorted by id."""
@@ -172,14 +181,19 @@ class Replicas:
         for partition, offset in self.next_offsets.items():
             tail.seek(partition, offset)
         while True:
-            for partition, records in (await tail.poll(timeout_s=POLL_S)).items():
-                await self.feed(partition, records)
+            polled = await tail.poll(timeout_s=POLL_S, max_records=POLL_RECORDS_MAX)
+            is_cut = sum(map(len, polled.values())) >= POLL_RECORDS_MAX
+            for partition, records in polled.items():
+                await self.feed(partition, records, is_cut=is_cut)
+            if not is_cut:
+                for partition in list(self._cut):
+                    await self.feed(partition, ())
 
-    async def feed(self, partition: int, records: Sequence[LogRecord]) -> None:
-        """Read records in offset order."""
+    async def feed(self, partition: int, records: Sequence[LogRecord], *, is_cut: bool = False) -> None:
+        """Read records in offset order. `is_cut`: they may end within a decision."""
         reader = self._readers[partition]
         touched: dict[str, list[RawEvent]] = {}
-        answers: dict[tuple[str, str], list[RawEvent]] = {}
+        answers = self._cut.pop(partition, {})
         for record in records:
             if record.offset < reader.next_offset:
                 continue
@@ -205,7 +219,10 @@ class Replicas:
             for changed in self._changed.get(name, ()):
                 changed()
         for command, events in answers.items():
-            self._resolve(command, partition, events)
+            if is_cut and events[-1].offset == reader.next_offset - 1:
+                self._cut[partition] = {command: events}
+            else:
+                self._resolve(command, partition, events)
 
     async def _fold(self, name: str, events: Sequence[RawEvent]) -> None:
         aggregate = self._aggregates.get(name)

@@ -4,11 +4,14 @@ Before: services/stream/entities/handler.py asks. After: projections/entities.py
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from loomlog.connectors.storage.postgres import PostgresReader
 from loomlog.projections import entities
 from loomlog.projections.entities import EntityRow, Seal
+from loomlog.schemas.records import replace
 from loomlog.services.core.canonical import UnreadableState
+from loomlog.services.core.entity import Entity
 from loomlog.services.stream.entities.cold import ColdAggregate, HandledCommand
 from loomlog.services.stream.entities.families import FamilySet, UnknownFamily
 
@@ -16,14 +19,16 @@ from loomlog.services.stream.entities.families import FamilySet, UnknownFamily
 class EntityRows:
     """Protocol loomlog.services.stream.entities.cold.ColdRows over Postgres. All methods raise Transient or Permanent.
 
-    `seal` is that of the projector.
+    `seals` are those of the projector: under the key of the installation, and under the previous one.
     """
 
-    def __init__(self, reader: PostgresReader, families: FamilySet, *, events_topic: str, seal: Seal) -> None:
+    def __init__(
+        self, reader: PostgresReader, families: FamilySet, *, events_topic: str, seals: Sequence[Seal]
+    ) -> None:
         self._reader = reader
         self._families = families
         self._topic = events_topic
-        self._seal = seal
+        self._seals = seals
 
     async def next_offset(self, partition: int) -> int:
         return await entities.next_offset(self._reader, self._topic, partition)
@@ -31,7 +36,7 @@ class EntityRows:
     async def load(self, partition: int, aggregates: Sequence[str]) -> tuple[int, dict[str, ColdAggregate]]:
         below = await self.next_offset(partition)  # first: the rows that are read after it are at least as new
         rows = await entities.load_entities(self._reader, aggregates)
-        return below, {row.aggregate: self._verified(row) for row in rows}
+        return below, {row.aggregate: self.verified(row) for row in rows}
 
     async def find_command(self, partition: int, aggregate: str, command_id: str) -> tuple[int, HandledCommand | None]:
         below = await self.next_offset(partition)
@@ -44,11 +49,32 @@ class EntityRows:
         timers = await entities.due_timers(self._reader, partition, before_ms, limit)
         return [(timer.aggregate, timer.due_ms) for timer in timers]
 
-    def _verified(self, row: EntityRow) -> ColdAggregate:
+    def shown(self, row: EntityRow) -> Entity[Any]:
+        """Return what a read shows of a row: a halted aggregate as it was at its last good event, with the reason; one
+        whose state cannot be used without it.
+        """
+        usable = self.verified(row) if row.halted_offset < 0 else self._last_good(row)
+        entity: Entity[Any] | None = usable.state
+        if entity is None:
+            empty: Entity[Any] = self._families.of(row.aggregate).rules.initial(row.aggregate)
+            return replace(empty, seq=row.seq, quarantine=usable.problem)
+        return replace(entity, quarantine=row.quarantine) if row.halted_offset >= 0 else entity
+
+    def _last_good(self, row: EntityRow) -> ColdAggregate:
+        checked = self.verified(row)
+        if not entities.verify_seal(row, *self._seals) or row.state == "null":
+            return checked
+        try:
+            return replace(checked, state=self._families.of(row.aggregate).states.decode(row.state.encode()))
+        except UnreadableState:
+            return checked
+
+    def verified(self, row: EntityRow) -> ColdAggregate:
+        """Return the aggregate of a row, without its state when the row cannot be used."""
         state, problem = None, ""
         try:
             family = self._families.of(row.aggregate)
-            if not entities.verify_seal(row, self._seal):
+            if not entities.verify_seal(row, *self._seals):
                 problem = "its row was edited: the seal does not fit"
             elif row.version != family.rules.version:
                 problem = f"its row was made by fold version {row.version}, this is {family.rules.version}"

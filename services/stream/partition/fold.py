@@ -72,6 +72,8 @@ class Fold:
         """Offset after the last forgotten ended aggregate."""
         self.forgotten_before_ms = 0
         """Time after the ends of all forgotten aggregates; 0 if none was forgotten."""
+        self.covered: list[RawEvent] = []
+        """Accepted events that are in a snapshot which is newer than the partition snapshot."""
         self.events = 0
         self.kept_bytes = 0
         """Bytes of the events of live aggregates."""
@@ -99,6 +101,7 @@ class Fold:
                 self.commands.append(envelope.cause_offset)
             base = self._bases.get(event.aggregate)
             if base is not None and event.seq <= base.seq:
+                self.covered.append(event)
                 continue  # the snapshot is newer than the partition snapshot that named it
             if event.schema_id in self._endings:
                 self._end(event)

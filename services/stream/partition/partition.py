@@ -347,6 +347,11 @@ class Partition:
         decisions = [*(self._flight.decisions if self._flight is not None else ()), *self._pending]
         return frozenset(decision.aggregate.id for decision in decisions if decision.aggregate is not None)
 
+    def is_undecided(self, aggregate: str, cause_id: str) -> bool:
+        """Whether a decision on that command is not in the log yet. Looks at all of them."""
+        decisions = [*(self._flight.decisions if self._flight is not None else ()), *self._pending]
+        return any(one.cause_id == cause_id and one.aggregate and one.aggregate.id == aggregate for one in decisions)
+
     def unacknowledged_results(self) -> list[tuple[str, str, Any]]:
         """Return the results of calls whose decision is not known to be in the log: aggregate, tenant, command."""
         decisions = [*(self._flight.decisions if self._flight is not None else ()), *self._pending]

@@ -1,5 +1,6 @@
 import pytest
 
+from loomlog.connectors.configuration import ConfigurationError, load
 from tests.connectors.configuration.conftest import Folder
 
 PIN = "provider: mock, model: m"
@@ -177,3 +178,22 @@ def test_what_has_no_effect_is_said(folder: Folder, text: str, words: str):
 
 def test_the_default_order_of_providers_is_not_checked_against_a_file_without_them(folder: Folder):
     assert folder.warnings("agents: {}", {"LOOMLOG_NO_DEFAULT_PROVIDERS": "1"}) == []
+
+
+def test_an_agent_may_list_the_tool_of_a_family(folder: Folder):
+    text = f"agents: {{a: {{{PIN}, tools: [Counter]}}, b: {{{PIN}, tools: ['Coun*']}}}}"
+    assert [line.partition(": ")[2] for line in folder.problems(text)] == [
+        "agents.a.tools[0]: Counter is not a tool (a list of names, or of beginnings with * at the end); "
+        "did you mean Context?",
+        "agents.b.tools[0]: Coun* matches no tool",
+    ]
+    folder.write(text)
+    loaded = load({}, working_directory=folder.path, family_tools=["Counter"])
+    assert loaded.configuration.agents["a"].tools == ("Counter",)
+
+
+def test_a_remote_tool_cannot_be_called_like_that_of_a_family(folder: Folder):
+    folder.write("remote_tools: {Counter: {description: counts, input_schema: {type: object}}}")
+    with pytest.raises(ConfigurationError, match="Counter is the name of another tool"):
+        load({}, working_directory=folder.path, family_tools=["Counter"])
+    load({}, working_directory=folder.path)

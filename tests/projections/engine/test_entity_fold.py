@@ -8,7 +8,7 @@ from loomlog.projections.entities import keyed_seal, verify_seal
 from loomlog.schemas.codec import digest
 from loomlog.schemas.generated.entity_events import AggregateQuarantined, CommandHadNoEffect, CommandRefused
 from loomlog.schemas.generated.run_events import RunParked
-from loomlog.services.projector.entity_folds import entity_folds
+from loomlog.services.families.entity_folds import entity_folds
 from tests.projections.counters import (
     BOTH,
     FOLDS,
@@ -168,6 +168,7 @@ def test_an_aggregate_of_an_unknown_family_has_a_row_without_a_state():
 def test_a_restated_aggregate_is_folded_on_from_there():
     row = WHOLE.entities[counter("torn")]
     assert (row.quarantine, row.halted_offset, row.seq, row.first_offset) == ("", -1, 5, 10)
+    assert FOLDS["counter"].decode(row.state.encode()).seq == 5, "as its owner folds it"
     assert FOLDS["counter"].decode(row.state.encode()).state.value == 41
 
 
@@ -197,7 +198,7 @@ def test_a_restatement_that_cannot_be_read_leaves_the_first_halt():
 @pytest.mark.parametrize(
     ("rules", "message"),
     [
-        ({"evolve": lambda state, event, at_ms: 1 // (event.value - 2)}, "ZeroDivisionError"),
+        ({"evolve": lambda state, event, at_ms: type(state)(1 // (event.value - 2))}, "ZeroDivisionError"),
         ({"next_timer_ms": lambda state: 2**63 if state.value == 2 else 0}, "no time"),
         ({"next_timer_ms": lambda state: -1 if state.value == 2 else 0}, "no time"),
         ({"is_over": lambda state: 1 // (state.value - 2)}, "ZeroDivisionError"),

@@ -10,7 +10,7 @@ from loomlog.projections.engine.cursors import Fenced
 from loomlog.projections.engine.entity_projection import EntityProjection
 from loomlog.projections.entities import load_entities
 from loomlog.projections.problems import list_problems
-from loomlog.services.projector.entity_folds import entity_folds
+from loomlog.services.families.entity_folds import entity_folds
 from tests.projections.counters import (
     FOLDS,
     TOPIC,

@@ -4,10 +4,13 @@ import pytest
 
 from loomlog.connectors.errors import Permanent
 from loomlog.projections.engine import positions
-from loomlog.projections.engine.builds import Builds
+from loomlog.projections.engine.builds import ENTITY_TABLES, Builds
+from loomlog.projections.engine.entity_projection import EntityProjection
 from loomlog.projections.engine.positions import PositionWatch, WaitResult
 from loomlog.projections.engine.run_projection import RunProjection
 from loomlog.schemas.position import Position
+from loomlog.schemas.records import replace
+from tests.projections import counters
 from tests.projections.engine.test_fold import RECORDS
 from tests.projections.stories import TOPIC
 
@@ -134,6 +137,53 @@ async def test_tables_that_do_not_exist_yet_are_waited_for(connection, connectin
         await asyncio.wait({task})
 
 
+async def test_one_watch_waits_for_runs_and_for_entities(
+    connecting, connection, prefix, entity_prefix, projection, monkeypatch
+):
+    monkeypatch.setattr(positions, "LOOK_IDLE_S", 0.01)
+    watch = PositionWatch(connecting, prefix, entity_prefix)
+    task = asyncio.create_task(watch.run())
+    try:
+        await projection.apply({0: RECORDS[:3]})
+        assert (await watch.wait(at(2), timeout_s=5)).is_reached
+        builds = Builds(connection, entity_prefix, ENTITY_TABLES)
+        await builds.prepare()
+        entities = EntityProjection(connection, builds.build(1), counters.TOPIC, owner="tests", folds=counters.FOLDS)
+        await entities.claim([0])
+        partition = counters.Counters()
+        partition.claim()
+        partition.raise_("a", 1)
+        position = Position(topic=counters.TOPIC, partition=0, offset=1)
+        waiting = asyncio.create_task(watch.wait(position, timeout_s=5))
+        await entities.apply(counters.records_of(partition))
+        assert await waiting == WaitResult(is_reached=True, lag=0)
+        await projection.apply({0: RECORDS[3:6]})
+        assert (await watch.wait(at(5), timeout_s=5)).is_reached
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+async def test_commits_of_entities_notify(connecting, entity_prefix, entity_builds, project_entities, monkeypatch):
+    watch = PositionWatch(connecting, entity_prefix)
+    task = asyncio.create_task(watch.run())
+    try:
+        partition = counters.Counters()
+        partition.claim()
+        projection = await project_entities(partition)
+        position = Position(topic=counters.TOPIC, partition=0, offset=0)
+        assert (await watch.wait(position, timeout_s=5)).is_reached
+        for name in ("LOOK_WAITING_S", "LOOK_IDLE_S"):
+            monkeypatch.setattr(positions, name, 60)
+        partition.raise_("a", 1)
+        waiting = asyncio.create_task(watch.wait(replace(position, offset=1), timeout_s=10))
+        await projection.apply(counters.records_of(partition))
+        assert (await waiting).is_reached
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
 async def test_a_permanent_error_ends_the_watch(prefix):
     async def refused():
         raise Permanent("connect: password authentication failed", kind="unauthorised")
@@ -153,9 +203,9 @@ async def test_too_many_waiters_are_not_queued(projection, watch, monkeypatch):
 
 def test_an_announcement_without_positions_is_not_applied(monkeypatch):
     watch = PositionWatch(lambda: None, "t")
-    watch._build = 3
-    assert watch._apply_notification("3 loom.run.events 0:5 1:7")
+    watch._builds["t_positions"] = 3
+    assert watch._apply_notification("t_positions", "3 loom.run.events 0:5 1:7")
     assert watch._next == {(TOPIC, 0): 5, (TOPIC, 1): 7}
-    assert not watch._apply_notification("")
-    assert not watch._apply_notification("4 loom.run.events 0:9")
+    assert not watch._apply_notification("t_positions", "")
+    assert not watch._apply_notification("t_positions", "4 loom.run.events 0:9")
     assert watch._next[TOPIC, 0] == 5

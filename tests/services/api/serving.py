@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,8 @@ from loomlog.connectors.configuration import build_providers, load_configuration
 from loomlog.connectors.storage.state_files import StateFiles
 from loomlog.services.api.app import build_app
 from loomlog.services.api.metrics import Metrics
+from loomlog.services.api.route import Route
+from loomlog.services.api.routes import ROUTES
 from loomlog.services.api.service import Service
 from loomlog.services.application.authentication import Authenticator
 from loomlog.services.core.access.decide import Caller
@@ -85,12 +87,12 @@ class Served:
 
 
 @contextlib.asynccontextmanager
-async def served(folder: Path, **more: Any) -> AsyncIterator[Served]:
+async def served(folder: Path, *, routes: Sequence[Route] = ROUTES, **more: Any) -> AsyncIterator[Served]:
     """The application over a World that works."""
     more.setdefault("state_files", StateFiles(folder / "states"))
     async with world(**more) as made:
         service = service_of(made, folder)
-        result = Served(made, service, build_app(service))
+        result = Served(made, service, build_app(service, routes))
         try:
             yield result
         finally:

@@ -25,13 +25,16 @@ from schemathesis.specs.openapi.checks import (
 
 from loomlog.connectors.models.mock.model import MockModel
 from loomlog.schemas.codec import local_codec
+from loomlog.services.api.entity_routes import entity_routes
 from loomlog.services.api.openapi import build_document
+from loomlog.services.api.routes import ROUTES
 from loomlog.services.core.run.commands import CommandRefusal
 from loomlog.services.core.run.commands import StartCommand as StartOrder
 from loomlog.services.runtime.models.provider_probe import ProviderProber
 from tests.services.api.serving import Served, served
 from tests.services.application.owner import WAIT_S
 from tests.services.application.world import World
+from tests.services.entities import COUNTER, MemoryEntities
 
 EXAMPLES = 20
 """For each route; the whole takes a few seconds."""
@@ -39,7 +42,8 @@ SHAPES = (content_type_conformance, response_schema_conformance)
 load_all_checks()
 ENDLESS = "/v1/users/{user_id}/agents/stream"
 """Open until its client leaves, whoever asks; test_interrupt_endpoints.py listens to it."""
-schema = schemathesis.openapi.from_dict(build_document("1.2.3")).exclude(path=ENDLESS)
+ROWS = (*ROUTES, *entity_routes([COUNTER]))
+schema = schemathesis.openapi.from_dict(build_document("1.2.3", ROWS)).exclude(path=ENDLESS)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +54,8 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     listening = socket.create_server(("127.0.0.1", 0))
 
     async def serve(folder: Path) -> None:
-        async with served(folder) as here:
+        counters = MemoryEntities()
+        async with served(folder, routes=ROWS, entity_commands=counters, entity_reads=counters) as here:
             refuse_all(here.world)
             probing = asyncio.create_task(prober_of(here).run(lambda: True))
             config = uvicorn.Config(here.app, log_config=None, lifespan="off", ws="none", timeout_graceful_shutdown=1)

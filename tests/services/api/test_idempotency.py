@@ -77,9 +77,11 @@ async def test_a_repeated_pause_has_the_answer_of_the_first(here: Served) -> Non
     assert len([command for command in here.world.commands() if isinstance(command, PauseRun)]) == 2
 
 
-async def test_a_repeated_registration_is_the_same_hook(here: Served) -> None:
+async def test_a_repeated_registration_is_the_same_hook(tmp_path: Path) -> None:
     body = {"owner": "o", "name": "n", "phase": "pre", "callback_url": "https://example.com/hook", "tools": ["*"]}
-    first, again = [await here.client().post("/v1/hooks", json=body, headers=KEY) for _ in range(2)]
+    async with served(tmp_path, control_wait_s=10.0) as here:
+        first, again = [await here.client().post("/v1/hooks", json=body, headers=KEY) for _ in range(2)]
+        assert len((await here.client().get("/v1/hooks")).json()["hooks"]) == 1
     assert first.status_code == 200, first.text
     assert first.json() == again.json()
 

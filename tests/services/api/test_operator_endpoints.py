@@ -14,6 +14,7 @@ from loomlog.schemas.generated.stream_records import ModelMarked, ProviderProbed
 from loomlog.services.api import operator_endpoints as module
 from loomlog.services.api.app import build_app
 from loomlog.services.application import limits
+from loomlog.services.application.application import TOPICS
 from loomlog.services.application.errors import unavailable
 from loomlog.services.core.access.decide import Caller
 from tests.services.api.serving import Served, Wire, served, service_of
@@ -89,7 +90,7 @@ async def test_a_probe_in_a_hurry_does_not_ask_the_neighbours_again(
 
     async def counting(topic: str, partition: int) -> int:
         nonlocal asked
-        asked += 1
+        asked += topic == TOPICS.events  # the owner of entities asks for its own topic
         raise Transient("away", kind="unavailable")
 
     monkeypatch.setattr(here.world.log, "end_offset", counting)
@@ -270,6 +271,12 @@ async def test_a_probe_that_no_runtime_answers_says_so(here: Served, monkeypatch
     monkeypatch.setattr(limits, "PROBE_WAIT_S", 0.02)
     answer = await here.client().post("/v1/_resolve/probe", json={})
     assert (answer.status_code, answer.json()["code"]) == (503, "probe_unavailable")
+
+
+async def test_a_probe_that_the_log_does_not_acknowledge_says_so(here: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(here.world.log, "lose_acks", 10**9)
+    answer = await here.client().post("/v1/_resolve/probe", json={})
+    assert (answer.status_code, answer.json()["code"], answer.json()["outcome"]) == (503, "log_unavailable", "unknown")
 
 
 async def test_a_probe_and_the_matrix_are_for_administrators(here: Served) -> None:

@@ -3,7 +3,9 @@ from pathlib import Path
 
 import pytest_asyncio
 
+from loomlog.schemas.generated.pause_events import PauseSet
 from tests.services.api.serving import Served, served
+from tests.services.application.entity_owner import event_at
 from tests.services.application.world import ACME
 
 
@@ -20,7 +22,9 @@ async def test_pause_state_and_resume_have_the_shapes_that_clients_know(here: Se
     assert (paused.status_code, actual["state"]) == (200, "paused")
     assert (actual["force_cancelled_count"], actual["paused_runs_count"], actual["warnings"]) == (0, 0, [])
     assert actual["duration_ms"] >= 0
-    assert paused.headers["x-loomlog-position"] == "loom.control.events/0:0"
+    position = paused.headers["x-loomlog-position"]
+    assert type(event_at(here.world.log, position)) is PauseSet
+    assert (await client.get("/v1/_state", headers={"X-Loomlog-Position": position})).status_code == 200
     state = (await client.get("/v1/_state")).json()
     assert (state["state"], state["paused_runs_count"], state["pauses"][0]["reason"]) == ("paused", 0, "deploy")
     again = await client.post("/v1/_pause")
@@ -54,3 +58,11 @@ async def test_who_is_not_an_administrator_may_not_pause_and_too_long_a_wait_is_
     assert (await here.client(ACME).post("/v1/_pause")).status_code == 403
     assert (await here.client().post("/v1/_pause", json={"timeout_ms": 300_001})).status_code == 400
     assert (await here.client().post("/v1/_pause", json={"scope": "tenant"})).status_code == 400
+
+
+async def test_a_pause_that_is_sent_again_with_its_key_gets_the_same_answer(tmp_path: Path) -> None:
+    sent = {"json": {"reason": "deploy", "timeout_ms": 0}, "headers": {"Idempotency-Key": "k1"}}
+    async with served(tmp_path, control_wait_s=10.0) as here:
+        first, again = [await here.client().post("/v1/_pause", **sent) for _ in range(2)]
+    assert (first.status_code, again.status_code) == (200, 200)
+    assert first.headers["x-loomlog-position"] == again.headers["x-loomlog-position"]

@@ -364,8 +364,7 @@ async def test_a_read_honours_the_position_of_a_write(here: Served, how: str) ->
         (
             "loom.run.commands/0:0",
             400,
-            "expected one of loom.control.events, loom.entity.events, loom.hook.events, loom.provider.events, "
-            "loom.run.events",
+            "expected one of loom.entity.events, loom.provider.events, loom.run.events",
         ),
     ):
         answer = await here.client().get(path, **sent_with(how, position))
@@ -398,8 +397,8 @@ READS = [route.path for route in ROUTES if route.method == "GET" and route.accep
 async def test_every_read_waits_for_the_position_it_is_sent(here: Served, how: str) -> None:
     """Shown by the refusal of one that cannot be: it comes before anything else the path could be refused for."""
     for path in READS:
-        answer = await here.client().get(re.sub(r"{\w+}", "any", path), **sent_with(how, "loom.hook.events/0:7"))
-        assert (answer.status_code, "beyond the end of loom.hook.events/0" in answer.text) == (400, True), path
+        answer = await here.client().get(re.sub(r"{\w+}", "any", path), **sent_with(how, "loom.provider.events/0:7"))
+        assert (answer.status_code, "beyond the end of loom.provider.events/0" in answer.text) == (400, True), path
 
 
 def test_only_public_routes_and_sockets_take_no_position() -> None:

@@ -27,13 +27,14 @@ from loomlog.services.application.application import TOPICS, Application
 from loomlog.services.application.authentication import Authenticator
 from loomlog.services.application.streaming.event_hub import EventHub, HubStart
 from loomlog.services.core.run.state import State
-from loomlog.services.families.budget import FAMILY as BUDGET
 from loomlog.services.stream.archive.run_log import LineageSegment, RunLog, fold_run
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
 from tests.projections.twin import Twin
+from tests.services.application.entity_owner import entity_parts
+from tests.services.application.entity_owner import follow as follow_entities
+from tests.services.application.entity_owner import own as own_entities
 from tests.services.application.tables import TwinProjection
 from tests.services.application.world import tokens
-from tests.services.stream.entities.hosts import Entities
 from tests.services.stream.world import World
 
 WAIT_S = 10.0
@@ -47,8 +48,6 @@ class Installation:
         self.log: MemoryLog = world.log
         for topic in (TOPICS.previews, TOPICS.commands, TOPICS.events):
             self.log._partitions[topic] = world.partitions
-        self.log._partitions[TOPICS.control] = 1
-        self.log._partitions |= Entities.partitions
         self.twin = Twin()
         self.projecting = True
         self.postgres_is_away = False
@@ -69,7 +68,7 @@ class Installation:
             clock_ms=world.clock,
             decision_wait_s=WAIT_S,
             keys=keys,
-            entities=Entities(self.log, (BUDGET,), world.clock).parts(),
+            entities=entity_parts(self.log, world.partitions),
         )
 
     def project(self) -> None:
@@ -123,8 +122,14 @@ async def installation(
     await made.layer.publisher.open()
     every = dict.fromkeys(range(partitions), 0)
     events, previews = made.log.tail(TOPICS.events, every), made.log.tail(TOPICS.previews, every)
-    control = made.log.tail(TOPICS.control, {0: 0})
-    work = asyncio.create_task(made.layer.run(events, previews, lambda: made.layer.pause_table.follow(control)))
+    work = asyncio.create_task(
+        made.layer.run(
+            events,
+            previews,
+            lambda: own_entities(made.log, partitions, world.clock),
+            lambda: follow_entities(made.layer.entity_parts, made.log),
+        )
+    )
     try:
         world.host()
         yield made

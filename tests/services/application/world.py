@@ -35,14 +35,13 @@ from loomlog.services.application.streaming.run_stream import RunStream
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN, RUNS_CREATE, RUNS_READ, TENANT, USER
 from loomlog.services.core.run.state import State
-from loomlog.services.families.budget import FAMILY as BUDGET
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
-from loomlog.services.stream.host import Host
-from loomlog.services.stream.ownership.membership import FixedMembership
 from tests.projections.twin import Twin
+from tests.services.application.entity_owner import entity_parts
+from tests.services.application.entity_owner import follow as follow_entities
+from tests.services.application.entity_owner import own as own_entities
 from tests.services.application.owner import NOW_MS, PARTITIONS, WAIT_S, RunOwner
 from tests.services.application.tables import TwinProjection
-from tests.services.stream.entities.hosts import Entities
 
 KEK = b"k" * 32
 ADMIN_CALLER = Caller(name="shared", tenant="default", subject="default", scopes=frozenset({ADMIN}), legacy=True)
@@ -83,10 +82,8 @@ class World(RunOwner):
     def __init__(self, *, projecting: bool = True, encrypted: bool = False, **layer: Any) -> None:
         self.log = MemoryLog(
             dict.fromkeys((TOPICS.commands, TOPICS.events, TOPICS.previews), PARTITIONS)
-            | {TOPICS.control: 1, TOPICS.hooks: 1, TOPICS.subjects: 1, TOPICS.providers: 1}
-            | Entities.partitions
+            | {TOPICS.subjects: 1, TOPICS.providers: 1}
         )
-        self.entities = Entities(self.log, (BUDGET,), lambda: NOW_MS)
         self.codec = local_codec()
         self.twin = Twin()
         self.projecting = projecting
@@ -133,19 +130,12 @@ class World(RunOwner):
                 "control_wait_s": 0.4,
                 "publish_wait_s": 0.4,
                 "keys": self.keys,
-                "entities": self.entities.parts(),
+                "entities": entity_parts(self.log, PARTITIONS),
                 **layer,
             }
         )
         for partition in range(PARTITIONS):
             self.claim(partition)
-
-    def host_of_the_books(self) -> Host:
-        entities = self.entities.hosted(self.entities.parts(), "books")
-        return Host(entities.topic_set, membership=FixedMembership(frozenset({0})))
-
-    async def follow_entities(self) -> None:
-        await self.layer.entities.replicas.follow(self.log.tail(TOPICS.entities.events, {0: 0}))
 
     def token(self) -> str:
         return fresh_token(NOW_MS, next(self._counter).to_bytes(8, "big") + b"\0\0")
@@ -186,29 +176,21 @@ class World(RunOwner):
 
 
 @contextlib.asynccontextmanager
-async def world(*, owner: bool = True, books: bool = False, **more: Any) -> AsyncIterator[World]:
-    """A World whose hub, publisher and owner are at work; with `books` also somebody who owns those."""
+async def world(*, owner: bool = True, entity_owner: bool = True, **more: Any) -> AsyncIterator[World]:
+    """A World whose hub, publisher and owners are at work."""
     made = World(**more)
     await made.layer.publisher.open()
-    await made.layer.entities.replicas.open()
     events = made.log.tail(TOPICS.events, dict.fromkeys(range(PARTITIONS), 0))
     previews = made.log.tail(TOPICS.previews, dict.fromkeys(range(PARTITIONS), 0))
-    control = made.log.tail(TOPICS.control, {0: 0})
     providers = made.log.tail(TOPICS.providers, {0: 0})
-    hooks = made.log.tail(TOPICS.hooks, {0: 0})
     beside = [
-        lambda: made.layer.pause_table.follow(control),
+        *([lambda: own_entities(made.log, PARTITIONS, lambda: NOW_MS)] if entity_owner else []),
+        lambda: follow_entities(made.layer.entity_parts, made.log),
         lambda: made.layer.provider_table.follow(providers),
-        lambda: made.layer.hook_table.follow(hooks),
         *([made.own] if owner else []),
     ]
     if made.keys is not None:
         beside.append(partial(made.keys.global_table.follow, made.log.tail(TOPICS.subjects, {0: 0})))
-    if books:
-        beside += [
-            made.host_of_the_books().run,
-            made.follow_entities,
-        ]
     work = asyncio.create_task(made.layer.run(events, previews, *beside))
     try:
         await asyncio.sleep(0)

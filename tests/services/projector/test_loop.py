@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -11,10 +12,14 @@ from loomlog.connectors.kafka import KafkaOptions
 from loomlog.connectors.kafka.memory_log import MemoryLog, MemoryTail
 from loomlog.connectors.storage.postgres import PostgresOptions
 from loomlog.projections.engine.builds import VERSION, Builds, read_status
+from loomlog.projections.engine.read_models import EntityModel
 from loomlog.projections.engine.run_projection import RunProjection
+from loomlog.projections.entities import load_entities
+from loomlog.services.families.entity_folds import entity_folds
 from loomlog.services.projector import loop as loop_module
 from loomlog.services.projector.loop import Projector
 from loomlog.services.projector.settings import ProjectorSettings
+from tests.projections import counters
 from tests.projections.stories import TOPIC, Partition, many_runs
 from tests.waiting import until
 
@@ -413,3 +418,73 @@ async def test_unreadable_records_are_logged(stage, builds, caplog):
     assert projector.metrics["problems"] == 1
     assert "loom.run.events partition 0 offset 1 could not be projected: undecodable: " in caplog.text
     assert "loomlog projections problems" in caplog.text
+
+
+# --- entities --------------------------------------------------------------------------------------------------------
+
+
+class EntityStage(Stage):
+    """A log of counters and any number of projectors of it, each with its folds."""
+
+    def __init__(self, options: PostgresOptions, connecting, prefix: str) -> None:
+        super().__init__(options, connecting, prefix)
+        self.log = MemoryLog({counters.TOPIC: 1})
+
+    def entity_projector(self, folds, **settings) -> Projector:
+        async def open_tail(starts):
+            return MemoryTail(self.log, counters.TOPIC, starts)
+
+        async def count_partitions():
+            return 1
+
+        made = self.projector(**settings)
+        return Projector(
+            replace(made._settings, topic=counters.TOPIC),
+            connect=self.connecting,
+            open_tail=open_tail,
+            count_partitions=count_partitions,
+            model=EntityModel(folds),
+        )
+
+
+@pytest.fixture
+async def entity_stage(stage, options, connecting, entity_prefix):
+    made = EntityStage(options, connecting, entity_prefix)
+    partition = counters.Counters()
+    partition.claim()
+    partition.raise_("a", 1, 2)
+    partition.add("tally:acme/a", counters.restated(1), tenant="acme")
+    made.log.put(counters.TOPIC, 0, partition.outgoing())
+    yield made
+    made.stop.set()
+
+
+NEWER = entity_folds([counters.with_rules(version=2), counters.TALLY])
+
+
+async def test_a_family_with_a_new_fold_is_rebuilt_first_and_alone(
+    entity_stage, entity_builds, entity_reader, connection
+):
+    first = entity_stage.entity_projector(counters.BOTH)
+    await run_until(first, entity_stage, lambda: first.metrics["events"] == 3)
+    read = f"SELECT xmin::text FROM {entity_builds.build(1).schema}.entities WHERE family = 'tally'"
+    untouched = await (await connection.execute(read)).fetchall()
+    entity_stage.stop = asyncio.Event()
+    second = entity_stage.entity_projector(NEWER)
+    await run_until(second, entity_stage, lambda: second.metrics["state"] == "projecting")
+    rows = await load_entities(entity_reader, [counters.counter("a"), "tally:acme/a"])
+    assert {row.family: row.version for row in rows} == {"counter": 2, "tally": 1}
+    assert await (await connection.execute(read)).fetchall() == untouched
+    assert [(row.number, row.state) for row in await entity_builds.list_builds()] == [(1, "live")]
+
+
+async def test_a_projector_with_an_older_fold_writes_nothing(entity_stage, entity_builds, caplog):
+    newer = entity_stage.entity_projector(NEWER)
+    await run_until(newer, entity_stage, lambda: newer.metrics["events"] == 3)
+    before = await entity_builds.table_hashes(1)
+    entity_stage.stop = asyncio.Event()
+    older = entity_stage.entity_projector(counters.BOTH)
+    with caplog.at_level(logging.WARNING, "loomlog.projector"):
+        await run_until(older, entity_stage, lambda: older.metrics["sessions"] >= 3)
+    assert "rows of the family counter are of version 2" in caplog.text
+    assert await entity_builds.table_hashes(1) == before

@@ -2,21 +2,25 @@
 
 import asyncio
 import logging
+import os
 import signal
 import sys
 
 import pytest
 
-from loomlog.connectors.errors import Transient
+from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.kafka import KafkaAppender, KafkaOptions
 from loomlog.connectors.process import logs
 from loomlog.connectors.storage.postgres import PostgresOptions
 from loomlog.projections.engine import rebuild as rebuild_module
 from loomlog.projections.engine.builds import read_status
+from loomlog.projections.entities import load_entities, next_offset
 from loomlog.redpanda.apply import apply
 from loomlog.schemas.codec import Codec, local_codec
-from loomlog.services.projector.main import build_projector, main, run_rebuild
+from loomlog.services.families.registry import all_families
+from loomlog.services.projector.main import build_projector, build_projectors, main, run, run_rebuild
 from loomlog.services.projector.settings import ProjectorSettings
+from tests.projections.counters import Counters, counter
 from tests.projections.stories import Partition, many_runs
 from tests.waiting import until
 
@@ -24,19 +28,24 @@ CHILD = """
 import asyncio, sys
 from loomlog.connectors.kafka import KafkaOptions
 from loomlog.connectors.storage.postgres import PostgresOptions
-from loomlog.services.projector.main import build_projector, run
+from loomlog.services.projector.main import build_projectors, run
 from loomlog.services.projector.settings import ProjectorSettings
-kafka, dsn, topic, prefix = sys.argv[1:]
+kafka, dsn, topics, prefix = sys.argv[1:]
 settings = ProjectorSettings(
-    kafka=KafkaOptions(bootstrap=kafka), postgres=PostgresOptions(dsn=dsn), owner="child", topic=topic, prefix=prefix
+    kafka=KafkaOptions(bootstrap=kafka),
+    postgres=PostgresOptions(dsn=dsn),
+    owner="child",
+    topic=f"{topics}.run.events",
+    entity_topic=f"{topics}.entity.events",
+    prefix=prefix,
 )
-sys.exit(asyncio.run(run(build_projector(settings))))
+sys.exit(asyncio.run(run(*build_projectors(settings))))
 """
 
 
 @pytest.fixture
 async def settings(kafka, postgres, topic_prefix, prefix) -> ProjectorSettings:
-    """A log with 40 runs in two of four partitions."""
+    """A log with 40 runs in two of four partitions, and an entity in another."""
     await apply(kafka, prefix=topic_prefix)
     options = KafkaOptions(bootstrap=kafka)
     topic = f"{topic_prefix}.run.events"
@@ -47,9 +56,18 @@ async def settings(kafka, postgres, topic_prefix, prefix) -> ProjectorSettings:
         partition.claim()
         many_runs(partition, [f"r_{number}_{n}" for n in range(20)])
         await appender.append(topic, number, partition.outgoing())
+    counters = Counters()
+    counters.claim()
+    counters.raise_("a", 1, 2, 3)
+    await appender.append(f"{topic_prefix}.entity.events", 1, counters.outgoing())
     await appender.close()
     return ProjectorSettings(
-        kafka=options, postgres=PostgresOptions(dsn=postgres), owner="tests", topic=topic, prefix=prefix
+        kafka=options,
+        postgres=PostgresOptions(dsn=postgres),
+        owner="tests",
+        topic=topic,
+        entity_topic=f"{topic_prefix}.entity.events",
+        prefix=prefix,
     )
 
 
@@ -108,13 +126,20 @@ async def test_a_long_log_is_rebuilt_by_several_processes_to_the_same_rows(setti
     assert (await builds.live()).number == 2
 
 
-async def test_sigterm_ends_it_with_zero(settings, kafka, postgres, builds, reader):
+async def test_one_process_projects_both_topics_and_sigterm_ends_it_with_zero(
+    settings, kafka, postgres, topic_prefix, builds, entity_builds, entity_reader, reader
+):
     child = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", CHILD, kafka, postgres, settings.topic, settings.prefix
+        *(sys.executable, "-c", CHILD, kafka, postgres, topic_prefix, settings.prefix),
+        env={**os.environ, "LOOMLOG_FAMILIES": "docs.examples.counter.counter"},
     )
     try:
         async with asyncio.timeout(20):
-            while sum((await builds.positions(1, settings.topic)).values()) < 482:
+            while (
+                sum((await builds.positions(1, settings.topic)).values()) < 482
+                or await next_offset(entity_reader, settings.entity_topic, 1) < 4
+                or not await read_status(entity_reader)
+            ):
                 assert child.returncode is None
                 await asyncio.sleep(0.05)
             child.send_signal(signal.SIGTERM)
@@ -123,7 +148,38 @@ async def test_sigterm_ends_it_with_zero(settings, kafka, postgres, builds, read
         if child.returncode is None:
             child.kill()
     assert (await builds.table_hashes(1))["runs"].rows == 40
-    assert (await read_status(reader))[0].owner == "child"
+    for one, topic in ((reader, settings.topic), (entity_reader, settings.entity_topic)):
+        assert [(status.topic, status.owner) for status in await read_status(one)] == [(topic, "child")]
+    (row,) = await load_entities(entity_reader, [counter("a")])
+    assert (row.partition, row.seq, row.quarantine) == (1, 3, "")
+
+
+async def test_entities_are_rebuilt_by_several_processes_to_the_same_rows(settings, entity_builds, monkeypatch):
+    monkeypatch.setattr(rebuild_module, "FILL_EVENTS", 1)
+    monkeypatch.setenv("LOOMLOG_FAMILIES", "docs.examples.counter.counter")
+    all_families.cache_clear()
+    _, projector = build_projectors(settings, make_codec=own_codec)
+    stop = asyncio.Event()
+    task = asyncio.create_task(projector.run(stop))
+    async with asyncio.timeout(20):
+        await until(lambda: projector.metrics["events"] >= 3)
+    stop.set()
+    await task
+    report = await projector.rebuild(4)
+    all_families.cache_clear()
+    assert (report.equal, report.switched, report.events, report.build) == (True, True, 3, 2)
+
+
+async def test_a_projector_that_fails_ends_the_process_with_its_error(settings):
+    broken = build_projector(settings)
+
+    async def fail(stop):
+        raise Permanent("the password is wrong", kind="unauthorised")
+
+    broken.run = fail
+    with pytest.raises(Permanent, match="password"):
+        async with asyncio.timeout(20):
+            await run(build_projectors(settings)[1], broken)
 
 
 def test_an_unknown_argument_prints_the_usage(capsys):

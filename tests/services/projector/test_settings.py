@@ -1,3 +1,4 @@
+from base64 import b64encode
 from dataclasses import replace
 from pathlib import Path
 
@@ -5,6 +6,7 @@ import pytest
 
 from loomlog.connectors.configuration.settings import Settings
 from loomlog.connectors.errors import Permanent
+from loomlog.projections.engine.builds import ENTITY_TABLES
 from loomlog.services.projector.settings import projector_settings
 
 SETTINGS = Settings(
@@ -30,6 +32,19 @@ def test_options_are_taken_from_the_settings():
     )
     assert (options.postgres.dsn, options.postgres.tls) == (SETTINGS.postgres, {"sslmode": "verify-full"})
     assert (options.owner, options.topic, options.prefix) == ("replica-3", "loom.run.events", "loom")
+
+
+def test_entities_have_a_topic_and_schemas_of_their_own():
+    options = projector_settings(SETTINGS).of_entities
+    assert (options.owner, options.topic) == ("replica-3", "loom.entity.events")
+    assert options.prefix == ENTITY_TABLES.prefix
+
+
+def test_the_secret_key_is_taken_from_the_settings():
+    assert projector_settings(SETTINGS).secret is None
+    options = projector_settings(replace(SETTINGS, secret_key=b64encode(b"k" * 32).decode()))
+    assert options.secret is not None
+    assert "kkk" not in repr(options)
 
 
 def test_a_process_without_a_replica_id_gets_a_name():

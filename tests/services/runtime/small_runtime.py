@@ -20,7 +20,7 @@ from loomlog.schemas.generated.run_commands import StartRun
 from loomlog.schemas.generated.values import AgentDefinition, CommandEnvelope
 from loomlog.schemas.ids import partition_key
 from loomlog.schemas.reader import TermReader
-from loomlog.services.core.pauses import PauseTable
+from loomlog.services.families.pause.state import PauseTable
 from loomlog.services.runtime.admission.queue import AdmissionQueue
 from loomlog.services.runtime.clock import clock_ms
 from loomlog.services.runtime.content.encryption import PLAINTEXT, ContentEncryption

@@ -1,3 +1,4 @@
+from loomlog.schemas.generated.pause_events import PauseSet
 from loomlog.schemas.generated.run_events import (
     ModelCallFailed,
     ModelCallRequested,
@@ -6,8 +7,7 @@ from loomlog.schemas.generated.run_events import (
     RunPauseRequested,
     RunResumed,
 )
-from loomlog.schemas.generated.stream_records import PauseSet
-from loomlog.services.core.pauses import PauseTable
+from loomlog.services.families.pause.state import PauseTable, evolve
 from tests.services.runtime.fakes import AGENT
 from tests.services.runtime.small_runtime import Stage
 
@@ -15,7 +15,7 @@ NOTHING = PauseTable()
 
 
 def only(scope: str, tenant: str = "", agent: str = "") -> PauseTable:
-    return NOTHING.apply(PauseSet(scope=scope, tenant=tenant, agent=agent, paused=True, reason="deploy", by="op"))
+    return evolve(NOTHING, PauseSet(scope=scope, tenant=tenant, agent=agent, reason="deploy", by="op"), 1)
 
 
 def kinds(stage: Stage) -> list[str]:
@@ -37,9 +37,7 @@ async def test_a_run_accepted_while_paused_waits_without_a_call_and_completes_wh
 
 async def test_runs_of_others_go_on() -> None:
     stage = Stage()
-    stage.pauses = only("tenant", "globex").apply(
-        PauseSet(scope="agent", tenant="acme", agent="other", paused=True, reason="", by="")
-    )
+    stage.pauses = evolve(only("tenant", "globex"), PauseSet(scope="agent", tenant="acme", agent="other"), 1)
     async with stage.owner("one") as runtime:
         stage.start()
         runtime.host.apply_wide_pauses()

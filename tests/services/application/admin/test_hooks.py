@@ -1,5 +1,6 @@
 """Registering hooks: who may, what is a registration, and whose hooks anybody sees."""
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -7,10 +8,14 @@ import pytest
 
 from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.http.signed_callbacks import callback_secrets
-from loomlog.schemas.generated.stream_records import HookRegistered
-from loomlog.services.application.admin import hooks as module
+from loomlog.schemas.generated.hook_events import HookRegistered, HookRemoved
 from loomlog.services.application.admin.hooks import HookRequest
+from loomlog.services.application.errors import RequestRefused
 from loomlog.services.core.access.decide import Caller
+from loomlog.services.families.hook import limits
+from loomlog.services.families.hook.state import Hook
+from tests.services.application.entity_owner import event_at
+from tests.services.application.owner import NOW_MS
 from tests.services.application.world import ACME, ADMIN_CALLER, GLOBEX, IVY, READER, World, declined, world
 
 REQUEST = HookRequest(owner="ops", name="guard", phase="pre", callback_url="https://hooks.example/x")
@@ -18,7 +23,7 @@ KEY = SecretKey(keys=(bytes(32),))
 
 
 async def register(made: World, caller: Caller = ACME, **fields: Any) -> str:
-    return (await made.layer.hooks.register(caller, replace(REQUEST, **fields))).hook.hook_id
+    return (await made.layer.hooks.register(caller, replace(REQUEST, **fields))).hook_id
 
 
 def seen(made: World, caller: Caller) -> list[str]:
@@ -30,10 +35,10 @@ async def test_a_hook_is_in_the_log_with_who_and_where_before_it_is_answered() -
         actual = await made.layer.hooks.register(
             ACME, replace(REQUEST, agents=("a/b",), tools=("mcp__*",), timeout_ms=60_000)
         )
-        assert actual.position == "loom.hook.events/0:0"
-        assert made.layer.hooks.list_hooks(ACME) == (actual.hook,)
-        assert actual.hook == HookRegistered(
-            hook_id=actual.hook.hook_id,
+        assert type(event_at(made.log, actual.position)) is HookRegistered
+        (hook,) = made.layer.hooks.list_hooks(ACME)
+        assert hook == Hook(
+            hook_id=actual.hook_id,
             tenant="acme",
             owner="ops",
             name="guard",
@@ -43,10 +48,9 @@ async def test_a_hook_is_in_the_log_with_who_and_where_before_it_is_answered() -
             callback_url="https://hooks.example/x",
             timeout_ms=60_000,
             by="acme-op",
-            at_ms=actual.hook.at_ms,
-            command_id=actual.hook.command_id,
+            at_ms=NOW_MS,
         )
-        assert actual.hook.hook_id.startswith("hook_")
+        assert actual.hook_id.startswith("hook_")
 
 
 async def test_the_same_name_again_gives_a_new_id_and_keeps_the_place() -> None:
@@ -60,7 +64,8 @@ async def test_the_same_name_again_gives_a_new_id_and_keeps_the_place() -> None:
 async def test_what_is_removed_is_gone_and_cannot_be_removed_again() -> None:
     async with world() as made:
         hook_id = await register(made)
-        assert await made.layer.hooks.remove(ACME, hook_id) == "loom.hook.events/0:1"
+        position = await made.layer.hooks.remove(ACME, hook_id)
+        assert type(event_at(made.log, position)) is HookRemoved
         assert seen(made, ACME) == []
         assert (await declined(made.layer.hooks.remove(ACME, hook_id))).code == "not_found"
 
@@ -136,7 +141,7 @@ async def test_where_an_address_leads_is_asked_when_it_is_dialled(url: str) -> N
 
 
 async def test_a_tenant_has_only_so_many_and_may_still_replace_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "HOOKS_PER_TENANT_MAX", 2)
+    monkeypatch.setattr(limits, "HOOKS_PER_TENANT_MAX", 2)
     async with world() as made:
         await register(made)
         await register(made, name="b")
@@ -158,3 +163,11 @@ async def test_whoever_registers_is_told_what_callbacks_are_signed_with() -> Non
 async def test_without_a_key_nothing_is_signed() -> None:
     async with world() as made:
         assert (await made.layer.hooks.register(ACME, REQUEST)).signing_secret == ""
+
+
+async def test_of_two_that_register_the_last_place_at_once_one_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "HOOKS_PER_TENANT_MAX", 1)
+    async with world() as made:
+        results = await asyncio.gather(register(made), register(made, name="b"), return_exceptions=True)
+        assert [type(result) for result in results if not isinstance(result, str)] == [RequestRefused]
+        assert len(seen(made, ACME)) == 1

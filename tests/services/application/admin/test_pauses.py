@@ -2,6 +2,7 @@ import asyncio
 
 import pytest
 
+from loomlog.schemas.generated.pause_events import PauseSet
 from loomlog.schemas.generated.run_events import (
     ChildrenPlanned,
     RunPaused,
@@ -12,10 +13,14 @@ from loomlog.schemas.generated.run_events import (
 from loomlog.schemas.generated.values import Spawn, ToolCall
 from loomlog.services.application.admin.pauses import PauseTarget
 from loomlog.services.application.application import TOPICS
+from loomlog.services.application.errors import RequestRefused
 from loomlog.services.application.queries.run_json import run_json
 from loomlog.services.application.runs.interrupts import InterruptResponse
 from loomlog.services.application.runs.requests import RunRequest
 from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.pauses import WidePause
+from tests.services.application.entity_owner import event_at
+from tests.services.application.owner import NOW_MS
 from tests.services.application.world import ACME, ADMIN_CALLER, IVY, World, declined, pieces_of, until, world
 
 ALL = PauseTarget()
@@ -37,9 +42,10 @@ async def pause(made: World, target: PauseTarget = ALL, *, timeout_s: float = 0.
 async def test_a_pause_is_in_the_log_with_who_and_why_before_it_is_answered() -> None:
     async with world() as made:
         still = await made.layer.wide_pauses.pause(ADMIN_CALLER, ALL, reason="deploy", timeout_s=0.0)
-        assert (still.state, still.position) == ("paused", "loom.control.events/0:0")
+        assert still.state == "paused"
+        assert event_at(made.log, still.position) == PauseSet(scope="all", reason="deploy", by="default")
         _, (entry,) = await made.layer.wide_pauses.state(ADMIN_CALLER)
-        assert (entry.scope, entry.reason, entry.by, entry.paused) == ("all", "deploy", "default", True)
+        assert entry == WidePause(scope="all", reason="deploy", by="default", at_ms=NOW_MS)
 
 
 @pytest.mark.parametrize("target", [ALL, ACME_ONLY, SOAKER])
@@ -66,7 +72,7 @@ async def test_a_pause_waits_until_the_runs_stand_still() -> None:
     async with world() as made:
         run_id = await start(made, "silent")
         waiting = asyncio.create_task(made.layer.wide_pauses.pause(ADMIN_CALLER, ALL, reason="", timeout_s=5.0))
-        await until(lambda: made.layer.pause_table.table.entries)
+        await until(lambda: made.layer.wide_pauses.table.entries)
         made.happen(run_id, RunPauseRequested(scope="all"))
         made.happen(run_id, RunPaused(turn=1))
         still = await waiting
@@ -208,3 +214,30 @@ async def test_a_log_that_does_not_acknowledge_is_said() -> None:
         made.log.lose_acks = 10**9
         actual = await declined(made.layer.wide_pauses.pause(ADMIN_CALLER, ALL, reason="", timeout_s=0.0))
         assert (actual.code, actual.details["outcome"]) == ("log_unavailable", "unknown")
+
+
+async def test_of_two_pauses_at_once_one_is_set_and_the_other_is_refused() -> None:
+    async with world() as made:
+        one, other = await asyncio.gather(pause(made), pause(made), return_exceptions=True)
+        refused = one if isinstance(one, RequestRefused) else other
+        assert isinstance(refused, RequestRefused)
+        assert refused.code == "already_pausing"
+        assert "paused" in (one, other)
+
+
+async def test_without_an_owner_it_is_said_that_the_pause_may_still_be_set() -> None:
+    async with world(entity_owner=False) as made:
+        actual = await declined(made.layer.wide_pauses.pause(ADMIN_CALLER, ALL, reason="", timeout_s=0.0))
+        assert (actual.code, actual.details["outcome"]) == ("log_unavailable", "unknown")
+        assert "GET /v1/_state" in actual.message
+
+
+async def test_a_pause_of_a_state_file_that_is_set_here_already_adds_nothing() -> None:
+    async with world() as made:
+        entry = WidePause(scope="tenant", tenant="acme", reason="bill")
+        assert await made.layer.wide_pauses.restore(ADMIN_CALLER, entry, dry_run=True) == ""
+        first, again = await asyncio.gather(
+            *(made.layer.wide_pauses.restore(ADMIN_CALLER, entry, dry_run=False) for _ in range(2))
+        )
+        assert [first, again].count(None) == 1
+        assert made.layer.wide_pauses.table.listed()[0].reason == "bill"

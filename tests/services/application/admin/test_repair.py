@@ -4,22 +4,27 @@ from typing import Any
 
 import pytest
 
+from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.codec import local_codec, read_envelope
 from loomlog.schemas.generated.budget_events import BudgetMonthBegan
 from loomlog.schemas.records import replace
 from loomlog.services.application.admin.budget_limits import LimitRequest
 from loomlog.services.application.application import TOPICS
+from loomlog.services.core.families import aggregate_key
 from loomlog.services.families.budget import INSTALLATION
+from tests.services.application.owner import PARTITIONS
 from tests.services.application.world import ACME, ADMIN_CALLER, World, declined, until, world
+
+BUDGETS = partition_of(aggregate_key(INSTALLATION), PARTITIONS)
 
 
 def forge(made: World) -> None:
     """An event that cannot follow, by somebody who may write the log."""
-    records = made.log.records[TOPICS.entities.events, 0]
+    records = made.log.records[TOPICS.entities.events, BUDGETS]
     envelope, _ = read_envelope(records[-1].value or b"")
     event = local_codec().encode_event(replace(envelope, seq=envelope.seq + 7), BudgetMonthBegan(month="2026-01"))
-    made.log.put(TOPICS.entities.events, 0, [ProducerRecord(key=records[-1].key, value=event)])
+    made.log.put(TOPICS.entities.events, BUDGETS, [ProducerRecord(key=records[-1].key, value=event)])
 
 
 async def limited(made: World, hard_tokens: int) -> None:
@@ -33,11 +38,11 @@ def amounts(state: Any) -> list[Any]:
 
 @pytest.mark.parametrize("has_other_state", [False, True])
 async def test_budgets_that_were_damaged_are_stated_anew_as_they_were_or_otherwise(has_other_state: bool) -> None:
-    async with world(books=True) as made:
+    async with world() as made:
         repairs = made.layer.repairs
         await limited(made, 10)
         forge(made)
-        await until(lambda: made.layer.entities.replicas.quarantined())
+        await until(lambda: made.layer.entity_parts.replicas.quarantined())
         shown = await repairs.show(ADMIN_CALLER, INSTALLATION)
         assert ("offset 3" in shown.quarantine, amounts(shown.state)) == (True, [10])
         [account] = shown.state["limits"]
@@ -51,7 +56,7 @@ async def test_budgets_that_were_damaged_are_stated_anew_as_they_were_or_otherwi
 
 
 async def test_what_cannot_be_repaired_is_refused() -> None:
-    async with world(books=True) as made:
+    async with world() as made:
         repairs = made.layer.repairs
         assert (await declined(repairs.show(ADMIN_CALLER, INSTALLATION))).code == "not_found"
         await limited(made, 10)
@@ -65,5 +70,5 @@ async def test_what_cannot_be_repaired_is_refused() -> None:
 
 
 async def test_without_a_runtime_a_repair_is_pending() -> None:
-    async with world(control_wait_s=0.05) as made:
+    async with world(entity_owner=False, control_wait_s=0.05) as made:
         assert (await declined(made.layer.repairs.repair(ADMIN_CALLER, INSTALLATION))).code == "repair_pending"

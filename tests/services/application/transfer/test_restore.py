@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from loomlog.connectors.kafka.memory_log import MemoryLog
+from loomlog.schemas.generated.pause_events import PauseSet
 from loomlog.schemas.generated.run_commands import ForkRun
 from loomlog.schemas.generated.run_events import (
     ModelCallFailed,
@@ -22,7 +23,6 @@ from loomlog.schemas.generated.run_events import (
     ToolCallRequested,
     ToolReturned,
 )
-from loomlog.schemas.generated.stream_records import PauseSet
 from loomlog.schemas.generated.values import ContentBlock, Segment
 from loomlog.schemas.records import replace
 from loomlog.services.application import limits
@@ -30,6 +30,7 @@ from loomlog.services.application.admin.pauses import PauseTarget
 from loomlog.services.application.errors import RequestRefused
 from loomlog.services.application.transfer.restore import RestoreResult
 from loomlog.services.application.transfer.state_files import StateFileRequest
+from loomlog.services.core.pauses import WidePause
 from loomlog.services.core.run.conversation.conversation import build_conversation
 from loomlog.services.core.run.lifecycle.event_import import HISTORY_ONLY
 from loomlog.services.core.run.state import AwaitingModel, AwaitingTools, Ended, Refused
@@ -38,6 +39,7 @@ from loomlog.services.stream.archive.state_file import BrokenStateFile, StatedEv
 from loomlog.services.stream.archive.state_reader import StateReader
 from loomlog.services.stream.archive.state_validation import validate_state
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
+from tests.services.application.entity_owner import event_at
 from tests.services.application.installation import WAIT_S, Installation, as_here, envelope, installation
 from tests.services.application.world import ACME, ADMIN_CALLER
 from tests.services.runtime.given import DeskAtWork
@@ -456,7 +458,7 @@ async def test_a_tenants_file_holds_nothing_of_another(tmp_path: Path) -> None:
         data = await file_of(there, tenant="mine")
     items = list(StateReader(io.BytesIO(data)))
     assert [item.run_id for item in items if isinstance(item, StatedRun)] == ["r_mine"]
-    assert [item.tenant for item in items if isinstance(item, PauseSet)] == ["mine"]
+    assert [item.tenant for item in items if isinstance(item, WidePause)] == ["mine"]
     values = b"".join(item.event.value for item in items if isinstance(item, StatedEvent))
     assert b"my secret" in values
     for foreign in (b"their secret", b"theirs"):
@@ -471,8 +473,9 @@ async def test_pauses_stand_here_before_the_first_run_goes_on_and_only_once(tmp_
         data = await file_of(there)
     async with installation(tmp_path / "b", partitions=2) as here:
         actual = await restored(here, data)
-        assert (actual.pauses, list(actual.positions.values())) == (1, ["loom.control.events/0:0"])
-        (entry,) = here.layer.pause_table.table.entries.values()
+        (position,) = actual.positions.values()
+        assert (actual.pauses, type(event_at(here.log, position))) == (1, PauseSet)
+        (entry,) = here.layer.wide_pauses.table.listed()
         assert (entry.scope, entry.agent, entry.tenant, entry.reason) == ("agent", "helper", "t", "look")
         assert (await restored(here, data)).pauses == 0
 
@@ -493,7 +496,7 @@ async def test_a_tenants_runs_stay_held_by_what_held_everybody(tmp_path: Path) -
         data = await file_of(there, tenant="mine")
     async with installation(tmp_path / "b", partitions=2) as here:
         assert (await restored(here, data)).pauses == 2
-        table = here.layer.pause_table.table
+        table = here.layer.wide_pauses.table
         assert [hold.reason for hold in table.pauses_for("mine", "helper")] == ["the move", "odd"]
         assert table.pauses_for("theirs", "helper") == ()
 

@@ -40,7 +40,7 @@ RESTORED = {
     "limits_restored": 0,
     "blobs_restored": 0,
     "warnings": [],
-    "positions": ["loom.control.events/0:3", "loom.run.events/1:9"],
+    "positions": ["loom.entity.events/0:3", "loom.run.events/1:9"],
 }
 
 
@@ -95,7 +95,7 @@ def test_a_restore_shows_every_position_it_wrote(fake: FakeApi) -> None:
     result = invoke("backup", "restore", "snap_1_0123abcd")
     assert result.stdout.splitlines() == [
         "Restored 2 runs (1 continue here), 9 events, 1 pause, 0 limits, 0 payloads; 1 run existed already",
-        "event loom.control.events/0:3",
+        "event loom.entity.events/0:3",
         "event loom.run.events/1:9",
     ]
     fake.answers["POST", "/v1/_snapshots/snap_1_0123abcd/restore"] = Scripted(

@@ -7,7 +7,7 @@ from loomlog.services.cli.admin import pauses
 from loomlog.services.cli.main import app
 from tests.services.cli.fake_api import FakeApi, Scripted
 
-AT = {"X-Loomlog-Position": "loom.control.events/0:7"}
+AT = {"X-Loomlog-Position": "loom.entity.events/0:7"}
 PAUSED = {"state": "paused", "duration_ms": 5, "force_cancelled_count": 0, "paused_runs_count": 2, "warnings": []}
 
 
@@ -39,10 +39,10 @@ def test_a_pause_and_its_end_name_what_they_mean_and_show_their_position(fake, a
     fake.answers["POST", "/v1/_pause"] = Scripted(body=PAUSED, headers=AT)
     fake.answers["POST", "/v1/_resume"] = Scripted(body={"state": "running", "resumed_runs_count": 2}, headers=AT)
     result = invoke("pause", *arguments, "--reason", "deploy", "--timeout-ms", "50")
-    assert result.stdout.splitlines()[0] == f"{named} is paused, 2 paused runs  event loom.control.events/0:7"
+    assert result.stdout.splitlines()[0] == f"{named} is paused, 2 paused runs  event loom.entity.events/0:7"
     assert fake.bodies("/v1/_pause") == [{**target, "reason": "deploy", "timeout_ms": 50}]
     result = invoke("resume", *arguments)
-    assert result.stdout == f"{named} is resumed, 2 runs go on  event loom.control.events/0:7\n"
+    assert result.stdout == f"{named} is resumed, 2 runs go on  event loom.entity.events/0:7\n"
     assert fake.bodies("/v1/_resume") == [target]
 
 
@@ -50,7 +50,7 @@ def test_runs_that_do_not_stand_still_yet_are_named(fake):
     body = {**PAUSED, "state": "pausing", "warnings": ["r_1 does not stand still yet"]}
     fake.answers["POST", "/v1/_pause"] = Scripted(body=body, headers=AT)
     assert "r_1 does not stand still yet" in invoke("pause").stdout
-    assert json.loads(invoke("pause", "--json").stdout) == {**body, "position": "loom.control.events/0:7"}
+    assert json.loads(invoke("pause", "--json").stdout) == {**body, "position": "loom.entity.events/0:7"}
 
 
 def test_the_state_tells_who_paused_what_and_why(fake):

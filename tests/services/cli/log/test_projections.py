@@ -8,6 +8,7 @@ from loomlog.services.cli.log import projections
 from loomlog.services.cli.main import app
 from loomlog.services.cli.terminal.output import console
 from loomlog.services.cli.terminal.projection_text import SILENT_AFTER_S, print_lag, projector_line
+from tests.projections import counters
 from tests.projections.stories import Partition
 from tests.services.cli.places import settings_in
 
@@ -101,18 +102,22 @@ def test_where_everything_could_be_projected_that_is_said(monkeypatch, tmp_path)
     assert "Everything" in problems(monkeypatch, tmp_path, {"count": 0, "problems": []}).stdout
 
 
-async def test_problems_are_those_of_the_table(project, reader, monkeypatch, tmp_path):
+async def test_problems_are_those_of_the_tables(
+    project, project_entities, reader, entity_reader, monkeypatch, tmp_path
+):
     partition = Partition()
     partition.claim()
     partition.records.append(b"garbage")
     await project(partition)
+    await project_entities(partition)
 
-    async def opened(cli):
-        return reader
+    async def opened(cli, name):
+        return reader if name is projections.ModelName.RUNS else entity_reader
 
     monkeypatch.setattr(projections, "_open_reader", opened)
     found = await projections.read_problems(settings_in(tmp_path), 50)
-    assert found["count"] == 1
+    assert found["count"] == 2
+    assert [problem["topic"] for problem in found["problems"]] == ["loom.run.events", "loom.entity.events"]
     assert {name: found["problems"][0][name] for name in ("offset", "kind", "value_hex")} == {
         "offset": 1,
         "kind": "undecodable",
@@ -136,11 +141,13 @@ def report(**changes) -> RebuildReport:
 
 
 def rebuild(monkeypatch, tmp_path, found: RebuildReport, *arguments: str):
-    async def rebuilt(cli, out, *, allow_difference, is_quiet):
+    async def rebuilt(cli, out, name, families, *, allow_difference, is_quiet):
+        assert sorted(families) == sorted(found.families or [])
+        assert name == ("entities" if families else "runs")
         return found
 
-    async def positions(cli):
-        return {0: 166, 1: 0, 2: 5}
+    async def positions(cli, name):
+        return ["loom.run.events/0:165", "loom.run.events/2:4"]
 
     monkeypatch.setattr(projections, "_run_rebuild", rebuilt)
     monkeypatch.setattr(projections, "_read_positions", positions)
@@ -166,3 +173,58 @@ def test_as_json_a_rebuild_is_one_document(monkeypatch, tmp_path):
     found = json.loads(rebuild(monkeypatch, tmp_path, report(), "--json").stdout)
     assert found["tables"] == {"runs": {"live_rows": 5, "new_rows": 5, "equal": True}}
     assert found["positions"] == ["loom.run.events/0:165", "loom.run.events/2:4"]
+
+
+def test_a_rebuild_of_families_tells_whose_rows_were_replaced(monkeypatch, tmp_path):
+    families = frozenset({"counter", "tally"})
+    options = ("--family", "tally", "--family", "counter")
+    result = rebuild(monkeypatch, tmp_path, report(families=families), *options)
+    assert "The rows of counter, tally were replaced, from 173 events in 81 ms." in result.stdout
+    found = json.loads(rebuild(monkeypatch, tmp_path, report(families=families), *options, "--json").stdout)
+    assert found["families"] == ["counter", "tally"]
+
+
+def test_a_family_that_is_not_there_is_named(tmp_path):
+    env = {"LOOMLOG_HOME": str(tmp_path), "LOOMLOG_KAFKA": "x:1", "LOOMLOG_POSTGRES": "postgresql://x"}
+    result = CliRunner().invoke(app, ["projections", "rebuild", "--family", "nothing"], env=env)
+    assert result.exit_code == 1
+    assert "There is no family nothing here" in result.output
+
+
+async def test_the_read_models_are_listed_with_their_versions_and_families(
+    builds, project_entities, reader, entity_reader, monkeypatch, tmp_path, capsys
+):
+    partition = counters.Counters()
+    partition.claim()
+    partition.raise_("a", 1)
+    partition.add("unknown:acme/x", counters.raised(1), tenant="acme")
+    await project_entities(partition)
+
+    async def opened(cli, name):
+        return reader if name is projections.ModelName.RUNS else entity_reader
+
+    monkeypatch.setattr(projections, "_open_reader", opened)
+    models = await projections.read_models(settings_in(tmp_path))
+    assert [(model["name"], model["build"], model["problems"]) for model in models] == [
+        ("runs", 1, 0),
+        ("entities", 1, 1),
+    ]
+    assert models[1]["families"] == [
+        {"family": "counter", "version": 1, "aggregates": 1},
+        {"family": "unknown", "version": None, "aggregates": 1},
+    ]
+    projections.print_models(console(), models)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines[1][:3] == ["runs", "loom.run.events", "1"]
+    assert ["counter", "1", "1"] in lines
+    assert ["unknown", "unknown", "1"] in lines
+
+
+def test_without_tables_the_list_says_so(capsys):
+    projections.print_models(console(), [])
+    assert "do not exist yet" in capsys.readouterr().out
+
+
+def test_the_projector_of_entities_names_its_topic():
+    assert "loom.entity.events" in projector_line(PROJECTOR | {"topic": "loom.entity.events"}).plain
+    assert "loom.run.events" not in projector_line(PROJECTOR | {"topic": "loom.run.events"}).plain

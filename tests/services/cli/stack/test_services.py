@@ -131,4 +131,4 @@ async def test_only_those_who_see_content_get_the_key_that_opens_it(tmp_path):
     assert {name for name, key in options.items() if key == "secret"} == {"runtime", "api"}
     assert {name for name, key in options.items() if key is None} == {"projector", "insights", "auditor"}
     sealing = {child.name for child in (*specs.required, *specs.secondary) if "LOOMLOG_SECRET_KEY" in child.environment}
-    assert sealing == {"runtime", "api"}
+    assert sealing == {"runtime", "api", "projector"}, "the projector seals the rows of entities"

@@ -18,8 +18,8 @@ ACME = account_key("tenant", "acme", "acme")
 EVERYBODY = account_key("operator", "", "")
 
 
-def sent(tenant: str = "") -> CommandEnvelope:
-    return CommandEnvelope(command_id="c_1", tenant=tenant, subject="root", issued_at_ms=1)
+def sent() -> CommandEnvelope:
+    return CommandEnvelope(command_id="c_1", tenant="", subject="root", issued_at_ms=1)
 
 
 def user_limit(user: str = "alice", **amounts: Any) -> SetLimit:

@@ -25,7 +25,6 @@ from tests.services.families.budget.given import (
     operator_limit,
     release,
     reserve,
-    sent,
     settle,
     tenant_limit,
     user_limit,
@@ -380,7 +379,6 @@ def test_the_state_fits_one_record_with_as_much_as_there_can_be() -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        replace(user_limit(hard_tokens=1), envelope=sent("acme")),
         reserve("a:1.1", -5),
         reserve("a:1.1", limits.CALL_AMOUNT_MAX + 1),
         reserve("a" * 301, 5),

@@ -5,16 +5,17 @@ from typing import Any
 
 import pytest
 
+from loomlog.schemas.generated.pause_events import PauseSet
 from loomlog.schemas.generated.run_commands import ImportRun
 from loomlog.schemas.generated.run_events import RunStarted
-from loomlog.schemas.generated.stream_records import PauseSet
 from loomlog.schemas.generated.values import ImportOrigin
-from loomlog.services.core.pauses import PauseTable
 from loomlog.services.core.run.commands import ApplyWidePauses
 from loomlog.services.core.run.conversation.conversation import build_conversation
 from loomlog.services.core.run.lifecycle.event_import import is_importing
 from loomlog.services.core.run.run_facts import Pause
 from loomlog.services.core.run.state import AwaitingModel, Ended, Paused
+from loomlog.services.families.pause.state import PauseTable
+from loomlog.services.families.pause.state import evolve as evolve_pauses
 from loomlog.services.stream.partition.fold import Fold
 from loomlog.services.stream.partition.partition import Aggregate
 from tests.services.core.run.given import NOW, answered, calls, returned
@@ -205,8 +206,8 @@ async def test_a_restored_run_goes_on_and_holds_its_session_and_its_handle() -> 
 async def test_a_restored_run_obeys_what_is_paused_here() -> None:
     there, here = DeskAtWork(), DeskAtWork()
     there.start("r_tok")
-    entry = PauseSet(scope="tenant", tenant="t", agent="", paused=True, reason="bill", by="op")
-    context = replace_context(here.desk._context, pauses=lambda: PauseTable().apply(entry))
+    table = evolve_pauses(PauseTable(), PauseSet(scope="tenant", tenant="t", reason="bill", by="op"), 1)
+    context = replace_context(here.desk._context, pauses=lambda: table)
     here.desk._context = here.desk._history._context = context
     run = await restored(here, there, "r_tok")
     assert names(run, here)[2:] == ["RunRestored", "RunPauseRequested", "ModelCallFailed", "RunPaused"]

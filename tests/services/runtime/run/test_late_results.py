@@ -32,6 +32,7 @@ def model_result() -> ModelAnswered:
 def test_a_result_is_the_same_after_the_journey() -> None:
     act = HookAct(hook_id="h1", owner="ops", name="guard", phase="pre", act="widened_hosts", hosts_added=("a.com",))
     tool = returned(at_tools("A").state, 0, "found", is_error=True, outcome="timeout", text_blob=BLOB, hook_acts=(act,))
+    tool = replace(tool, positions=("loom.entity.events/1:7",))
     for order in (model_result(), tool):
         command = encode_result(ENVELOPE, RUN, order)
         assert command is not None

@@ -16,7 +16,7 @@ from loomlog.schemas.generated.stream_records import (
     ClientLeft,
     ClientRegistered,
     ClientTool,
-    HookRemoved,
+    ModelMarked,
     RemoteToolRequest,
     RemoteToolResult,
 )
@@ -137,7 +137,7 @@ async def test_clocks_are_not_compared_later() -> None:
 
 
 def test_a_record_of_another_kind_is_left_out() -> None:
-    assert Scene(OFFER, HookRemoved(hook_id="x", by="y", at_ms=1, command_id="z")).seen()[1:] == ["client__click"]
+    assert Scene(OFFER, ModelMarked(provider="p", model="m", mark="stalled")).seen()[1:] == ["client__click"]
 
 
 def test_its_calls_are_unsafe_and_can_be_asked_about_whoever_is_there() -> None:

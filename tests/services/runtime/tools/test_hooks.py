@@ -12,13 +12,12 @@ from loomlog.connectors.http.signed_callbacks import callback_secrets, signature
 from loomlog.connectors.protocols import ChildrenPlan, EffectClass, ToolContext, ToolResult, UnknownEffect
 from loomlog.connectors.storage.blobs import MemoryBlobs
 from loomlog.schemas.generated.run_events import ChildRequested
-from loomlog.schemas.generated.stream_records import HookRegistered
 from loomlog.schemas.generated.values import Spawn
 from loomlog.schemas.records import replace
-from loomlog.services.core.hooks import HookTable
 from loomlog.services.core.run.commands import HAPPENED, ChildrenRequested, ChildReported, ToolCompleted, ToolReconciled
 from loomlog.services.core.run.react import CallTool, ReconcileTool
 from loomlog.services.core.run.state import AwaitingTools
+from loomlog.services.families.hook.state import Hook, HookTable, with_hook
 from loomlog.services.runtime.telemetry.tracing import NoTracing
 from loomlog.services.runtime.tools.hooks import INPUT_BYTES_MAX, HookRunner
 from loomlog.services.runtime.tools.tool_calls import ToolCalls
@@ -64,9 +63,9 @@ class Told:
         return [f"{options['phase']} {options['hook_name']}" for options in self.asked]
 
 
-def hook(name: str, phase: str = "pre", **more: Any) -> HookRegistered:
+def hook(name: str, phase: str = "pre", **more: Any) -> Hook:
     inputs = {"tenant": "t", "owner": "ops", "callback_url": f"https://hooks.example/{name}", **more}
-    return HookRegistered(hook_id=f"h_{name}", name=name, phase=phase, **inputs)
+    return Hook(hook_id=f"h_{name}", name=name, phase=phase, **inputs)
 
 
 class Work:
@@ -74,15 +73,13 @@ class Work:
 
     def __init__(
         self,
-        *hooks: HookRegistered,
+        *hooks: Hook,
         answers: Mapping[str, Answer] | None = None,
         tool: ToldTool | None = None,
         permitted: tuple[str, ...] = (),
         mask: Callable[[str], str] = str,
     ) -> None:
-        self.table = HookTable()
-        for one in hooks:
-            self.table = self.table.apply(one)
+        self.table = HookTable(entries=hooks)
         self.told = Told(answers or {})
         self.tool = tool or ToldTool()
         self.calls = ToolCalls(
@@ -195,7 +192,7 @@ async def test_a_hook_that_is_registered_during_a_call_looks_at_the_next_one() -
     work = Work(hook("a"))
 
     def register(told: Mapping[str, Any]) -> None:
-        work.table = work.table.apply(hook("b", "post"))
+        work.table = with_hook(work.table, hook("b", "post"))
 
     work.told.answers = {"a": register}
     await work.run()
@@ -442,7 +439,7 @@ async def planned(work: Work, given: str = '{"prompt":"go"}') -> Any:
     return await work.calls.run(replace(CALL, name="Agent", input=given, effect_class="pure"), state, "t")
 
 
-def agent(*hooks: HookRegistered, answers: Mapping[str, Answer]) -> Work:
+def agent(*hooks: Hook, answers: Mapping[str, Answer]) -> Work:
     return Work(*hooks, answers=answers, tool=Agentlike(name="Agent"))
 
 

@@ -1,6 +1,6 @@
 """Hooks over the real pieces of a runtime and a real server: what is in the log, and what a crash leaves.
 
-The hook is a server on loopback that the operator opened; registrations come from a topic, as in a process.
+The hook is a server on loopback that the operator opened; registrations are those of the stage.
 """
 
 import asyncio
@@ -13,26 +13,23 @@ import pytest
 
 from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.http.signed_callbacks import CallbackClient, callback_secrets, signature_headers
-from loomlog.connectors.kafka.memory_log import MemoryLog
-from loomlog.connectors.protocols import EffectClass, ProducerRecord, Reply, ToolContext, ToolResult
+from loomlog.connectors.protocols import EffectClass, Reply, ToolContext, ToolResult
 from loomlog.projections.frames.frame import FrameMemory
 from loomlog.projections.frames.frames import build_frames
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.conversation import ToolResultBlock
 from loomlog.schemas.generated.run_events import HookActed, RunCompleted, ToolCallRequested, ToolReturned
-from loomlog.schemas.generated.stream_records import HookRegistered
 from loomlog.schemas.generated.values import Envelope, ToolCall, Usage
 from loomlog.schemas.reader import TermReader
 from loomlog.services.core.run.conversation.conversation import build_conversation
 from loomlog.services.core.run.evolve import evolve
 from loomlog.services.core.run.state import Absent
+from loomlog.services.families.hook.state import Hook, HookTable, with_hook
 from loomlog.services.runtime.clock import clock_ms
 from loomlog.services.runtime.tools.hooks import HookRunner
-from loomlog.services.stream.global_tables.hooks import HookGlobalTable
 from tests.connectors.tools.web_server import Server, page, running
 from tests.services.runtime.small_runtime import RUN, TOPICS, Stage
 
-HOOKS = "hooks"
 CODEC = local_codec()
 KEY = SecretKey(keys=(bytes(range(32)),))
 ASKING = Reply(
@@ -71,11 +68,11 @@ class Hooked(Stage):
         super().__init__(tools={"Echo": self.echo})
         self.model.turns = (ASKING, ANSWERED)
         self.server = server
-        self.topic = MemoryLog({HOOKS: 1})
+        self.hooks = HookTable()
         self.callbacks = CallbackClient(private_hosts=("localhost",))
 
     def register(self, path: str, phase: str = "pre", **more: Any) -> None:
-        hook = HookRegistered(
+        hook = Hook(
             hook_id=f"h_{path}",
             tenant="acme",
             owner="ops",
@@ -84,15 +81,13 @@ class Hooked(Stage):
             callback_url=f"http://localhost:{self.server.port}/{path}",
             **more,
         )
-        self.topic.put(HOOKS, 0, [ProducerRecord(key=None, value=CODEC.encode(hook))])
+        self.hooks = with_hook(self.hooks, hook)
 
     @contextlib.asynccontextmanager
     async def at_work(self, name: str) -> AsyncIterator[None]:
-        """A runtime that has read the hooks; leaving is a crash."""
-        board = HookGlobalTable(CODEC, HOOKS)
-        await board.catch_up(self.topic)
+        """A runtime that knows the hooks; leaving is a crash."""
         hooks = HookRunner(
-            lambda: board.table, self.callbacks, clock_ms=clock_ms, permitted_owners=("acme:ops",), secret=KEY
+            lambda: self.hooks, self.callbacks, clock_ms=clock_ms, permitted_owners=("acme:ops",), secret=KEY
         )
         async with self.owner(name, hooks=hooks):
             yield

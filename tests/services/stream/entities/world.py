@@ -137,14 +137,22 @@ class EntityWorld:
     partitions: int = 2
     families: tuple[Family[Any, Any, Any], ...] = (FAMILY,)
     now: int = NOW
+    encrypt: Any = None
+    """As HostedEntities takes it."""
     log: MemoryLog = field(init=False)
-    rows: FoldedRows = field(init=False)
+    rows: Any = field(init=False)
     processes: list[Process] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         topics = (TOPICS.commands, TOPICS.events, TOPICS.snapshots, TOPICS.dead_letters, RUNS.commands)
         self.log = MemoryLog(dict.fromkeys(topics, self.partitions))
-        self.rows = FoldedRows(self.log, EntityFamilies(FamilySet(self.families)))
+        self.rows = self.make_rows()
+
+    def make_rows(self) -> Any:
+        return FoldedRows(self.log, EntityFamilies(FamilySet(self.families)))
+
+    def make_wire(self) -> Wire:
+        return Wire(self.log, Random(len(self.processes)))
 
     def clock(self) -> int:
         return self.now
@@ -161,8 +169,14 @@ class EntityWorld:
         )
 
     async def process(self, *owns: int, name: str = "a") -> Process:
-        """Start a process that owns these partitions, all without a number."""
-        wire = Wire(self.log, Random(len(self.processes)))
+        """Start a process that owns these partitions, all without a number; returns when it has them."""
+        process = await self.start(*owns, name=name)
+        owners = process.entities.topic_set.owners
+        await self.until(lambda: owners and all(owner.partition is not None for owner in owners.values()))
+        return process
+
+    async def start(self, *owns: int, name: str) -> Process:
+        wire = self.make_wire()
         commands = self.log.tail(TOPICS.commands, dict.fromkeys(range(self.partitions), 0))
         commands.pause(list(range(self.partitions)))
         parts = self.parts(wire)
@@ -178,6 +192,7 @@ class EntityWorld:
             run_topics=RUNS,
             clock_ms=self.clock,
             name=name,
+            encrypt=self.encrypt,
         )
         membership = FixedMembership(frozenset(owns or range(self.partitions)))
         host = Host(entities.topic_set, membership=membership)
@@ -187,8 +202,6 @@ class EntityWorld:
         tasks = [loop.create_task(host.run()), loop.create_task(parts.replicas.follow(events))]
         process = Process(entities, host, wire, tasks)
         self.processes.append(process)
-        owners = entities.topic_set.owners
-        await self.until(lambda: owners and all(owner.partition is not None for owner in owners.values()))
         return process
 
     async def sender(self) -> EntityParts:

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.codec import local_codec
-from loomlog.schemas.generated.stream_records import ModelMarked, PauseSet, ProviderProbed
+from loomlog.schemas.generated.stream_records import ClientHostAlive, ModelMarked, ProviderProbed
 from loomlog.services.core.availability import AvailabilityTable
 from loomlog.services.stream.global_tables.global_table import GlobalTable
 from loomlog.services.stream.global_tables.providers import PROVIDERS
@@ -14,10 +14,11 @@ TOPIC = "providers"
 CODEC = local_codec()
 WAIT_S = 30.0
 STALLED = ModelMarked(provider="p", model="m", mark="stalled", at_ms=1)
+OTHER = ClientHostAlive(host="h", at_ms=1)
 RECOVERED = ModelMarked(provider="p", model="m", mark="recovered", at_ms=2)
 
 
-def put(log: MemoryLog, *records: ModelMarked | ProviderProbed | PauseSet) -> int:
+def put(log: MemoryLog, *records: ModelMarked | ProviderProbed | ClientHostAlive) -> int:
     return log.put(TOPIC, 0, [ProducerRecord(key=None, value=CODEC.encode(record)) for record in records])
 
 
@@ -45,7 +46,7 @@ async def test_a_board_knows_what_was_said_before_it_and_follows() -> None:
 
 async def test_a_record_of_something_else_does_not_hide_the_others() -> None:
     log = MemoryLog({TOPIC: 1})
-    put(log, PauseSet(scope="all", tenant="", agent="", paused=True), ModelMarked(provider="p", model="m", mark="odd"))
+    put(log, OTHER, ModelMarked(provider="p", model="m", mark="odd"))
     put(log, STALLED)
     board = GlobalTable(CODEC, TOPIC, PROVIDERS)
     await board.catch_up(log)

@@ -1,0 +1,91 @@
+"""The folds of the families of this installation, in the form in which the projection of entities takes them.
+
+Before: services/families/registry.py. After: projections/engine/entity_fold.py.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from loomlog.connectors.crypto.installation_key import SecretKey
+from loomlog.projections.engine.entity_fold import EntityFold, EntitySummary, FoldFailed
+from loomlog.projections.engine.read_models import EntityModel
+from loomlog.projections.entities import Seal, keyed_seal, plain_seal
+from loomlog.schemas.records import Record, replace
+from loomlog.services.core.canonical import StateCodec, UnreadableState
+from loomlog.services.core.entity import GENERIC_EVENTS, entity_rules
+from loomlog.services.core.families import Family
+from loomlog.services.families.registry import all_families
+
+TIME_MAX_MS = 2**63 - 1
+"""Latest time that a column holds."""
+SEAL_PURPOSE = "entity rows"
+"""What the key of the seals is derived for."""
+
+
+def entity_model(secret: SecretKey | None) -> EntityModel:
+    """Return the read model of entities with all families of this process. Raises FamilyProblem."""
+    return EntityModel(entity_folds(all_families()), entity_seals(secret)[0])
+
+
+def entity_seals(secret: SecretKey | None) -> tuple[Seal, ...]:
+    """Return the seals of an installation's rows: the one they are written with, then that of the previous key."""
+    if secret is None:
+        return (plain_seal,)
+    return tuple(keyed_seal(key) for key in secret.derive_keys(SEAL_PURPOSE))
+
+
+def entity_folds(families: Iterable[Family[Any, Any, Any]]) -> Mapping[str, EntityFold]:
+    """Return the folds of those families by name."""
+    return {family.name: FamilyFold(family) for family in families}
+
+
+class FamilyFold:
+    """The fold of a family (protocol loomlog.projections.engine.entity_fold.EntityFold)."""
+
+    def __init__(self, family: Family[Any, Any, Any]) -> None:
+        self._family = family
+        self._rules = entity_rules(family)
+        self._states = StateCodec(self._rules.state)
+
+    @property
+    def version(self) -> int:
+        return self._rules.version
+
+    def initial(self, aggregate: str, seq: int) -> Any:
+        return replace(self._rules.initial(aggregate), seq=seq - 1)
+
+    def evolve(self, state: Any, event: Record, at_ms: int) -> Any:
+        """Fold an event. Raises FoldFailed also when the state after it has no timer that can be stored, so that
+        it is this event at which the aggregate is halted.
+        """
+        if type(event) not in GENERIC_EVENTS and not event.SCHEMA.startswith(f"loom.{self._family.name}.events."):
+            raise FoldFailed(f"a {event.SCHEMA} is no event of the family {self._family.name}")
+        try:
+            after = self._rules.evolve(state, event, at_ms)
+            self._rules.is_over(after)
+            due_ms = self._rules.next_timer_ms(after)
+        except Exception as error:
+            raise FoldFailed(f"{type(event).__name__}: the fold raised {type(error).__name__}: {error}") from error
+        if not 0 <= due_ms <= TIME_MAX_MS:
+            raise FoldFailed(f"{type(event).__name__}: the next timer is at {due_ms}, which is no time in milliseconds")
+        return after
+
+    def summary(self, state: Any) -> EntitySummary:
+        try:
+            data = self._states.encode(state)
+        except Exception as error:
+            raise FoldFailed(f"the state cannot be encoded: {type(error).__name__}: {error}") from error
+        return EntitySummary(
+            state=data,
+            quarantine=state.quarantine,
+            due_ms=self._rules.next_timer_ms(state),
+            is_over=self._rules.is_over(state),
+            created_at_ms=state.created_at_ms,
+            updated_at_ms=state.updated_at_ms,
+        )
+
+    def decode(self, data: bytes) -> Any:
+        try:
+            return self._states.decode(data)
+        except UnreadableState as error:
+            raise FoldFailed(str(error)) from error

@@ -1,0 +1,121 @@
+"""Reads of entities in a process: replicated families from memory, the others from their rows.
+
+A read includes everything that this process has written to the aggregate, and every position it is given. Rows are
+waited for by asking for their cursor; the owner's memory is not read, because a row is at most tens of milliseconds
+behind it.
+
+Before: services/application/entities.py, tools of agents. After: replicas.py; rows.py.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from loomlog.connectors.kafka.partitioner import partition_of
+from loomlog.connectors.storage.postgres import PostgresReader
+from loomlog.projections.entities import list_entities, load_entities
+from loomlog.projections.tables import page_token
+from loomlog.schemas.position import Position
+from loomlog.services.core.families import aggregate_id, aggregate_key
+from loomlog.services.stream.entities.client import EntityClient
+from loomlog.services.stream.entities.families import FamilySet
+from loomlog.services.stream.entities.reads import EntityRow, PositionNotRead
+from loomlog.services.stream.entities.replicas import Replicas
+from loomlog.services.stream.entities.rows import EntityRows
+
+WAIT_S = 2.0
+"""How long a read waits for a position."""
+POLL_S = 0.02
+
+
+class EntityReader:
+    """Protocol loomlog.services.stream.entities.reads.EntityReads."""
+
+    def __init__(
+        self,
+        families: FamilySet,
+        replicas: Replicas,
+        rows: EntityRows,
+        reader: PostgresReader,
+        client: EntityClient,
+        *,
+        wait_s: float = WAIT_S,
+    ) -> None:
+        self.topic = replicas.topic
+        self.partitions = replicas.partitions
+        self._families = families
+        self._replicas = replicas
+        self._rows = rows
+        self._reader = reader
+        self._client = client
+        self._wait_s = wait_s
+
+    async def show(self, family: str, tenant: str, name: str, *, positions: Sequence[str] = ()) -> EntityRow | None:
+        full = aggregate_id(family, tenant, name)
+        partition = partition_of(aggregate_key(full), self._replicas.partitions)
+        offsets = _offsets(positions, self._replicas.topic)
+        written = self._client.last_offset(full)
+        if written >= 0:
+            offsets[partition] = max(written, offsets.get(partition, -1))
+        await self._wait(family, offsets)
+        if self._families.by_name[family].is_replicated:
+            entity = self._replicas.entity(full)
+            return None if entity is None else EntityRow(name=name, entity=entity)
+        rows = await load_entities(self._reader, [full])
+        return EntityRow(name=name, entity=self._rows.shown(rows[0])) if rows else None
+
+    async def list(
+        self, family: str, tenant: str, *, prefix: str = "", after: str = "", limit: int, positions: Sequence[str] = ()
+    ) -> Sequence[EntityRow]:
+        offsets = _offsets(positions, self._replicas.topic)
+        for partition, offset in self._client.last_offsets(family, tenant).items():
+            offsets[partition] = max(offset, offsets.get(partition, -1))
+        await self._wait(family, offsets)
+        start = len(aggregate_id(family, tenant, ""))
+        if self._families.by_name[family].is_replicated:
+            rows = [EntityRow(name=one.id[start:], entity=one) for one in self._replicas.entities(family, tenant)]
+            rows.sort(key=lambda row: row.name.encode())
+            return [
+                row for row in rows if row.name.startswith(prefix) and (not after or row.name.encode() > after.encode())
+            ][:limit]
+        token = page_token(tenant, after) if after else ""
+        page = await list_entities(self._reader, family, tenant, prefix=prefix, limit=limit, after=token)
+        return [EntityRow(name=row.name, entity=self._rows.shown(row)) for row in page.rows]
+
+    async def wait(self, partition: int, offset: int, *, timeout_s: float) -> int:
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        lag = await self._replicas.wait(partition, offset, timeout_s=timeout_s)
+        while (missing := offset + 1 - await self._rows.next_offset(partition)) > 0:
+            if asyncio.get_running_loop().time() >= deadline:
+                return max(lag, missing)
+            await asyncio.sleep(POLL_S)
+        return lag
+
+    async def _wait(self, family: str, offsets: dict[int, int]) -> None:
+        """Wait until what answers reads of the family has passed the offsets. Raises PositionNotRead."""
+        is_replicated = self._families.by_name[family].is_replicated
+        deadline = asyncio.get_running_loop().time() + self._wait_s
+        for partition, offset in offsets.items():
+            while True:
+                rest_s = deadline - asyncio.get_running_loop().time()
+                if is_replicated:
+                    lag = await self._replicas.wait(partition, offset, timeout_s=max(0.0, rest_s))
+                else:
+                    lag = max(0, offset + 1 - await self._rows.next_offset(partition))
+                if not lag:
+                    break
+                if rest_s <= 0:
+                    raise PositionNotRead(f"{self._replicas.topic}/{partition}:{offset} is not read yet", lag)
+                await asyncio.sleep(POLL_S)
+
+
+def _offsets(positions: Sequence[str], topic: str) -> dict[int, int]:
+    """Return the newest offset of each partition of the topic that the positions name. Raises PositionNotRead."""
+    offsets: dict[int, int] = {}
+    for text in positions:
+        try:
+            position = Position.parse(text)
+        except ValueError as error:
+            raise PositionNotRead(str(error)) from error
+        if position.topic == topic:
+            offsets[position.partition] = max(position.offset, offsets.get(position.partition, -1))
+    return offsets

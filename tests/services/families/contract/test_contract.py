@@ -1,0 +1,51 @@
+"""Every family keeps the contract of the kit."""
+
+import pytest
+
+from tests.services.families.contract import checks, loop_checks
+from tests.services.families.contract.cases import CASES, Case
+
+families = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+RULE_CHECKS = (
+    checks.snapshots_and_tails_are_the_full_fold,
+    checks.states_round_trip,
+    checks.events_round_trip,
+    checks.rules_are_deterministic,
+    checks.every_command_has_an_answer,
+    checks.replies_follow_from_the_events_alone,
+    checks.sends_follow_from_the_event,
+    checks.timers_fire_once,
+)
+LOOP_CHECKS = (
+    loop_checks.repeated_commands_have_one_decision,
+    loop_checks.another_tenant_has_its_own_aggregates,
+    loop_checks.misplaced_commands_are_dead_letters,
+    loop_checks.rows_and_snapshots_continue_as_the_full_fold,
+    loop_checks.content_is_never_in_clear,
+    loop_checks.content_is_never_in_clear_in_the_commands_topic,
+    loop_checks.states_are_bounded,
+    loop_checks.an_edited_row_is_not_used,
+    loop_checks.checkpoints_wait_for_the_projector,
+    loop_checks.a_newer_fold_ignores_older_states,
+    loop_checks.a_timer_fires_once_and_not_before_its_time,
+)
+
+
+@families
+@pytest.mark.parametrize("check", RULE_CHECKS, ids=lambda check: check.__name__)
+def test_the_rules_keep(check, case: Case) -> None:
+    check(case)
+
+
+@families
+@pytest.mark.parametrize("check", LOOP_CHECKS, ids=lambda check: check.__name__)
+async def test_the_loop_keeps(check, case: Case) -> None:
+    await check(case)
+
+
+@families
+@pytest.mark.parametrize("kind", ["dies before", "dies after", "unacknowledged"])
+@pytest.mark.parametrize("by_topic", [False, True], ids=["in memory", "by topic"])
+@pytest.mark.parametrize("shared", [False, True], ids=["one owner", "two owners"])
+async def test_a_fault_at_any_append_leaves_the_same(case: Case, shared: bool, by_topic: bool, kind: str) -> None:
+    await loop_checks.any_fault_leaves_the_same(case, kind, shared=shared, by_topic=by_topic)

@@ -1,0 +1,273 @@
+"""The tool of a family: one call is one command over all attempts, and what it wrote is seen by later reads."""
+
+import json
+from dataclasses import replace as changed
+from typing import Any
+
+import pytest
+
+from loomlog.connectors.errors import Transient
+from loomlog.connectors.kafka.memory_log import MemoryLog
+from loomlog.connectors.models.tool_schema import flatten_schema
+from loomlog.connectors.protocols import EffectClass, ToolContext, ToolResult
+from loomlog.connectors.storage.blobs import MemoryBlobs
+from loomlog.connectors.tools.context import ContextTool, ServerInfo
+from loomlog.schemas.generated.counter_commands import IncrementCounter
+from loomlog.schemas.generated.entity_events import CommandRefused
+from loomlog.schemas.records import replace
+from loomlog.services.core.command_fields import field_names, fields_schema
+from loomlog.services.core.families import Command
+from loomlog.services.core.run.commands import ToolCompleted
+from loomlog.services.core.run.react import CallTool
+from loomlog.services.core.run.state import AwaitingTools
+from loomlog.services.runtime.content.encryption import PLAINTEXT, ContentEncryption
+from loomlog.services.runtime.telemetry.tracing import NoTracing
+from loomlog.services.runtime.tools.entity_tools import LIST, PAGE_MAX, SHOW, EntityTool, build_entity_tools
+from loomlog.services.runtime.tools.tool_calls import ToolCalls
+from loomlog.services.runtime.tools.toolset import ProcessToolset
+from loomlog.services.stream.entities.answers import CommandInvalid
+from tests.services.core.run.given import DEFINITION, NOW, RUN, at_tools
+from tests.services.entities import COUNTER, UNANSWERED, MemoryEntities
+from tests.services.stream.encryption.test_subject_keys import TOPIC as KEYS_TOPIC
+from tests.services.stream.encryption.test_subject_keys import keys_over
+
+CONTEXT = ToolContext(
+    run_id="r_1",
+    session_id="s_1",
+    agent_id="a_1",
+    agent="soaker",
+    tenant="acme",
+    subject="token",
+    user_id="ada",
+    user_tier="",
+    provider="mock",
+    model="m",
+    tools=("Counter",),
+    idempotency_key="r_1:1.0",
+)
+
+
+class Here:
+    """The tool of counters."""
+
+    def __init__(self, encryption: ContentEncryption = PLAINTEXT) -> None:
+        self.entities = MemoryEntities()
+        tools = build_entity_tools(
+            [COUNTER, changed(COUNTER, name="silent", tool="")],
+            self.entities,
+            self.entities,
+            encryption=encryption,
+            clock_ms=lambda: NOW,
+        )
+        assert list(tools) == ["Counter"]
+        self.tool: Any = tools["Counter"]
+
+    async def call(self, context: ToolContext = CONTEXT, **arguments: Any) -> ToolResult:
+        result: ToolResult = await self.tool.call(arguments, context)
+        return result
+
+    async def json(self, context: ToolContext = CONTEXT, **arguments: Any) -> Any:
+        result = await self.call(context, **arguments)
+        assert not result.is_error, result.text
+        return json.loads(result.text)
+
+
+async def test_a_command_is_given_in_the_name_of_the_runs_user() -> None:
+    here = Here()
+    result = await here.call(op="increment", name="a", by=2)
+    assert (json.loads(result.text), result.is_error) == ({"by": 2, "value": 2}, False)
+    assert result.positions == ("loom.entity.events/1:1",)
+    (command,) = here.entities.asked
+    envelope = command.envelope
+    assert (envelope.command_id, envelope.tenant, envelope.subject) == ("r_1:1.0", "acme", "ada")
+    assert envelope.issued_at_ms == NOW
+
+
+async def test_a_repeated_call_is_the_same_command_with_the_same_reply() -> None:
+    here = Here()
+    first = await here.call(op="increment", name="a", by=1)
+    again = await here.call(replace(CONTEXT, attempt=2), op="increment", name="a", by=1)
+    assert again == first
+    assert {command.envelope.command_id for command in here.entities.asked} == {"r_1:1.0"}
+    assert here.entities.asked[1].envelope.issued_at_ms == 0
+    assert (await here.json(op=SHOW, id="a"))["state"]["value"] == 1
+    other = await here.call(replace(CONTEXT, idempotency_key="r_1:1.1"), op="increment", name="a", by=1)
+    assert json.loads(other.text)["value"] == 2
+
+
+async def test_a_command_without_an_effect_says_so() -> None:
+    assert await Here().json(op="increment", name="a", by=0) == {"changed": False}
+
+
+async def test_reads_have_plain_json_and_wait_for_the_runs_writes() -> None:
+    here = Here()
+    for number, name in enumerate(("a/1", "a/2", "b/1")):
+        await here.call(replace(CONTEXT, idempotency_key=str(number)), op="increment", name=name, by=number)
+    later = replace(CONTEXT, positions=("loom.entity.events/1:3",))
+    assert await here.json(later, op=SHOW, id="a/2") == {"id": "a/2", "state": {"value": 1, "stamp": "AP8="}}
+    page = await here.json(later, op=LIST, prefix="a/", limit=1)
+    assert ([row["id"] for row in page["items"]], page["more"]) == (["a/1"], True)
+    page = await here.json(later, op=LIST, after="a/1", prefix=None)
+    assert ([row["id"] for row in page["items"]], page["more"]) == (["a/2", "b/1"], False)
+    assert await here.json(later, op="remaining", id="a/2", of="10") == {"remaining": 9}
+    assert here.entities.waited == [later.positions] * 4
+    here.entities.unread = frozenset(later.positions)
+    result = await here.call(later, op=SHOW, id="a/2")
+    assert result.is_error
+    assert "Try again" in result.text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({}, '"op" must be one of increment, ls, show, remaining'),
+        ({"op": "reset"}, '"op" must be one of'),
+        ({"op": ["ls"]}, '"op" must be one of'),
+        ({"op": "increment"}, "name is required: text"),
+        ({"op": "increment", "name": "a", "by": 1, "id": "b"}, 'unknown field "id"'),
+        ({"op": "increment", "name": "a", "by": "x"}, "by must be a whole number"),
+        ({"op": "increment", "name": "", "by": 1}, "the id has 0 bytes"),
+        ({"op": "increment", "name": "a", "by": -1}, "was refused (invalid_step): a counter only grows"),
+        ({"op": "increment", "name": "a", "by": 5_000}, "was refused (counter_full): it counts to 1000"),
+        ({"op": "show"}, '"id" is missing'),
+        ({"op": "show", "id": 1}, '"id" must be text'),
+        ({"op": "show", "id": "none"}, "there is no counter 'none'; op ls lists"),
+        ({"op": "show", "id": "a", "of": "1"}, '"of" is unknown, expected are id'),
+        ({"op": "ls", "limit": PAGE_MAX + 1}, '"limit" must be a whole number from 1 to 100'),
+        ({"op": "ls", "limit": 1.5}, '"limit" must be'),
+        ({"op": "ls", "limit": True}, '"limit" must be'),
+    ],
+)
+async def test_a_refusal_tells_the_model_what_to_do(arguments: Any, text: str) -> None:
+    result = await Here().call(**arguments)
+    assert (result.is_error, result.is_unknown, result.positions) == (True, False, ())
+    assert text in result.text
+
+
+async def test_nulls_for_the_fields_of_other_operations_are_no_mistake() -> None:
+    here = Here()
+    assert await here.json(op="increment", name="a", by=1, also=None, id=None, prefix=None) == {"by": 1, "value": 1}
+    assert (await here.json(op=SHOW, id="a", name=None))["id"] == "a"
+
+
+@pytest.mark.parametrize("error", [UNANSWERED, Transient("no broker", kind="network")])
+async def test_a_command_without_an_answer_is_of_unknown_outcome(error: Exception) -> None:
+    here = Here()
+    here.entities.error = error
+    result = await here.call(op="increment", name="a", by=1)
+    assert (result.is_error, result.is_unknown) == (True, True)
+    assert "may still be carried out" in result.text
+
+
+async def test_a_command_that_cannot_be_is_an_error() -> None:
+    here = Here()
+    here.entities.error = CommandInvalid("the id is too long")
+    result = await here.call(op="increment", name="a", by=1)
+    assert (result.is_error, result.is_unknown) == (True, False)
+    assert "the id is too long" in result.text
+
+
+def test_effect_classes_follow_from_the_operation() -> None:
+    tool = Here().tool
+    assert tool.effect_class({"op": "increment"}) is EffectClass.IDEMPOTENT
+    assert tool.effect_class({"op": "ls"}) is EffectClass.READ
+    assert tool.effect_class({"op": "remaining"}) is EffectClass.READ
+    assert tool.effect_class({"op": "nothing"}) is EffectClass.PURE
+    assert tool.effect_class({"op": []}) is EffectClass.PURE
+
+
+def test_one_schema_has_the_fields_of_all_operations() -> None:
+    schema = Here().tool.input_schema
+    assert flatten_schema(schema) == schema
+    assert schema["properties"]["op"]["enum"] == ["increment", "ls", "show", "remaining"]
+    assert set(schema["properties"]) == {"op", *field_names(IncrementCounter), "prefix", "after", "limit", "id", "of"}
+    assert schema["properties"]["by"]["type"] == "integer"
+    assert (
+        schema["properties"]["by"]["description"]
+        == f"{fields_schema(IncrementCounter)['properties']['by']['description']} For op increment."
+    )
+    assert schema["properties"]["id"]["description"].endswith("For op show, remaining.")
+
+
+def test_what_agents_may_not_do_is_no_operation() -> None:
+    (row,), (query,) = COUNTER.commands, COUNTER.queries
+    inner = changed(COUNTER, commands=[changed(row, in_tool=False)], queries=[changed(query, in_tool=False)])
+    here = MemoryEntities()
+
+    async def plain(value: Any, tenant: str) -> Any:
+        return value
+
+    tool = EntityTool(inner, here, here, decrypt=plain, clock_ms=lambda: NOW)
+    assert list(tool.operations) == ["ls", "show"]
+    assert set(tool.input_schema["properties"]) == {"op", "prefix", "after", "limit", "id"}
+
+
+def test_the_context_of_a_run_lists_the_operations() -> None:
+    tool = Here().tool
+    context = ContextTool(server=ServerInfo(), catalogue={"Counter": tool})
+    (entry,) = context._describe_tools(CONTEXT)["tools"]
+    assert entry["ops"] == {
+        "increment": "Add to a counter.",
+        "ls": "List what there is of counter, by id.",
+        "show": "Show one counter.",
+        "remaining": "Tell how far a counter can still go.",
+    }
+    assert "op increment (name, by" in tool.description
+
+
+async def test_content_is_decrypted_for_the_model() -> None:
+    keys = keys_over(MemoryLog({KEYS_TOPIC: 1}))
+    token = (await keys.cipher_for("acme", "ada")).text("a secret")
+    row: Command[Any] = changed(COUNTER.commands[0], reply=lambda events: {"note": [token], "value": 1})
+    here = MemoryEntities(changed(COUNTER, commands=[row]))
+    tools = build_entity_tools([here.family], here, here, encryption=ContentEncryption(keys), clock_ms=lambda: NOW)
+    result = await tools["Counter"].call({"op": "increment", "name": "a", "by": 1}, CONTEXT)
+    assert json.loads(result.text) == {"note": ["a secret"], "value": 1}
+    refusal = CommandRefused(code="no", message=token)
+    here.answers["r_1:1.0"] = replace(here.answers["r_1:1.0"], events=(refusal,))
+    again = await tools["Counter"].call({"op": "increment", "name": "a", "by": 1}, CONTEXT)
+    assert again.text == "increment was refused (no): a secret"
+
+
+# --- in a run --------------------------------------------------------------------------------------------------------
+
+
+def completed_by(here: Here, state: AwaitingTools, arguments: dict[str, Any]) -> Any:
+    calls = ToolCalls(
+        ProcessToolset({"Counter": here.tool}),
+        volumes={},
+        operator_hosts=(),
+        parallelism=4,
+        blobs=MemoryBlobs(),
+        tracing=NoTracing(),
+        clock_ms=lambda: NOW,
+    )
+    effect = CallTool(
+        run_id=RUN,
+        turn=state.turn,
+        index=0,
+        attempt=1,
+        call_id="c0",
+        name="Counter",
+        input=json.dumps(arguments),
+        effect_class="idempotent",
+    )
+    return calls.run(effect, state, "acme")
+
+
+async def test_the_positions_of_a_call_are_in_its_event_and_known_to_the_next_call() -> None:
+    here = Here()
+    run = at_tools("Counter", definition=replace(DEFINITION, tools=("Counter",)))
+    assert isinstance(run.state, AwaitingTools)
+    result = await completed_by(here, run.state, {"op": "increment", "name": "a", "by": 1})
+    assert isinstance(result, ToolCompleted)
+    assert result.positions == ("loom.entity.events/1:1",)
+    returned = run.give(result)[0]
+    assert returned.positions == result.positions
+    assert run.state.facts.positions == result.positions
+    awaiting = replace(
+        at_tools("Counter", definition=replace(DEFINITION, tools=("Counter",))).state, facts=run.state.facts
+    )
+    assert isinstance(awaiting, AwaitingTools)
+    await completed_by(here, awaiting, {"op": SHOW, "id": "a"})
+    assert here.entities.waited == [result.positions]
