@@ -173,7 +173,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         interruption_answers=InterruptionAnswers(encryption, mask=effects.mask),
         read_partial_output=effects.partial_outputs.read,
         budgets=budgets,
-        replicas=resources.entities.parts.replicas,
+        replicas=replicas,
         admission_queue=admission_queue,
         credentials=resources.credentials,
     )
