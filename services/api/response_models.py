@@ -352,6 +352,22 @@ class LimitList(TypedDict):
     limits: list[Limit]
 
 
+class Aggregate(TypedDict):
+    """An aggregate as far as it can be folded; `quarantine` says why nothing is decided in it."""
+
+    aggregate: str
+    seq: int
+    quarantine: str | None
+    state: dict[str, Any] | None
+
+
+class AggregateRepaired(TypedDict):
+    """The event that restates an aggregate."""
+
+    aggregate: str
+    position: str
+
+
 UsageReport = TypedDict(
     "UsageReport",
     {"group_by": list[str], "from": str | None, "to": str | None, "rows": list[dict[str, Any]]},

@@ -27,9 +27,6 @@ EVENTS_TOPIC = "loom.run.events"
 CHECKPOINTS_TOPIC = "loom.audit.checkpoints"
 ENTITY_TOPIC = "loom.entity.events"
 """Signed in the same checkpoints topic as the events of runs: each checkpoint names its topic under the signature."""
-BUDGET_TOPIC = "loom.budget.events"
-BUDGET_CHECKPOINTS_TOPIC = "loom.budget.checkpoints"
-"""A topic of its own: a checkpoint is in the partition with the number it covers, and both families have a 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,18 +58,6 @@ def entity_settings(settings: AuditorSettings) -> AuditorSettings:
         events_topic=ENTITY_TOPIC,
         siblings=frozenset({settings.events_topic}),
         verify_option="--entities --partition {partition}",
-    )
-
-
-def budget_settings(settings: AuditorSettings) -> AuditorSettings:
-    """Options for the events of budgets, with the same key and intervals."""
-    return replace(
-        settings,
-        events_topic=BUDGET_TOPIC,
-        checkpoints_topic=BUDGET_CHECKPOINTS_TOPIC,
-        siblings=frozenset(),
-        verify_option="--books",
-        is_optional=True,
     )
 
 

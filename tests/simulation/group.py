@@ -165,21 +165,15 @@ class ProcessGroup:
         present = [member for member in self.owners if member.process is not None and not member.absent]
         self._shift += 1
         members: dict[str, MemberAssignment] = {}
-        books: dict[str, MemberAssignment] = {}
         for place, member in enumerate(present):
             numbers = range(PARTITIONS)
             mine = frozenset(p for p in numbers if (p + self._shift) % len(present) == place)
             assert member.process is not None
             members[member.process.name] = MemberAssignment(partitions=mine, is_standby=True)
-            # The books lie with whoever has the first partition of runs or with another one, in turns.
-            ours = (self._shift + self._shift // 2) % len(present) == place
-            books[member.process.name] = MemberAssignment(partitions=frozenset({0} if ours else ()), is_standby=False)
         for member in present:
-            self._tell_assignment(member, members, books)
+            self._tell_assignment(member, members)
 
-    def _tell_assignment(
-        self, member: Member, members: Mapping[str, MemberAssignment], books: Mapping[str, MemberAssignment]
-    ) -> None:
+    def _tell_assignment(self, member: Member, members: Mapping[str, MemberAssignment]) -> None:
         assert member.process is not None
         body: OwnerProcess = member.body
         name = member.process.name
@@ -187,11 +181,6 @@ class ProcessGroup:
         self._generation += 1
         delay_s = MOST_NOTICE_S * self.random.random()
         self.loop.call_for(member.process, delay_s, body.membership.hear, self._generation, name, members)
-        if body.books is not None:
-            if books[name].partitions:
-                self.say(name, "is to own the books")
-            delay_s = MOST_NOTICE_S * self.random.random()
-            self.loop.call_for(member.process, delay_s, body.books.membership.hear, self._generation, name, books)
 
     async def until_gone(self, holder: Process, lifeline: str) -> bool:
         """As connectors.process.liveness_sockets: who is dead already was never met, and nothing is known of it."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from loomlog.connectors.protocols import ConsumerRecord, ProducerRecord
 from loomlog.services.stream.family import Topics
 
-TOPICS, BUDGETS, ENTITIES = Topics.of("run"), Topics.of("budget"), Topics.of("entity")
+TOPICS, ENTITIES = Topics.of("run"), Topics.of("entity")
 
 
 class Record(ConsumerRecord, frozen=True):

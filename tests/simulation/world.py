@@ -64,7 +64,8 @@ class World(ProcessGroup):
         self.store = Store(self.loop)
         self.checker = Checker(self.log, self.store, PARTITIONS, self.loop.time, self.loop.stop)
         self._tell = tell
-        self.counters = counters_of(faults)
+        # One host has the entities of a process: those of budgets in the seeds with a limit.
+        self.counters = counters_of(faults) if limit is None else None
         if self.counters is not None:
             self.counters.open(self.log, PARTITIONS, faults.seed, self.checker.complain)
         self.log.landed = self._landed
@@ -190,8 +191,7 @@ class World(ProcessGroup):
                 alive = [member for member in self.owners if member.process is not None]
                 for member in alive:
                     shares = {one.process.name: everything for one in alive if one.process}
-                    books = dict.fromkeys(shares, MemberAssignment(partitions=frozenset({0}), is_standby=False))
-                    self._tell_assignment(member, shares, books)
+                    self._tell_assignment(member, shares)
                 self.loop.call_for(self.loop.outside, 2 * act.amount, self._rebalance)
             case "false alarm":
                 if owner.process is not None:
@@ -261,10 +261,9 @@ class World(ProcessGroup):
         if process is None or process.frozen:
             return
         body: OwnerProcess = member.body
-        for host in (body.host, *([] if body.books is None else [body.books.host])):
-            for topic_set in host.topic_sets:
-                for owner in topic_set.owners.values():
-                    self.loop.spawn(process, topic_set.checkpoints.make(owner))
+        for topic_set in body.host.topic_sets:
+            for owner in topic_set.owners.values():
+                self.loop.spawn(process, topic_set.checkpoints.make(owner))
 
     def _damage(self, act: Act) -> None:
         """Somebody who must not appends an event under the right term, with the right digest, and leaves a seq out."""
@@ -311,6 +310,9 @@ class World(ProcessGroup):
                 )
 
     # --- calls -------------------------------------------------------------------------------------------------------
+
+    def ordered(self, command: Any) -> None:
+        self.checker.ledger.ordered(command.envelope.command_id, type(command).__name__, getattr(command, "id", ""))
 
     def call_began(self, process: str, run_id: str, key: Any, paid: str = "") -> None:
         self.say(process, f"calls {key} of {run_id}")

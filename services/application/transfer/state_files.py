@@ -36,7 +36,7 @@ from loomlog.services.application.transfer.budget_limits import export_limits
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN
 from loomlog.services.core.run.evolve import REDUCER_VERSION
-from loomlog.services.families.budget.replica import BudgetReplica
+from loomlog.services.families.budget.accounts import BudgetAccounts
 from loomlog.services.stream.archive.entity_export import EntityExport
 from loomlog.services.stream.archive.state_export import StateExport
 from loomlog.services.stream.archive.state_file import VERSION, StateHeader, StateWriter
@@ -67,7 +67,7 @@ class Backups:
         codec: Codec,
         pauses: Pauses,
         files: StateFiles | None,
-        budget_replica: BudgetReplica,
+        accounts: BudgetAccounts,
         *,
         events_topic: str,
         clock_ms: Callable[[], int],
@@ -79,7 +79,7 @@ class Backups:
         self._codec = codec
         self._pauses = pauses
         self._state_files = files
-        self._budget_replica = budget_replica
+        self._accounts = accounts
         self._topic = events_topic
         self._clock_ms = clock_ms
         self._entities = entities
@@ -139,7 +139,7 @@ class Backups:
         now_ms = self._clock_ms()
         cut, entity_cut = await self._consistent_cut()
         try:
-            await self._budget_replica.caught_up()
+            await self._accounts.caught_up()
         except ConnectorError as error:
             raise unavailable("log", error) from error
         header = StateHeader(
@@ -230,7 +230,7 @@ class Backups:
         for pause in pauses.listed_for_tenant(header.tenant) if header.tenant else pauses.listed():
             out.write(writer.pause(pause))
             out.pauses += 1
-        for limit in export_limits(self._budget_replica.books, self._clock_ms()):
+        for limit in export_limits(self._accounts.state, self._clock_ms()):
             if not header.tenant or limit.tenant == header.tenant:
                 out.write(writer.limit(limit))
                 out.limits += 1

@@ -1,12 +1,11 @@
 """`loomlog audit verify` and `loomlog audit keygen`: verifying that the log is what was written and signed.
 
-    loomlog audit verify                      everything, runs, entities and budgets, against the signed checkpoints
+    loomlog audit verify                      everything, runs and entities, against the auditor's signed checkpoints
     loomlog audit verify --run RUN            the chain of that run or aggregate and the checkpoints that cover it
-    loomlog audit verify --entities           only the topic of the other families (loom.entity.events)
-    loomlog audit verify --books              only the budget topic (loom.budget.events)
+    loomlog audit verify --entities           only the events of entities (loom.entity.events)
     loomlog audit verify --since 24h          what was signed since then, and what is not signed yet
-    loomlog audit verify --topic COPY         a copy of the events topic, or with --entities or --books of that topic,
-                                              against the same checkpoints
+    loomlog audit verify --topic COPY         a copy of the events of runs, or with --entities of entities, against the
+                                              same checkpoints
 
 Exits 1 on any violation. Stale and not yet signed records are listed, but are no violations. Only the public keys are
 trusted: run it on another machine than the log's, with keys that were stored elsewhere.
@@ -61,12 +60,8 @@ from loomlog.services.cli.terminal.output import console, print_json
 from loomlog.services.cli.terminal.times import parse_since
 from loomlog.services.core.audit.verify import VerificationReport
 from loomlog.services.core.families import aggregate_key
-from loomlog.services.families.budget.family import PARTITION as BOOKS_PARTITION
-from loomlog.services.families.budget.family import topics_of
 
 CHECKPOINTS_TOPIC = "loom.audit.checkpoints"
-BUDGET_TOPIC = topics_of().events
-BUDGET_CHECKPOINTS_TOPIC = "loom.budget.checkpoints"
 
 audit_app = typer.Typer(help="Is the log what was written and signed?", no_args_is_help=True)
 
@@ -81,7 +76,6 @@ class VerificationRequest:
     newest_checkpoints: int | None = None
     topic: str = ""
     """Copy to read instead of the original topic; empty for the original."""
-    budget_only: bool = False
     entities_only: bool = False
     max_unsigned_s: float | None = None
     follow_blobs: bool = True
@@ -91,19 +85,9 @@ class VerificationRequest:
         """Return which of the topics of runs and of entities are verified: of a single run or aggregate, and of a copy,
         only its own.
         """
-        if self.budget_only:
-            return ()
         if self.entities_only or is_aggregate_id(self.run_id):
             return (ENTITY_TOPIC,)
         return (EVENTS_TOPIC,) if self.run_id or self.topic else (EVENTS_TOPIC, ENTITY_TOPIC)
-
-    @property
-    def includes_budget(self) -> bool:
-        """Return whether the budget topic is verified too: not for a single run, a partition of runs, or a copy of
-        their events.
-        """
-        is_everything = not self.run_id and self.partition is None and not self.topic and not self.entities_only
-        return self.budget_only or is_everything
 
 
 @audit_app.command("verify")
@@ -122,10 +106,7 @@ def verify(
         Path | None,
         typer.Option("--public-keys", help="File of the public keys to trust, instead of LOOMLOG_AUDIT_PUBLIC_KEYS."),
     ] = None,
-    books: Annotated[bool, typer.Option("--books", help="Only the books of budgets, loom.budget.events.")] = False,
-    entities: Annotated[
-        bool, typer.Option("--entities", help="Only the aggregates of the other families, loom.entity.events.")
-    ] = False,
+    entities: Annotated[bool, typer.Option("--entities", help="Only entities, loom.entity.events.")] = False,
     topic: Annotated[str, typer.Option(help="Read the records from this topic: a copy of the events.")] = "",
     max_unsigned_s: Annotated[
         float | None, typer.Option(min=0, help="A record that is not signed after so many seconds is a violation.")
@@ -136,15 +117,12 @@ def verify(
     """Verify the log against the signed checkpoints; exit 1 on any violation."""
     if run_id and (partition is not None or since):
         raise UsageError("--run says which partition and which time; leave --partition and --since out.")
-    if books and (run_id or partition is not None or entities):
-        raise UsageError("--books has one partition and no runs; leave --run, --partition and --entities out.")
     if entities and run_id and not is_aggregate_id(run_id):
         raise UsageError(f"--entities has no runs, and {run_id} is no aggregate (FAMILY:TENANT/NAME).")
     is_entity = entities or is_aggregate_id(run_id)
-    _check_topic(topic, BUDGET_TOPIC if books else ENTITY_TOPIC if is_entity else EVENTS_TOPIC)
+    _check_topic(topic, ENTITY_TOPIC if is_entity else EVENTS_TOPIC)
     request = VerificationRequest(
         run_id=run_id,
-        budget_only=books,
         entities_only=entities,
         partition=partition,
         since_ms=parse_since(since, time.time_ns() // 1_000_000) if since else None,
@@ -180,8 +158,7 @@ def _check_topic(topic: str, original: str) -> None:
     """Reject another topic of the installation as a copy; all its records would look edited. Raises UsageError."""
     if topic == original or topic not in {one.name for one in load_topics()}:
         return
-    option = {BUDGET_TOPIC: "--books", ENTITY_TOPIC: "--entities"}.get(topic)
-    hint = f" {option} verifies that one." if option else ""
+    hint = " --entities verifies that one." if topic == ENTITY_TOPIC else ""
     raise UsageError(f"--topic is {topic}, which is no copy of {original}: its records are not what was signed.{hint}")
 
 
@@ -202,10 +179,6 @@ async def _verify_request(
     reports: list[VerificationReport] = []
     for topic in request.events_topics:
         reports += await _verify_topic(cli, options, codec, request, keys, topic)
-    if request.includes_budget and (request.budget_only or await count_partitions(options, BUDGET_TOPIC)):
-        task = budget_task(request, keys)
-        await _require_topics(options, task)
-        reports += await verify_partitions(options, codec, task, [BOOKS_PARTITION])
     return reports
 
 
@@ -248,20 +221,6 @@ async def _verify_topic(
         partitions = [partition_of(partition_key(request.run_id).encode(), count)]
         place = await _find_run_range(cli, request.run_id, partitions[0])
     return await verify_partitions(options, codec, task, partitions, place)
-
-
-def budget_task(request: VerificationRequest, keys: Mapping[str, PublicKey]) -> VerificationTask:
-    """Return the task for the budget topic: one partition, without blobs and runs."""
-    return VerificationTask(
-        topic=BUDGET_TOPIC,
-        records_topic=request.topic or BUDGET_TOPIC,
-        checkpoints_topic=BUDGET_CHECKPOINTS_TOPIC,
-        keys=keys,
-        blobs=None,
-        since_ms=request.since_ms,
-        newest_checkpoints=request.newest_checkpoints,
-        max_unsigned_s=request.max_unsigned_s,
-    )
 
 
 async def _require_topics(options: KafkaOptions, task: VerificationTask, *, is_single_partition: bool = False) -> int:
@@ -318,7 +277,7 @@ async def verify_partitions(
 
 
 async def oldest_unsigned_age_s(cli: CliSettings) -> float:
-    """Age in seconds of the oldest record of runs, entities or budgets that no checkpoint covers; 0 without one.
+    """Age in seconds of the oldest record of runs or entities that no checkpoint covers; 0 without one.
 
     Trusts the newest checkpoints without verifying them; `loomlog audit verify` does that. Raises Failure, or Transient
     when the broker does not answer.
@@ -327,9 +286,7 @@ async def oldest_unsigned_age_s(cli: CliSettings) -> float:
     codec = await load_codec(cli.settings)
     oldest: list[int] = []
     request = VerificationRequest()
-    for task in (*(events_task(request, {}, topic) for topic in request.events_topics), budget_task(request, {})):
-        if task.topic == BUDGET_TOPIC and not await count_partitions(options, BUDGET_TOPIC):
-            continue
+    for task in (events_task(request, {}, topic) for topic in request.events_topics):
         count = await _require_topics(options, task)
         async with open_ranges(options) as ranges:
             log = LogReaders(ranges, ranges, codec)

@@ -357,7 +357,7 @@ def find_contradiction(hashed: HashedRecord, envelope: Envelope, codec: Codec) -
     """Describe how key and headers contradict the event; they are not in the run's chain."""
     record = hashed.record
     if record.key != _key_of(envelope.aggregate):
-        return "its key is not that of its run"
+        return "its key is not that of its aggregate"
     headers = dict(record.headers)
     if headers.get("ce_id") != event_id(envelope.aggregate, envelope.seq).encode():
         return "its header ce_id is not that of the event"

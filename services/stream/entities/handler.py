@@ -70,6 +70,10 @@ to it. The index of handled commands takes no longer ones (projections/engine/en
 """
 CHECK_SIZE_EVERY_BYTES = STATE_BYTES_MAX // 4
 """A state is measured again after its events have grown by this much, so that its bound costs nothing per event."""
+GROWTH_OF_EVENT = 4
+"""A state grows by at most this many times the rough size of an event, so that it is measured before it is too large
+and not for each event once it is large.
+"""
 SIZE_GUESS_BYTES = 2_000
 """Bytes of a state that was never measured: it has had few events."""
 
@@ -159,6 +163,7 @@ class EntityCommandHandler(NothingRests):
         for aggregate in live:
             self._grown[aggregate.id] = CHECK_SIZE_EVERY_BYTES  # its state was not measured
             _mark_broken(aggregate)
+            self._sizes[aggregate.id] = len(self._families.of(aggregate.id).states.encode(aggregate.state))
         return live
 
     def _is_replicated(self, name: str) -> bool:
@@ -403,16 +408,16 @@ class EntityCommandHandler(NothingRests):
     def to_snapshot_state(self, aggregate: Aggregate, events: Sequence[Any]) -> Sequence[Any]:
         """Return the events; a refusal instead if the state they lead to is too large."""
         grown = self._grown.get(aggregate.id, 0) + sum(map(_rough_size, events))
-        if grown < CHECK_SIZE_EVERY_BYTES:
+        room = STATE_BYTES_MAX - self._sizes.get(aggregate.id, 0)
+        if grown < min(CHECK_SIZE_EVERY_BYTES, room // GROWTH_OF_EVENT):
             self._grown[aggregate.id] = grown
             return events
         state = aggregate.state
         for event in events:
             state = self._context.family.evolve(state, event, self._context.clock_ms())
         size = len(self._families.of(aggregate.id).states.encode(state))
-        self._grown[aggregate.id] = 0 if size < STATE_BYTES_MAX // 2 else CHECK_SIZE_EVERY_BYTES
-        self._sizes[aggregate.id] = size
         if size <= STATE_BYTES_MAX:
+            self._grown[aggregate.id], self._sizes[aggregate.id] = 0, size
             return events
         message = f"the state would have {size} bytes, at most {STATE_BYTES_MAX} are kept: remove something first"
         return [CommandRefused(code="state_too_large", message=message)]
