@@ -6,8 +6,8 @@ log. The first one names the origin. An aggregate that is moved on to a third in
 
 Long aggregates come in parts. Until the last event is here (`Restoring`), the aggregate accepts the next parts only.
 
-Not chosen: appending the events bare under new envelopes, as for runs (decision 10): whoever reacts to events of a
-family would react to them again, and the first event of a family has no field for the origin.
+Not chosen: appending the events bare under new envelopes, as for runs (decision 10): readers that react to events of a
+family would do so again, and the first event of a family has no field for the origin.
 Before: services/application/transfer/entity_restore.py. After: entity.py folds.
 """
 

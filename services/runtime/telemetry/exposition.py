@@ -30,7 +30,7 @@ from loomlog.services.stream.partition.resting import is_resting
 from loomlog.services.stream.topic_set import TopicSetHost
 
 REASON_CHARACTERS_MAX = 120
-"""Of the label `reason`; the log of the process has the whole text."""
+"""Longest label `reason`; the log of the process has the whole text."""
 
 
 def build_exposition(

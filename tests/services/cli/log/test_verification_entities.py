@@ -226,7 +226,8 @@ async def test_a_topic_that_an_installation_need_not_have_is_waited_for_quietly(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def warnings() -> list[str]:
-        return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+        records = [record for record in caplog.records if record.name == "loomlog.auditor"]
+        return [record.getMessage() for record in records if record.levelname == "WARNING"]
 
     connection = MemoryLogConnection(log_of([]))
     async with running(connection.log, settings(events_topic="loom.gone.events", is_optional=True), connection):
