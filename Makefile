@@ -66,8 +66,9 @@ bench: $(STAMP) ## measure A3x2 through the topic and over HTTP, first tokens, 1
 bench-takeover: $(STAMP) ## measure take-overs with a million past events and 1,000 live runs
 	@$(BIN)/python -m tests.benchmarks.takeover
 
-bench-parked: $(STAMP) ## measure what 10,000 parked runs cost in memory and CPU
-	@$(BIN)/python -m tests.benchmarks.parked
+bench-parked: $(STAMP) ## measure what 10,000 parked runs cost in memory and CPU (RUNS=100000), and one that rests in its owner
+	@$(BIN)/python -m tests.benchmarks.resting
+	@$(BIN)/python -m tests.benchmarks.parked $(if $(RUNS),--runs $(RUNS))
 
 bench-entities: $(STAMP) ## measure what entity writes cost, and a million aggregates at rest (about 15 minutes; AGGREGATES=0 leaves those out)
 	@$(BIN)/python -m tests.benchmarks.entities $(if $(AGGREGATES),--aggregates $(AGGREGATES))

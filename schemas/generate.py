@@ -127,6 +127,8 @@ def default_text(field: Json) -> str:
         return " = ()"
     if is_record(kind):
         return f" = {kind.rsplit('.', 1)[1]}()"
+    if kind == "bytes":
+        return f" = {value.encode('latin-1')!r}"  # Avro writes the default of bytes as code points up to 255
     return f" = {value!r}"
 
 

@@ -630,34 +630,6 @@ class ModelTally(Record, frozen=True, kw_only=True):
         )
 
 
-class SnapshotRef(Record, frozen=True, kw_only=True):
-    """A snapshot that a checkpoint relies on."""
-
-    SCHEMA: ClassVar[str] = "loom.stream.records.SnapshotRef"
-
-    run_id: str
-    """The run."""
-    seq: int
-    """Its seq."""
-    state_sha256: str
-    """Its hash."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "run_id": self.run_id,
-            "seq": self.seq,
-            "state_sha256": self.state_sha256,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            run_id=value["run_id"],
-            seq=value["seq"],
-            state_sha256=value["state_sha256"],
-        )
-
-
 class PartitionCheckpoint(Record, frozen=True, kw_only=True):
     """Where the fold of a partition may begin; key = checkpoint."""
 
@@ -671,8 +643,10 @@ class PartitionCheckpoint(Record, frozen=True, kw_only=True):
     """Everything below is in the snapshots named here or belongs to ended runs."""
     command_offset: int
     """Every command below was handled."""
-    runs: tuple[SnapshotRef, ...]
-    """Every live run at next_offset."""
+    live_runs: int
+    """Number of runs that were live at next_offset."""
+    tokens_sum: bytes
+    """Sum of the tokens of their snapshots, modulo 2^128, big-endian."""
     at_ms: int
     """When it was made."""
     reducer_version: int
@@ -689,7 +663,8 @@ class PartitionCheckpoint(Record, frozen=True, kw_only=True):
             "next_offset": self.next_offset,
             "command_offset": self.command_offset,
             "handled_above": self.handled_above,
-            "runs": [item.to_avro() for item in self.runs],
+            "live_runs": self.live_runs,
+            "tokens_sum": self.tokens_sum,
             "at_ms": self.at_ms,
             "reducer_version": self.reducer_version,
             "issued_until_ms": self.issued_until_ms,
@@ -703,7 +678,8 @@ class PartitionCheckpoint(Record, frozen=True, kw_only=True):
             next_offset=value["next_offset"],
             command_offset=value["command_offset"],
             handled_above=tuple(value["handled_above"]),
-            runs=tuple(SnapshotRef.from_avro(item) for item in value["runs"]),
+            live_runs=value["live_runs"],
+            tokens_sum=value["tokens_sum"],
             at_ms=value["at_ms"],
             reducer_version=value["reducer_version"],
             issued_until_ms=value["issued_until_ms"],
@@ -905,7 +881,7 @@ class RemoteToolResult(Record, frozen=True, kw_only=True):
 
 
 class RunSnapshot(Record, frozen=True, kw_only=True):
-    """Verified cache of one live run; key = run id, a tombstone when the run has ended."""
+    """Verified cache of one live run; key = run id, a tombstone some time after the run has ended."""
 
     SCHEMA: ClassVar[str] = "loom.stream.records.RunSnapshot"
 
@@ -926,9 +902,25 @@ class RunSnapshot(Record, frozen=True, kw_only=True):
     reducer_version: int
     """Version of the fold that made it."""
     state_sha256: str
-    """Hash of state."""
+    """Hash of state; empty with it."""
     state: bytes
-    """Canonical encoding of the state."""
+    """Canonical encoding of the state; empty if it is too large, then the run is folded from its events."""
+    replaces: bytes = b''
+    """Token of the run's snapshot in the partition snapshot before; empty: it had none."""
+    ended: bool = False
+    """The run has ended: what it replaces was no part of later partition snapshots."""
+    rests: bool = False
+    """The run waits for people only: an owner need not load its state before something happens in it."""
+    session_id: str = ''
+    """Session of a run that rests; empty: that of its own id."""
+    agent_id: str = ''
+    """Handle of a run that rests; empty: that of its own id."""
+    agent: str = ''
+    """Agent of a run that rests."""
+    wide_pauses: tuple[str, ...] = ()
+    """Scopes of the pauses wider than the run that hold a run that rests."""
+    timer_at_ms: int = 0
+    """Time of the timer of a run that rests; 0: none."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -942,6 +934,14 @@ class RunSnapshot(Record, frozen=True, kw_only=True):
             "reducer_version": self.reducer_version,
             "state_sha256": self.state_sha256,
             "state": self.state,
+            "replaces": self.replaces,
+            "ended": self.ended,
+            "rests": self.rests,
+            "session_id": self.session_id,
+            "agent_id": self.agent_id,
+            "agent": self.agent,
+            "wide_pauses": self.wide_pauses,
+            "timer_at_ms": self.timer_at_ms,
         }
 
     @classmethod
@@ -957,6 +957,14 @@ class RunSnapshot(Record, frozen=True, kw_only=True):
             reducer_version=value["reducer_version"],
             state_sha256=value["state_sha256"],
             state=value["state"],
+            replaces=value["replaces"],
+            ended=value["ended"],
+            rests=value["rests"],
+            session_id=value["session_id"],
+            agent_id=value["agent_id"],
+            agent=value["agent"],
+            wide_pauses=tuple(value["wide_pauses"]),
+            timer_at_ms=value["timer_at_ms"],
         )
 
 
@@ -1187,7 +1195,6 @@ RECORDS = (
     RemoteToolResult,
     RunSnapshot,
     RunTally,
-    SnapshotRef,
     StatusTally,
     SubjectErased,
     SubjectKeyMade,

@@ -103,7 +103,9 @@ def build_run_host(
         topics=topics,
         appender=appender,
         ranges=ranges,
-        snapshots=Snapshots(context.family, codec, appender=appender, ranges=ranges, topic=topics.snapshots),
+        snapshots=Snapshots(
+            context.family, codec, appender=appender, ranges=ranges, topic=topics.snapshots, omits_large_states=True
+        ),
         dead_letters=dead_letters,
         effect_runner=effect_runner,
         make_handler=make_handler,

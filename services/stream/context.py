@@ -5,7 +5,7 @@ and services/stream/ownership/leadership.py use both.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -19,6 +19,7 @@ from loomlog.services.stream.partition.asked import AskedRecord
 from loomlog.services.stream.partition.fold import Fold
 from loomlog.services.stream.partition.partition import Aggregate, Partition, PartitionObserver
 from loomlog.services.stream.partition.recovered_state import PartitionFold
+from loomlog.services.stream.partition.resting import Resting
 from loomlog.services.stream.snapshots.snapshots import RecoveryPoints
 
 
@@ -42,6 +43,22 @@ class TimerIntake(Protocol):
     def ask(self, record: AskedRecord, command: Any) -> None: ...
 
 
+class NothingRests:
+    """The part of a CommandHandler whose aggregates are all in memory."""
+
+    def target(self, record: LogRecord | AskedRecord, command: Any) -> str:
+        return ""
+
+    def resting(self, aggregate: Aggregate) -> None:
+        return None
+
+    def rested(self, aggregate: Aggregate) -> None:
+        raise AssertionError(f"{aggregate.id} must not rest")
+
+    async def refold(self, aggregate: Aggregate) -> Aggregate | str:
+        raise AssertionError(f"{aggregate.id} never rests")
+
+
 class CommandHandler(PartitionObserver, Protocol):
     """What a family keeps for each partition it owns: it observes decisions and prepares commands."""
 
@@ -50,8 +67,27 @@ class CommandHandler(PartitionObserver, Protocol):
         """No ended aggregate is known to have been ordered after this time, by the clock of its sender."""
         ...
 
-    async def live(self, fold: Fold) -> list[Aggregate]:
-        """Return the aggregates that a takeover takes over, from what the fold has read. Raises Transient."""
+    async def live(self, fold: Fold, load: Callable[[Aggregate], Awaitable[None]]) -> list[Aggregate]:
+        """Return the aggregates that a takeover takes over, from what the fold has read. `load` is StateLoader.load,
+        for aggregates whose state is needed. Raises Transient.
+        """
+        ...
+
+    def target(self, record: LogRecord | AskedRecord, command: Any) -> str:
+        """Return the aggregate whose state `prepare` needs, if there is one; empty for none, and if it never rests."""
+        ...
+
+    def resting(self, aggregate: Aggregate) -> Resting | None:
+        """Return what the aggregate is while it rests; None if it may not rest in its present state."""
+        ...
+
+    def rested(self, aggregate: Aggregate) -> None:
+        """The aggregate rests from now on."""
+
+    async def refold(self, aggregate: Aggregate) -> Aggregate | str:
+        """Fold an aggregate that may rest from its first event; returns the reason if it cannot be. Raises
+        Transient.
+        """
         ...
 
     async def prepare(self, record: LogRecord | AskedRecord, command: Any, partition: Partition) -> PendingDecision:

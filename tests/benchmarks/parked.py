@@ -6,7 +6,8 @@ A stack of its own, with everything on. So many interactive runs are started ove
 of 1,000 characters and an answer) and parks. Told for each process: memory that is its own (USS) before and after, so
 the bytes of a run, and the CPU it uses while nothing happens, without and with the parked runs.
 
-The bound (issue 5): 10,000 parked runs under 1 GB and no CPU.
+The bound: 100,000 parked runs under 500 MB over runtime, api and projector together, and under 3 % of a core each while
+nothing happens. With fewer runs the memory that 100,000 would take is told, from the bytes of a run.
 """
 
 import argparse
@@ -35,7 +36,8 @@ from tests.benchmarks.machine import machine
 from tests.benchmarks.main import Stack, cpu_seconds, environment_in, loomlog, up
 from tests.benchmarks.workload import CONFIGURATION
 
-EVENTS, COMMANDS = "loom.run.events", "loom.run.commands"
+EVENTS, COMMANDS, SNAPSHOTS = "loom.run.events", "loom.run.commands", "loom.run.snapshots"
+STATE_READS = 200
 EVENTS_OF_A_RUN = 4
 """RunStarted, ModelCallRequested, ModelReplied, RunParked."""
 CHATTER = """\
@@ -46,6 +48,10 @@ BATCH = 200
 SETTLE_S = 45.0
 """After the last run has parked: the checkpoint (every 30 s) and the projector are done by then."""
 WAIT_S = 900.0
+"""For 10,000 runs; more have more."""
+MEMORY_BOUND_BYTES = 500_000_000
+IDLE_BOUND_PERCENT = 3.0
+BOUND_RUNS = 100_000
 OURS = ("runtime", "api", "projector")
 """The processes that know of a parked run."""
 
@@ -91,12 +97,14 @@ async def measure(stack: Stack, runs: int, idle_s: float) -> dict[str, Any]:
         print(f"  {runs} runs parked in {took_s:.0f} s", flush=True)
         await asyncio.sleep(SETTLE_S)
         after, idle_after = memory_of(stack), await idle_cpu(stack, idle_s)
+        read_ms = await state_reads_ms(ranges, partitions)
     finally:
         await appender.close()
         await ranges.close()
     return {
         "runs": runs,
         "parked_in_s": took_s,
+        "state_read_ms": read_ms,
         "uss_bytes": {name: [before[name], after[name]] for name in before},
         "bytes_a_run": {name: (after[name] - before[name]) / runs for name in OURS},
         "idle_cpu_percent": {name: [idle_before[name], idle_after[name]] for name in before},
@@ -114,12 +122,26 @@ async def park(appender: KafkaAppender, ranges: KafkaRanges, partitions: int, ru
         for number, batch in records.items():
             assert sum(len(one.value or b"") for one in batch) < MAX_BATCH_BYTES
             await appender.append(COMMANDS, number, batch)
-    async with asyncio.timeout(WAIT_S):
+    async with asyncio.timeout(WAIT_S * max(1, runs / 10_000)):
         while True:
             now = [await ranges.end_offset(EVENTS, number) for number in range(partitions)]
             if sum(now) - sum(ends) >= EVENTS_OF_A_RUN * runs:
                 return
             await asyncio.sleep(0.25)
+
+
+async def state_reads_ms(ranges: KafkaRanges, partitions: int) -> list[float]:
+    """Milliseconds that it takes to read one record of the snapshots topic, as a run that rests needs it; sorted."""
+    times: list[float] = []
+    for number in range(STATE_READS):
+        partition = number % partitions
+        offset = secrets.randbelow(await ranges.end_offset(SNAPSHOTS, partition))
+        began = time.monotonic()
+        async with await ranges.read(SNAPSHOTS, partition, offset, offset + 1) as chunks:
+            async for _ in chunks:
+                pass
+        times.append(1000 * (time.monotonic() - began))
+    return sorted(times)
 
 
 def chat() -> ProducerRecord:
@@ -160,8 +182,20 @@ def print_report(report: dict[str, Any]) -> None:
         idle = report["idle_cpu_percent"][name]
         a_run = f"{report['bytes_a_run'][name]:.0f}" if name in report["bytes_a_run"] else ""
         print(f"{name:12}{before / 1e6:>11.1f}{after / 1e6:>11.1f}{a_run:>13}{idle[0]:>19.1f}{idle[1]:>8.1f}")
+    read_ms = report["state_read_ms"]
+    print(f"a state is read again in {read_ms[len(read_ms) // 2]:.1f} ms (p99 {read_ms[-len(read_ms) // 100]:.1f})")
     ours = sum(report["uss_bytes"][name][1] for name in OURS)
     print(f"{' and '.join(OURS)} hold {ours / 1e6:.0f} MB together")
+    more = max(0, BOUND_RUNS - report["runs"])
+    expected = ours + more * max(0, report["bytes_a_run"]["runtime"])
+    verdict = "within" if expected <= MEMORY_BOUND_BYTES else "OVER"
+    print(
+        f"{BOUND_RUNS} parked runs: {expected / 1e6:.0f} MB by the runtime's bytes of a run, {verdict} "
+        f"{MEMORY_BOUND_BYTES / 1e6:.0f} MB"
+    )
+    busiest = max(report["idle_cpu_percent"][name][1] for name in OURS)
+    verdict = "within" if busiest < IDLE_BOUND_PERCENT else "OVER"
+    print(f"the busiest takes {busiest:.1f} % of a core while nothing happens, {verdict} {IDLE_BOUND_PERCENT} %")
 
 
 if __name__ == "__main__":

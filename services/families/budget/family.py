@@ -8,7 +8,7 @@ Before: loom.budget.commands. After: services/stream/partition/command_intake.py
 """
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from loomlog.connectors.protocols import LogRecord
@@ -32,7 +32,7 @@ from loomlog.services.families.budget.commands import (
 )
 from loomlog.services.families.budget.decide import decide, next_timer_at
 from loomlog.services.families.budget.state import REDUCER_VERSION, BudgetState, evolve
-from loomlog.services.stream.context import PendingDecision, TimerIntake
+from loomlog.services.stream.context import NothingRests, PendingDecision, TimerIntake
 from loomlog.services.stream.family import NO_EFFECTS, NO_LINEAGE, NO_LOCAL_EFFECTS, Topics
 from loomlog.services.stream.partition.asked import AskedRecord
 from loomlog.services.stream.partition.fold import Fold
@@ -110,7 +110,7 @@ class BudgetFamily:
         return ""
 
 
-class BudgetCommandHandler:
+class BudgetCommandHandler(NothingRests):
     """Command handler of the one partition (protocol CommandHandler): commands need the time and nothing else."""
 
     issued_until_ms = 0
@@ -133,7 +133,7 @@ class BudgetCommandHandler:
 
     def timer_of_absent(self, name: str, intake: TimerIntake) -> None: ...
 
-    async def live(self, fold: Fold) -> list[Aggregate]:
+    async def live(self, fold: Fold, load: Callable[[Aggregate], Awaitable[None]]) -> list[Aggregate]:
         async def no_history(event: Event) -> None:
             return None
 

@@ -81,6 +81,10 @@ class ChildRunCoordinator:
             if not children:
                 del self._children[parent]
 
+    def has_children(self, run_id: str) -> bool:
+        """Whether live runs are below the run."""
+        return run_id in self._children
+
     def descendants(self, run_id: str) -> list[str]:
         """Return the live runs below a run, parents before their children."""
         run_ids = list(self._children.get(run_id, ()))

@@ -8,7 +8,7 @@ Before: partition/command_intake.py. After: the core decides the commands.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, assert_never
 
 from loomlog.connectors.protocols import LogRecord
@@ -53,7 +53,9 @@ from loomlog.services.core.run.commands import (
     ResolveCallCommand,
     ResumeCommand,
 )
+from loomlog.services.core.run.lifecycle.activity import may_rest
 from loomlog.services.core.run.lifecycle.event_import import is_importing
+from loomlog.services.core.run.lifecycle.pause import RUN_SCOPE
 from loomlog.services.core.run.react import RelatedRunEffect
 from loomlog.services.core.run.state import AwaitingModel, Ended
 from loomlog.services.runtime.admission.partition_gate import PartitionAdmission
@@ -63,14 +65,15 @@ from loomlog.services.runtime.run.history_handler import HistoryHandler
 from loomlog.services.runtime.run.interrupt_responses import InterruptionAnswers
 from loomlog.services.runtime.run.late_results import decode_result
 from loomlog.services.runtime.run.partition_check import check_partition
-from loomlog.services.runtime.run.run_directory import RunDirectory
+from loomlog.services.runtime.run.run_directory import RunDirectory, own_handle, own_session
 from loomlog.services.runtime.run.run_index import EndedRun
-from loomlog.services.runtime.run.start_handler import StartHandler
+from loomlog.services.runtime.run.start_handler import StartHandler, derive_run_id
 from loomlog.services.stream.context import PendingDecision, TimerIntake
 from loomlog.services.stream.partition.asked import AskedRecord
 from loomlog.services.stream.partition.fold import Fold
 from loomlog.services.stream.partition.lookups import continue_in_task
 from loomlog.services.stream.partition.partition import Aggregate, Decision, Partition
+from loomlog.services.stream.partition.resting import Resting, shared_resting
 
 CASCADED_MAX = 2_000
 """Maximum handles of descendants that a cancel lists, 30 bytes each, so that it fits one append; all of them end."""
@@ -139,8 +142,7 @@ class RunCommandHandler:
             return
         match event:
             case RunStarted(session_id=session, agent_id=handle, imported_from=None, parent=parent):
-                self._directory.sessions[aggregate.tenant, session] = aggregate.id
-                self._directory.handles[aggregate.tenant, handle] = aggregate.id
+                self._directory.register(aggregate.id, aggregate.tenant, session, handle)
                 if parent is not None:
                     self._child_runs.on_child_started(aggregate.id, parent.run_id)
             case RunRestored() if not is_importing(aggregate.state):
@@ -168,8 +170,7 @@ class RunCommandHandler:
             session = state.facts.session_id
             self._past.cache(aggregate.id, state)
             if not is_importing(state):
-                self._directory.sessions.pop((aggregate.tenant, session), None)
-                self._directory.handles.pop((aggregate.tenant, state.facts.agent_id), None)
+                self._directory.unregister(aggregate.id, aggregate.tenant, session, state.facts.agent_id)
                 if state.facts.parent is not None:
                     self._child_runs.on_child_ended(aggregate.id, state.facts.parent.run_id)
                 self._context.run_summaries.add_ended_run(aggregate, state, self._number)
@@ -191,6 +192,10 @@ class RunCommandHandler:
         self._timeline.on_replayed(aggregate.id, event, at_ms)
 
     def live_found(self, aggregate: Aggregate) -> None:
+        if isinstance(aggregate.state, Resting):
+            resting = aggregate.state
+            self._directory.register(aggregate.id, aggregate.tenant, resting.session_id, resting.agent_id)
+            return
         if is_importing(aggregate.state):
             return  # it holds no session and no handle, and nothing of it is executed here
         self._admission.update_activity(aggregate)
@@ -201,8 +206,7 @@ class RunCommandHandler:
         """Record the run as the holder of its session and handle."""
         facts = getattr(aggregate.state, "facts", None)
         if facts is not None:
-            self._directory.sessions[aggregate.tenant, facts.session_id] = aggregate.id
-            self._directory.handles[aggregate.tenant, facts.agent_id] = aggregate.id
+            self._directory.register(aggregate.id, aggregate.tenant, facts.session_id, facts.agent_id)
             if facts.parent is not None:
                 self._child_runs.on_child_started(aggregate.id, facts.parent.run_id)
 
@@ -211,8 +215,35 @@ class RunCommandHandler:
 
     def timer_of_absent(self, name: str, intake: TimerIntake) -> None: ...
 
-    async def live(self, fold: Fold) -> list[Aggregate]:
-        return await fold.live(lambda event: self._past.history_for(self._number, event), self.folded)
+    async def live(self, fold: Fold, load: Callable[[Aggregate], Awaitable[None]]) -> list[Aggregate]:
+        return await fold.live(lambda event: self._past.history_for(self._number, event), self.folded, load=load)
+
+    # --- rest --------------------------------------------------------------------------------------------------------
+
+    def target(self, record: LogRecord | AskedRecord, command: Command) -> str:
+        if isinstance(command, StartRun) and not command.run_id:
+            return derive_run_id(
+                (record.key or b"").decode(errors="replace"), command.envelope.tenant, command.envelope.command_id
+            )
+        return command.run_id
+
+    def resting(self, aggregate: Aggregate) -> Resting | None:
+        state = aggregate.state
+        if aggregate.quarantined or not may_rest(state) or self._child_runs.has_children(aggregate.id):
+            return None
+        facts = state.facts
+        return shared_resting(
+            "" if facts.session_id == own_session(aggregate.id) else facts.session_id,
+            "" if facts.agent_id == own_handle(aggregate.id) else facts.agent_id,
+            facts.definition.name,
+            tuple(pause.scope for pause in facts.pauses if pause.scope != RUN_SCOPE),
+        )
+
+    def rested(self, aggregate: Aggregate) -> None:
+        self._directory.forget_issued(aggregate.id)
+
+    async def refold(self, aggregate: Aggregate) -> Aggregate | str:
+        return await self._past.refold(self._number, aggregate)
 
     async def prepare_local_effect(
         self, aggregate: Aggregate, effect: RelatedRunEffect, state: Any, partition: Partition
@@ -220,11 +251,20 @@ class RunCommandHandler:
         return await self._child_runs.execute(aggregate, effect, state, partition)
 
     def wide_pauses_command(self, aggregate: Aggregate) -> ApplyWidePauses | None:
-        """Return the command with the pauses wider than the run that apply to it now."""
-        facts = getattr(aggregate.state, "facts", None)
-        if self._context.pauses is None or facts is None:
+        """Return the command with the pauses wider than the run that apply to it now; None for a run that rests and has
+        these pauses.
+        """
+        if self._context.pauses is None:
             return None
-        table = self._context.pauses()
+        table, state = self._context.pauses(), aggregate.state
+        if isinstance(state, Resting):
+            pauses = table.pauses_for(aggregate.tenant, state.agent)
+            if {pause.scope for pause in pauses} == set(state.wide_pauses):
+                return None
+            return ApplyWidePauses(at_ms=self._clock_ms(), pauses=pauses, by=table.changed_by)
+        facts = getattr(state, "facts", None)
+        if facts is None:
+            return None
         pauses = table.pauses_for(aggregate.tenant, facts.definition.name)
         return ApplyWidePauses(at_ms=self._clock_ms(), pauses=pauses, by=table.changed_by)
 

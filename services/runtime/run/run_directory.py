@@ -12,6 +12,8 @@ Before: command_handler.py reports decisions and what the fold found. After: sta
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from sys import intern
 
 from loomlog.connectors.errors import Transient
 from loomlog.schemas.codec import read_envelope, read_text
@@ -46,10 +48,15 @@ class RunDirectory:
         """Issue times of the starts of live runs, as far as known here; for repeated starts the last one."""
         self.known_since_ms = known_since_ms
         self.forgotten_until = forgotten_until
-        self.sessions: dict[tuple[str, str], str] = {}
-        """Live run by (tenant, session)."""
-        self.handles: dict[tuple[str, str], str] = {}
-        """Live run by (tenant, handle)."""
+        self._sessions: dict[tuple[str, str], str] = {}
+        """Live run by (tenant, session), of sessions that have not the id of their run."""
+        self._handles: dict[tuple[str, str], str] = {}
+        """Live run by (tenant, handle), of handles that have not the id of their run."""
+        self._own_sessions: dict[str, str] = {}
+        """Tenant of each live run whose session has its id: most runs, so they cost an entry and no strings."""
+        self._own_handles: dict[str, str] = {}
+        self._rested_issued_until_ms = 0
+        """No run that has rested is known to have been issued after this time."""
         self.ending: dict[str, asyncio.Event | None] = {}
         """Runs whose end is decided and not in the log yet; the event is set once it is, for
         commands that wait for it.
@@ -98,15 +105,37 @@ class RunDirectory:
             if self.last_run_of_session.get(oldest.session_id) == name:
                 del self.last_run_of_session[oldest.session_id]
             self.forgotten_until = max(self.forgotten_until, oldest.last_offset + 1)
-            self.known_since_ms = max(self.known_since_ms, oldest.ended_at_ms + 1, oldest.issued_at_ms + 1)
+            issued_at_ms = oldest.issued_at_ms or self._rested_issued_until_ms
+            self.known_since_ms = max(self.known_since_ms, oldest.ended_at_ms + 1, issued_at_ms + 1)
+
+    def register(self, run_id: str, tenant: str, session: str, handle: str) -> None:
+        """Record a live run as the holder of its session and its handle; empty: those of its own id."""
+        tenant = intern(tenant)
+        if session in ("", own_session(run_id)):
+            self._own_sessions[run_id] = tenant
+        else:
+            self._sessions[tenant, session] = run_id
+        if handle in ("", own_handle(run_id)):
+            self._own_handles[run_id] = tenant
+        else:
+            self._handles[tenant, handle] = run_id
+
+    def unregister(self, run_id: str, tenant: str, session: str, handle: str) -> None:
+        """Free the session and the handle of a run."""
+        self._own_sessions.pop(run_id, None)
+        self._own_handles.pop(run_id, None)
+        self._sessions.pop((tenant, session), None)
+        self._handles.pop((tenant, handle), None)
 
     def handle_holder(self, tenant: str, handle: str) -> str:
         """The live run of the tenant that has the handle; empty if none has."""
-        return self.handles.get((tenant, handle), "")
+        run_id = self._handles.get((tenant, handle), "")
+        return run_id or _holder_by_id(self._own_handles, tenant, handle, own_handle)
 
     def session_holder(self, tenant: str, session: str) -> str:
         """The live run of the tenant that has the session; empty if none has."""
-        return self.sessions.get((tenant, session), "")
+        run_id = self._sessions.get((tenant, session), "")
+        return run_id or _holder_by_id(self._own_sessions, tenant, session, own_session)
 
     def is_ending(self, run_id: str) -> bool:
         """Whether the run's end is decided and not in the log yet."""
@@ -126,12 +155,18 @@ class RunDirectory:
         """Record the issue time of a live run's start, which may be a repeated one."""
         self.issued_at_ms[run_id] = max(self.issued_at_ms.get(run_id, 0), command.envelope.issued_at_ms)
 
+    def forget_issued(self, run_id: str) -> None:
+        """Keep the issue time of a run that rests only as a bound for all of them."""
+        issued_at_ms = self.issued_at_ms.pop(run_id, 0)
+        self._rested_issued_until_ms = max(self._rested_issued_until_ms, issued_at_ms)
+        self.issued_until_ms = max(self.issued_until_ms, issued_at_ms)
+
     def ending_holder(self, command: StartRun) -> str:
         """Return the run that has the requested session or handle if its end is not in the log yet; else empty."""
         tenant = command.envelope.tenant
         holders = (
-            self.sessions.get((tenant, command.session_id), ""),
-            self.handles.get((tenant, command.agent_id), ""),
+            self.session_holder(tenant, command.session_id),
+            self.handle_holder(tenant, command.agent_id),
         )
         return next((run_id for run_id in holders if run_id in self.ending), "")
 
@@ -171,7 +206,7 @@ class RunDirectory:
     def is_session_live(self, command: StartRun) -> bool:
         """Return whether a run of the session is live."""
         # By tenant: another tenant's session is not found, and never named in a response.
-        return (command.envelope.tenant, command.session_id) in self.sessions
+        return bool(self.session_holder(command.envelope.tenant, command.session_id))
 
     def session_last_run(self, command: StartRun) -> EndedRun | None:
         """Return the session's last ended run, if it is remembered."""
@@ -182,3 +217,18 @@ class RunDirectory:
         """Return the session's last run if its state is cached too, so that nothing has to be read."""
         run = self.session_last_run(command)
         return run if run is not None and self._past.cached(run.run_id) is not None else None
+
+
+def own_session(run_id: str) -> str:
+    """Return the session that a run has if its start names none."""
+    return f"s_{run_id[2:]}"
+
+
+def own_handle(run_id: str) -> str:
+    """Return the handle that a run has if its start names none."""
+    return f"a_{run_id[2:]}"
+
+
+def _holder_by_id(holders: Mapping[str, str], tenant: str, name: str, own: Callable[[str], str]) -> str:
+    run_id = f"r_{name[2:]}"
+    return run_id if holders.get(run_id) == tenant and own(run_id) == name else ""

@@ -19,7 +19,7 @@ from loomlog.services.runtime.run.context import RunContext
 from loomlog.services.runtime.run.definition_overrides import apply_overrides
 from loomlog.services.runtime.run.history_handler import HistoryHandler
 from loomlog.services.runtime.run.partition_check import check_partition
-from loomlog.services.runtime.run.run_directory import RunDirectory
+from loomlog.services.runtime.run.run_directory import RunDirectory, own_handle, own_session
 from loomlog.services.runtime.run.run_index import EndedRun
 from loomlog.services.runtime.telemetry.tracing import read_traceparent
 from loomlog.services.stream.context import PendingDecision
@@ -139,8 +139,8 @@ class StartHandler:
         self, command: StartRun, run_id: str, last: EndedRun | None, *, session_exists: bool, traceparent: str = ""
     ) -> StartCommand:
         tenant = command.envelope.tenant
-        session = command.session_id or f"s_{run_id[2:]}"
-        handle = command.agent_id or f"a_{run_id[2:]}"
+        session = command.session_id or own_session(run_id)
+        handle = command.agent_id or own_handle(run_id)
         resolved = (
             ERASED_REFUSAL  # erased while it waited: the agent would get no input, and the erased user a new key
             if self._context.encryption.is_erased(command)
@@ -161,8 +161,8 @@ class StartHandler:
             definition=definition,
             definition_refusal=resolved if isinstance(resolved, CommandRefusal) else None,
             session_exists=session_exists,
-            session_live_run=self._directory.sessions.get((tenant, session), ""),
-            handle_live_run=self._directory.handles.get((tenant, handle), ""),
+            session_live_run=self._directory.session_holder(tenant, session),
+            handle_live_run=self._directory.handle_holder(tenant, handle),
             continues=last.position if last is not None else None,
             traceparent=traceparent,
             pauses=self._context.pauses_for(tenant, command.agent),

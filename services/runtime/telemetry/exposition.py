@@ -20,6 +20,7 @@ from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.effect_calls import EffectRunner
 from loomlog.services.stream.histogram import Histogram
 from loomlog.services.stream.host import Host
+from loomlog.services.stream.partition.resting import is_resting
 
 
 def build_exposition(
@@ -106,7 +107,8 @@ class RuntimeCollector(Collector):
             "Partitions of other owners that this spare claims when their owner dies.",
             self._host.watched_partitions,
         )
-        yield _gauge("live_runs", "Runs in memory now.", len(live))
+        yield _gauge("live_runs", "Runs held now.", len(live))
+        yield _gauge("resting_runs", "Of these, runs whose state is not in memory.", sum(map(is_resting, live)))
         yield _gauge("quarantined_runs", "Of these, runs that wait for a person.", parked)
         yield _gauge("calls_under_way", "Model and tool calls under way.", self._calls.running_count)
         yield _histogram("event_loop_lag_seconds", "How late the event loop woke a sleeper.", self._metrics.loop_lag_s)

@@ -21,6 +21,8 @@ from loomlog.services.core.canonical import UnreadableState
 from loomlog.services.stream.entities.families import FamilySet, UnknownFamily
 from loomlog.services.stream.partition.command_offsets import CommandProgress
 from loomlog.services.stream.partition.fold import SnapshotBase
+from loomlog.services.stream.partition.partition import Aggregate
+from loomlog.services.stream.partition.resting import SnapshotUnusable
 from loomlog.services.stream.snapshots.snapshots import CHECKPOINT_KEY, ConsistentCut, FoldStart, batch_records
 
 PROJECTOR_WAIT_S = 3.0
@@ -56,6 +58,9 @@ class EntityCheckpoints:
         self._on_written = on_written
         self._written: dict[int, dict[str, str]] = {}
         """Hash of the state in the newest snapshot of each replicated aggregate, by partition."""
+
+    async def read_state(self, partition: int, aggregate: Aggregate) -> Any:
+        raise SnapshotUnusable(f"{aggregate.id} is an entity: its state at rest is a row")
 
     def forget(self, partition: int) -> None:
         self._written.pop(partition, None)
@@ -165,7 +170,7 @@ class EntityCheckpoints:
         written = self._written.setdefault(partition, {})
         outgoing: list[ProducerRecord] = []
         bases: dict[str, SnapshotBase] = {}
-        for aggregate, state, seq, tail in cut.aggregates:
+        for aggregate, state, seq, tail, _ in cut.aggregates:
             family = self._families.of(aggregate.id)
             if not family.is_replicated:
                 continue

@@ -37,7 +37,7 @@ from loomlog.services.core.families import (
     aggregate_id,
     aggregate_key,
 )
-from loomlog.services.stream.context import PendingDecision, TimerIntake
+from loomlog.services.stream.context import NothingRests, PendingDecision, TimerIntake
 from loomlog.services.stream.entities.answers import Answer, CommandInvalid
 from loomlog.services.stream.entities.cold import ColdAggregate, ColdRows
 from loomlog.services.stream.entities.families import (
@@ -109,7 +109,7 @@ class EntityContext:
         """Aggregates loaded from their rows."""
 
 
-class EntityCommandHandler:
+class EntityCommandHandler(NothingRests):
     """The command handler of one entity partition (protocol loomlog.services.stream.context.CommandHandler)."""
 
     def __init__(self, context: EntityContext, folded: PartitionFold, *, number: int) -> None:
@@ -138,7 +138,7 @@ class EntityCommandHandler:
 
     # --- takeover ----------------------------------------------------------------------------------------------------
 
-    async def live(self, fold: Fold) -> list[Aggregate]:
+    async def live(self, fold: Fold, load: Callable[[Aggregate], Awaitable[None]]) -> list[Aggregate]:
         """Return the replicated aggregates, folded; the events of the others wait until they are needed."""
         covered = [event for event in fold.covered if event.offset >= self.resting_below]
         for event in chain(covered, *fold.unfolded.values()):

@@ -10,6 +10,7 @@ services/stream/partition/local_effects.py prepare commands, services/stream/par
 
 import asyncio
 from collections.abc import Hashable, Mapping, Sequence
+from sys import intern
 from typing import Any
 
 from loomlog.services.stream.context import CommandHandler, HostContext, HostMetrics
@@ -26,6 +27,7 @@ from loomlog.services.stream.partition.decisions import DecisionExecutor, Wake
 from loomlog.services.stream.partition.local_effects import LocalEffects
 from loomlog.services.stream.partition.lookups import PendingLookups
 from loomlog.services.stream.partition.partition import Aggregate, Partition, ReadyEffect
+from loomlog.services.stream.partition.resting import StateLoader, is_resting
 from loomlog.services.stream.partition.timers import Timers
 
 HANDOVER_GRACE_S = 2.0
@@ -43,6 +45,7 @@ class Leadership:
         handler: CommandHandler,
         context: HostContext,
         *,
+        loader: StateLoader,
         wake: Wake,
         timers: Timers,
         metrics: HostMetrics,
@@ -51,10 +54,20 @@ class Leadership:
         self.handler = handler
         self._context = context
         self._metrics = metrics
+        self._timers = timers
+        self._loader = loader
+        self._idle: dict[str, int] = {}
+        """Aggregates that might rest, with their seq, at the last call of let_idle_rest."""
         self._lookups = PendingLookups(context.effect_runner.group)
         self._executor = DecisionExecutor(partition, context, wake=wake, timers=timers, metrics=metrics)
         self.intake = CommandIntake(
-            partition, handler, context, executor=self._executor, lookups=self._lookups, metrics=metrics
+            partition,
+            handler,
+            context,
+            executor=self._executor,
+            lookups=self._lookups,
+            loader=loader,
+            metrics=metrics,
         )
         self._local_effects = LocalEffects(partition, handler, context, executor=self._executor, lookups=self._lookups)
 
@@ -66,6 +79,10 @@ class Leadership:
         `may_be_alive`: a former owner may still have calls under way, and forwards their results.
         """
         awaited: dict[str, frozenset[Hashable]] = {}
+        resting = [aggregate for aggregate in live if is_resting(aggregate)]
+        for aggregate in resting:
+            self._take_resting(aggregate)
+        live = [aggregate for aggregate in live if not is_resting(aggregate)]
         for aggregate in live:
             ours = frozenset(returned.result.key for returned in late if returned.aggregate == aggregate.id)
             waits = self._recover(aggregate, ours, may_be_alive=may_be_alive)
@@ -77,6 +94,14 @@ class Leadership:
             self._lookups.begin(self._recover_later(awaited))
         for aggregate in live:
             self._local_effects.start_pending(aggregate)
+        self._pause_resting(resting)
+
+    def _take_resting(self, aggregate: Aggregate) -> None:
+        """Take an aggregate that rests: nothing of it is under way."""
+        self.partition.aggregates[aggregate.id] = aggregate
+        self.handler.live_found(aggregate)
+        if aggregate.timer_at_ms:
+            self._timers.set(aggregate.timer_at_ms, self.partition.number, aggregate.id)
 
     def _recover(
         self, aggregate: Aggregate, returned: frozenset[Hashable], *, may_be_alive: bool
@@ -161,21 +186,83 @@ class Leadership:
         now_ms = self._context.clock_ms()
         if aggregate.timer_at_ms > now_ms:
             return  # a former one; or the clock went back, and the timer set then is the next
+        if is_resting(aggregate):
+            self._lookups.begin(self._fire_when_loaded(aggregate))
+            return
         aggregate.timer_at_ms = 0
         if not aggregate.quarantined:  # once released, the next decision sets it again
             self._executor.submit(aggregate, self._context.family.timer_fired(now_ms), at_ms=now_ms)
 
     def _apply_wide_pauses(self) -> None:
         """Apply a change of pauses wider than the aggregates to each of them. Idempotent."""
-        for aggregate in list(self.partition.aggregates.values()):
+        aggregates = list(self.partition.aggregates.values())
+        self._pause_resting([aggregate for aggregate in aggregates if is_resting(aggregate)])
+        for aggregate in aggregates:
+            if is_resting(aggregate):
+                continue
             order = None if aggregate.quarantined else self.handler.wide_pauses_command(aggregate)
             if order is not None:
                 self._executor.submit(aggregate, order, at_ms=self._context.clock_ms())
 
     def _decide_safely(self, name: str) -> Aggregate | None:
-        """Return the aggregate if it is live and not quarantined."""
+        """Return the aggregate if it is live and not quarantined. One that rests has no call under way."""
         aggregate = self.partition.aggregates.get(name)
-        return None if aggregate is None or aggregate.quarantined else aggregate
+        return None if aggregate is None or aggregate.quarantined or is_resting(aggregate) else aggregate
+
+    # --- rest --------------------------------------------------------------------------------------------------------
+
+    def let_idle_rest(self) -> int:
+        """Let those aggregates rest that might have rested at the last call already, and did not change since; returns
+        how many. So one that was loaded for a command, or has just been answered, stays for a while.
+        """
+        idle: dict[str, int] = {}
+        count = 0
+        for aggregate in self.partition.aggregates.values():
+            # Its snapshot is of its present state, so everything decided in it is in the log.
+            if is_resting(aggregate) or aggregate.snapshot_seq != aggregate.seq or aggregate.snapshot_offset < 0:
+                continue
+            resting = self.handler.resting(aggregate)
+            if resting is None:
+                continue
+            if self._idle.get(aggregate.id) != aggregate.seq:
+                idle[aggregate.id] = aggregate.seq
+                continue
+            aggregate.state, aggregate.tenant = resting, intern(aggregate.tenant)
+            self.handler.rested(aggregate)
+            count += 1
+        self._idle = idle
+        return count
+
+    async def _load(self, aggregate: Aggregate) -> bool:
+        """Load the aggregate's state, if it rests; False if it can be decided in no more."""
+        while is_resting(aggregate):
+            await self._lookups.lookup_with_retry(
+                lambda: self._loader.load(aggregate),
+                waits=lambda: f"{self._context.family.name} {aggregate.id}, which rests,",
+            )
+            if aggregate.pending_events:
+                self._executor.is_quarantined(aggregate, aggregate.quarantined)
+        return self._decide_safely(aggregate.id) is aggregate
+
+    async def _fire_when_loaded(self, aggregate: Aggregate) -> None:
+        if await self._load(aggregate):
+            self._fire_timer(aggregate.id)
+
+    def _pause_resting(self, aggregates: Sequence[Aggregate]) -> None:
+        """Apply pauses wider than the aggregates to those that rest, where they change anything: one after the other,
+        so that commands and calls go on meanwhile.
+        """
+        concerned = [one for one in aggregates if self.handler.wide_pauses_command(one) is not None]
+        if concerned:
+            self._lookups.begin(self._pause_when_loaded(concerned))
+
+    async def _pause_when_loaded(self, aggregates: Sequence[Aggregate]) -> None:
+        for aggregate in aggregates:
+            if not await self._load(aggregate):
+                continue
+            order = self.handler.wide_pauses_command(aggregate)  # the pauses as they are now
+            if order is not None:
+                self._executor.submit(aggregate, order, at_ms=self._context.clock_ms())
 
     # --- the end -----------------------------------------------------------------------------------------------------
 

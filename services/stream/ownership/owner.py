@@ -20,6 +20,7 @@ from loomlog.services.stream.partition.asked import OwnerLost
 from loomlog.services.stream.partition.decisions import Wake
 from loomlog.services.stream.partition.partition import Partition
 from loomlog.services.stream.partition.recovered_state import PartitionFold
+from loomlog.services.stream.partition.resting import StateLoader
 from loomlog.services.stream.partition.timers import Timers
 
 log = logging.getLogger(__name__)
@@ -72,6 +73,10 @@ class PartitionOwner:
         """Value of the command handler; 0 without a leadership."""
         return self._leadership.handler.issued_until_ms if self._leadership is not None else 0
 
+    def let_idle_rest(self) -> int:
+        """Let aggregates rest that nothing happens in; returns how many. 0 without a leadership."""
+        return self._leadership.let_idle_rest() if self._leadership is not None else 0
+
     # --- claim and release -------------------------------------------------------------------------------------------
 
     async def claim(
@@ -111,9 +116,10 @@ class PartitionOwner:
         partition.events_since_checkpoint = fold.events
         for first_event, last_event in fold.over.values():
             handler.ended_found(first_event, last_event)
-        live = await handler.live(fold)
+        loader = StateLoader(self.number, context.family, context.snapshots, handler.refold)
+        live = await handler.live(fold, loader.load)
         self._leadership = Leadership(
-            partition, handler, context, wake=self._wake, timers=self._timers, metrics=self._metrics
+            partition, handler, context, loader=loader, wake=self._wake, timers=self._timers, metrics=self._metrics
         )
         may_be_alive = reason == "assigned" and context.clock_ms() - last_ms < PREDECESSOR_ALIVE_MS
         late, self._late = self._late, []

@@ -174,6 +174,7 @@ class Standby:
                 is_away = False
                 for number, records in polled.items():
                     self._feed(number, records)
+                await self._load_woken()
                 self._report_dead_owners()
                 self._drop_ended()
                 if not self._followed:
@@ -225,6 +226,14 @@ class Standby:
         folded.feed(records)
         if folded.lifeline != address:
             self._watch_owner()
+
+    async def _load_woken(self) -> None:
+        """Load the states of aggregates that no longer rest; a takeover reads what cannot be read now."""
+        for number, folded in list(self._folds.items()):
+            try:
+                await folded.fold.load_woken(partial(self._snapshots.read_state, number))
+            except Transient as error:
+                log.debug("partition %d: states of aggregates that rested: %s", number, error)
 
     def _drop_ended(self) -> None:
         """Drop folds that have become too large; they are started again later, and until then taken over without a

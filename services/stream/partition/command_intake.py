@@ -1,9 +1,9 @@
 """Commands of one owned partition are prepared and decided, in order for each key, also if one has to wait for a
 lookup.
 
-Most commands are prepared at once. One that needs a lookup (a definition, a run that ended long ago) waits in a task of
-its own; those behind it with the same key wait too, and other keys continue. The order is by key and not by aggregate,
-because a start may concern the run before it in its session.
+Most commands are prepared at once. One that needs a lookup (a definition, a run that ended long ago, the state of a run
+that rests) waits in a task of its own; those behind it with the same key wait too, and other keys continue. The order
+is by key and not by aggregate, because a start may concern the run before it in its session.
 
 Before: services/stream/host.py reads the commands topic. After: the command handler prepares, decisions.py decides.
 """
@@ -16,8 +16,9 @@ from loomlog.schemas.codec import Undecodable, UnknownSchema
 from loomlog.services.stream.context import CommandHandler, HostContext, HostMetrics, PendingDecision
 from loomlog.services.stream.partition.asked import AskedRecord
 from loomlog.services.stream.partition.decisions import DecisionExecutor
-from loomlog.services.stream.partition.lookups import PendingLookups
+from loomlog.services.stream.partition.lookups import PendingLookups, continue_in_task
 from loomlog.services.stream.partition.partition import Partition
+from loomlog.services.stream.partition.resting import StateLoader, is_resting
 
 
 class CommandIntake:
@@ -31,6 +32,7 @@ class CommandIntake:
         *,
         executor: DecisionExecutor,
         lookups: PendingLookups,
+        loader: StateLoader,
         metrics: HostMetrics,
     ) -> None:
         self._partition = partition
@@ -38,6 +40,7 @@ class CommandIntake:
         self._context = context
         self._executor = executor
         self._lookups = lookups
+        self._loader = loader
         self._metrics = metrics
         self._behind: dict[bytes, deque[tuple[LogRecord | AskedRecord, Any]]] = {}
         """Commands behind each lookup under way, by key."""
@@ -80,7 +83,7 @@ class CommandIntake:
     async def _handle(self, record: LogRecord | AskedRecord, command: Any) -> None:
         try:
             prepared = await self._lookups.lookup_with_retry(
-                lambda: self._handler.prepare(record, command, self._partition),
+                lambda: self._prepare(record, command),
                 waits=lambda: f"command {record.topic}/{record.offset}",
             )
         except Exception as error:  # noqa: BLE001 - a command that cannot be prepared must not stop the partition
@@ -94,6 +97,20 @@ class CommandIntake:
             if key in self._behind:
                 self._behind[key].extend(behind)
                 return
+
+    async def _prepare(self, record: LogRecord | AskedRecord, command: Any) -> PendingDecision:
+        """Prepare the command, with the state of its aggregate in memory."""
+        while True:
+            target = self._partition.aggregates.get(self._handler.target(record, command))
+            if target is not None and is_resting(target):
+                await continue_in_task()
+                await self._loader.load(target)
+                if target.pending_events:
+                    self._executor.is_quarantined(target, target.quarantined)
+            prepared = await self._handler.prepare(record, command, self._partition)
+            # A lookup may take so long that the aggregate rests again.
+            if prepared.aggregate is None or not is_resting(prepared.aggregate):
+                return prepared
 
     def _decide(self, record: LogRecord | AskedRecord, prepared: PendingDecision) -> None:
         aggregate = prepared.aggregate

@@ -7,6 +7,7 @@ snapshot if there is one. So a takeover costs the live runs, not the history.
 One aggregate that cannot be folded is quarantined with its error; the others continue.
 """
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -17,12 +18,17 @@ from loomlog.connectors.errors import Transient
 from loomlog.connectors.protocols import LogRecord
 from loomlog.schemas.codec import Codec, DecodedRecord, Undecodable, digest, read_envelope
 from loomlog.schemas.reader import RawEvent, TermReader
-from loomlog.schemas.records import Value
+from loomlog.schemas.records import Value, replace
 from loomlog.services.stream.family import Family
 from loomlog.services.stream.partition.partition import NO_DIGEST, Aggregate
+from loomlog.services.stream.partition.resting import Resting, SnapshotUnusable, is_resting
 
 ENDED_KEPT = 20_000
 """Ended aggregates remembered by id and position, to recognise repeated commands without a lookup (about 10 MB)."""
+
+
+YIELD_EVERY = 1_000
+"""Aggregates between two turns of the event loop; a few milliseconds."""
 
 
 class BrokenHistory(Exception):
@@ -30,7 +36,10 @@ class BrokenHistory(Exception):
 
 
 class SnapshotBase(Value, frozen=True):
-    """Start of the fold of an aggregate from a trusted snapshot."""
+    """Start of the fold of an aggregate from a trusted snapshot.
+
+    `state` is a Resting if the aggregate rests, and None if it has to be loaded: the snapshot has none.
+    """
 
     state: Any
     seq: int
@@ -39,7 +48,13 @@ class SnapshotBase(Value, frozen=True):
     tenant: str
     first_offset: int
     last_offset: int
-    sha256: str
+    sha256: str = ""
+    token: bytes = b""
+    """Reference of the snapshot (resting.py); empty if it is not part of a partition snapshot of runs."""
+    offset: int = -1
+    """Offset of the snapshot in its topic."""
+    timer_at_ms: int = 0
+    """What is kept of an aggregate that rests."""
 
 
 class FoldProblem(Struct, frozen=True):
@@ -85,6 +100,8 @@ class Fold:
         self._restatements = codec.schema_ids_of(family.restatements)
         self._live: dict[str, list[RawEvent]] = {}
         self._keys: dict[str, bytes] = {}
+        self.woken: dict[str, None] = {}
+        """Aggregates that rested at the start and have events since. A standby loads their states (`load_woken`)."""
 
     def feed(self, records: Iterable[LogRecord]) -> None:
         for record in records:
@@ -106,6 +123,8 @@ class Fold:
             if event.schema_id in self._endings:
                 self._end(event)
             else:
+                if base is not None and type(base.state) is Resting and event.aggregate not in self._live:
+                    self.woken[event.aggregate] = None
                 self._live.setdefault(event.aggregate, []).append(event)
                 self.kept_bytes += len(event.value)
                 self._keys.setdefault(event.aggregate, record.key or b"")
@@ -134,22 +153,33 @@ class Fold:
         history: Callable[[Any], Awaitable[Any]],
         folded: Callable[[Aggregate, Any, int], None] = lambda aggregate, event, at_ms: None,
         *,
+        load: Callable[[Aggregate], Awaitable[None]] | None = None,
         only: Callable[[str], bool] = lambda name: True,
     ) -> list[Aggregate]:
         """Return the live aggregates. `history` returns the history that the first event of one continues, or None;
-        `folded` receives every event and the time of its decision; `only` selects aggregates by id.
+        `folded` receives every event and the time of its decision; `load` is StateLoader.load, for a family whose
+        aggregates may rest; `only` selects aggregates by id.
 
         An aggregate that cannot be folded is returned quarantined, with the last state that could. Raises Transient if
         a history cannot be read now.
         """
         aggregates: list[Aggregate] = []
         names = [*self._bases, *(name for name in self._live if name not in self._bases)]
-        for name in filter(only, names):
-            base = self._bases.get(name)
+        for number, name in enumerate(filter(only, names)):
+            base, events = self._bases.get(name), self._live.get(name, [])
             aggregate = self._from_base(name, base) if base is not None else self._fresh(name)
+            if number % YIELD_EVERY == YIELD_EVERY - 1:
+                await asyncio.sleep(0)  # heartbeats share this event loop
+            if base is not None and (base.state is None or (events and is_resting(aggregate))):
+                assert load is not None, f"{name} has no state, and this family loads none"
+                await load(aggregate)
+                if aggregate.pending_events:
+                    _until_end(aggregate, events)
+                    aggregates.append(aggregate)
+                    continue
             await fold_events(
                 aggregate,
-                self._live.get(name, []),
+                events,
                 family=self._family,
                 codec=self._codec,
                 history=history,
@@ -159,6 +189,23 @@ class Fold:
             if not self._family.is_ended(aggregate.state):
                 aggregates.append(aggregate)
         return aggregates
+
+    async def load_woken(self, load: Callable[[Aggregate], Awaitable[Any]]) -> None:
+        """Load the states of aggregates that rested and have events since, while their snapshots are still there: an
+        owner writes newer ones, and compaction removes those that this fold began with. `load` is
+        StateReader.read_state of the partition. Raises Transient.
+        """
+        while self.woken:
+            name = next(iter(self.woken))
+            base = self._bases.get(name)
+            if base is not None and type(base.state) is Resting:
+                try:
+                    state = await load(self._from_base(name, base))
+                except SnapshotUnusable:
+                    state = base.state  # the takeover folds it again
+                if self._bases.get(name) is base:
+                    self._bases[name] = replace(base, state=state)
+            self.woken.pop(name, None)
 
     def _from_base(self, name: str, base: SnapshotBase) -> Aggregate:
         return Aggregate(
@@ -170,8 +217,10 @@ class Fold:
             digest=base.digest,
             first_offset=base.first_offset,
             last_offset=base.last_offset,
-            snapshot_seq=base.seq,
-            snapshot_sha256=base.sha256,
+            timer_at_ms=base.timer_at_ms,
+            snapshot_seq=base.seq if base.token else 0,
+            snapshot_token=base.token,
+            snapshot_offset=base.offset if base.state is not None else -1,
         )
 
     def _fresh(self, name: str) -> Aggregate:
@@ -214,8 +263,10 @@ async def fold_events(
 
 def _until_end(aggregate: Aggregate, events: Sequence[RawEvent]) -> None:
     """Set its position to its last event, so that later events can follow that."""
-    first, last = events[0], events[-1]
     aggregate.pending_events = True
+    if not events:
+        return
+    first, last = events[0], events[-1]
     aggregate.tenant = read_envelope(last.value)[0].tenant
     aggregate.first_offset = first.offset if aggregate.first_offset < 0 else aggregate.first_offset
     aggregate.seq, aggregate.digest, aggregate.last_offset = last.seq, digest(last.value), last.offset

@@ -60,7 +60,9 @@ class OffsetGap(Exception):
 
 @dataclass(slots=True)
 class Aggregate:
-    """A live aggregate. `first_offset` is -1 until its first event is acknowledged."""
+    """A live aggregate. `first_offset` is -1 until its first event is acknowledged; `state` is a Resting (resting.py)
+    while it is not in memory.
+    """
 
     id: str
     state: Any
@@ -77,8 +79,11 @@ class Aggregate:
     timer_at_ms: int = 0
     """Time of its timer; 0: none."""
     snapshot_seq: int = 0
-    """Seq of its snapshot in the log, 0 for none, and the hash of its state."""
-    snapshot_sha256: str = ""
+    """Seq of its snapshot in the last partition snapshot; 0: none, or it has to be written again."""
+    snapshot_token: bytes = b""
+    """Token of that snapshot (resting.py); empty for none."""
+    snapshot_offset: int = -1
+    """Offset of that snapshot in the snapshots topic; -1: none, or it has no state."""
 
 
 class ReadyEffect(Struct, frozen=True):

@@ -26,6 +26,8 @@ SNAPSHOT_EVERY_EVENTS = 20_000
 SNAPSHOT_EVERY_S = 30.0
 """Also without many events, so that a quiet partition does not keep an old tail."""
 SNAPSHOT_CHECK_EVERY_S = 1.0
+REST_CHECK_EVERY_S = 5.0
+"""An aggregate rests 5 to 10 s after its snapshot: the check reads every live aggregate, 100,000 in 10 ms."""
 
 
 class SnapshotSchedule:
@@ -41,8 +43,13 @@ class SnapshotSchedule:
 
     async def run(self) -> None:
         """Run until cancelled."""
+        checked_s = time.monotonic()
         while True:
             await asyncio.sleep(SNAPSHOT_CHECK_EVERY_S)
+            if time.monotonic() - checked_s >= REST_CHECK_EVERY_S:
+                checked_s = time.monotonic()
+                for owner in list(self._owners.values()):
+                    owner.let_idle_rest()
             for owner in list(self._owners.values()):
                 partition = owner.partition
                 if partition is None or partition.events_since_checkpoint == 0:
@@ -54,9 +61,10 @@ class SnapshotSchedule:
     async def make(self, owner: PartitionOwner) -> bool:
         """Write a partition snapshot of the owner's present state; False if the partition was lost meanwhile."""
         partition = owner.partition
-        if partition is None:
+        handler = owner.handler
+        if partition is None or handler is None:
             return False
-        cut = ConsistentCut.of(partition.aggregates)
+        cut = ConsistentCut.of(partition.aggregates, handler.resting)
         partition.events_since_checkpoint = 0
         problem = await self._write(owner, partition, cut)
         if not problem:

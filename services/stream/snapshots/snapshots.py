@@ -1,35 +1,61 @@
 """Partition snapshots: verified caches that make a takeover cost the live runs.
 
-A partition snapshot gives the offset at which the fold of a partition may begin and names a snapshot (run, seq, state
-hash) for every run that was live there. It is trusted only if all of it is there, made by this version of the fold, and
-every state hash is right; the next event of each run must then continue its hash chain, or the run's fold fails.
-Otherwise the log wins: the fold begins at the first record, and the reason is reported.
+A partition snapshot gives the offset at which the fold of a partition may begin. It does not list the runs that were
+live there: it has their number and the sum of the tokens of their snapshots (a token is a hash of run, seq and state),
+so it has the same size for any number of runs, and one that changes costs its own snapshot and no list. It is trusted
+only if the snapshots in the topic add up to it, made by this version of the fold, and every state that is loaded has
+its hash; the next event of each run must then continue its hash chain, or the run's fold fails. Otherwise the log wins:
+the fold begins at the first record, and the reason is reported.
 
-Order of writing: snapshots, then the partition snapshot that names them, then tombstones for runs that ended since. A
-snapshot newer than its partition snapshot is fine: the fold skips what it contains already. Before: schedule.py cuts.
-After: `load` at a takeover. The topic may be deleted at any time.
+Order of writing: snapshots and the ends of runs that had one, then the partition snapshot they add up to, then
+tombstones for those runs. Each record names the token of the one it replaces, and counts for that in a partition
+snapshot before it: so the newest partition snapshot can be verified at any moment, also if its owner has died while it
+wrote the next one and compaction has removed what that replaced. A snapshot newer than its partition snapshot is fine
+for the fold: it skips what the snapshot contains already.
+
+The states of runs that rest (partition/resting.py) are not loaded: their offset is kept, and `read_state` reads one. A
+state over SNAPSHOT_BYTES_MAX has a snapshot without it, and its run is folded from its events (`omits_large_states`).
+
+Not chosen: a list of the runs, in pages (100,000 runs are 10 MB for every partition snapshot, twice a minute, and pages
+that are replaced one by one do not belong together after a crash). Before: schedule.py cuts. After: `load` at a
+takeover. The topic may be deleted at any time.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
+from sys import intern
 from typing import Any, Protocol
 
 from msgspec import Struct, field
 
+from loomlog.connectors.errors import Transient
 from loomlog.connectors.kafka import MAX_BATCH_BYTES
-from loomlog.connectors.protocols import LogAppender, LogRanges, ProducerRecord
+from loomlog.connectors.protocols import LogAppender, LogRanges, LogRecord, ProducerRecord
 from loomlog.schemas.codec import Codec, Undecodable
-from loomlog.schemas.generated.stream_records import PartitionCheckpoint, RunSnapshot, SnapshotRef
+from loomlog.schemas.generated.stream_records import PartitionCheckpoint, RunSnapshot
+from loomlog.schemas.records import replace
 from loomlog.services.core.canonical import UnreadableState
 from loomlog.services.stream.family import Family
 from loomlog.services.stream.partition.command_offsets import CommandProgress
 from loomlog.services.stream.partition.fold import SnapshotBase
 from loomlog.services.stream.partition.partition import Aggregate
+from loomlog.services.stream.partition.resting import (
+    TOKEN_BYTES,
+    Resting,
+    SnapshotUnusable,
+    shared_resting,
+    snapshot_token,
+)
 
 CHECKPOINT_KEY = b"checkpoint"
 SNAPSHOT_BYTES_MAX = 700_000
-"""A larger state is not snapshotted, and then no partition snapshot is made: its run is folded from its events."""
+"""A larger state does not fit a record."""
+CHECKPOINTS_TRIED = 3
+"""Partition snapshots compared with the topic, the furthest first: the next one counts if a former owner, which did not
+know that it was one, has written the last.
+"""
+SUM_MODULUS = 1 << (8 * TOKEN_BYTES)
 
 
 class FoldStart(Struct, frozen=True):
@@ -47,12 +73,26 @@ class FoldStart(Struct, frozen=True):
 class ConsistentCut(Struct, frozen=True):
     """The live aggregates at one moment, taken while decisions are still on their way."""
 
-    aggregates: tuple[tuple[Aggregate, Any, int, bytes], ...]
-    """(aggregate, state, seq, digest): states are immutable, so this is consistent."""
+    aggregates: tuple[tuple[Aggregate, Any, int, bytes, Resting | None], ...]
+    """Those that need a snapshot, and those that are quarantined: (aggregate, state, seq, digest, what it is if it
+    rests). States are immutable, so this is consistent.
+    """
+    tokens: Mapping[str, bytes]
+    """The others, which have their snapshot, with its token."""
 
     @staticmethod
-    def of(aggregates: Mapping[str, Aggregate]) -> "ConsistentCut":
-        return ConsistentCut(tuple((a, a.state, a.seq, a.digest) for a in aggregates.values()))
+    def of(
+        aggregates: Mapping[str, Aggregate], resting: Callable[[Aggregate], Resting | None] = lambda aggregate: None
+    ) -> "ConsistentCut":
+        """Return the cut. `resting` is CommandHandler.resting."""
+        changed = []
+        tokens: dict[str, bytes] = {}
+        for name, one in aggregates.items():
+            if one.snapshot_seq == one.seq and not one.quarantined:
+                tokens[name] = one.snapshot_token
+            else:
+                changed.append((one, one.state, one.seq, one.digest, resting(one)))
+        return ConsistentCut(tuple(changed), tokens)
 
 
 class RecoveryPoints(Protocol):
@@ -63,6 +103,10 @@ class RecoveryPoints(Protocol):
 
         Raises Transient.
         """
+        ...
+
+    async def read_state(self, partition: int, aggregate: Aggregate) -> Any:
+        """Return the state that the aggregate's snapshot has. Raises Transient or SnapshotUnusable."""
         ...
 
     def forget(self, partition: int) -> None:
@@ -91,106 +135,121 @@ class RecoveryPoints(Protocol):
 class Snapshots:
     """Reads and writes partition snapshots of one family (protocol RecoveryPoints)."""
 
-    def __init__(self, family: Family, codec: Codec, *, appender: LogAppender, ranges: LogRanges, topic: str) -> None:
+    def __init__(
+        self,
+        family: Family,
+        codec: Codec,
+        *,
+        appender: LogAppender,
+        ranges: LogRanges,
+        topic: str,
+        omits_large_states: bool = False,
+    ) -> None:
+        """`omits_large_states`: the command handler of the family can fold an aggregate again (`refold`)."""
         self._family = family
         self._codec = codec
         self._appender = appender
         self._ranges = ranges
         self._topic = topic
-        self._written: dict[int, set[str]] = {}
+        self._omits_large_states = omits_large_states
+        self._written: dict[int, Mapping[str, bytes]] = {}
+        """Aggregates that may have a snapshot in the topic, by partition, with the token it had in the last partition
+        snapshot; empty if it had none.
+        """
+
+    # --- reading -----------------------------------------------------------------------------------------------------
 
     async def load(self, partition: int, first_offset: int) -> FoldStart:
         """Return the start of the fold; `first_offset` is the first record of the events partition."""
-        snapshots: dict[str, RunSnapshot] = {}
-        checkpoints: list[PartitionCheckpoint] = []
+        contents = await self._read_contents(partition)
+        self._written[partition] = contents.last_tokens()
+        best, ignored = contents.newest_checkpoint()
+        if best is None:
+            return FoldStart(first_offset, ignored=ignored)
+        if best.next_offset < first_offset:
+            return FoldStart(first_offset, ignored=f"the checkpoint at {best.next_offset} is older than the log")
+        for name, base in contents.bases.items():
+            if type(base.state) is bytes:
+                try:
+                    contents.bases[name] = replace(base, state=self._decode(base.state, base.sha256), sha256="")
+                except SnapshotUnusable as error:
+                    return FoldStart(first_offset, ignored=f"the snapshot of {name} is not usable: {error}")
+        return FoldStart(
+            best.next_offset,
+            best.term,
+            contents.bases,
+            CommandProgress(best.command_offset, best.handled_above),
+            max(best.at_ms, best.issued_until_ms),
+        )
+
+    async def _read_contents(self, partition: int) -> "_TopicContents":
+        """Read the topic. Raises Transient."""
+        contents = _TopicContents(partition, self._topic, self._family.reducer_version)
         end = await self._ranges.end_offset(self._topic, partition)
         beginning = await self._ranges.beginning_offset(self._topic, partition)
-        problem = ""
         async with await self._ranges.read(self._topic, partition, beginning, end) as chunks:
             async for chunk in chunks:
                 for record in chunk:
-                    if record.value is None:
-                        snapshots.pop((record.key or b"").decode(errors="replace"), None)
-                        continue
-                    try:
-                        decoded = self._codec.decode(record.value).record
-                    except Undecodable as error:
-                        problem = f"{self._topic}/{partition} offset {record.offset}: {error}"
-                        continue
-                    if isinstance(decoded, PartitionCheckpoint):
-                        if decoded.partition == partition:
-                            checkpoints.append(decoded)
-                        else:
-                            problem = f"{self._topic}/{partition} holds a checkpoint of partition {decoded.partition}"
-                    elif isinstance(decoded, RunSnapshot):
-                        snapshots[decoded.run_id] = decoded
-        self._written[partition] = set(snapshots)
-        if not checkpoints:
-            return FoldStart(first_offset, ignored=problem)
-        # Any owner's partition snapshot is a legal prefix; the furthest one saves the most.
-        best = max(checkpoints, key=lambda c: c.next_offset)
-        return self._verify(best, snapshots, first_offset)
+                    contents.add(record, self._codec)
+                await asyncio.sleep(0)  # heartbeats share this event loop
+        return contents
 
-    def _verify(
-        self, checkpoint: PartitionCheckpoint, snapshots: Mapping[str, RunSnapshot], first_offset: int
-    ) -> FoldStart:
-        if checkpoint.reducer_version != self._family.reducer_version:
-            return FoldStart(
-                first_offset,
-                ignored=f"the checkpoint at {checkpoint.next_offset} was made by fold version "
-                f"{checkpoint.reducer_version}, this is {self._family.reducer_version}",
-            )
-        if checkpoint.next_offset < first_offset:
-            return FoldStart(first_offset, ignored=f"the checkpoint at {checkpoint.next_offset} is older than the log")
-        bases: dict[str, SnapshotBase] = {}
-        for ref in checkpoint.runs:
-            snapshot = snapshots.get(ref.run_id)
-            reason = snapshot_error(ref, snapshot, self._family.reducer_version)
-            if snapshot is not None and not reason:
-                try:
-                    bases[ref.run_id] = self._base(snapshot)
-                except UnreadableState as error:
-                    reason = f"its state cannot be read: {error}"
-            if reason:
-                return FoldStart(first_offset, ignored=f"the snapshot of {ref.run_id} is not usable: {reason}")
-        return FoldStart(
-            checkpoint.next_offset,
-            checkpoint.term,
-            bases,
-            CommandProgress(checkpoint.command_offset, checkpoint.handled_above),
-            max(checkpoint.at_ms, checkpoint.issued_until_ms),
-        )
+    def _decode(self, state: bytes, state_sha256: str) -> Any:
+        """Return the state, verified. Raises SnapshotUnusable."""
+        if sha256(state).hexdigest() != state_sha256:
+            raise SnapshotUnusable("its state does not have the hash it names")
+        try:
+            return self._family.states.decode(state)
+        except UnreadableState as error:
+            raise SnapshotUnusable(f"its state cannot be read: {error}") from error
 
-    def _base(self, snapshot: RunSnapshot) -> SnapshotBase:
-        return SnapshotBase(
-            state=self._family.states.decode(snapshot.state),
-            seq=snapshot.seq,
-            digest=snapshot.tail_digest,
-            key=snapshot.key,
-            tenant=snapshot.tenant,
-            first_offset=snapshot.first_offset,
-            last_offset=snapshot.last_offset,
-            sha256=snapshot.state_sha256,
-        )
+    async def read_state(self, partition: int, aggregate: Aggregate) -> Any:
+        """Return the state that the aggregate's snapshot has. Raises Transient or SnapshotUnusable."""
+        offset = aggregate.snapshot_offset
+        if offset < 0:
+            raise SnapshotUnusable("its state is too large for a snapshot")
+        try:
+            value = await self._read_value(partition, offset)
+        except Transient:
+            # Of a topic that was deleted and made again the offset may be out of range, and would be for ever.
+            if offset < await self._ranges.end_offset(self._topic, partition):
+                raise
+            value = None
+        if value is None:
+            raise SnapshotUnusable(f"its snapshot at offset {offset} of {self._topic}/{partition} is gone")
+        try:
+            snapshot = self._codec.decode(value).record
+        except Undecodable as error:
+            raise SnapshotUnusable(f"{self._topic}/{partition} offset {offset}: {error}") from error
+        if (
+            not isinstance(snapshot, RunSnapshot)
+            or snapshot.run_id != aggregate.id
+            or _token(snapshot) != aggregate.snapshot_token
+        ):
+            raise SnapshotUnusable(f"{self._topic}/{partition} has another record at offset {offset}")
+        return self._decode(snapshot.state, snapshot.state_sha256)
+
+    async def _read_value(self, partition: int, offset: int) -> bytes | None:
+        value = None
+        async with await self._ranges.read(self._topic, partition, offset, offset + 1) as chunks:
+            async for chunk in chunks:
+                value = next((record.value for record in chunk if record.offset == offset), value)
+        return value
 
     def forget(self, partition: int) -> None:
         self._written.pop(partition, None)
 
     def read_through(self, ranges: LogRanges) -> "Snapshots":
-        return Snapshots(self._family, self._codec, appender=self._appender, ranges=ranges, topic=self._topic)
+        return Snapshots(
+            self._family,
+            self._codec,
+            appender=self._appender,
+            ranges=ranges,
+            topic=self._topic,
+            omits_large_states=self._omits_large_states,
+        )
 
-    async def _snapshot_keys(self, partition: int) -> set[str]:
-        """Return the runs that have a snapshot in the topic. Raises Transient."""
-        names: set[str] = set()
-        end = await self._ranges.end_offset(self._topic, partition)
-        beginning = await self._ranges.beginning_offset(self._topic, partition)
-        async with await self._ranges.read(self._topic, partition, beginning, end) as chunks:
-            async for chunk in chunks:
-                for record in chunk:
-                    name = (record.key or b"").decode(errors="replace")
-                    (names.discard if record.value is None else names.add)(name)
-        names.discard(CHECKPOINT_KEY.decode())
-        return names
+    # --- writing -----------------------------------------------------------------------------------------------------
 
     async def write(
         self,
@@ -212,75 +271,217 @@ class Snapshots:
         `progress` is the commands handled when the log was at `next_offset`, not earlier: a command handled in between
         would be read again and its run, perhaps ended already, started twice.
         """
-        outgoing: list[ProducerRecord] = []
-        refs: list[SnapshotRef] = []
-        for aggregate, state, seq, tail in cut.aggregates:
+        for aggregate, state, *_ in cut.aggregates:
             if aggregate.pending_events or (aggregate.quarantined and not self._family.quarantined(state)):
                 # Its events cannot be folded, so they must stay in the tail.
                 return f"{aggregate.id} cannot be folded: release or cancel it"
+        if partition not in self._written:
+            # A standby took over: a former owner has written since this process read.
+            self._written[partition] = (await self._read_contents(partition)).last_tokens()
+        known = self._written[partition]
+        # Also if an append fails: what may be there must be deleted one day.
+        self._written[partition] = {**{aggregate.id: b"" for aggregate, *_ in cut.aggregates}, **known}
+        written = dict(cut.tokens)
+        fresh: list[tuple[Aggregate, int, bool]] = []
+        offsets: list[int] = []
+        outgoing: list[ProducerRecord] = []
+        size = 0
+        for aggregate, state, seq, tail, resting in cut.aggregates:
             if aggregate.snapshot_seq == seq:
-                refs.append(SnapshotRef(run_id=aggregate.id, seq=seq, state_sha256=aggregate.snapshot_sha256))
+                written[aggregate.id] = aggregate.snapshot_token
                 continue
             data = self._family.states.encode(state)
             if len(data) > SNAPSHOT_BYTES_MAX:
-                return f"the state of {aggregate.id} has {len(data)} bytes, a snapshot at most {SNAPSHOT_BYTES_MAX}"
-            mark = sha256(data).hexdigest()
-            refs.append(SnapshotRef(run_id=aggregate.id, seq=seq, state_sha256=mark))
-            await asyncio.sleep(0)  # a large state takes milliseconds, and heartbeats share this event loop
-            snapshot = RunSnapshot(
-                run_id=aggregate.id,
-                key=aggregate.key,
-                tenant=aggregate.tenant,
-                first_offset=aggregate.first_offset,
-                last_offset=aggregate.last_offset,
-                seq=seq,
-                tail_digest=tail,
-                reducer_version=self._family.reducer_version,
-                state_sha256=mark,
-                state=data,
-            )
+                if not self._omits_large_states:
+                    return f"the state of {aggregate.id} has {len(data)} bytes, a snapshot at most {SNAPSHOT_BYTES_MAX}"
+                data, resting = b"", None
+            snapshot = self._snapshot(aggregate, data, seq, tail, known.get(aggregate.id, b""))
+            if resting is not None:
+                snapshot = replace(
+                    snapshot,
+                    rests=True,
+                    session_id=resting.session_id,
+                    agent_id=resting.agent_id,
+                    agent=resting.agent,
+                    wide_pauses=resting.wide_pauses,
+                    timer_at_ms=self._family.next_timer_at(state),
+                )
+            written[aggregate.id] = _token(snapshot)
+            fresh.append((aggregate, seq, bool(data)))
             outgoing.append(ProducerRecord(key=aggregate.id.encode(), value=self._codec.encode(snapshot)))
+            size += len(data)
+            if size > SNAPSHOT_BYTES_MAX:  # thousands of states need not be in memory twice
+                offsets += await self._append(partition, outgoing)
+                outgoing, size = [], 0
+            await asyncio.sleep(0)  # a large state takes milliseconds, and heartbeats share this event loop
+        ended = sorted(name for name in known if name not in written)
+        outgoing += [self._end_record(name, known[name]) for name in ended]
+        total = sum(map(int.from_bytes, written.values())) % SUM_MODULUS
         checkpoint = PartitionCheckpoint(
             partition=partition,
             term=term,
             next_offset=next_offset,
             command_offset=progress.low,
             handled_above=progress.above,
-            runs=tuple(refs),
+            live_runs=len(written),
+            tokens_sum=total.to_bytes(TOKEN_BYTES),
             at_ms=at_ms,
             reducer_version=self._family.reducer_version,
             issued_until_ms=issued_until_ms,
         )
         outgoing.append(ProducerRecord(key=CHECKPOINT_KEY, value=self._codec.encode(checkpoint)))
-        if len(outgoing[-1].value or b"") > SNAPSHOT_BYTES_MAX:
-            return f"{len(refs)} live aggregates do not fit one record"
-        live = {aggregate.id for aggregate, *_ in cut.aggregates}
-        if partition not in self._written:
-            self._written[partition] = await self._snapshot_keys(partition)
-        known = self._written[partition]
-        outgoing += [ProducerRecord(key=name.encode(), value=None) for name in sorted(known - live)]
-        known |= live  # also if an append fails: what may be there must be deleted one day
-        for batch in batch_records(outgoing):
-            await self._appender.append(self._topic, partition, batch)
-        for (aggregate, _, seq, _), ref in zip(cut.aggregates, refs, strict=True):
-            aggregate.snapshot_seq, aggregate.snapshot_sha256 = seq, ref.state_sha256
-        self._written[partition] = live
+        outgoing += [ProducerRecord(key=name.encode(), value=None) for name in ended]
+        offsets += await self._append(partition, outgoing)
+        for (aggregate, seq, has_state), offset in zip(fresh, offsets, strict=False):
+            aggregate.snapshot_seq, aggregate.snapshot_token = seq, written[aggregate.id]
+            aggregate.snapshot_offset = offset if has_state else -1
+        self._written[partition] = written
         return ""
 
+    async def _append(self, partition: int, records: Sequence[ProducerRecord]) -> list[int]:
+        """Append the records; returns their offsets. Raises Transient."""
+        offsets: list[int] = []
+        for batch in batch_records(records):
+            base = await self._appender.append(self._topic, partition, batch)
+            offsets += range(base, base + len(batch))
+        return offsets
 
-def snapshot_error(ref: SnapshotRef, snapshot: RunSnapshot | None, reducer_version: int) -> str:
-    """Return why a snapshot must not be used; empty if it may be."""
-    if snapshot is None:
-        return "it is missing"
-    if snapshot.reducer_version != reducer_version:
-        return f"made by fold version {snapshot.reducer_version}, this is {reducer_version}"
-    if snapshot.seq < ref.seq:
-        return f"it is at seq {snapshot.seq}, the checkpoint names {ref.seq}"
-    if sha256(snapshot.state).hexdigest() != snapshot.state_sha256:
-        return "its state does not have the hash it names"
-    if snapshot.seq == ref.seq and snapshot.state_sha256 != ref.state_sha256:
-        return "its state is not the one the checkpoint names"
-    return ""
+    def _snapshot(self, aggregate: Aggregate, data: bytes, seq: int, tail: bytes, replaces: bytes) -> RunSnapshot:
+        return RunSnapshot(
+            run_id=aggregate.id,
+            key=aggregate.key,
+            tenant=aggregate.tenant,
+            first_offset=aggregate.first_offset,
+            last_offset=aggregate.last_offset,
+            seq=seq,
+            tail_digest=tail,
+            reducer_version=self._family.reducer_version,
+            state_sha256=sha256(data).hexdigest() if data else "",
+            state=data,
+            replaces=replaces,
+        )
+
+    def _end_record(self, name: str, token: bytes) -> ProducerRecord:
+        ended = RunSnapshot(
+            run_id=name,
+            key=b"",
+            tenant="",
+            first_offset=-1,
+            last_offset=-1,
+            seq=0,
+            tail_digest=b"",
+            reducer_version=self._family.reducer_version,
+            state_sha256="",
+            state=b"",
+            replaces=token,
+            ended=True,
+        )
+        return ProducerRecord(key=name.encode(), value=self._codec.encode(ended))
+
+
+class _TopicContents:
+    """The snapshots topic of one partition as read so far, in the order of the offsets."""
+
+    def __init__(self, partition: int, topic: str, reducer_version: int) -> None:
+        self.bases: dict[str, SnapshotBase] = {}
+        """Newest snapshot of each aggregate. `state` is its bytes if it has to be decoded."""
+        self._partition = partition
+        self._topic = topic
+        self._reducer_version = reducer_version
+        self._replaced: dict[str, tuple[int, bytes]] = {}
+        """Offset of the newest record of each aggregate, and the token that this one replaces; empty: none."""
+        self._other_versions: dict[str, int] = {}
+        self._checkpoints: list[tuple[int, PartitionCheckpoint]] = []
+        self._problem = ""
+
+    def add(self, record: LogRecord, codec: Codec) -> None:
+        if record.value is None:
+            self._remove((record.key or b"").decode(errors="replace"))
+            return
+        try:
+            decoded = codec.decode(record.value).record
+        except Undecodable as error:
+            self._problem = f"{self._topic}/{self._partition} offset {record.offset}: {error}"
+            return
+        if isinstance(decoded, RunSnapshot):
+            self._remove(decoded.run_id)
+            self._replaced[decoded.run_id] = (record.offset, decoded.replaces)
+            if not decoded.ended:
+                self.bases[decoded.run_id] = _base(decoded, record.offset)
+            if decoded.reducer_version != self._reducer_version:
+                self._other_versions[decoded.run_id] = decoded.reducer_version
+        elif isinstance(decoded, PartitionCheckpoint):
+            if decoded.partition == self._partition:
+                self._checkpoints.append((record.offset, decoded))
+            else:
+                self._problem = f"{self._topic}/{self._partition} holds a checkpoint of partition {decoded.partition}"
+
+    def _remove(self, name: str) -> None:
+        self.bases.pop(name, None)
+        self._replaced.pop(name, None)
+        self._other_versions.pop(name, None)
+
+    def last_tokens(self) -> dict[str, bytes]:
+        """Return the aggregates that have a record, with the token each had in the last checkpoint; empty: none."""
+        return self._tokens_at(max((offset for offset, _ in self._checkpoints), default=-1))
+
+    def _tokens_at(self, checkpoint: int) -> dict[str, bytes]:
+        """Return the same at the checkpoint with that offset."""
+        return {
+            name: replaced if offset > checkpoint else self.bases[name].token if name in self.bases else b""
+            for name, (offset, replaced) in self._replaced.items()
+        }
+
+    def newest_checkpoint(self) -> tuple[PartitionCheckpoint | None, str]:
+        """Return the furthest checkpoint to which the snapshots add up; None and the reason if there is none."""
+        ignored = ""
+        furthest = sorted(self._checkpoints, key=lambda entry: entry[1].next_offset, reverse=True)
+        for offset, checkpoint in furthest[:CHECKPOINTS_TRIED]:
+            problem = self._error(offset, checkpoint)
+            if not problem:
+                return checkpoint, ""
+            ignored = ignored or f"the checkpoint at {checkpoint.next_offset} is not usable: {problem}"
+        return None, ignored or self._problem
+
+    def _error(self, offset: int, checkpoint: PartitionCheckpoint) -> str:
+        """Return why the checkpoint cannot be used; empty if it can."""
+        if checkpoint.reducer_version != self._reducer_version:
+            return f"made by fold version {checkpoint.reducer_version}, this is {self._reducer_version}"
+        for name, version in self._other_versions.items():
+            return f"the snapshot of {name} was made by fold version {version}, this is {self._reducer_version}"
+        tokens = [token for token in self._tokens_at(offset).values() if token]
+        count, total = len(tokens), sum(map(int.from_bytes, tokens))
+        if (count, total % SUM_MODULUS) == (checkpoint.live_runs, int.from_bytes(checkpoint.tokens_sum)):
+            return ""
+        return (
+            f"the {count} snapshots that are there are not the {checkpoint.live_runs} it was made of"
+            if count == checkpoint.live_runs
+            else f"{checkpoint.live_runs} snapshots belong to it, {count} are there"
+        )
+
+
+def _token(snapshot: RunSnapshot) -> bytes:
+    return snapshot_token(snapshot.run_id, snapshot.seq, snapshot.state_sha256)
+
+
+def _base(snapshot: RunSnapshot, offset: int) -> SnapshotBase:
+    """Return the start of the fold of a run. `state` is a Resting, the bytes of the state, or None if it has none."""
+    state: Any = snapshot.state or None
+    if snapshot.rests:
+        state = shared_resting(snapshot.session_id, snapshot.agent_id, snapshot.agent, snapshot.wide_pauses)
+    return SnapshotBase(
+        state=state,
+        seq=snapshot.seq,
+        digest=snapshot.tail_digest,
+        key=snapshot.key,
+        tenant=intern(snapshot.tenant),
+        first_offset=snapshot.first_offset,
+        last_offset=snapshot.last_offset,
+        sha256=snapshot.state_sha256 if type(state) is bytes else "",
+        token=_token(snapshot),
+        offset=offset,
+        timer_at_ms=snapshot.timer_at_ms,
+    )
 
 
 def batch_records(records: Sequence[ProducerRecord]) -> list[list[ProducerRecord]]:

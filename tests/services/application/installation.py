@@ -127,7 +127,7 @@ async def installation(
             events,
             previews,
             lambda: own_entities(made.log, partitions, world.clock),
-            lambda: follow_entities(made.layer.entities, made.log),
+            lambda: follow_entities(made.layer.entity_parts, made.log),
         )
     )
     try:

@@ -207,7 +207,7 @@ async def world(
     providers = made.log.tail(TOPICS.providers, {0: 0})
     beside = [
         *([lambda: own_entities(made.log, PARTITIONS, lambda: NOW_MS)] if entity_owner else []),
-        lambda: follow_entities(made.layer.entities, made.log),
+        lambda: follow_entities(made.layer.entity_parts, made.log),
         lambda: made.layer.provider_table.follow(providers),
         *([made.own] if owner else []),
     ]

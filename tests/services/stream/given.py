@@ -101,3 +101,12 @@ def replaced(log: MemoryLog, offset: int, value: bytes | None) -> None:
     log.records[EVENTS, 0][offset] = ConsumerRecord(
         old.topic, old.partition, old.offset, old.timestamp, old.key, value, old.headers
     )
+
+
+def compact(log: MemoryLog, topic: str, partition: int = 0) -> None:
+    """Remove, as compaction does, all but the newest record of each key; offsets stay."""
+    records = log.records[topic, partition]
+    newest = {record.key: record.offset for record in records}
+    for index, old in enumerate(records):
+        if newest[old.key] != old.offset or old.value is None:
+            records[index] = ConsumerRecord(topic, partition, old.offset, old.timestamp, b"compacted", None, ())

@@ -1,4 +1,4 @@
-"""Everything at once, drawn from a seed: deaths, zombies, lost acknowledgements, checkpoints, poison, repetitions.
+"""Everything at once, drawn from a seed: deaths, zombies, lost acknowledgements, checkpoints, rest, poison, repeats.
 
 The judge reads nothing but the log. A failing seed is repeated with `-k "[SEED]"`.
 """
@@ -10,6 +10,7 @@ import pytest
 
 from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.generated.run_events import RunFailed, RunStarted
+from tests.services.stream.given import compact
 from tests.services.stream.hosted import Hosted
 from tests.services.stream.judge import dead_letters, every_start_has_its_run
 from tests.services.stream.outside import TOPICS
@@ -28,7 +29,9 @@ class Chaos:
         self.world = world
         self.random = Random(seed)
         self.started: list[str] = []
+        self.chats: list[str] = []
         self.garbage = 0
+        self.said = 0
         self.alive: list[Hosted] = []
         self._hosts = 0
 
@@ -36,6 +39,7 @@ class Chaos:
         self._new_host()
         acts = [self._start, self._start, self._repeat, self._cancel, self._poison, self._die, self._zombie]
         acts += [self._lose_acks, self._checkpoint, self._lag, self._foreign]
+        acts += [self._rest, self._rest, self._say, self._compact]
         for _ in range(STEPS):
             await self.random.choice(acts)()
             await self.world.ticks(self.random.randint(0, 12))
@@ -47,6 +51,8 @@ class Chaos:
             await hosted.kill()
         last = self.world.host("last")
         await self.world.until(lambda: all(last.partition(number) for number in range(PARTITIONS)))
+        for name in self.chats:  # they would wait for ever
+            self.world.cancel_run(name)
         commands = {n: len(self.world.log.records[TOPICS.commands, n]) for n in range(PARTITIONS)}
         await self.world.until(
             lambda: all(last.handled(at, n) for n, end in commands.items() for at in range(end)), "commands"
@@ -66,12 +72,15 @@ class Chaos:
         name = f"r_{len(self.started)}"
         self.started.append(name)
         agent = "nobody" if self.random.random() < 0.1 else "helper"
-        self.world.start_run(name, agent=agent, idempotency_key=f"key-{name}")
+        is_chat = self.random.random() < 0.4
+        if is_chat:
+            self.chats.append(name)
+        self.world.start_run(name, agent=agent, idempotency_key=f"key-{name}", interactive=is_chat)
 
     async def _repeat(self) -> None:
         if self.started:
             name = self.random.choice(self.started)
-            self.world.start_run(name, idempotency_key=f"key-{name}")
+            self.world.start_run(name, idempotency_key=f"key-{name}", interactive=name in self.chats)
 
     async def _cancel(self) -> None:
         if self.started:
@@ -110,6 +119,18 @@ class Chaos:
         hosted = self.random.choice(self.alive)
         for owner in list(hosted.host.owners.values()):
             hosted.task.get_loop().create_task(hosted.host.checkpoints.make(owner))
+
+    async def _rest(self) -> None:
+        for owner in list(self.random.choice(self.alive).host.owners.values()):
+            owner.let_idle_rest()
+
+    async def _say(self) -> None:
+        if self.chats:
+            self.said += 1
+            self.world.say(self.random.choice(self.chats), f"text {self.said}")
+
+    async def _compact(self) -> None:
+        compact(self.world.log, TOPICS.snapshots, self.random.randrange(PARTITIONS))
 
     async def _lag(self) -> None:
         number = self.random.randrange(PARTITIONS)

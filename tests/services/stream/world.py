@@ -30,6 +30,7 @@ from loomlog.schemas.generated.run_events import (
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.ids import partition_key
 from loomlog.schemas.reader import TermReader
+from loomlog.services.families.pause.state import PauseTable
 from loomlog.services.runtime.run.context import RunContext
 from loomlog.services.runtime.run.family import RunFamily
 from loomlog.services.runtime.run_host import StandbyEdges, StandbyReaders, build_run_host
@@ -70,6 +71,8 @@ class World:
     effect_delay: int = 0
     on_effect: Callable[[Any], Awaitable[None]] | None = None
     """Awaited before an effect returns, when set."""
+    pauses: PauseTable = field(default_factory=PauseTable)
+    """Pauses wider than a run."""
     script: Callable[[Any, Any, int], Any] | None = None
     """Answers (effect, state, at_ms) instead of script.answer, when set and when what it gives is not None."""
     _readers: dict[int, TermReader] = field(default_factory=dict)
@@ -156,6 +159,7 @@ class World:
             ended_runs=EndedAggregates(family, CODEC, self.log, TOPICS.events),
             run_summaries=RunSummaries(CODEC, wire, topic=TALLIES, clock_ms=self.clock),
             clock_ms=self.clock,
+            pauses=lambda: self.pauses,
         )
         membership = FixedMembership(frozenset(range(self.partitions) if owns is None else owns))
         host = build_run_host(

@@ -21,7 +21,7 @@ from loomlog.schemas.generated.run_events import (
     ToolReturned,
 )
 from loomlog.services.core.run.lifecycle.event_import import is_importing
-from loomlog.services.core.run.state import AwaitingModel, AwaitingTools, Compacting, State, waits_for_people
+from loomlog.services.core.run.state import AwaitingModel, AwaitingTools, Compacting, Parked, State, waits_for_people
 
 ACTIVITY_EVENTS = frozenset(
     {
@@ -53,3 +53,18 @@ def is_active(state: State) -> bool:
             return not (isinstance(state, AwaitingTools) and waits_for_people(state))
         case _:
             return False
+
+
+def may_rest(state: State) -> bool:
+    """Whether the run needs nothing but an order of a person or a timer: a root that is parked, or all of whose open
+    calls are questions to people. Its state need not be in memory until then.
+    """
+    match state:
+        case Parked(facts=facts):
+            pass
+        case AwaitingTools(facts=facts, open=(), questions=questions) if questions:
+            pass
+        case _:
+            return False
+    is_intact = not facts.quarantine_error and not is_importing(state)
+    return is_intact and facts.parent is None and not facts.residents

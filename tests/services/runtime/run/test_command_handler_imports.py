@@ -159,7 +159,7 @@ async def test_an_import_holds_no_session_and_no_handle_and_is_not_counted() -> 
     assert isinstance(started.state, AwaitingModel)
     await take_in(here, importing(values[2:], "r_tok", first=3, total=len(values)))
     assert here.tallies.told == []
-    assert here.desk._directory.handles["t", "a_tok"] == "r_tok-9"
+    assert here.desk._directory.handle_holder("t", "a_tok") == "r_tok-9"
 
 
 async def test_an_imported_session_goes_on_here() -> None:
@@ -193,7 +193,8 @@ async def test_a_restored_run_goes_on_and_holds_its_session_and_its_handle() -> 
     there.start("r_tok", agent_id="a_mine")
     run = await restored(here, there, "r_tok")
     assert names(run, here)[2:] == ["RunRestored", "ModelCallFailed", "ModelCallRequested"]
-    assert here.desk._directory.handles["t", "a_mine"] == here.desk._directory.sessions["t", "s_tok"] == "r_tok"
+    directory = here.desk._directory
+    assert directory.handle_holder("t", "a_mine") == directory.session_holder("t", "s_tok") == "r_tok"
     assert here.decide(here.at_once(started("r_tok-2", session_id="s_tok"))) == ["RunRefused"]
     assert here.decide(here.at_once(started("r_tok-3", agent_id="a_mine"))) == ["RunRefused"]
     here.partition.submit(run, answered(run.state, "done", attempt=2), at_ms=NOW)
@@ -244,7 +245,7 @@ async def test_a_restore_of_what_went_on_somewhere_before_waits_for_its_own_end(
     assert len(values) == 5
     taken = await take_in(third, importing(values[:4], "r_tok", total=5, continues=True))
     assert is_importing(taken.state)
-    assert third.desk._directory.handles == {}
+    assert third.desk._directory.handle_holder("t", "a_tok") == ""
     await take_in(third, importing(values[4:], "r_tok", first=5, total=5, continues=True))
     assert names(taken, third)[5:] == ["RunRestored", "ModelCallFailed", "ModelCallRequested"]
     assert not is_importing(taken.state)

@@ -268,7 +268,8 @@ def base_of(run: Aggregate) -> SnapshotBase:
         tenant=run.tenant,
         first_offset=run.first_offset,
         last_offset=run.last_offset,
-        sha256="0",
+        token=b"0",
+        offset=7,
     )
 
 
@@ -280,8 +281,10 @@ async def test_a_fold_goes_on_from_a_snapshot(log: MemoryLog) -> None:
     owned.submit(run, answered(run.state, "hm", *calls("A")), at_ms=NOW)
     flushed(owned, log)
     aggregates = await folded(log, bases={"r_x": base}, start=from_offset, term=0).live(no_history)
-    assert [dataclasses.replace(each, snapshot_seq=0, snapshot_sha256="") for each in aggregates] == [run]
-    assert (aggregates[0].snapshot_seq, aggregates[0].snapshot_sha256) == (2, "0")
+    assert [
+        dataclasses.replace(each, snapshot_seq=0, snapshot_token=b"", snapshot_offset=-1) for each in aggregates
+    ] == [run]
+    assert (aggregates[0].snapshot_seq, aggregates[0].snapshot_token, aggregates[0].snapshot_offset) == (2, b"0", 7)
 
 
 async def test_a_snapshot_newer_than_its_checkpoint_skips_what_it_contains(log: MemoryLog) -> None:
