@@ -38,6 +38,7 @@ from loomlog.services.application.streaming.event_hub import EventHub, HubStart
 from loomlog.services.families.entity_folds import entity_seals
 from loomlog.services.families.registry import all_families
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys, open_subject_keys
+from loomlog.services.stream.entities.content import encrypt_content
 from loomlog.services.stream.entities.families import FamilySet
 from loomlog.services.stream.entities.hosting import build_entity_parts
 from loomlog.services.stream.entities.reading import EntityReader
@@ -154,6 +155,8 @@ async def open_application(
             topics=endpoints.topics.entities,
             rows=entity_rows,
         )
+        if keys is not None:
+            entities.client.encrypt = encrypt_content(keys.cipher_for, keys.is_encrypted)
         await wait_for("broker", readiness, entities.replicas.open)
         entity_events = await tail(endpoints.topics.entities.events, entities.replicas.next_offsets)
         layer = Application(

@@ -301,8 +301,8 @@ class Checker:
         if status == "refused" and run is None and event.values["text"].startswith(OVER_LIMIT):
             self.ledger.ended(child, event.values["text"], "")  # a start that limits refuse leaves nothing else
             return
-        if status == "undelivered" and run is not None and run.story.ended:
-            return  # it was over when it was sent something: an owner that found its parent damaged has closed it
+        if self.runs[event.run_id].damaged_at >= 0:
+            return  # an owner that found it damaged has closed its child, and another one goes on from a snapshot
         closed = {"closed": ("completed", "cancelled")}
         if run is None or run.story.ended not in closed.get(status, (status,)):
             actual = "no run" if run is None else run.story.ended or "live"

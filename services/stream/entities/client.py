@@ -140,7 +140,7 @@ class EntityClient:
                 if earlier is not None:
                     return earlier
         finally:
-            self._replicas.forget(name, command_id)
+            self._replicas.forget(name, command_id, answer)
 
     async def _find_answer(self, partition: int, name: str, command_id: str) -> Answer | None:
         """Return the answer of a command that was handled before, if the index has it."""

@@ -58,7 +58,7 @@ class Replicas:
         self._prefixes = frozenset(family.families.replicated)
         self._aggregates: dict[str, Aggregate] = {}
         self._readers: dict[int, TermReader] = {}
-        self._waiting: dict[tuple[str, str], asyncio.Future[Answer]] = {}
+        self._waiting: dict[tuple[str, str], list[asyncio.Future[Answer]]] = {}
         self._cut: dict[int, dict[tuple[str, str], list[RawEvent]]] = {}
         """The answer at the end of a poll, which may go on with the next one, by partition."""
         self._changed: dict[str, list[Callable[[], None]]] = {}
@@ -141,11 +141,16 @@ class Replicas:
 
     def expect(self, aggregate: str, command_id: str) -> "asyncio.Future[Answer]":
         """Return a future of the answer to a command that is about to be sent. Release it with `forget`."""
-        answer = self._waiting[aggregate, command_id] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault((aggregate, command_id), []).append(answer)
         return answer
 
-    def forget(self, aggregate: str, command_id: str) -> None:
-        self._waiting.pop((aggregate, command_id), None)
+    def forget(self, aggregate: str, command_id: str, answer: "asyncio.Future[Answer]") -> None:
+        """Nothing waits for that future any more; others may wait for the same command."""
+        waiting = self._waiting.get((aggregate, command_id), [])
+        waiting.remove(answer)
+        if not waiting:
+            self._waiting.pop((aggregate, command_id), None)
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -248,15 +253,17 @@ class Replicas:
             log.error("%s cannot be read past %s", name, aggregate.quarantined)
 
     def _resolve(self, command: tuple[str, str], partition: int, events: Sequence[RawEvent]) -> None:
-        answer = self._waiting.get(command)
-        if answer is None or answer.done():
+        waiting = [answer for answer in self._waiting.get(command, ()) if not answer.done()]
+        if not waiting:
             return
         try:
             decoded = tuple(self._codec.decode(event.value).record for event in events)
         except Undecodable as error:
-            answer.set_exception(Transient(f"the answer cannot be read: {error}", kind="invalid"))
+            for answer in waiting:
+                answer.set_exception(Transient(f"the answer cannot be read: {error}", kind="invalid"))
             return
-        answer.set_result(Answer(events=decoded, topic=self.topic, partition=partition, offset=events[-1].offset))
+        for answer in waiting:
+            answer.set_result(Answer(events=decoded, topic=self.topic, partition=partition, offset=events[-1].offset))
 
 
 async def _no_history(event: Any) -> Any:
