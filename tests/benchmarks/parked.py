@@ -47,8 +47,9 @@ PROMPT_CHARACTERS = 1_000
 BATCH = 200
 SETTLE_S = 45.0
 """After the last run has parked: the checkpoint (every 30 s) and the projector are done by then."""
+WAVE = 5_000
 WAIT_S = 900.0
-"""For 10,000 runs; more have more."""
+"""For a wave."""
 MEMORY_BOUND_BYTES = 500_000_000
 IDLE_BOUND_PERCENT = 3.0
 BOUND_RUNS = 100_000
@@ -112,7 +113,13 @@ async def measure(stack: Stack, runs: int, idle_s: float) -> dict[str, Any]:
 
 
 async def park(appender: KafkaAppender, ranges: KafkaRanges, partitions: int, runs: int) -> None:
-    """Starts so many runs and waits until all have parked."""
+    """Starts so many runs and waits until all have parked; in waves, because the queue of starts is bounded."""
+    for first in range(0, runs, WAVE):
+        await park_wave(appender, ranges, partitions, min(WAVE, runs - first))
+
+
+async def park_wave(appender: KafkaAppender, ranges: KafkaRanges, partitions: int, runs: int) -> None:
+    """Starts so many runs at once and waits until all have parked."""
     ends = [await ranges.end_offset(EVENTS, number) for number in range(partitions)]
     for first in range(0, runs, BATCH):
         records: dict[int, list[ProducerRecord]] = defaultdict(list)
@@ -122,7 +129,7 @@ async def park(appender: KafkaAppender, ranges: KafkaRanges, partitions: int, ru
         for number, batch in records.items():
             assert sum(len(one.value or b"") for one in batch) < MAX_BATCH_BYTES
             await appender.append(COMMANDS, number, batch)
-    async with asyncio.timeout(WAIT_S * max(1, runs / 10_000)):
+    async with asyncio.timeout(WAIT_S):
         while True:
             now = [await ranges.end_offset(EVENTS, number) for number in range(partitions)]
             if sum(now) - sum(ends) >= EVENTS_OF_A_RUN * runs:
@@ -131,7 +138,11 @@ async def park(appender: KafkaAppender, ranges: KafkaRanges, partitions: int, ru
 
 
 async def state_reads_ms(ranges: KafkaRanges, partitions: int) -> list[float]:
+<<<<<<< HEAD
     """Milliseconds that it takes to read one record of the snapshots topic, as a run that rests needs it; sorted."""
+=======
+    """Milliseconds it takes to read one record of the snapshots topic again, as a run that rests needs it; sorted."""
+>>>>>>> parked
     times: list[float] = []
     for number in range(STATE_READS):
         partition = number % partitions

@@ -155,7 +155,7 @@ async def until_checkpoint(ranges: KafkaRanges, live: int) -> None:
                     continue
                 result = codec.decode(record.value).record
                 if isinstance(result, PartitionCheckpoint):
-                    if result.next_offset >= end and len(result.runs) >= live:
+                    if result.next_offset >= end and result.live_runs >= live:
                         return
                     break
             await asyncio.sleep(1.0)

@@ -73,7 +73,7 @@ def owner_process(
     limited: bool,
     counters: Counters | None = None,
 ) -> OwnerProcess:
-    """Starts a host in the wire's process; with entities beside the runs: budgets when there are limits, or counters."""
+    """Starts a host in the wire's process; beside the runs budgets when there are limits, or counters."""
     loop, process, family, codec = wire.loop, wire.process, RunFamily(), local_codec()
     letters = DeadLetters(codec, wire, topic=TOPICS.dead_letters, service=process.name, clock_ms=clock_ms)
     standby = StandbyEdges(

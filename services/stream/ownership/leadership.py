@@ -27,13 +27,16 @@ from loomlog.services.stream.partition.decisions import DecisionExecutor, Wake
 from loomlog.services.stream.partition.local_effects import LocalEffects
 from loomlog.services.stream.partition.lookups import PendingLookups
 from loomlog.services.stream.partition.partition import Aggregate, Partition, ReadyEffect
-from loomlog.services.stream.partition.resting import StateLoader, is_resting
+from loomlog.services.stream.partition.resting import Resting, StateLoader, is_resting
 from loomlog.services.stream.partition.timers import Timers
 
 HANDOVER_GRACE_S = 2.0
 """Grace for a former owner that may be alive to forward results whose loss costs something. Most tool calls and short
 turns end within it; runs wait this long at a rebalance, and not at all after a death.
 """
+
+IDLE_MAX = 500
+"""Aggregates of a partition that might rest and keep their state for a while; 3 MB of short conversations."""
 
 
 class Leadership:
@@ -57,7 +60,11 @@ class Leadership:
         self._timers = timers
         self._loader = loader
         self._idle: dict[str, int] = {}
-        """Aggregates that might rest, with their seq, at the last call of let_idle_rest."""
+        """Aggregates that might rest, with their seq, when let_idle_rest was last due."""
+        self.has_idle = False
+        """Whether aggregates might rest that do not yet."""
+        self.unsaved_idle = 0
+        """Number of aggregates that might rest and have no snapshot of their present state, at the last look."""
         self._lookups = PendingLookups(context.effect_runner.group)
         self._executor = DecisionExecutor(partition, context, wake=wake, timers=timers, metrics=metrics)
         self.intake = CommandIntake(
@@ -211,27 +218,40 @@ class Leadership:
 
     # --- rest --------------------------------------------------------------------------------------------------------
 
-    def let_idle_rest(self) -> int:
-        """Let those aggregates rest that might have rested at the last call already, and did not change since; returns
-        how many. So one that was loaded for a command, or has just been answered, stays for a while.
+    def let_idle_rest(self, *, is_due: bool = True) -> int:
+        """Let those aggregates rest that might have rested when this was last due, and did not change since; returns
+        their number. So one that was loaded for a command, or has just been answered, stays for a while; of more than
+        IDLE_MAX the first ones do not.
         """
-        idle: dict[str, int] = {}
-        count = 0
+        idle: dict[str, Aggregate] = {}
+        count = self.unsaved_idle = 0
         for aggregate in self.partition.aggregates.values():
-            # Its snapshot is of its present state, so everything decided in it is in the log.
-            if is_resting(aggregate) or aggregate.snapshot_seq != aggregate.seq or aggregate.snapshot_offset < 0:
+            if is_resting(aggregate):
                 continue
             resting = self.handler.resting(aggregate)
             if resting is None:
                 continue
-            if self._idle.get(aggregate.id) != aggregate.seq:
-                idle[aggregate.id] = aggregate.seq
-                continue
-            aggregate.state, aggregate.tenant = resting, intern(aggregate.tenant)
-            self.handler.rested(aggregate)
+            # With a snapshot of its present state everything decided in it is in the log.
+            if aggregate.snapshot_seq != aggregate.seq or aggregate.snapshot_offset < 0:
+                self.unsaved_idle += aggregate.snapshot_seq != aggregate.seq
+            elif is_due and self._idle.get(aggregate.id) == aggregate.seq:
+                self._rest(aggregate, resting)
+                count += 1
+            else:
+                idle[aggregate.id] = aggregate
+        for aggregate in list(idle.values())[: max(0, len(idle) - IDLE_MAX)]:
+            resting = self.handler.resting(idle.pop(aggregate.id))
+            assert resting is not None, f"{aggregate.id} might rest a moment ago"
+            self._rest(aggregate, resting)
             count += 1
-        self._idle = idle
+        if is_due:
+            self._idle = {name: aggregate.seq for name, aggregate in idle.items()}
+        self.has_idle = bool(idle)
         return count
+
+    def _rest(self, aggregate: Aggregate, resting: Resting) -> None:
+        aggregate.state, aggregate.tenant = resting, intern(aggregate.tenant)
+        self.handler.rested(aggregate)
 
     async def _load(self, aggregate: Aggregate) -> bool:
         """Load the aggregate's state, if it rests; False if it can be decided in no more."""

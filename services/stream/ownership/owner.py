@@ -73,9 +73,19 @@ class PartitionOwner:
         """Value of the command handler; 0 without a leadership."""
         return self._leadership.handler.issued_until_ms if self._leadership is not None else 0
 
-    def let_idle_rest(self) -> int:
-        """Let aggregates rest that nothing happens in; returns how many. 0 without a leadership."""
-        return self._leadership.let_idle_rest() if self._leadership is not None else 0
+    @property
+    def has_idle(self) -> bool:
+        """Whether aggregates might rest that do not yet."""
+        return self._leadership is not None and self._leadership.has_idle
+
+    @property
+    def unsaved_idle(self) -> int:
+        """Number of aggregates that may rest after the next partition snapshot, at the last look."""
+        return self._leadership.unsaved_idle if self._leadership is not None else 0
+
+    def let_idle_rest(self, *, is_due: bool = True) -> int:
+        """Let aggregates rest that nothing happens in; returns how many. See Leadership."""
+        return self._leadership.let_idle_rest(is_due=is_due) if self._leadership is not None else 0
 
     # --- claim and release -------------------------------------------------------------------------------------------
 

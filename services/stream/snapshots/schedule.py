@@ -27,7 +27,11 @@ SNAPSHOT_EVERY_S = 30.0
 """Also without many events, so that a quiet partition does not keep an old tail."""
 SNAPSHOT_CHECK_EVERY_S = 1.0
 REST_CHECK_EVERY_S = 5.0
-"""An aggregate rests 5 to 10 s after its snapshot: the check reads every live aggregate, 100,000 in 10 ms."""
+"""An aggregate rests 5 to 10 s after its snapshot, so that a conversation at typing speed is in memory."""
+UNSAVED_IDLE_MAX = 500
+"""Aggregates of a partition that wait for a snapshot to rest: with more it is made at once, because what they have in
+memory by then is not given back to the system when they rest.
+"""
 
 
 class SnapshotSchedule:
@@ -46,17 +50,25 @@ class SnapshotSchedule:
         checked_s = time.monotonic()
         while True:
             await asyncio.sleep(SNAPSHOT_CHECK_EVERY_S)
-            if time.monotonic() - checked_s >= REST_CHECK_EVERY_S:
+            is_due = time.monotonic() - checked_s >= REST_CHECK_EVERY_S
+            if is_due:
                 checked_s = time.monotonic()
-                for owner in list(self._owners.values()):
-                    owner.let_idle_rest()
             for owner in list(self._owners.values()):
                 partition = owner.partition
-                if partition is None or partition.events_since_checkpoint == 0:
+                if partition is None:
                     continue
-                age_s = time.monotonic() - owner.snapshotted_at_s
-                if partition.events_since_checkpoint >= SNAPSHOT_EVERY_EVENTS or age_s >= SNAPSHOT_EVERY_S:
+                if partition.events_since_checkpoint or owner.has_idle:  # 100,000 aggregates are looked at in 5 ms
+                    owner.let_idle_rest(is_due=is_due)
+                if self._is_due(owner, partition):
                     await self.make(owner)
+
+    def _is_due(self, owner: PartitionOwner, partition: Partition) -> bool:
+        """Whether a partition snapshot should be made now."""
+        events = partition.events_since_checkpoint
+        if events == 0:
+            return False
+        is_large = events >= SNAPSHOT_EVERY_EVENTS or owner.unsaved_idle >= UNSAVED_IDLE_MAX
+        return is_large or time.monotonic() - owner.snapshotted_at_s >= SNAPSHOT_EVERY_S
 
     async def make(self, owner: PartitionOwner) -> bool:
         """Write a partition snapshot of the owner's present state; False if the partition was lost meanwhile."""

@@ -29,7 +29,6 @@ from typing import Any, Protocol
 
 from msgspec import Struct, field
 
-from loomlog.connectors.errors import Transient
 from loomlog.connectors.kafka import MAX_BATCH_BYTES
 from loomlog.connectors.protocols import LogAppender, LogRanges, LogRecord, ProducerRecord
 from loomlog.schemas.codec import Codec, Undecodable
@@ -208,13 +207,9 @@ class Snapshots:
         offset = aggregate.snapshot_offset
         if offset < 0:
             raise SnapshotUnusable("its state is too large for a snapshot")
-        try:
-            value = await self._read_value(partition, offset)
-        except Transient:
-            # Of a topic that was deleted and made again the offset may be out of range, and would be for ever.
-            if offset < await self._ranges.end_offset(self._topic, partition):
-                raise
-            value = None
+        # If the topic was deleted and made again the offset may be out of range, and a read would wait for it.
+        is_there = offset < await self._ranges.end_offset(self._topic, partition)
+        value = await self._read_value(partition, offset) if is_there else None
         if value is None:
             raise SnapshotUnusable(f"its snapshot at offset {offset} of {self._topic}/{partition} is gone")
         try:

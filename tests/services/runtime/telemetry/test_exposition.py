@@ -37,6 +37,7 @@ WANTED = {
     "loomlog_partitions_owned",
     "loomlog_partitions_warm",
     "loomlog_live_runs",
+    "loomlog_resting_runs",
     "loomlog_quarantined_runs",
     "loomlog_calls_under_way",
     "loomlog_event_loop_lag_seconds_bucket",
@@ -83,6 +84,7 @@ async def test_a_scrape_tells_what_the_process_did_and_holds() -> None:
     assert value(actual, "loomlog_dead_letters_total") == 1
     assert value(actual, "loomlog_partitions_owned") == 1
     assert value(actual, "loomlog_live_runs") == 1
+    assert value(actual, "loomlog_resting_runs") == 0
     assert value(actual, "loomlog_quarantined_runs") == 0
     assert value(actual, "loomlog_calls_under_way") == 1
     assert value(actual, "loomlog_take_over_seconds_count", family="run") == 1
