@@ -50,19 +50,11 @@ class SnapshotBase(Value, frozen=True):
     last_offset: int
     sha256: str = ""
     token: bytes = b""
-<<<<<<< HEAD
-    """Reference of the snapshot (resting.py); empty if it is not part of a partition snapshot of runs."""
-    offset: int = -1
-    """Offset of the snapshot in its topic."""
-    timer_at_ms: int = 0
-    """What is kept of an aggregate that rests."""
-=======
     """Token of the snapshot (resting.py); empty if it is not part of a partition snapshot of runs."""
     offset: int = -1
     """Offset of the snapshot in its topic."""
     timer_at_ms: int = 0
     """Timer of an aggregate that rests; 0: none."""
->>>>>>> parked
 
 
 class FoldProblem(Struct, frozen=True):

@@ -27,11 +27,7 @@ from loomlog.services.stream.partition.partition import Aggregate
 log = logging.getLogger(__name__)
 
 TOKEN_BYTES = 16
-<<<<<<< HEAD
-"""Bytes of a SHA-256 that are kept: 128 bits, so that no two snapshots of a partition are confused by accident."""
-=======
 """Length of a token: 128 bits of a SHA-256, so that no two snapshots of a partition are confused by accident."""
->>>>>>> parked
 SHARED_MAX = 4_096
 """Different Resting values that are kept once; most runs of an agent that rest have the same."""
 
