@@ -116,6 +116,7 @@ entities = define_table(
     EntityRow,
     # By bytes, so that a prefix is a range of the index whatever the database's collation.
     Index("entities_name", "family", "tenant", text('name COLLATE "C"')),
+    Index("entities_quarantined", "aggregate", postgresql_where=text("quarantine <> ''")),
     Index("entities_due", "partition", "due_ms", postgresql_where=text("due_ms > 0")),
     key=["aggregate"],
     fillfactor=70,
@@ -232,6 +233,19 @@ async def count_entities(reader: PostgresReader) -> dict[str, int]:
     """Number of aggregates by family. Reads an index whole."""
     query = select(entities.c.family, func.count()).group_by(entities.c.family).order_by(entities.c.family)
     return {family: int(count) for family, count in await reader.fetch(query)}
+
+
+async def count_quarantined(reader: PostgresReader) -> int:
+    """Number of aggregates that are quarantined or halted."""
+    query = select(func.count()).select_from(entities).where(entities.c.quarantine != "")
+    return int((await reader.fetch(query))[0][0])
+
+
+async def list_quarantined(reader: PostgresReader, limit: int = PAGE_MAX) -> list[EntityRow]:
+    """The first aggregates that are quarantined or halted, by full id."""
+    query = select(entities).where(entities.c.quarantine != "").order_by(entities.c.aggregate)
+    rows = await reader.fetch(query.limit(max(1, min(limit, PAGE_MAX))))
+    return [EntityRow._make(row) for row in rows]
 
 
 async def list_folds(reader: PostgresReader) -> list[FoldRow]:

@@ -74,12 +74,14 @@ class ReserveBudget(Record, frozen=True, kw_only=True):
     """Who asks, when, under which id."""
     id: str
     """Of the call: run:turn.attempt. The same id again reserves nothing more."""
+    tenant: str
+    """The tenant of the run; that of the envelope is empty, as for all commands to budgets."""
     tokens: int
     """The most tokens of all kinds the call can use."""
     deadline_ms: int
     """The sender waits until then, UTC milliseconds; later it is refused."""
     user_id: str = ''
-    """The user of the run; the tenant is that of the envelope."""
+    """The user of the run."""
     micros: int = 0
     """The most it can cost in millionths of the currency; 0 for a model without a price."""
 
@@ -87,6 +89,7 @@ class ReserveBudget(Record, frozen=True, kw_only=True):
         return {
             "envelope": self.envelope.to_avro(),
             "id": self.id,
+            "tenant": self.tenant,
             "user_id": self.user_id,
             "tokens": self.tokens,
             "micros": self.micros,
@@ -98,6 +101,7 @@ class ReserveBudget(Record, frozen=True, kw_only=True):
         return cls(
             envelope=CommandEnvelope.from_avro(value["envelope"]),
             id=value["id"],
+            tenant=value["tenant"],
             user_id=value["user_id"],
             tokens=value["tokens"],
             micros=value["micros"],
@@ -178,8 +182,10 @@ class SettleBudget(Record, frozen=True, kw_only=True):
     """Who asks, when, under which id."""
     id: str
     """As reserved."""
+    tenant: str
+    """The tenant of the run; that of the envelope is empty, as for all commands to budgets."""
     user_id: str = ''
-    """The user of the run; the tenant is that of the envelope."""
+    """The user of the run."""
     tokens: int = 0
     """Tokens of all kinds; not looked at when the call is lost."""
     micros: int = 0
@@ -193,6 +199,7 @@ class SettleBudget(Record, frozen=True, kw_only=True):
         return {
             "envelope": self.envelope.to_avro(),
             "id": self.id,
+            "tenant": self.tenant,
             "user_id": self.user_id,
             "tokens": self.tokens,
             "micros": self.micros,
@@ -205,6 +212,7 @@ class SettleBudget(Record, frozen=True, kw_only=True):
         return cls(
             envelope=CommandEnvelope.from_avro(value["envelope"]),
             id=value["id"],
+            tenant=value["tenant"],
             user_id=value["user_id"],
             tokens=value["tokens"],
             micros=value["micros"],

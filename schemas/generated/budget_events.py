@@ -28,34 +28,6 @@ class BudgetMonthBegan(Record, frozen=True, kw_only=True):
         )
 
 
-class BudgetQuarantined(Record, frozen=True, kw_only=True):
-    """A bug of ours: nothing is decided until the next owner, which tries again."""
-
-    SCHEMA: ClassVar[str] = "loom.budget.events.BudgetQuarantined"
-
-    error: str
-    """What happened."""
-    record_topic: str = ''
-    """Of the command that was being decided."""
-    record_offset: int = -1
-    """Its offset, -1 when it was none."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "error": self.error,
-            "record_topic": self.record_topic,
-            "record_offset": self.record_offset,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            error=value["error"],
-            record_topic=value["record_topic"],
-            record_offset=value["record_offset"],
-        )
-
-
 class BudgetRefused(Record, frozen=True, kw_only=True):
     """A model call may not be made, and which limit says so."""
 
@@ -218,30 +190,6 @@ class BudgetSettled(Record, frozen=True, kw_only=True):
         )
 
 
-class LimitDeclined(Record, frozen=True, kw_only=True):
-    """A limit was not set."""
-
-    SCHEMA: ClassVar[str] = "loom.budget.events.LimitDeclined"
-
-    code: str
-    """Reason code: too_many_limits or bad_request."""
-    message: str
-    """What was wrong and what to do."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "code": self.code,
-            "message": self.message,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            code=value["code"],
-            message=value["message"],
-        )
-
-
 class LimitRemoved(Record, frozen=True, kw_only=True):
     """An account has no limits any more and is not counted."""
 
@@ -340,13 +288,11 @@ class LimitSet(Record, frozen=True, kw_only=True):
 
 RECORDS = (
     BudgetMonthBegan,
-    BudgetQuarantined,
     BudgetRefused,
     BudgetReleased,
     BudgetReserved,
     BudgetSettled,
-    LimitDeclined,
     LimitRemoved,
     LimitSet,
 )
-Event = BudgetMonthBegan | BudgetQuarantined | BudgetRefused | BudgetReleased | BudgetReserved | BudgetSettled | LimitDeclined | LimitRemoved | LimitSet
+Event = BudgetMonthBegan | BudgetRefused | BudgetReleased | BudgetReserved | BudgetSettled | LimitRemoved | LimitSet

@@ -5,7 +5,38 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
+from loomlog.schemas.generated.values import ImportOrigin
 from loomlog.schemas.records import Record
+
+
+class AggregateEventImported(Record, frozen=True, kw_only=True):
+    """An event of the aggregate that happened in another installation: it is folded like the event it holds, and
+    nothing is sent or done because of it.
+    """
+
+    SCHEMA: ClassVar[str] = "loom.entity.events.AggregateEventImported"
+
+    event: bytes
+    """The event, a record of schemas/ids.json with the envelope it had there: seq, time, cause and hash chain."""
+    remaining: int
+    """How many events are still to come; until none is, nothing else is decided in the aggregate."""
+    origin: ImportOrigin | None = None
+    """Where the aggregate happened, in its first event."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "event": self.event,
+            "remaining": self.remaining,
+            "origin": None if self.origin is None else self.origin.to_avro(),
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            event=value["event"],
+            remaining=value["remaining"],
+            origin=None if value["origin"] is None else ImportOrigin.from_avro(value["origin"]),
+        )
 
 
 class AggregateQuarantined(Record, frozen=True, kw_only=True):
@@ -111,9 +142,10 @@ class CommandRefused(Record, frozen=True, kw_only=True):
 
 
 RECORDS = (
+    AggregateEventImported,
     AggregateQuarantined,
     AggregateRestated,
     CommandHadNoEffect,
     CommandRefused,
 )
-Event = AggregateQuarantined | AggregateRestated | CommandHadNoEffect | CommandRefused
+Event = AggregateEventImported | AggregateQuarantined | AggregateRestated | CommandHadNoEffect | CommandRefused

@@ -175,9 +175,9 @@ class ForkRun(Record, frozen=True, kw_only=True):
     """Names of the credentials that came with the request; their values are kept outside the log, sealed, until
     the run ends.
     """
-    books_offset: int = 0
-    """Behind the newest limit on spending that the sender knows, in loom.budget.events: the owner reads as far
-    before it decides. 0: the sender knows of none.
+    after: tuple[str, ...] = ()
+    """Positions in loom.entity.events, <topic>/<partition>:<offset>: the owner reads as far before it decides, so
+    that it knows what the sender knows (limits).
     """
     operator_key_restricted: bool = False
     """Its principal may not spend the operator's provider keys; neither may the fork."""
@@ -201,7 +201,7 @@ class ForkRun(Record, frozen=True, kw_only=True):
             "request_sha256": self.request_sha256,
             "seed": self.seed,
             "credentials": self.credentials,
-            "books_offset": self.books_offset,
+            "after": self.after,
             "operator_key_restricted": self.operator_key_restricted,
             "user_id": self.user_id,
         }
@@ -224,7 +224,7 @@ class ForkRun(Record, frozen=True, kw_only=True):
             request_sha256=value["request_sha256"],
             seed=value["seed"],
             credentials=tuple(value["credentials"]),
-            books_offset=value["books_offset"],
+            after=tuple(value["after"]),
             operator_key_restricted=value["operator_key_restricted"],
             user_id=value["user_id"],
         )
@@ -721,9 +721,9 @@ class StartRun(Record, frozen=True, kw_only=True):
     """Overrides the definition's field by field."""
     seed: str = ''
     """Empty for a run that works. copy: it only holds the conversation it goes on with; compact: in a summary."""
-    books_offset: int = 0
-    """Behind the newest limit on spending that the sender knows, in loom.budget.events: the owner reads as far
-    before it decides. 0: the sender knows of none.
+    after: tuple[str, ...] = ()
+    """Positions in loom.entity.events, <topic>/<partition>:<offset>: the owner reads as far before it decides, so
+    that it knows what the sender knows (limits).
     """
 
     def to_avro(self) -> dict[str, Any]:
@@ -744,7 +744,7 @@ class StartRun(Record, frozen=True, kw_only=True):
             "continues": None if self.continues is None else self.continues.to_avro(),
             "compaction": None if self.compaction is None else self.compaction.to_avro(),
             "seed": self.seed,
-            "books_offset": self.books_offset,
+            "after": self.after,
         }
 
     @classmethod
@@ -766,7 +766,7 @@ class StartRun(Record, frozen=True, kw_only=True):
             continues=None if value["continues"] is None else RunPosition.from_avro(value["continues"]),
             compaction=None if value["compaction"] is None else Compaction.from_avro(value["compaction"]),
             seed=value["seed"],
-            books_offset=value["books_offset"],
+            after=tuple(value["after"]),
         )
 
 

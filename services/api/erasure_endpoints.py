@@ -60,6 +60,7 @@ async def erase_subject(service: Service, caller: Caller, request: Request) -> J
         "keys": len(record.key_ids),
         "frames": before.findings.frames_encrypted,
         "blobs": before.findings.blobs_encrypted,
+        **_entity_counts(before),
     }
     result = _erasure_result(before, deleted=deleted)
     result["dry_run"] = False
@@ -85,11 +86,17 @@ def report_json(erasure_report: ErasureReport) -> SubjectReport:
         "events": examined.events,
         "frames": examined.frames_encrypted,
         "blobs": examined.blobs_encrypted,
+        **_entity_counts(erasure_report),
     }
+    total = examined.frames_encrypted + examined.blobs_encrypted
+    total += 0 if examined.entities is None else examined.entities.events
     return {
         **_result_json(erasure_report),
         "encrypted": erasure_report.is_encrypted,
-        "tier1_covered": {"counts": covered, "total": examined.frames_encrypted + examined.blobs_encrypted},
+        "tier1_covered": {
+            "counts": covered,
+            "total": total,
+        },
         "tier2_uncovered": _in_clear_json(erasure_report),
         "keys": [_key_json(key, erasure_report.keys_topic) for key in erasure_report.keys],
         "erasures": [_erasure_json(erasure, erasure_report.keys_topic) for erasure in erasure_report.erasures],
@@ -139,6 +146,12 @@ def _in_clear_json(erasure_report: ErasureReport) -> UncoveredContent:
     return {"counts": counts, "total": erasure_report.findings.in_clear, "runs": erasure_report.findings.runs_in_clear}
 
 
+def _entity_counts(erasure_report: ErasureReport) -> dict[str, int]:
+    """Count what other families hold under keys of the subject; nothing where it was not examined."""
+    entities = erasure_report.findings.entities
+    return {} if entities is None else {"entity_events": entities.events, "aggregates": entities.aggregates}
+
+
 def _retained_json(erasure_report: ErasureReport) -> dict[str, str]:
     """Return what an erasure retains, with the reasons."""
     kept = {
@@ -146,6 +159,11 @@ def _retained_json(erasure_report: ErasureReport) -> dict[str, str]:
         "encrypted in them cannot be read without its key"
     }
     examined = erasure_report.findings
+    if examined.entities is not None and examined.entities.events:
+        kept["entity_events"] = (
+            f"{examined.entities.events} events of {examined.entities.aggregates} aggregates stay in "
+            "loom.entity.events, and their rows; what is encrypted in them cannot be read without its key"
+        )
     if examined.in_clear:
         imported_note = (
             f" ({examined.imported_in_clear} of them imported from a file)" if examined.imported_in_clear else ""

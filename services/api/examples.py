@@ -24,6 +24,7 @@ BODY_EXAMPLES: Mapping[type[models.Body], Mapping[str, Any]] = {
     models.PauseBody: {"scope": "agent", "agent": "assistant", "reason": "maintenance", "timeout_ms": 30_000},
     models.ResumeBody: {"scope": "agent", "agent": "assistant"},
     models.LimitBody: {"scope": "user", "scope_id": "ada", "soft_limit": 800_000, "hard_limit": 1_000_000},
+    models.RepairBody: {"aggregate": "budget:/installation", "reason": "an event was damaged"},
     models.HookBody: {
         "owner": "security",
         "name": "approve-shell",

@@ -50,7 +50,7 @@ from loomlog.services.api.settings import ApiSettings, MissingApiSetting, api_se
 from loomlog.services.application import limits
 from loomlog.services.application.authentication import Authenticator
 from loomlog.services.application.bootstrap import open_application, wait_for
-from loomlog.services.families.registry import family_tools
+from loomlog.services.families.registry import FamilyProblem, family_tools
 from loomlog.services.stream.encryption.subject_keys import WrongInstallationKey
 
 log = logging.getLogger("loomlog.api")
@@ -260,7 +260,7 @@ def main(arguments: Sequence[str] = ()) -> int:
         for warning in loaded.warnings:
             log.warning("%s", warning)
         uvloop.run(run(loaded))
-    except (ConfigurationError, MissingApiSetting, WrongInstallationKey) as error:
+    except (ConfigurationError, FamilyProblem, MissingApiSetting, WrongInstallationKey) as error:
         print(f"api cannot start: {error}", file=sys.stderr)  # noqa: T201 - for the person who starts it
         return 2
     except ConnectorError as error:

@@ -37,6 +37,7 @@ TAGS = {
     "hook_endpoints": ("Hooks", "Callbacks before and after tool calls."),
     "client_endpoints": ("Clients", "Tools that clients execute."),
     "budget_endpoints": ("Budgets", "Usage, and limits on it."),
+    "repair_endpoints": ("Repair", "Aggregates that are quarantined."),
     "pause_endpoints": ("Pauses", "Pauses of an agent, a tenant or everything."),
     "snapshot_endpoints": ("State files", "Everything of an installation as one file, and its restore."),
     "erasure_endpoints": ("Erasure", "Encrypted content of a subject, and its erasure."),

@@ -1,10 +1,11 @@
-"""The routes of policies for many runs: hooks, client tools, spending and its limits, pauses.
+"""The routes of policies for many runs: hooks, client tools, spending and its limits, pauses, repairs.
 
-Before: routes.py. After: hook_endpoints.py, client_endpoints.py, budget_endpoints.py, pause_endpoints.py.
+Before: routes.py. After: hook_endpoints.py, client_endpoints.py, budget_endpoints.py, pause_endpoints.py,
+repair_endpoints.py.
 """
 
-from loomlog.services.api import budget_endpoints, client_endpoints, hook_endpoints, pause_endpoints
-from loomlog.services.api.request_models import HookBody, LimitBody, PauseBody, ResumeBody
+from loomlog.services.api import budget_endpoints, client_endpoints, hook_endpoints, pause_endpoints, repair_endpoints
+from loomlog.services.api.request_models import HookBody, LimitBody, PauseBody, RepairBody, ResumeBody
 from loomlog.services.api.route import TENANT_PARAMETER, Access, QueryParameter, Route
 from loomlog.services.core.access.scopes import ADMIN, RUNS_CREATE
 from loomlog.services.core.access.scopes import TENANT as TENANT_SCOPE
@@ -110,5 +111,21 @@ POLICY_ROUTES: tuple[Route, ...] = (
         summary="Lift a pause.",
         body=ResumeBody,
         body_optional=True,
+    ),
+    Route(
+        method="GET",
+        path="/v1/_repair",
+        access=ADMIN,
+        handler=repair_endpoints.show_aggregate,
+        summary="Show an aggregate as far as it can be folded, and why it is quarantined.",
+        query=(QueryParameter(name="aggregate", description="Its full id: <family>:<tenant>/<name>."),),
+    ),
+    Route(
+        method="POST",
+        path="/v1/_repair",
+        access=ADMIN,
+        handler=repair_endpoints.repair_aggregate,
+        summary="Restate an aggregate, which ends its quarantine.",
+        body=RepairBody,
     ),
 )

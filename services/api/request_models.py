@@ -264,6 +264,16 @@ class LimitBody(Body):
     strict: bool | None = Field(None, description="hard_limit is never exceeded: the worst case of a call must fit.")
 
 
+class RepairBody(Body):
+    """An aggregate to restate."""
+
+    aggregate: str = Field(max_length=2 * limits.NAME_BYTES_MAX, description="Its full id: <family>:<tenant>/<name>.")
+    state: dict[str, Any] | None = Field(
+        None, description="The state, in the form of GET /v1/_repair; the last one that could be folded if absent."
+    )
+    reason: str | None = Field(None, max_length=limits.REASON_CHARACTERS_MAX)
+
+
 class HookBody(Body):
     """A callback before or after tool calls. The same owner and name replaces it."""
 

@@ -352,6 +352,22 @@ class LimitList(TypedDict):
     limits: list[Limit]
 
 
+class Aggregate(TypedDict):
+    """An aggregate as far as it can be folded; `quarantine` says why nothing is decided in it."""
+
+    aggregate: str
+    seq: int
+    quarantine: str | None
+    state: dict[str, Any] | None
+
+
+class AggregateRepaired(TypedDict):
+    """The event that restates an aggregate."""
+
+    aggregate: str
+    position: str
+
+
 UsageReport = TypedDict(
     "UsageReport",
     {"group_by": list[str], "from": str | None, "to": str | None, "rows": list[dict[str, Any]]},
@@ -395,7 +411,7 @@ class StateFileContent(StateFile):
 
 
 class Restored(TypedDict):
-    """Counts of a restore; `runs_skipped` were here before and are unchanged."""
+    """Counts of a restore; `runs_skipped` and `aggregates_skipped` were here before and are unchanged."""
 
     dry_run: bool
     runs_restored: int
@@ -407,6 +423,10 @@ class Restored(TypedDict):
     pauses_restored: int
     limits_restored: int
     blobs_restored: int
+    aggregates_restored: int
+    aggregates_skipped: int
+    aggregates_failed: int
+    aggregate_events_restored: int
     warnings: list[str]
     positions: list[str]
 

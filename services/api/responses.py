@@ -100,6 +100,7 @@ STATUS_BY_CODE: Mapping[str, int] = {
     "pause_pending": 503,
     "compact_pending": 503,
     "limit_pending": 503,
+    "repair_pending": 503,
     "encryption_off": 503,
     "credentials_off": 503,
     "credentials_unavailable": 503,

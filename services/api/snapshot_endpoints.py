@@ -128,6 +128,10 @@ def _restore_response(result: RestoreResult, body: RestoreBody | None) -> JsonRe
         "pauses_restored": result.pauses,
         "limits_restored": result.limits,
         "blobs_restored": result.blobs,
+        "aggregates_restored": result.aggregates,
+        "aggregates_skipped": result.skipped_aggregates,
+        "aggregates_failed": result.failed_aggregates,
+        "aggregate_events_restored": result.aggregate_events,
         "warnings": [*result.warnings, *([NO_EFFECT] if said_history else [])],
         "positions": positions,
     }

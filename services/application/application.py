@@ -22,6 +22,7 @@ running next to its transport. Every transport identifies the caller with `gate`
     budgets   limits, set, remove, usage
     entities  command, show, list, query   (of every family)
     probing   probe                  (of the model providers)
+    repairs   show, repair           (of an aggregate that is quarantined)
     clients   serve                  (a connection of a client that executes tools)
     erasing   report, erase, subjects, wrap_anew
 
@@ -44,11 +45,13 @@ from loomlog.schemas.codec import Codec
 from loomlog.schemas.ids import fresh_token, partition_key
 from loomlog.services.application import limits
 from loomlog.services.application.admin.budget_limits import BudgetLimits
+from loomlog.services.application.admin.entity_references import EntityContent
 from loomlog.services.application.admin.erasure import SubjectErasure
 from loomlog.services.application.admin.hooks import HookRegistry
 from loomlog.services.application.admin.installation_commands import InstallationCommands
 from loomlog.services.application.admin.pauses import Pauses
 from loomlog.services.application.admin.probes import ProviderProbes
+from loomlog.services.application.admin.repair import AggregateRepair
 from loomlog.services.application.authentication import Authenticator
 from loomlog.services.application.clients.connections import ClientConnections, ClientLimits
 from loomlog.services.application.command_publisher import CommandPublisher
@@ -73,10 +76,7 @@ from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.application.transfer.imports import RunImports
 from loomlog.services.application.transfer.restore import StateRestore
 from loomlog.services.application.transfer.state_files import Backups
-from loomlog.services.families.budget.client import BudgetClient
-from loomlog.services.families.budget.family import BudgetFamily
-from loomlog.services.families.budget.family import topics_of as budget_topics
-from loomlog.services.families.budget.replica import BudgetReplica
+from loomlog.services.families.budget.accounts import BudgetAccounts
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
 from loomlog.services.stream.entities.answers import EntityCommands
 from loomlog.services.stream.entities.hosting import EntityParts
@@ -84,7 +84,6 @@ from loomlog.services.stream.entities.reads import EntityReads
 from loomlog.services.stream.family import Topics
 from loomlog.services.stream.global_tables.global_table import GlobalTable
 from loomlog.services.stream.global_tables.providers import PROVIDERS
-from loomlog.services.stream.snapshots.snapshots import Snapshots as BooksSnapshots
 
 log = logging.getLogger(__name__)
 
@@ -95,13 +94,12 @@ RANDOM_BYTES = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplicationTopics:
-    """Topics of runs, budgets and entities, and of subject keys, providers and clients."""
+    """Topics of runs and entities, and of subject keys, providers and clients."""
 
     commands: str
     events: str
     previews: str
     subjects: str
-    budgets: Topics
     entities: Topics
     providers: str
     clients: str
@@ -113,7 +111,6 @@ class ApplicationTopics:
             events=f"{prefix}.run.events",
             previews=f"{prefix}.run.deltas",
             subjects=f"{prefix}.subject.keys",
-            budgets=budget_topics(prefix),
             entities=Topics.of("entity", prefix),
             providers=f"{prefix}.provider.events",
             clients=f"{prefix}.client.events",
@@ -196,6 +193,7 @@ class Application:
         self.entity_parts = entities
         if entity_reads is None:
             self.barrier.register(topics.entities.events, entities.replicas, partitions=entities.replicas.partitions)
+        self.accounts = accounts = BudgetAccounts(entities, clock_ms=clock_ms, fresh_token=new_token, name="api")
         self.queries = RunQueries(sources)
         commands = InstallationCommands(entities, clock_ms=clock_ms, fresh_token=new_token, wait_s=control_wait_s)
         self.wide_pauses = Pauses(sources, commands)
@@ -220,37 +218,39 @@ class Application:
             decision_wait_s=decision_wait_s,
             check_admission=self.wide_pauses.check_admission,
             credentials=credentials,
-            books_offset=lambda: self.budget_replica.limits_offset,
+            read_positions=lambda: tuple(filter(None, [accounts.limits_position()])),
         )
         self.forks = Forks(self.runs, self.queries, clock_ms=clock_ms, fresh_token=new_token)
         self.imports = RunImports(sources, self.publisher, clock_ms=clock_ms, wait_s=decision_wait_s)
-        family = BudgetFamily()
-        saved = BooksSnapshots(family, codec, appender=appender, ranges=ranges, topic=topics.budgets.snapshots)
-        self.budget_replica = BudgetReplica(codec, topics.budgets, saved, ranges)
-        self.barrier.register(topics.budgets.events, self.budget_replica)
-        self.budget_client = BudgetClient(
-            self.budget_replica, appender, codec, topics.budgets, clock_ms=clock_ms, fresh_token=new_token, name="api"
-        )
         self.budgets = BudgetLimits(
             sources,
-            self.budget_client,
+            accounts,
             end_offset=partial(ranges.end_offset, topics.events),
             clock_ms=clock_ms,
             wait_s=control_wait_s,
             spent_wait_s=spent_wait_s,
         )
+        self.repairs = AggregateRepair(entities, clock_ms=clock_ms, fresh_token=new_token, wait_s=control_wait_s)
         self.backups = Backups(
             sources,
             ranges,
             codec,
             self.wide_pauses,
             state_files,
-            self.budget_replica,
+            accounts,
             events_topic=topics.events,
             clock_ms=clock_ms,
+            entities=entities,
         )
         self.state_restore = StateRestore(
-            sources, self.publisher, self.wide_pauses, self.budgets, clock_ms=clock_ms, wait_s=decision_wait_s
+            sources,
+            self.publisher,
+            self.wide_pauses,
+            self.budgets,
+            clock_ms=clock_ms,
+            wait_s=decision_wait_s,
+            entities=entities,
+            ranges=ranges,
         )
         self.control = RunControl(
             sources, self.queries, self.publisher, clock_ms=clock_ms, fresh_token=new_token, wait_s=control_wait_s
@@ -274,7 +274,13 @@ class Application:
         self.compactions = SessionCompactions(
             self.runs, self.control, self.queries, clock_ms=clock_ms, fresh_token=new_token, wait_s=compaction_wait_s
         )
-        self.erasure = SubjectErasure(sources, self.queries, self.control, fresh_token=new_token)
+        self.erasure = SubjectErasure(
+            sources,
+            self.queries,
+            self.control,
+            fresh_token=new_token,
+            entities=None if entities is None else EntityContent(entities, ranges),
+        )
         self.batches = Batches(sources, self.runs, self.control)
         self.bulk = BulkActions(self.queries, self.control, clock_ms=clock_ms)
         self.audit_log = AuditLog(sources, ranges, codec, events_topic=topics.events, commands_topic=topics.commands)
@@ -293,7 +299,6 @@ class Application:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.publisher.run(), name="publisher")
             group.create_task(self.hub.run(events, previews), name="hub")
-            group.create_task(self.budget_client.run(), name="commands for the books")
             for task in background_tasks:
                 group.create_task(_run_task(task))
 

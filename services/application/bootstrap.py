@@ -35,10 +35,10 @@ from loomlog.services.application.clients.connections import ClientLimits
 from loomlog.services.application.errors import RequestRefused
 from loomlog.services.application.queries.read_models import SqlReadModels, has_no_tables
 from loomlog.services.application.streaming.event_hub import EventHub, HubStart
-from loomlog.services.families.budget.family import PARTITION as BUDGETS
 from loomlog.services.families.entity_folds import entity_seals
 from loomlog.services.families.registry import all_families
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys, open_subject_keys
+from loomlog.services.stream.entities.content import encrypt_content
 from loomlog.services.stream.entities.families import FamilySet
 from loomlog.services.stream.entities.hosting import build_entity_parts
 from loomlog.services.stream.entities.reading import EntityReader
@@ -155,6 +155,8 @@ async def open_application(
             topics=endpoints.topics.entities,
             rows=entity_rows,
         )
+        if keys is not None:
+            entities.client.encrypt = encrypt_content(keys.cipher_for, keys.is_encrypted)
         await wait_for("broker", readiness, entities.replicas.open)
         entity_events = await tail(endpoints.topics.entities.events, entities.replicas.next_offsets)
         layer = Application(
@@ -182,8 +184,6 @@ async def open_application(
         )
         await layer.publisher.open()
 
-        await wait_for("broker", readiness, layer.budget_replica.open)
-        spent = await tail(endpoints.topics.budgets.events, {BUDGETS: layer.budget_replica.next_offset})
         opened: list[GlobalTable[Any]] = [layer.provider_table]
         if keys is not None:
             opened.append(keys.global_table)
@@ -198,7 +198,6 @@ async def open_application(
                 events,
                 previews,
                 lambda: _watch_positions(watch),
-                partial(layer.budget_replica.follow, spent),
                 partial(entities.replicas.follow, entity_events),
                 partial(layer.clients.run, client_requests),
                 *tables.followers.values(),

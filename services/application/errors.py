@@ -117,6 +117,7 @@ CODES = frozenset(
         "pause_pending",
         "compact_pending",
         "limit_pending",
+        "repair_pending",
         "quarantine_pending",
         "command_pending",
         "not_yet",

@@ -114,6 +114,9 @@ class Auditor:
         connection = await self._connect()
         try:
             partitions = await connection.appender.partitions(settings.events_topic)
+            if not partitions and settings.is_optional:
+                await _pause(stop, LOG_EVERY_S)
+                return
             if not partitions or await connection.appender.partitions(settings.checkpoints_topic) < partitions:
                 raise Transient(
                     f"the topics {settings.events_topic} and {settings.checkpoints_topic} must exist with the "
@@ -143,7 +146,9 @@ class Auditor:
         settings, ranges = self._settings, connection.ranges
         topic, codec = settings.events_topic, self._codec
         keys = {key_id: key.verify for key_id, key in settings.trusted.items()}
-        checkpoints = CheckpointTail(topic=topic, partition=partition, keys=keys, codec=codec)
+        checkpoints = CheckpointTail(
+            topic=topic, partition=partition, keys=keys, codec=codec, siblings=settings.siblings
+        )
         ledger = SigningCursor(topic=topic, partition=partition, codec=codec)
         try:
             async for _ in self._read_checkpoints(connection, checkpoints, partition):
@@ -258,7 +263,7 @@ class Auditor:
                 for record in chunk:
                     if (signed := checkpoint_tail.read(record)) is not None:
                         yield signed
-                    else:
+                    elif checkpoint_tail.skipped:
                         log.warning("%s/%d: skipped: %s", topic, partition, checkpoint_tail.skipped)
 
     def _refuse_partition(self, partition: int, contradiction: SigningContradiction) -> None:

@@ -25,9 +25,8 @@ from loomlog.connectors.kafka import KafkaOptions
 
 EVENTS_TOPIC = "loom.run.events"
 CHECKPOINTS_TOPIC = "loom.audit.checkpoints"
-BUDGET_TOPIC = "loom.budget.events"
-BUDGET_CHECKPOINTS_TOPIC = "loom.budget.checkpoints"
-"""A topic of its own: a checkpoint is in the partition with the number it covers, and both families have a 0."""
+ENTITY_TOPIC = "loom.entity.events"
+"""Signed in the same checkpoints topic as the events of runs: each checkpoint names its topic under the signature."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,17 +43,21 @@ class AuditorSettings:
     checkpoints_topic: str = CHECKPOINTS_TOPIC
     verify_option: str = "--partition {partition}"
     """Option of `loomlog audit verify` that selects one partition of the topic."""
+    siblings: frozenset[str] = frozenset()
+    """The other events topics whose checkpoints are in the same topic."""
+    is_optional: bool = False
+    """An installation need not have the topic."""
     poll_timeout_s: float = 0.5
     """Longest wait for records: how long a stop takes when nothing happens."""
 
 
-def budget_settings(settings: AuditorSettings) -> AuditorSettings:
-    """Options for the events of budgets, with the same key and intervals."""
+def entity_settings(settings: AuditorSettings) -> AuditorSettings:
+    """Options for the events of all other families, with the same key, intervals and checkpoints topic."""
     return replace(
         settings,
-        events_topic=BUDGET_TOPIC,
-        checkpoints_topic=BUDGET_CHECKPOINTS_TOPIC,
-        verify_option="--books",
+        events_topic=ENTITY_TOPIC,
+        siblings=frozenset({settings.events_topic}),
+        verify_option="--entities --partition {partition}",
     )
 
 
@@ -77,4 +80,5 @@ def auditor_settings(settings: Settings) -> AuditorSettings:
         trusted=verification_keys(load_public_keys(settings.audit_public_keys), key),
         every_records=settings.audit_every_records,
         every_s=settings.audit_every_ms / 1000,
+        siblings=frozenset({ENTITY_TOPIC}),
     )

@@ -23,7 +23,7 @@ from loomlog.services.cli.stack.errors import StackError
 from loomlog.services.cli.terminal.output import ERROR, error_console
 
 Result = TypeVar("Result")
-QUIET_LOGGERS = ("aiokafka", "psycopg", "httpx", "loomlog.services.families.budget.replica")
+QUIET_LOGGERS = ("aiokafka", "psycopg", "httpx", "loomlog.services.stream.entities.replicas")
 """Libraries whose log lines would repeat the failure that the user sees once as a sentence."""
 
 

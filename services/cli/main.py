@@ -39,6 +39,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "resume": ("admin.pauses:resume", "Resume a pause; the target is named as in `pause`."),
     "state": ("admin.pauses:state", "Show whether the installation is running or paused, and list all pauses."),
     "limits": ("admin.budget_limits:limits_app", "Limits on what is spent in a calendar month."),
+    "repair": ("admin.repair:repair", "Restate a quarantined aggregate, so that it continues."),
     "usage": ("admin.budget_limits:usage", "Show usage and its cost; amounts of different currencies are never added."),
     "routing": (
         "admin.routing:routing",
@@ -48,7 +49,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "events": ("log.events:events_app", "The log itself: tail it, get one record."),
     "replay": (
         "log.replay:replay_run",
-        "Fold a run again from its records, without calls, and compare; exit 1 on drift.",
+        "Fold a run or an aggregate again from its records, without calls, and compare; exit 1 on drift.",
     ),
     "dlq": (
         "log.dead_letters:dead_letters_app",

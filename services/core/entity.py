@@ -7,8 +7,9 @@ family repeats them. Before: services/core/families.py, a declaration. After: se
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
-from loomlog.schemas.generated.entity_commands import RepairAggregate
+from loomlog.schemas.generated.entity_commands import ImportAggregate, RepairAggregate
 from loomlog.schemas.generated.entity_events import (
+    AggregateEventImported,
     AggregateQuarantined,
     AggregateRestated,
     CommandHadNoEffect,
@@ -16,10 +17,11 @@ from loomlog.schemas.generated.entity_events import (
 )
 from loomlog.schemas.records import Value, replace
 from loomlog.services.core.canonical import StateCodec, UnreadableState
+from loomlog.services.core.entity_import import Restoring, import_events, original_event, restoring_after
 from loomlog.services.core.families import STATE_BYTES_MAX, TIMER_FIRED, At, Family, Rules
 
 StateT = TypeVar("StateT")
-GENERIC_EVENTS = (CommandRefused, CommandHadNoEffect, AggregateQuarantined, AggregateRestated)
+GENERIC_EVENTS = (CommandRefused, CommandHadNoEffect, AggregateQuarantined, AggregateRestated, AggregateEventImported)
 RESTATED = AggregateRestated.SCHEMA
 
 
@@ -35,6 +37,8 @@ class Entity(Value, Generic[StateT], frozen=True, kw_only=True):
     """Why nothing is decided in it; empty if it is intact."""
     created_at_ms: int = 0
     updated_at_ms: int = 0
+    restoring: Restoring | None = None
+    """An import that is not complete; nothing else is decided meanwhile."""
 
 
 def entity_rules(family: Family[Any, Any, Any]) -> Rules[Any, Any, Any]:
@@ -49,6 +53,8 @@ def entity_rules(family: Family[Any, Any, Any]) -> Rules[Any, Any, Any]:
     def decide(entity: Entity[Any], command: Any, at: At) -> Sequence[Any]:
         if type(command) is RepairAggregate:
             return [_restated(entity, command, at)]
+        if type(command) is ImportAggregate:
+            return import_events(entity.id, command, entity.restoring, has_events=bool(entity.created_at_ms))
         return rules.decide(entity.state, command, at)
 
     def _restated(entity: Entity[Any], command: RepairAggregate, at: At) -> Any:
@@ -67,6 +73,10 @@ def entity_rules(family: Family[Any, Any, Any]) -> Rules[Any, Any, Any]:
                 return replace(entity, seq=entity.seq + 1)
             case AggregateQuarantined():
                 return replace(entity, seq=entity.seq + 1, quarantine=event.error or "unknown")
+            case AggregateEventImported():
+                record, envelope = original_event(event)
+                after = evolve(entity, record, envelope.at_ms)
+                return replace(after, restoring=restoring_after(entity.restoring, event))
             case AggregateRestated():
                 state, quarantine = states.decode(event.state), ""
             case _:
@@ -87,7 +97,9 @@ def entity_rules(family: Family[Any, Any, Any]) -> Rules[Any, Any, Any]:
         evolve=evolve,
         version=rules.version,
         is_over=lambda entity: rules.is_over(entity.state),
-        next_timer_ms=lambda entity: 0 if entity.quarantine else rules.next_timer_ms(entity.state),
+        next_timer_ms=lambda entity: (
+            0 if entity.quarantine or entity.restoring is not None else rules.next_timer_ms(entity.state)
+        ),
     )
 
 

@@ -199,6 +199,8 @@ class Family(Generic[StateT, CommandT, EventT]):
     for what was never part of the event, such as a template."""
     topics: str = "entity"
     """Name of its topic set."""
+    in_state_files: bool = True
+    """Whether state files hold its aggregates; False for a family with a section of another form in them."""
 
 
 def has_transports(family: Family[Any, Any, Any]) -> bool:

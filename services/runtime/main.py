@@ -28,6 +28,8 @@ from loomlog.connectors.process.gc_tuning import tune_gc
 from loomlog.connectors.process.hardening import disable_process_dumping
 from loomlog.connectors.process.liveness_sockets import request_handover, wait_for_disconnect
 from loomlog.connectors.tools.remote_calls import RESULTS_TOPIC
+from loomlog.schemas.ids import fresh_token
+from loomlog.services.families.budget.accounts import BudgetAccounts
 from loomlog.services.families.pause import FAMILY as PAUSE
 from loomlog.services.families.registry import FamilyProblem, all_families, family_tools
 from loomlog.services.runtime import topics
@@ -36,6 +38,7 @@ from loomlog.services.runtime.clock import clock_ms
 from loomlog.services.runtime.content.encryption import ContentEncryption
 from loomlog.services.runtime.effects import NO_TOOLS, build_effect_handlers
 from loomlog.services.runtime.entity_hosting import host_entities
+from loomlog.services.runtime.models.budget_reservation import BudgetReservations
 from loomlog.services.runtime.models.previews import Previews
 from loomlog.services.runtime.models.routing import check_configured_tiers
 from loomlog.services.runtime.resources import RuntimeResources, open_resources
@@ -57,6 +60,8 @@ from loomlog.services.stream.partition.ended_aggregates import EndedAggregates
 
 log = logging.getLogger("loomlog.runtime")
 
+TOKEN_BYTES = 10
+"""Random bytes in the id of a command; the number that loomlog.schemas.ids takes."""
 OPEN_FILES = 8_192
 """File descriptors for the connections to providers, tools and clients of a few thousand calls; raised as far as the
 system allows.
@@ -108,7 +113,7 @@ def _standby_edges(resources: RuntimeResources, readers: StandbyReaders | None) 
 
 async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> None:
     settings, codec, appender = resources.settings, resources.codec, resources.appender
-    budgets, remote_tools = resources.budgets, resources.remote_tools
+    remote_tools = resources.remote_tools
     replicas = resources.entities.parts.replicas
     start_pause = StartPause(replicas, switch=settings.start_paused, by=settings.name, at_ms=clock_ms())
     encryption = ContentEncryption(resources.keys)
@@ -116,6 +121,13 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
     metrics = RunMetrics()
     tracing = metrics.instrument(resources.tracing)
     run_summaries = RunSummaries(codec, appender, topic=topics.TALLY_TOPIC, clock_ms=clock_ms)
+    accounts = BudgetAccounts(
+        resources.entities.parts,
+        clock_ms=clock_ms,
+        fresh_token=lambda: fresh_token(clock_ms(), os.urandom(TOKEN_BYTES)),
+        name=settings.name,
+    )
+    budgets = BudgetReservations(accounts, clock_ms)
 
     def term_of(partition: int) -> int:
         owner = host.owners.get(partition)
@@ -130,7 +142,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         tracing=tracing,
         previews=previews,
         encryption=encryption,
-        budgets=budgets.reservations,
+        budgets=budgets,
         routing=resources.routing,
         hooks=resources.hooks.runner,
         credentials=resources.credentials,
@@ -160,7 +172,8 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         encryption=encryption,
         interruption_answers=InterruptionAnswers(encryption, mask=effects.mask),
         read_partial_output=effects.partial_outputs.read,
-        budgets=budgets.reservations,
+        budgets=budgets,
+        replicas=replicas,
         admission_queue=admission_queue,
         credentials=resources.credentials,
     )
@@ -208,9 +221,6 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
             tasks.create_task(replicas.follow(resources.entities.events_tail), name="replicas of entities"),
             tasks.create_task(start_pause.ask(resources.entities.parts.client), name="start paused"),
             *(tasks.create_task(follow(), name=topic) for topic, follow in resources.tables.followers.items()),
-            tasks.create_task(budgets.host.run(), name="budget host"),
-            tasks.create_task(budgets.replica.follow(budgets.tail), name="budget replica"),
-            tasks.create_task(budgets.client.run(), name="budget client"),
             tasks.create_task(resources.credentials.run(), name="credentials"),
             tasks.create_task(run_summaries.run(), name="run summaries"),
             tasks.create_task(previews.run(), name="previews"),
@@ -233,6 +243,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
                 dead_letters,
                 queues=effects.queues,
                 admission_queue=admission_queue,
+                entities=entities,
             )
             running.append(tasks.create_task(serve(listening, page), name="metrics"))
         log.info(

@@ -34,7 +34,6 @@ from loomlog.schemas.codec import Codec
 from loomlog.services.families.entity_folds import entity_seals
 from loomlog.services.families.hook import HOOKS
 from loomlog.services.runtime import topics
-from loomlog.services.runtime.budget_hosting import HostedBudgets, open_hosted_budgets
 from loomlog.services.runtime.clock import clock_ms
 from loomlog.services.runtime.content.run_credentials import Credentials
 from loomlog.services.runtime.entity_hosting import EntityResources, open_entities
@@ -74,7 +73,6 @@ class RuntimeResources:
     keys: SubjectKeys | None
     incarnation: str
     standby: StandbyResources | None
-    budgets: HostedBudgets
     entities: EntityResources
     routing: Routing
     hooks: HookSetup
@@ -166,18 +164,6 @@ async def open_resources(loaded: ProcessConfiguration) -> AsyncIterator[RuntimeR
         reader = await open_reader(settings.postgres, schema=PREFIX, max_connections=4)
         stack.push_async_callback(reader.close)
         index = ProjectedIndex(reader, topics.TOPICS.events)
-        budgets = await open_hosted_budgets(
-            stack,
-            settings,
-            codec,
-            appender,
-            ranges,
-            topics.BUDGET_TOPICS,
-            group_name=f"{topics.GROUP}-budgets",
-            incarnation=life,
-            address=beside.liveness_server.endpoint if beside is not None else "",
-            clock_ms=clock_ms,
-        )
         entities = await open_entities(
             stack,
             settings,
@@ -193,7 +179,7 @@ async def open_resources(loaded: ProcessConfiguration) -> AsyncIterator[RuntimeR
         hooks = HookSetup(loaded, settings, table=lambda: replicas.state(HOOKS), clock_ms=clock_ms)
         hooks.open(stack)
         # Last: a range that is read in between makes the reader forget topics.
-        families = (topics.TOPICS, topics.ENTITY_TOPICS, topics.BUDGET_TOPICS)
+        families = (topics.TOPICS, topics.ENTITY_TOPICS)
         await ranges.learn_leaders(*(topic for family in families for topic in (family.events, family.snapshots)))
         yield RuntimeResources(
             settings=settings,
@@ -209,7 +195,6 @@ async def open_resources(loaded: ProcessConfiguration) -> AsyncIterator[RuntimeR
             keys=keys,
             incarnation=life,
             standby=beside,
-            budgets=budgets,
             entities=entities,
             routing=routing,
             hooks=hooks,

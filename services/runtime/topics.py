@@ -5,7 +5,6 @@ They are looked up here when a process starts, so that tests can give an install
 Before: redpanda/topics.yaml makes them. After: resources.py opens them, main.py passes them to the writers.
 """
 
-from loomlog.services.families.budget.family import topics_of
 from loomlog.services.stream.family import Topics
 
 GROUP = "loomlog-runtime"
@@ -14,7 +13,6 @@ TOPICS = Topics.of("run")
 ENTITY_TOPICS = Topics.of("entity")
 DELTAS_TOPIC = "loom.run.deltas"
 SUBJECTS_TOPIC = "loom.subject.keys"
-BUDGET_TOPICS = topics_of()
 PROVIDERS_TOPIC = "loom.provider.events"
 CLIENTS_TOPIC = "loom.client.events"
 TALLY_TOPIC = "loom.insights.runs"

@@ -67,6 +67,14 @@ agents:
         });
         return said.join(" | ");
       }
+  tally:
+    provider: code-js
+    model: code
+    tools: [Counter]
+    code_body: |
+      function run(input) {
+        return Counter({ op: "increment", name: input.prompt, by: 5 });
+      }
   unlucky: { provider: down, model: mock-generic, retry_attempts: 0 }
   secretary:
     provider: code-js
@@ -80,7 +88,7 @@ pricing:
     lab/lab-1: { input: 3.00, output: 15.00 }
 """
 """Some on models of somebody else's, one that can be cancelled in peace, one that fails, one that falls back, one whose
-prompt is the list of its calls, one that uses a tool of a client."""
+prompt is the list of its calls, one that uses a tool of a client, one that uses the tool of a family."""
 
 
 def link_jars(home: Path) -> None:
@@ -138,7 +146,8 @@ class Installation:
         for key in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY"):
             kept.pop(key, None)  # the review here is the synthetic one, whoever runs the tests
         self.environ = kept | {
-            "PYTHONPATH": str(REPOSITORY),
+            "PYTHONPATH": f"{REPOSITORY}:{REPOSITORY / 'docs' / 'examples' / 'counter'}",
+            "LOOMLOG_FAMILIES": "counter",
             "LOOMLOG_HOME": str(home),
             "LOOMLOG_CONFIG_FILES": f"{self.project / 'loomlog.yaml'}:{more}",
             "LAB_KEY": KEY,

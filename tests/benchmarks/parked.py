@@ -139,7 +139,7 @@ async def park_wave(appender: KafkaAppender, ranges: KafkaRanges, partitions: in
 
 
 async def state_reads_ms(ranges: KafkaRanges, partitions: int) -> list[float]:
-    """Milliseconds it takes to read one record of the snapshots topic again, as a run that rests needs it; sorted."""
+    """Milliseconds that it takes to read one record of the snapshots topic, as a run that rests needs it; sorted."""
     times: list[float] = []
     for number in range(STATE_READS):
         partition = number % partitions

@@ -100,6 +100,7 @@ ERRORS = {
     "quarantine_pending": "The quarantine is in the log, and its outcome did not come in time; repeat the request.",
     "queue_full": "More runs wait to start than allowed.",
     "request_timeout": "The request was not complete in time.",
+    "repair_pending": "The repair is in the log, and its outcome did not come in time; look, then repeat the request.",
     "resolve_pending": "The decision is in the log, and its outcome did not come in time; repeat the request.",
     "restore_failed": "The state file could not be restored.",
     "route_not_found": "There is no such route.",

@@ -53,8 +53,8 @@ METRIC_KINDS = {
 RECORD_FOLDERS = {
     "run/commands": "Commands of runs (loom.run.commands)",
     "run/events": "Events of runs (loom.run.events)",
-    "budget/commands": "Commands of budgets (loom.budget.commands)",
-    "budget/events": "Events of budgets (loom.budget.events)",
+    "budget/commands": "Commands of budgets (loom.entity.commands)",
+    "budget/events": "Events of budgets (loom.entity.events)",
     "entity/commands": "Commands of all families (loom.entity.commands)",
     "entity/events": "Events of all families (loom.entity.events)",
     "pause/commands": "Commands of pauses (loom.entity.commands)",

@@ -24,11 +24,10 @@ UNREAD = ("tests/", "docs/PLAN.md")
 ALLOWED = frozenset(
     {
         ("services/cli/stack/account.py", "nobody"),
-        ("services/cli/admin/budget_limits.py", "anew"),
         ("docs/reference/RECORDS.md", "lifeline"),
     }
 )
-"""Words that are names of something else: an account of Unix systems, a former name of a command, a field of
+"""Words that are names of something else: an account of Unix systems, a field of
 Claim that is on every log."""
 
 

@@ -6,11 +6,13 @@ from loomlog.projections import entities as entities_module
 from loomlog.projections.entities import (
     FoldRow,
     count_entities,
+    count_quarantined,
     due_timers,
     find_commands,
     keyed_seal,
     list_entities,
     list_folds,
+    list_quarantined,
     load_entities,
     next_offset,
     plain_seal,
@@ -18,6 +20,7 @@ from loomlog.projections.entities import (
     verify_seal,
 )
 from loomlog.projections.tables import EVERY_TENANT, InvalidPageToken
+from loomlog.schemas.generated.entity_events import AggregateQuarantined
 from loomlog.services.families.entity_folds import entity_folds
 from tests.projections.counters import BOTH, TOPIC, Counters, counter, restated, with_rules
 
@@ -92,6 +95,22 @@ async def test_due_timers_come_in_their_order_and_from_one_partition(project_ent
     assert due == [(counter("soon"), 100), (counter("soon_too"), 100), (counter("late"), 300)]
     assert await due_timers(entity_reader, 0, 300, 1) == [(counter("soon"), 100)]
     assert await due_timers(entity_reader, 0, 100, 10) == []
+
+
+async def test_aggregates_that_are_quarantined_or_halted_are_counted_and_listed(
+    partition, project_entities, entity_reader
+):
+    partition.raise_("well", 1)
+    partition.add(counter("b"), AggregateQuarantined(error="a bug in decide"), tenant="acme")
+    partition.raise_("a", 1)
+    partition.seqs[counter("a")] += 1
+    partition.raise_("a", 2)
+    await project_entities(partition)
+    assert await count_quarantined(entity_reader) == 2
+    rows = await list_quarantined(entity_reader)
+    assert [(row.aggregate, row.halted_offset >= 0) for row in rows] == [(counter("a"), True), (counter("b"), False)]
+    assert rows[1].quarantine == "a bug in decide"
+    assert [row.aggregate for row in await list_quarantined(entity_reader, 1)] == [counter("a")]
 
 
 async def test_a_family_is_listed_by_name_page_by_page(partition, project_entities, entity_reader):

@@ -1,14 +1,16 @@
-"""The books in a simulated runtime process: the real board, clerk and holds, and the real host that may own them.
+"""The books in a simulated runtime process: the real accounts and reservations, and the real host of entities beside
+that of its runs, in one Host, as services/runtime/main.py puts them together. Only the call in the middle is scripted.
 
-Its host shares the process, the wire and the loop with the one of the runs, as in services/runtime/budget_hosting.py,
-and is assigned like it. Only the call in the middle is a script's.
+Rows of resting entities are folded from the log, a round trip away.
 
 Before: owners.py makes one in the seeds with a limit. After: ledger.py checks what is in the log.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace as replace_edges
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 from loomlog.connectors.errors import Transient
@@ -24,9 +26,8 @@ from loomlog.services.core.run.commands import (
     SummaryFailed,
 )
 from loomlog.services.core.run.react import Summarise
-from loomlog.services.families.budget.client import BudgetClient
-from loomlog.services.families.budget.family import PARTITION
-from loomlog.services.runtime.budget_hosting import build_budget_host, build_budget_replica
+from loomlog.services.families.budget import FAMILY
+from loomlog.services.families.budget.accounts import BudgetAccounts
 from loomlog.services.runtime.models.budget_reservation import (
     BudgetReservations,
     BudgetUnavailable,
@@ -35,11 +36,15 @@ from loomlog.services.runtime.models.budget_reservation import (
     WorstCase,
     total_tokens,
 )
+from loomlog.services.runtime.run_host import StandbyEdges, StandbyReaders, build_standby
 from loomlog.services.stream.dead_letters import DeadLetters
+from loomlog.services.stream.entities.answers import Answer
+from loomlog.services.stream.entities.families import EntityFamilies, FamilySet
+from loomlog.services.stream.entities.hosting import HostedEntities, build_entity_parts
+from tests.services.stream.entities.world import FoldedRows
 from tests.simulation.broker import Tail, Wire
 from tests.simulation.ledger import USED, WORST
-from tests.simulation.log import BUDGETS
-from tests.simulation.membership import Membership
+from tests.simulation.log import ENTITIES, TOPICS, Record, SimulatedLog
 
 LIMIT_SHARE = 0.15
 """Of the seeds: those whose tenant has a limit."""
@@ -59,7 +64,7 @@ def limit_of(seed: int, tenant: str) -> SetLimit | None:
         if kind == "money"
         else {"hard_tokens": USED[0] * calls, "soft_tokens": USED[0] * calls // 2}
     )
-    envelope = CommandEnvelope(command_id="limit", tenant=tenant, subject="root", issued_at_ms=0)
+    envelope = CommandEnvelope(command_id="limit", tenant="", subject="root", issued_at_ms=0)
     return SetLimit(
         envelope=envelope,
         tenant=tenant,
@@ -71,53 +76,101 @@ def limit_of(seed: int, tenant: str) -> SetLimit | None:
     )
 
 
+class Rows(FoldedRows):
+    """The read model, as far away as a database."""
+
+    def __init__(self, wire: Wire, family: EntityFamilies) -> None:
+        super().__init__(SimpleNamespace(records=LogRecords(wire.log)), family)  # type: ignore[arg-type]  # all it uses
+        self._wire = wire
+
+    async def next_offset(self, partition: int) -> int:
+        await self._wire.round_trip("rows of entities")
+        return await super().next_offset(partition)
+
+    async def due_timers(self, partition: int, before_ms: int, limit: int) -> list[tuple[str, int]]:
+        await self._wire.round_trip("timers of entities")
+        return []  # budgets never rest
+
+
+class LogRecords:
+    """The records of a log by topic and partition."""
+
+    def __init__(self, log: SimulatedLog) -> None:
+        self._log = log
+
+    def __getitem__(self, place: tuple[str, int]) -> list[Record]:
+        return self._log.records(*place)
+
+
 class Books:
     """Of one process. `run` is what it does beside its runs; `spending` what its calls and starts ask."""
 
-    def __init__(self, wire: Wire, *, clock_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        wire: Wire,
+        *,
+        partitions: int,
+        clock_ms: Callable[[], int],
+        dead_letters: DeadLetters,
+        standby: StandbyEdges,
+        ordered: Callable[[Any], None],
+    ) -> None:
+        """`ordered` sees every command that the process gives."""
         codec, name = local_codec(), wire.process.name
         tokens = iter(range(1 << 30))
-        self.membership = Membership()
         self._wire = wire
         self._clock_ms = clock_ms
-        self._board = build_budget_replica(codec, BUDGETS, appender=wire, ranges=wire)
-        self._clerk = BudgetClient(
-            self._board,
-            wire,
-            codec,
-            BUDGETS,
-            clock_ms=clock_ms,
-            fresh_token=lambda: f"{name}-{next(tokens)}",
-            name=name,
+        self._partitions = partitions
+        rows = Rows(wire, EntityFamilies(FamilySet([FAMILY])))
+        self.parts = build_entity_parts(
+            [FAMILY], codec, appender=wire, ranges=wire, partitions=partitions, topics=ENTITIES, rows=rows
         )
-        self.spending = BudgetReservations(self._clerk, clock_ms)
-        commands = Tail(wire, BUDGETS.commands, {PARTITION: 0})
-        commands.pause([PARTITION])
-        self.host = build_budget_host(
+        ask = self.parts.client.ask
+
+        async def seen(command: Any, *, wait_s: float) -> Answer:
+            ordered(command)
+            return await ask(command, wait_s=wait_s)
+
+        self.parts.client.ask = seen  # type: ignore[method-assign]
+        accounts = BudgetAccounts(
+            self.parts, clock_ms=clock_ms, fresh_token=lambda: f"{name}-{next(tokens)}", name=name
+        )
+        self.spending = BudgetReservations(accounts, clock_ms)
+        commands = self._tail(ENTITIES.commands)
+        commands.pause(range(partitions))
+        events = self._tail(ENTITIES.events)
+        events.pause(range(partitions))
+        edges = replace_edges(standby, readers=StandbyReaders(tail=events, ranges=wire))
+        self.entities = HostedEntities(
+            self.parts,
             codec,
-            BUDGETS,
             appender=wire,
             ranges=wire,
             commands=commands,
-            membership=self.membership,
-            dead_letters=DeadLetters(codec, wire, topic=BUDGETS.dead_letters, service=name, clock_ms=clock_ms),
+            dead_letters=dead_letters,
+            rows=rows,
+            run_topics=TOPICS,
             clock_ms=clock_ms,
             name=name,
+            liveness_address=standby.liveness_address,
+            make_standby=lambda context: build_standby(context, edges),
         )
+
+    def _tail(self, topic: str) -> Tail:
+        return Tail(self._wire, topic, dict.fromkeys(range(self._partitions), 0))
 
     async def beside(self, work: Awaitable[None]) -> None:
         """The work, once the books are read, and everything about the books."""
+        replicas = self.parts.replicas
         while True:
             try:
-                await self._board.open()
+                await replicas.open()
                 break
             except Transient:
                 await asyncio.sleep(OPEN_AGAIN_S)  # the real process ends, and is started again
-        tail = Tail(self._wire, BUDGETS.events, {PARTITION: self._board.next_offset})
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.host.run())
-            group.create_task(self._board.follow(tail))
-            group.create_task(self._clerk.run())
+            group.create_task(replicas.follow(self._tail(ENTITIES.events)))
+            group.create_task(self.entities.run())
             await work
 
     async def paid(self, effect: Any, state: Any, tenant: str, make: Callable[[str], Awaitable[Any]]) -> Any:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from loomlog.connectors.errors import Transient, UnknownOutcome
 from loomlog.connectors.protocols import ProducerRecord
 from tests.simulation.faults import MOST_DELAY_S, Fates
-from tests.simulation.log import TOPICS, Record, SimulatedLog
+from tests.simulation.log import ENTITIES, TOPICS, Record, SimulatedLog
 from tests.simulation.loop import Answer, Process, VirtualLoop
 
 GIVEN_UP_S = 0.3
@@ -82,7 +82,7 @@ class Wire:
         answer: Answer | None,
         back_s: float,
     ) -> None:
-        if gap and topic == TOPICS.events:
+        if gap and topic in (TOPICS.events, ENTITIES.events):
             self.log.append(topic, partition, [JUNK], "intruder")
         base = self.log.append(topic, partition, records, self.process.name)
         if answer is not None:

@@ -39,11 +39,12 @@ from loomlog.schemas.generated.run_commands import (
 )
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.ids import partition_key
+from loomlog.services.core.families import aggregate_key
 from loomlog.services.core.run.conversation.compaction import COMPACT
-from loomlog.services.families.budget.family import KEY, PARTITION
+from loomlog.services.families.budget import INSTALLATION
 from tests.run_options import grouped
 from tests.simulation.broker import Wire
-from tests.simulation.log import BUDGETS, TOPICS
+from tests.simulation.log import ENTITIES, TOPICS
 
 TENANT = "t"
 COMPACTION_SHARE = 0.35
@@ -162,10 +163,11 @@ class Client:
         """Until all was sent; the limit first, and the rest when it is known."""
         self.busy = len(todo)
         if limit is not None:
-            outgoing = [ProducerRecord(key=KEY, value=local_codec().encode(limit))]
+            key = aggregate_key(INSTALLATION)
+            outgoing = [ProducerRecord(key=key, value=local_codec().encode(limit))]
             while not self._reader.is_limited():
                 with suppress(UnknownOutcome):
-                    await self._wire.append(BUDGETS.commands, PARTITION, outgoing)
+                    await self._wire.append(ENTITIES.commands, partition_of(key, self._partitions), outgoing)
                 await asyncio.sleep(LOOK_S)
         async with asyncio.TaskGroup() as group:
             for wish in todo:

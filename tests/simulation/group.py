@@ -9,6 +9,7 @@ from psycopg.errors import UndefinedTable
 from loomlog.connectors.protocols import MemberAssignment
 from tests.simulation.broker import Wire
 from tests.simulation.clients import Client
+from tests.simulation.counters import client as count
 from tests.simulation.faults import MOST_PAUSE_S
 from tests.simulation.loop import Process
 from tests.simulation.owners import OwnerProcess, owner_process
@@ -70,14 +71,15 @@ class ProcessGroup:
         member.absent = False
 
     def _start_owner(self, member: Member, wire: Wire) -> OwnerProcess:
-        skew = self._skews[wire.process.name]
+        name = wire.process.name
         body = owner_process(
             wire,
             self.store,
             self,
             partitions=PARTITIONS,
-            clock_ms=lambda: self.clock_ms() + skew,
+            clock_ms=lambda: self.clock_ms() + self._skews[name],
             limited=self.limit is not None,
+            counters=self.counters,
         )
         body.task.add_done_callback(lambda task: self._ended(member, wire.process, task))
         return body
@@ -92,6 +94,8 @@ class ProcessGroup:
         wire = Wire(self.loop, self.log, process, self.faults.fates("client"), lambda fate, amount: None)
         self.client = Client(wire, self.checker, partitions=PARTITIONS, clock_ms=self.clock_ms)
         self.loop.spawn(process, self.client.run(self.load, self.limit))
+        if self.counters is not None:
+            self.loop.spawn(process, count(wire, self.counters, self.clock_ms))
 
     def _ended(self, member: Member, process: Process, task: "asyncio.Task[Any]") -> None:
         if member.process is not process or self._over:
@@ -161,21 +165,15 @@ class ProcessGroup:
         present = [member for member in self.owners if member.process is not None and not member.absent]
         self._shift += 1
         members: dict[str, MemberAssignment] = {}
-        books: dict[str, MemberAssignment] = {}
         for place, member in enumerate(present):
             numbers = range(PARTITIONS)
             mine = frozenset(p for p in numbers if (p + self._shift) % len(present) == place)
             assert member.process is not None
             members[member.process.name] = MemberAssignment(partitions=mine, is_standby=True)
-            # The books lie with whoever has the first partition of runs or with another one, in turns.
-            ours = (self._shift + self._shift // 2) % len(present) == place
-            books[member.process.name] = MemberAssignment(partitions=frozenset({0} if ours else ()), is_standby=False)
         for member in present:
-            self._tell_assignment(member, members, books)
+            self._tell_assignment(member, members)
 
-    def _tell_assignment(
-        self, member: Member, members: Mapping[str, MemberAssignment], books: Mapping[str, MemberAssignment]
-    ) -> None:
+    def _tell_assignment(self, member: Member, members: Mapping[str, MemberAssignment]) -> None:
         assert member.process is not None
         body: OwnerProcess = member.body
         name = member.process.name
@@ -183,11 +181,6 @@ class ProcessGroup:
         self._generation += 1
         delay_s = MOST_NOTICE_S * self.random.random()
         self.loop.call_for(member.process, delay_s, body.membership.hear, self._generation, name, members)
-        if body.books is not None:
-            if books[name].partitions:
-                self.say(name, "is to own the books")
-            delay_s = MOST_NOTICE_S * self.random.random()
-            self.loop.call_for(member.process, delay_s, body.books.membership.hear, self._generation, name, books)
 
     async def until_gone(self, holder: Process, lifeline: str) -> bool:
         """As connectors.process.liveness_sockets: who is dead already was never met, and nothing is known of it."""

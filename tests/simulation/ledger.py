@@ -2,11 +2,11 @@
 
     order    terms were claimed; dense seq, unbroken chain
     money    used, reserved and the new worst case together are never above a hard limit; nobody is refused for nothing
-    calls    one that is paid begins with its worst case set aside, is counted once, with what it used, and one that
-             was answered never counts as nothing
+    calls    one that is paid begins with its worst case set aside by a command that a process gave, is counted once,
+             with what it used, and one that was answered never counts as nothing
     ends     a run that is refused, or ends, because of a limit has really met it
 
-Before: checker.py hands over the records of the books and asks what may be. Shares no code with services/core/budget.
+Before: checker.py hands over the records of the books and asks what may be. Shares no code with the budget family.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ OVER_LIMIT = "token_limit_exceeded"
 @dataclass(slots=True)
 class Call:
     """A call in the books. `how` is open, released or the kind of its settlement; amounts are tokens and micros.
-    `since` is the offset of the command that opened it."""
+    `since` is when the command that opened it landed, or its event when it was given in memory."""
 
     how: str
     amounts: tuple[int, int]
@@ -51,10 +51,14 @@ class Ledger:
     answered: set[str] = field(default_factory=set)
     """Calls whose answer is in the history of their run."""
     _terms: set[int] = field(default_factory=set)
-    _commands: dict[int, tuple[str, str]] = field(default_factory=dict)
-    """What was ordered for which call, by offset."""
+    _commands: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """What was ordered for which call, by command id; in memory or in the topic."""
+    _landed: int = 0
+    """Records so far: the time."""
+    _landed_at: dict[int, int] = field(default_factory=dict)
+    """When a command landed in the topic, by offset."""
     _closing: dict[str, int] = field(default_factory=dict)
-    """Calls that somebody ordered to be closed."""
+    """When a command to close it landed last, by call. One that was given in memory may be lost with its process."""
     _used: tuple[int, int] = (0, 0)
     _reserved: tuple[int, int] = (0, 0)
     _seq: int = 0
@@ -65,16 +69,22 @@ class Ledger:
         for record in records:
             fields = decode(record.value)
             name = fields.name.rpartition(".")[2]
+            self._landed += 1
             if record.topic == self.commands_topic:
                 call = fields.values.get("id", "")
-                self._commands[record.offset] = (name, call)
+                self._landed_at[record.offset] = self._landed
+                self.ordered(fields.values["envelope"]["command_id"], name, call)
                 if name in ("SettleBudget", "ReleaseBudget"):
-                    self._closing[call] = record.offset
+                    self._closing[call] = self._landed
             elif fields.name == CLAIM:
                 self.term = record.offset
                 self._terms.add(self.term)
             else:
                 self._event(record, name, fields.values)
+
+    def ordered(self, command_id: str, name: str, call: str) -> None:
+        """A process gives a command, in memory or by the topic."""
+        self._commands[command_id] = (name, call)
 
     def _event(self, record: Record, name: str, values: Any) -> None:
         envelope, place = values["envelope"], f"{name} at offset {record.offset} of the books"
@@ -93,21 +103,21 @@ class Ledger:
             case "LimitSet":
                 self.limit = values
             case "BudgetReserved":
-                self._reserve(place, values, envelope["cause_offset"])
+                self._reserve(place, values, envelope)
             case "BudgetRefused":
-                self._refuse(place, values, envelope["cause_offset"])
+                self._refuse(place, values, envelope)
             case "BudgetSettled":
                 self._settle(place, values)
             case "BudgetReleased":
                 self._release(place, values["id"])
-            case "BudgetMonthBegan":
-                pass  # once, before everything: the whole simulation lies in one month
+            case "BudgetMonthBegan" | "CommandHadNoEffect":
+                pass  # a month begins once, before everything: the whole simulation lies in one
             case _:
                 self.complain("order", f"{place} is an event the ledger does not know")
         self.was_exhausted = self.was_exhausted or self._is_exhausted()
 
-    def _reserve(self, place: str, values: Any, cause: int) -> None:
-        call, ordered = values["id"], self._commands.get(cause)
+    def _reserve(self, place: str, values: Any, envelope: Any) -> None:
+        call, ordered = values["id"], self._commands.get(envelope["cause_id"])
         if ordered != ("ReserveBudget", call):
             self.complain("out of nothing", f"{place} reserves {call} because of {ordered}")
         if call in self.calls:
@@ -115,11 +125,11 @@ class Ledger:
         amounts = (values["tokens"], values["micros"])
         if not self._fits(*amounts):
             self.complain("overdrawn", f"{place} reserves {amounts} over {self._used} and {self._reserved}")
-        self.calls[call] = Call(OPEN, amounts, cause)
+        self.calls[call] = Call(OPEN, amounts, self._landed_at.get(envelope["cause_offset"], self._landed))
         self._reserved = _sum(self._reserved, amounts)
 
-    def _refuse(self, place: str, values: Any, cause: int) -> None:
-        ordered = self._commands.get(cause)
+    def _refuse(self, place: str, values: Any, envelope: Any) -> None:
+        ordered = self._commands.get(envelope["cause_id"])
         if ordered != ("ReserveBudget", values["id"]):
             self.complain("out of nothing", f"{place} refuses {values['id']} because of {ordered}")
         if values["code"] != "over_limit":
@@ -204,8 +214,8 @@ class Ledger:
         """What was ordered and not done; empty when all is."""
         left = [
             call
-            for call, offset in self._closing.items()
-            if call in self.calls and self.calls[call].how == OPEN and self.calls[call].since < offset
+            for call, at in self._closing.items()
+            if call in self.calls and self.calls[call].how == OPEN and self.calls[call].since < at
         ]
         return f"the books keep {left[0]} open, which they were told to close" if left else ""
 

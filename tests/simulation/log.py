@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from loomlog.connectors.protocols import ConsumerRecord, ProducerRecord
 from loomlog.services.stream.family import Topics
 
-TOPICS, BUDGETS = Topics.of("run"), Topics.of("budget")
+TOPICS, ENTITIES = Topics.of("run"), Topics.of("entity")
 
 
 class Record(ConsumerRecord, frozen=True):

@@ -19,6 +19,9 @@ from loomlog.schemas.reader import RawEvent, TermReader
 from loomlog.services.core.run.conversation import compaction
 from loomlog.services.core.run.tools import unknown_outcome as tools_unknown_outcome
 from loomlog.services.families.budget import decide as deciding
+from loomlog.services.stream.entities.checkpoints import EntityCheckpoints
+from loomlog.services.stream.entities.handler import EntityCommandHandler
+from loomlog.services.stream.entities.hosting import HostedEntities
 from loomlog.services.stream.flusher import Flusher
 from loomlog.services.stream.partition import ended_aggregates, fold
 from loomlog.services.stream.partition.fold import Fold
@@ -160,6 +163,52 @@ def intent_after_effect() -> AbstractContextManager[Any]:
     return _both(patch.object(Flusher, "_append", eager), patch.object(Partition, "acknowledged", quiet))
 
 
+def entity_commands_forgotten() -> AbstractContextManager[Any]:
+    """The next owner of an entity partition does not know what was handled since the checkpoint."""
+    live = EntityCommandHandler.live
+
+    async def forgetful(self: EntityCommandHandler, folded: Fold) -> Any:
+        aggregates = await live(self, folded)
+        self._known.clear()
+        return aggregates
+
+    return patch.object(EntityCommandHandler, "live", forgetful)
+
+
+def deliveries_forgotten() -> AbstractContextManager[Any]:
+    """The next owner does not send what the last one had to."""
+    return _both(
+        patch.object(EntityCommandHandler, "_redeliver", lambda self, aggregate, event: None),
+        patch.object(EntityCommandHandler, "_redeliver_covered", lambda self, state, event: None),
+    )
+
+
+def deliveries_behind_the_row_forgotten() -> AbstractContextManager[Any]:
+    """The next owner does not send what the last one had to, if the row or the snapshot has its event."""
+    return patch.object(EntityCommandHandler, "_redeliver_covered", lambda self, state, event: None)
+
+
+def rows_behind_their_checkpoint() -> AbstractContextManager[Any]:
+    """An owner uses rows that are not complete, and a checkpoint does not wait for them."""
+
+    async def at_once(self: EntityCheckpoints, partition: int, next_offset: int) -> str:
+        return ""
+
+    return _both(
+        patch.object(EntityCheckpoints, "_wait_for_projector", at_once),
+        patch.object(EntityCommandHandler, "_require", lambda self, below: None),
+    )
+
+
+def timers_of_resting_aggregates_forgotten() -> AbstractContextManager[Any]:
+    """The timers of aggregates at rest are not read ahead."""
+
+    async def nothing(self: HostedEntities, owner: Any) -> None:
+        """Nothing is read."""
+
+    return patch.object(HostedEntities, "read_ahead", nothing)
+
+
 MUTATIONS: dict[str, Mutation] = {
     mutation.__name__: mutation
     for mutation in (
@@ -175,6 +224,11 @@ MUTATIONS: dict[str, Mutation] = {
         limit_ignored,
         handled_commands_forgotten,
         intent_after_effect,
+        entity_commands_forgotten,
+        deliveries_forgotten,
+        deliveries_behind_the_row_forgotten,
+        rows_behind_their_checkpoint,
+        timers_of_resting_aggregates_forgotten,
     )
 }
 

@@ -26,7 +26,8 @@ from tests.simulation.books import Books
 from tests.simulation.broker import Tail, Wire
 from tests.simulation.builds import StoredIndex
 from tests.simulation.clients import FAMILIES
-from tests.simulation.log import TOPICS
+from tests.simulation.counters import CounterHost, Counters
+from tests.simulation.log import ENTITIES, TOPICS
 from tests.simulation.loop import Process
 from tests.simulation.membership import Membership
 from tests.simulation.store import Store
@@ -45,6 +46,7 @@ class Witness(Protocol):
 
     def until_gone(self, holder: Process, lifeline: str) -> Awaitable[bool]: ...
 
+    def ordered(self, command: Any) -> None: ...
     def call_began(self, process: str, run_id: str, key: Any, paid: str = "") -> None: ...
     def call_ended(self, process: str, run_id: str, key: Any) -> None: ...
 
@@ -56,17 +58,41 @@ class OwnerProcess:
     process: Process
     host: Host
     membership: Membership
-    books: Books | None
-    """In a seed with a limit."""
+    counters: CounterHost | None
+    """In a seed with counters."""
     task: "asyncio.Task[None]"
 
 
 def owner_process(
-    wire: Wire, store: Store, witness: Witness, *, partitions: int, clock_ms: Callable[[], int], limited: bool
+    wire: Wire,
+    store: Store,
+    witness: Witness,
+    *,
+    partitions: int,
+    clock_ms: Callable[[], int],
+    limited: bool,
+    counters: Counters | None = None,
 ) -> OwnerProcess:
-    """Starts a host in the wire's process; one of the books beside it when there are limits."""
+    """Starts a host in the wire's process; beside the runs budgets when there are limits, or counters."""
     loop, process, family, codec = wire.loop, wire.process, RunFamily(), local_codec()
-    books = Books(wire, clock_ms=clock_ms) if limited else None
+    letters = DeadLetters(codec, wire, topic=TOPICS.dead_letters, service=process.name, clock_ms=clock_ms)
+    standby = StandbyEdges(
+        incarnation=process.name,
+        readers=StandbyReaders(tail=_paused_tail(wire, TOPICS.events, partitions), ranges=wire),
+        wait_for_disconnect=lambda address, connected: witness.until_gone(process, address),
+        request_handover=None,
+        liveness_address=f"simulated:1/{process.name}",
+    )
+    books: Books | None = None
+    if limited:
+        books = Books(
+            wire,
+            partitions=partitions,
+            clock_ms=clock_ms,
+            dead_letters=letters,
+            standby=standby,
+            ordered=witness.ordered,
+        )
 
     async def call(effect: Any, state: Any, tenant: str) -> Any:
         if isinstance(effect, CallModel) and effect.not_before_ms > clock_ms():
@@ -82,6 +108,15 @@ def owner_process(
         witness.call_ended(process.name, effect.run_id, effect.key)
         return answered(effect, state, clock_ms())
 
+    def edges(events_topic: str) -> StandbyEdges:
+        return StandbyEdges(
+            incarnation=process.name,
+            readers=StandbyReaders(tail=_paused_tail(wire, events_topic, partitions), ranges=wire),
+            wait_for_disconnect=lambda address, connected: witness.until_gone(process, address),
+            request_handover=None,
+            liveness_address=f"simulated:1/{process.name}",
+        )
+
     context = RunContext(
         family=family,
         partitions=partitions,
@@ -91,8 +126,10 @@ def owner_process(
         run_summaries=RunSummaries(codec, wire, topic="tallies", clock_ms=clock_ms),
         clock_ms=clock_ms,
         budgets=None if books is None else books.spending,
+        replicas=None if books is None else books.parts.replicas,
     )
     membership = Membership()
+    entities = None if counters is None else CounterHost(wire, counters, edges(ENTITIES.events), clock_ms)
     host = build_run_host(
         context,
         codec=codec,
@@ -101,19 +138,21 @@ def owner_process(
         ranges=wire,
         membership=membership,
         commands=_paused_tail(wire, TOPICS.commands, partitions),
-        dead_letters=DeadLetters(codec, wire, topic=TOPICS.dead_letters, service=process.name, clock_ms=clock_ms),
+        dead_letters=letters,
         run_effect=call,
         name=process.name,
-        standby=StandbyEdges(
-            incarnation=process.name,
-            readers=StandbyReaders(tail=_paused_tail(wire, TOPICS.events, partitions), ranges=wire),
-            wait_for_disconnect=lambda address, connected: witness.until_gone(process, address),
-            request_handover=None,
-            liveness_address=f"simulated:1/{process.name}",
-        ),
+        standby=standby,
+        entities=books.entities.topic_set
+        if books is not None
+        else None
+        if entities is None
+        else entities.entities.topic_set,
     )
-    work = host.run() if books is None else books.beside(host.run())
-    return OwnerProcess(process, host, membership, books, loop.spawn(process, work))
+    work = host.run() if entities is None else entities.beside(host, host.run())
+    if books is not None:
+        books.entities.attach(host)
+        work = books.beside(work)
+    return OwnerProcess(process, host, membership, entities, loop.spawn(process, work))
 
 
 def _paused_tail(wire: Wire, topic: str, partitions: int) -> Tail:

@@ -23,6 +23,7 @@ from loomlog.projections.engine import rebuild as rebuilding
 from loomlog.projections.engine import run_projection
 from loomlog.projections.engine.writer import make_writer
 from loomlog.services.projector import loop as projecting
+from loomlog.services.stream.entities import hosting as entity_hosting
 from tests.simulation.books import limit_of
 from tests.simulation.builds import SimulatedBuilds
 from tests.simulation.checker import Violation
@@ -34,6 +35,8 @@ from tests.simulation.world import Tell, World
 
 STAND_BY_S = 1.5
 """How often the second projector looks whether it is its turn: seldom enough not to be a tenth of all that happens."""
+READ_AHEAD_S = 0.2
+"""How often a new owner of counters looks for what the last one has left: before the faults are over."""
 LIMIT = "limit"
 """Among the wishes: that the tenant has one."""
 
@@ -72,6 +75,8 @@ def simulated() -> Iterator[None]:
         read_once(),
         patch.object(projecting, "Builds", SimulatedBuilds),
         patch.object(projecting, "STANDBY_POLL_S", STAND_BY_S),
+        patch.object(entity_hosting, "HOT_AGGREGATES_MAX", 0),  # what rests is loaded again
+        patch.object(entity_hosting, "TIMERS_EVERY_S", READ_AHEAD_S),
         patch.object(rebuilding, "Builds", SimulatedBuilds),
         patch.object(run_projection, "make_writer", cache(make_writer)),
         warnings.catch_warnings(),
@@ -98,7 +103,11 @@ def simulate(seed: int, *, without: frozenset[str] = frozenset(), tell: Tell | N
             seed=seed,
             violation=world.checker.violation,
             fired=tuple(faults.fired),
-            wishes=(*(wish.name for wish in load), *([LIMIT] if world.limit is not None else [])),
+            wishes=(
+                *(wish.name for wish in load),
+                *([LIMIT] if world.limit is not None else []),
+                *(order.name for order in (world.counters.orders if world.counters is not None else ())),
+            ),
             events=world.checker.events,
             virtual_s=world.loop.now,
         )

@@ -17,7 +17,7 @@ from loomlog.schemas.generated.budget_events import (
 from loomlog.schemas.generated.stream_events import Claim
 from loomlog.schemas.generated.values import CommandEnvelope, Envelope
 from tests.simulation.ledger import USED, WORST, Ledger
-from tests.simulation.log import BUDGETS, SimulatedLog
+from tests.simulation.log import ENTITIES, SimulatedLog
 
 LIMIT: dict[str, Any] = {"tenant": "t", "scope": "tenant", "scope_id": "t"}
 
@@ -28,34 +28,47 @@ class Bench:
     def __init__(self, **limit: Any) -> None:
         self.found: list[str] = []
         self.log = SimulatedLog(lambda: 0)
-        self.ledger = Ledger(BUDGETS.commands, lambda kind, text: self.found.append(kind))
+        self.ledger = Ledger(ENTITIES.commands, lambda kind, text: self.found.append(kind))
         self.log.landed = self.ledger.landed
         self.seq = 0
         self.tail = bytes(16)
         envelope = Envelope(term=-1, seq=0, aggregate="", tenant="", at_ms=0, prev=bytes(16))
-        self._put(BUDGETS.events, local_codec().encode_event(envelope, Claim(owner="a", reason="assigned")))
+        self._put(ENTITIES.events, local_codec().encode_event(envelope, Claim(owner="a", reason="assigned")))
         self.event(LimitSet(**LIMIT, **(limit or {"hard_micros": 4})))
 
-    def event(self, event: Any, cause: int = -1, term: int = 0) -> None:
+    def event(self, event: Any, cause: tuple[str, int] = ("", -1), term: int = 0) -> None:
         self.seq += 1
+        command_id, offset = cause
         envelope = Envelope(
-            term=term, seq=self.seq, aggregate="budget", tenant="", at_ms=0, cause_offset=cause, prev=self.tail
+            term=term,
+            seq=self.seq,
+            aggregate="budget:/installation",
+            tenant="",
+            at_ms=0,
+            cause_id=command_id,
+            cause_offset=offset,
+            prev=self.tail,
         )
         value = local_codec().encode_event(envelope, event)
         self.tail = digest(value)
-        self._put(BUDGETS.events, value)
+        self._put(ENTITIES.events, value)
 
     def order(self, command: Any) -> int:
-        return self._put(BUDGETS.commands, local_codec().encode(command))
+        return self._put(ENTITIES.commands, local_codec().encode(command))
 
-    def ask(self, call: str) -> int:
+    def ask(self, call: str, *, in_memory: bool = False) -> tuple[str, int]:
+        """Orders a reservation; its command id and offset."""
         envelope = CommandEnvelope(command_id=f"ask-{call}")
-        return self.order(
-            ReserveBudget(envelope=envelope, id=call, user_id="", tokens=WORST[0], micros=WORST[1], deadline_ms=9)
+        if in_memory:
+            self.ledger.ordered(envelope.command_id, "ReserveBudget", call)
+            return envelope.command_id, -1
+        command = ReserveBudget(
+            envelope=envelope, id=call, tenant="t", user_id="", tokens=WORST[0], micros=WORST[1], deadline_ms=9
         )
+        return envelope.command_id, self.order(command)
 
-    def reserve(self, call: str) -> None:
-        cause = self.ask(call)
+    def reserve(self, call: str, *, in_memory: bool = False) -> None:
+        cause = self.ask(call, in_memory=in_memory)
         event = BudgetReserved(
             id=call, tenant="t", user_id="", accounts=("a",), tokens=WORST[0], micros=WORST[1], expires_at_ms=9
         )
@@ -67,7 +80,7 @@ class Bench:
         )
 
     def _put(self, topic: str, value: bytes) -> int:
-        return self.log.append(topic, 0, [ProducerRecord(key=b"budget", value=value)], "a")
+        return self.log.append(topic, 0, [ProducerRecord(key=b"/installation", value=value)], "a")
 
 
 @pytest.fixture
@@ -118,7 +131,7 @@ def test_a_reservation_that_nobody_ordered_is_found(bench: Bench) -> None:
     bench.found.clear()
     bench.settle("one", "actual", USED)
     event = BudgetReserved(id="two", tenant="t", user_id="", accounts=(), tokens=0, micros=0, expires_at_ms=9)
-    bench.event(event, cause=0)
+    bench.event(event, cause=("ask-one", 0))
     assert bench.found == ["out of nothing"]
 
 
@@ -148,10 +161,13 @@ def test_an_end_that_no_limit_asked_for_is_found(bench: Bench) -> None:
     assert bench.found == ["invented", "invented"]
 
 
-def test_a_closing_that_is_not_done_is_an_open_end(bench: Bench) -> None:
-    bench.reserve("one")
+@pytest.mark.parametrize("in_memory", [False, True])
+def test_a_closing_that_is_not_done_is_an_open_end(bench: Bench, in_memory: bool) -> None:
+    bench.reserve("one", in_memory=in_memory)
     assert bench.ledger.open_ends() == ""
-    bench.order(SettleBudget(envelope=CommandEnvelope(command_id="s"), id="one", user_id="", tokens=15, micros=1))
+    bench.order(
+        SettleBudget(envelope=CommandEnvelope(command_id="s"), id="one", tenant="t", user_id="", tokens=15, micros=1)
+    )
     assert "one" in bench.ledger.open_ends()
     bench.settle("one", "actual", USED)
     assert bench.ledger.open_ends() == ""

@@ -9,6 +9,7 @@ Before: seeds.py makes one for each seed.
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -25,9 +26,10 @@ from loomlog.schemas.generated.values import Envelope
 from tests.simulation.broker import JUNK, Wire
 from tests.simulation.checker import INTRUDER, Checker
 from tests.simulation.clients import TENANT, Client
+from tests.simulation.counters import MOST_AWAY_S, MOST_STEP_MS, CounterHost, counters_of
 from tests.simulation.faults import CALM_S, Act, Faults
 from tests.simulation.group import PARTITIONS, Member, ProcessGroup
-from tests.simulation.log import TOPICS, Record, SimulatedLog
+from tests.simulation.log import ENTITIES, TOPICS, Record, SimulatedLog
 from tests.simulation.loop import Process, VirtualLoop
 from tests.simulation.narrator import told
 from tests.simulation.owners import OwnerProcess
@@ -62,6 +64,10 @@ class World(ProcessGroup):
         self.store = Store(self.loop)
         self.checker = Checker(self.log, self.store, PARTITIONS, self.loop.time, self.loop.stop)
         self._tell = tell
+        # One host has the entities of a process: those of budgets in the seeds with a limit.
+        self.counters = counters_of(faults) if limit is None else None
+        if self.counters is not None:
+            self.counters.open(self.log, PARTITIONS, faults.seed, self.checker.complain)
         self.log.landed = self._landed
         self.store.committed = self.checker.committed
         names = "abc"[: self.random.randint(2, 3)]
@@ -103,12 +109,16 @@ class World(ProcessGroup):
                 checker.complain("stuck", f"{left}, {PATIENCE_S:.0f} s after the last fault")
             else:
                 checker.finish()
+                if self.counters is not None:
+                    self.counters.finish(self._counter_hosts())
         if checker.violation is None and loop.complaints:
             checker.complain("complaint", str(loop.complaints[0]))
 
     def _calm(self) -> None:
         self.say("outside", "no more faults; everybody is up")
         self.faults.calm = True
+        if self.counters is not None:
+            self.counters.calm()
         for member in (*self.owners, *self.projectors):
             if member.process is not None:
                 member.process.fuse = 0
@@ -127,14 +137,30 @@ class World(ProcessGroup):
 
     def _open_ends(self) -> str:
         assert self.client is not None
-        return f"{self.client.busy} wishes are not sent" if self.client.busy else self.checker.open_ends()
+        if self.client.busy:
+            return f"{self.client.busy} wishes are not sent"
+        left = self.checker.open_ends()
+        return left if left or self.counters is None else self.counters.open_ends(self._counter_hosts())
+
+    def _counter_hosts(self) -> list[CounterHost]:
+        return [member.body.counters for member in self.owners if member.process is not None]
 
     def _landed(self, records: Sequence[Record]) -> None:
         if self._tell is not None:
             term = self.checker.term_of(records[0].topic, records[0].partition)
             for record in records:
                 self.say(record.writer, told(record, term))
-        self.checker.landed(records)
+        if self.counters is not None and records[0].topic in (ENTITIES.commands, ENTITIES.events):
+            sent = self.counters.ledger.delivery_count
+            self.counters.ledger.landed(records)
+            act, writer = self.counters.crash_sender, records[0].writer
+            if act is not None and self.counters.ledger.delivery_count > sent:
+                self.counters.crash_sender = None
+                for member in self.owners:
+                    if member.process is not None and member.process.name == writer:
+                        self._light(member, act)
+        else:
+            self.checker.landed(records)
 
     # --- processes ---------------------------------------------------------------------------------------------------
 
@@ -165,8 +191,7 @@ class World(ProcessGroup):
                 alive = [member for member in self.owners if member.process is not None]
                 for member in alive:
                     shares = {one.process.name: everything for one in alive if one.process}
-                    books = dict.fromkeys(shares, MemberAssignment(partitions=frozenset({0}), is_standby=False))
-                    self._tell_assignment(member, shares, books)
+                    self._tell_assignment(member, shares)
                 self.loop.call_for(self.loop.outside, 2 * act.amount, self._rebalance)
             case "false alarm":
                 if owner.process is not None:
@@ -187,6 +212,18 @@ class World(ProcessGroup):
                 self.store.advisory.pop(f"projector {TOPICS.events}", None)
             case "rebuild":
                 self._rebuild(act)
+            case "counters: clock" if owner.process is not None:
+                self._skews[owner.process.name] += int((act.amount * 2 - 1) * MOST_STEP_MS)
+            case "counters: rows away" | "counters: rows behind" if self.counters is not None:
+                change = self.counters.away if act.kind.endswith("away") else self.counters.behind
+                change(True)
+                self.loop.call_for(self.loop.outside, MOST_AWAY_S * act.amount, change, False)
+            case "counters: crash sender" if self.counters is not None:
+                self.counters.crash_sender = replace(act, kind="crash")
+            case "counters: entity checkpoint":
+                self._checkpoint(owner)
+            case "counters: clock":
+                pass  # there is no such process now
             case _:
                 raise AssertionError(f"no such act: {act.kind}")
 
@@ -224,9 +261,9 @@ class World(ProcessGroup):
         if process is None or process.frozen:
             return
         body: OwnerProcess = member.body
-        for host in (body.host, *([] if body.books is None else [body.books.host])):
-            for owner in host.owners.values():
-                self.loop.spawn(process, host.checkpoints.make(owner))
+        for topic_set in body.host.topic_sets:
+            for owner in topic_set.owners.values():
+                self.loop.spawn(process, topic_set.checkpoints.make(owner))
 
     def _damage(self, act: Act) -> None:
         """Somebody who must not appends an event under the right term, with the right digest, and leaves a seq out."""
@@ -273,6 +310,9 @@ class World(ProcessGroup):
                 )
 
     # --- calls -------------------------------------------------------------------------------------------------------
+
+    def ordered(self, command: Any) -> None:
+        self.checker.ledger.ordered(command.envelope.command_id, type(command).__name__, getattr(command, "id", ""))
 
     def call_began(self, process: str, run_id: str, key: Any, paid: str = "") -> None:
         self.say(process, f"calls {key} of {run_id}")

@@ -1,17 +1,17 @@
 """Spending limits and usage reports: who may set which limit, and who sees which figures.
 
-A limit is a command to the books (services/core/budget); the call returns once its event was read back. From then on
-the limit holds: every start of this process carries the offset up to which its books are read, and no runtime decides
-about a start before it has read that far (services/runtime/models/budget_reservation.py). Another API process reaches
-that offset a moment later, or at once when it receives the position from the response (PositionBarrier).
+A limit is a command to the budgets (services/families/budget); the call returns once its event was read back. From then
+on the limit holds: every start of this process carries the position of the newest limit that it has read, and no
+runtime decides about a start before it has read that far (services/runtime/run/start_handler.py). Another API process
+reaches that position a moment later, or at once when it receives it from the response (PositionBarrier).
 
-Usage from before an account had a limit is read from the read models and sent with the command, because the books count
+Usage from before an account had a limit is read from the read models and sent with the command, because budgets count
 only accounts with a limit. The read models must have processed the whole log at the time of the request.
 
     operator    the whole installation: administrators
     tenant      a tenant, and its users: administrators, and operators of that tenant
 
-Before: a transport. After: services/families/budget/client.py; projections/usage.py for reports.
+Before: a transport. After: services/families/budget/accounts.py; projections/usage.py for reports.
 """
 
 import asyncio
@@ -19,11 +19,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from loomlog.connectors.errors import Transient
+from loomlog.connectors.errors import ConnectorError, Transient
 from loomlog.projections.tables import EVERY_TENANT, Scope
 from loomlog.schemas.generated.budget_commands import RemoveLimit, SetLimit
-from loomlog.schemas.generated.budget_events import LimitDeclined
-from loomlog.schemas.position import Position
+from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.services.application import limits
 from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.errors import RETRY_LATER_S, RequestRefused, bad_request, unavailable
@@ -33,14 +32,14 @@ from loomlog.services.application.transfer.budget_limits import to_command
 from loomlog.services.core.access.decide import Caller, access_filter
 from loomlog.services.core.access.scopes import ADMIN, RUNS_READ, TENANT
 from loomlog.services.families.budget import state
+from loomlog.services.families.budget.accounts import BudgetAccounts
 from loomlog.services.families.budget.amounts import account_at
 from loomlog.services.families.budget.calendar_month import day_of, first_day, month_of
-from loomlog.services.families.budget.client import BudgetClient, BudgetClientBusy
 from loomlog.services.families.budget.decide import account_error
-from loomlog.services.families.budget.family import PARTITION
 from loomlog.services.families.budget.limits import AMOUNT_MAX
 from loomlog.services.families.budget.state import AccountUsage, Limit, account_key
 from loomlog.services.stream.archive.state_file import StatedLimit
+from loomlog.services.stream.entities.answers import CommandInvalid, CommandUnanswered
 
 DIMENSIONS = {
     **{name: name for name in ("tenant", "provider", "model", "source", "agent", "day")},
@@ -78,7 +77,7 @@ class BudgetLimits:
     def __init__(
         self,
         sources: StreamSources,
-        client: BudgetClient,
+        accounts: BudgetAccounts,
         *,
         end_offset: Callable[[int], Awaitable[int]],
         clock_ms: Callable[[], int],
@@ -89,8 +88,7 @@ class BudgetLimits:
         self._end_offset = end_offset
         self._spent_wait_s = spent_wait_s
         self._sources = sources
-        self._client = client
-        self._replica = client.board
+        self._accounts = accounts
         self._clock_ms = clock_ms
         self._wait_s = wait_s
 
@@ -100,10 +98,10 @@ class BudgetLimits:
         """Return the limits the caller may see, the widest first. An administrator may select one tenant."""
         require_scope(caller, RUNS_READ)
         within = access_filter(caller)
-        books, now = self._replica.books, self._clock_ms()
+        budgets, now = self._accounts.state, self._clock_ms()
         views = [
-            LimitView(limit=limit, account=account_at(books, key, now))
-            for key, limit in books.limits.items()
+            LimitView(limit=limit, account=account_at(budgets, key, now))
+            for key, limit in budgets.limits.items()
             if (within.tenant is None or limit.tenant == within.tenant)
             and (not tenant or limit.tenant == tenant)
             and (within.user_id is None or (limit.scope == state.USER and limit.scope_id == within.user_id))
@@ -115,10 +113,10 @@ class BudgetLimits:
         """Set a limit; returns it as it is now, and the position of its event."""
         tenant, scope_id = self._resolve_account(caller, request.scope, request.tenant, request.scope_id)
         key = account_key(request.scope, tenant, scope_id)
-        is_new = key not in self._replica.books.limits
+        is_new = key not in self._accounts.state.limits
         tokens, micros = await self._spent_this_month(request.scope, tenant, scope_id, currency) if is_new else (0, 0)
         command = SetLimit(
-            envelope=self._client.envelope(tenant, caller.subject),
+            envelope=self._accounts.envelope(caller.subject),
             tenant=tenant,
             scope=request.scope,
             scope_id=scope_id,
@@ -132,29 +130,29 @@ class BudgetLimits:
             used_micros=micros,
         )
         position = await self._request(command)
-        books = self._replica.books
-        limit = books.limits.get(key)
+        budgets = self._accounts.state
+        limit = budgets.limits.get(key)
         if limit is None:
             raise RequestRefused(
                 "not_found", f"the limit of {request.scope} {scope_id} was set, and has been removed since"
             )
-        return LimitView(limit=limit, account=account_at(books, key, self._clock_ms())), position
+        return LimitView(limit=limit, account=account_at(budgets, key, self._clock_ms())), position
 
     async def restore(self, caller: Caller, limit: StatedLimit, *, dry_run: bool) -> str | None:
         """Set a limit of another installation here; returns its position, or None when the account has one."""
         require_scope(caller, ADMIN)
-        if account_key(limit.scope, limit.tenant, limit.scope_id) in self._replica.books.limits:
+        if account_key(limit.scope, limit.tenant, limit.scope_id) in self._accounts.state.limits:
             return None
-        envelope = self._client.envelope(limit.tenant, caller.subject)
+        envelope = self._accounts.envelope(caller.subject)
         return "" if dry_run else await self._request(to_command(limit, envelope, self._clock_ms()))
 
     async def remove(self, caller: Caller, scope: str, tenant: str | None, scope_id: str) -> str:
         """Remove a limit; returns the position of the event, empty when there was no such limit."""
         of, scope_id = self._resolve_account(caller, scope, tenant, scope_id)
-        if account_key(scope, of, scope_id) not in self._replica.books.limits:
+        if account_key(scope, of, scope_id) not in self._accounts.state.limits:
             return ""
         return await self._request(
-            RemoveLimit(envelope=self._client.envelope(of, caller.subject), tenant=of, scope=scope, scope_id=scope_id)
+            RemoveLimit(envelope=self._accounts.envelope(caller.subject), tenant=of, scope=scope, scope_id=scope_id)
         )
 
     def _resolve_account(self, caller: Caller, scope: str, tenant: str | None, scope_id: str) -> tuple[str, str]:
@@ -199,20 +197,24 @@ class BudgetLimits:
 
     async def _request(self, command: SetLimit | RemoveLimit) -> str:
         try:
-            answer = await self._client.request(command, wait_s=self._wait_s)
-        except BudgetClientBusy as error:
-            raise RequestRefused("log_unavailable", str(error), retry_after_s=RETRY_LATER_S) from error
-        if answer is None:
+            answer = await self._accounts.request(command, wait_s=self._wait_s)
+        except CommandUnanswered as error:
             raise RequestRefused(
                 "limit_pending",
                 f"the change is on its way to the log, but no runtime has made it within {self._wait_s:g} s; "
                 "GET /v1/_limits shows it once it is set, and repeating the request does no harm",
                 retry_after_s=RETRY_LATER_S,
-            )
-        event, offset = answer
-        if isinstance(event, LimitDeclined):
-            raise bad_request(event.message)
-        return str(Position(topic=self._replica.topic, partition=PARTITION, offset=offset))
+            ) from error
+        except CommandInvalid as error:
+            raise bad_request(str(error)) from error
+        except ConnectorError as error:
+            raise unavailable("log", error) from error
+        refusal = answer.events[-1]
+        if isinstance(refusal, CommandRefused):
+            if refusal.code == "quarantined":
+                raise RequestRefused("limit_pending", refusal.message, retry_after_s=RETRY_LATER_S)
+            raise bad_request(refusal.message)
+        return answer.position
 
     # --- usage -------------------------------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """Erasing a subject: its runs are cancelled, then the keys of its content are destroyed, everywhere at once.
 
-    report    what is stored of a subject, what an erasure makes unreadable, and what is in plaintext and stays so
+    report    what is stored of a subject, in runs and in the aggregates of other families, what an erasure makes
+              unreadable, and what is in plaintext and stays so
     erase     cancel live runs, append the erasure; from then on every copy reads [erased], also in backups
 
 The log keeps its bytes, so its chain still verifies and replays produce the same states. Plaintext (written before
@@ -13,7 +14,7 @@ Before: a transport. After: services/application/runs/control.py cancels, servic
 erases.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +28,7 @@ from loomlog.projections.transcript import TranscriptRow
 from loomlog.schemas.generated.values import BlobRef
 from loomlog.schemas.position import Position
 from loomlog.services.application import limits
+from loomlog.services.application.admin.entity_references import EntityContent, EntityReferences
 from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.content import keys_unavailable
 from loomlog.services.application.errors import RETRY_SOON_S, RequestRefused, bad_request, unavailable
@@ -55,6 +57,10 @@ CONTENT_FRAMES = frozenset({"user_input", "text", "thinking", "tool_call", "tool
 NOT_EXAMINED = (
     "commands that microservices sent in plaintext stay in the commands topic for 14 days, and dead letters from "
     "before encryption was switched on for a year; they are not examined here",
+    "commands for aggregates of other families that microservices sent in plaintext stay in loom.entity.commands for "
+    "14 days; they are not examined here",
+    "what aggregates hold in plaintext, written before encryption was switched on or imported so, names no subject and "
+    "is not examined here",
     "inputs and results of tools of other services are in plaintext in their two topics for an hour; they are not "
     "examined here either",
     "agent names, ids, times, tool names, token counts and the reasons of commands are not content and stay readable",
@@ -85,6 +91,8 @@ class ErasureFindings:
     """Runs with any frame or blob in plaintext."""
     imported_in_clear: int = 0
     """Those of `runs_in_clear` that were imported from a file."""
+    entities: EntityReferences | None = None
+    """Events of other families that refer to keys of the subject; None where there are no families."""
     sessions: set[str] = field(default_factory=set)
     truncated: bool = False
     errors: list[str] = field(default_factory=list)
@@ -136,7 +144,9 @@ class SubjectErasure:
         control: RunControl,
         *,
         fresh_token: Callable[[], str],
+        entities: EntityContent | None = None,
     ) -> None:
+        self._entities = entities
         self._sources = sources
         self._reads = reads
         self._control = control
@@ -167,10 +177,12 @@ class SubjectErasure:
             if findings.in_clear > in_clear:
                 findings.runs_in_clear += 1
                 findings.imported_in_clear += bool(row.imported_from)
+        key_views = () if keys is None else _keys_of(keys, tenant, _user_of(subject))
+        await self._find_in_entities(key_views, findings)
         return ErasureReport(
             tenant=tenant,
             subject=subject,
-            keys=() if keys is None else _keys_of(keys, tenant, _user_of(subject)),
+            keys=key_views,
             erasures=() if keys is None else keys.table.erasures_of(tenant, _user_of(subject)),
             keys_topic="" if keys is None else keys.topic,
             findings=findings,
@@ -238,6 +250,15 @@ class SubjectErasure:
         return [str(Position(topic=keys.topic, partition=PARTITION, offset=offset)) for offset in offsets]
 
     # --- shared ------------------------------------------------------------------------------------------------------
+
+    async def _find_in_entities(self, keys: Sequence[KeyView], findings: ErasureFindings) -> None:
+        if self._entities is None:
+            return
+        try:
+            findings.entities = await self._entities.find_references([key.key_id for key in keys])
+        except ConnectorError as error:
+            raise unavailable("log", error) from error
+        findings.truncated = findings.truncated or findings.entities.truncated
 
     async def _current_keys(self) -> SubjectKeys | None:
         keys = self._sources.content.keys

@@ -388,5 +388,7 @@ class StateFile(TypedDict):
     blobs: int
     pauses: int
     limits: int
+    aggregates: int
+    aggregate_events: int
     positions: list[str]
     warnings: list[str]

@@ -13,7 +13,7 @@ the end only when a wait would begin.
 
 Before: services/api/app.py for every request, services/application/runs/start.py,
 services/application/streaming/run_stream.py. After: projections/engine/positions.py,
-services/stream/global_tables/global_table.py, services/families/budget/replica.py.
+services/stream/global_tables/global_table.py, services/stream/entities/replicas.py.
 """
 
 import asyncio

@@ -108,13 +108,14 @@ class RunStarts:
         decision_wait_s: float = limits.DECISION_WAIT_S,
         check_admission: Callable[[str, str], None] = lambda tenant, agent: None,
         credentials: RunCredentials | None = None,
-        books_offset: Callable[[], int] = lambda: 0,
+        read_positions: Callable[[], tuple[str, ...]] = tuple,
     ) -> None:
         """`credentials` None: requests with credentials are refused.
 
-        `books_offset`: returns the offset just past the newest spending limit that this process has reported or read.
+        `read_positions`: returns what the owner of a run must have read of entities before it decides about the start,
+        because this process has: positions.
         """
-        self._books_offset = books_offset
+        self._read_positions = read_positions
         self._credentials = credentials
         self._sources = sources
         self._reads = reads
@@ -209,7 +210,7 @@ class RunStarts:
                 )
                 if isinstance(command, StartRun | ForkRun):
                     digest = attempt.digest if attempt.encryptor is not None else command.request_sha256
-                    command = replace(command, request_sha256=digest, books_offset=self._books_offset())
+                    command = replace(command, request_sha256=digest, after=self._read_positions())
                     restricted = attempt.requester.operator_key_restricted
                     if isinstance(command, ForkRun):
                         seal = attempt.encryptor

@@ -19,10 +19,12 @@ Before: a transport has spooled the file, or state_files.py has it. After: event
 
 import asyncio
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import IO
 
 from loomlog.connectors.errors import ConnectorError
+from loomlog.connectors.protocols import LogRanges
 from loomlog.schemas.generated.run_events import ChildRequested, RunStarted
 from loomlog.schemas.generated.values import ImportOrigin
 from loomlog.services.application import limits
@@ -33,6 +35,7 @@ from loomlog.services.application.command_publisher import CommandPublisher
 from loomlog.services.application.content import ContentAccess
 from loomlog.services.application.errors import RETRY_LATER_S, RequestRefused, unavailable
 from loomlog.services.application.streaming.run_stream import StreamSources
+from loomlog.services.application.transfer.entity_restore import AggregateImport, EntityRestore, RestoredAggregate
 from loomlog.services.application.transfer.event_import import (
     EventImporter,
     ImportBatch,
@@ -46,6 +49,8 @@ from loomlog.services.core.run.lifecycle.fork import conversation_origin
 from loomlog.services.stream.archive.bundle import BlobPart, BrokenBundle
 from loomlog.services.stream.archive.state_file import (
     BrokenStateFile,
+    StatedAggregate,
+    StatedAggregateEvent,
     StatedEvent,
     StatedLimit,
     StatedRun,
@@ -54,6 +59,8 @@ from loomlog.services.stream.archive.state_file import (
 )
 from loomlog.services.stream.archive.state_reader import StateReader
 from loomlog.services.stream.archive.state_validation import ValidatedState, validate_state
+from loomlog.services.stream.entities.families import EntityFamilies, FamilySet
+from loomlog.services.stream.entities.hosting import EntityParts
 
 FATAL_CODES = frozenset({"import_pending", "backpressure", "log_unavailable", "projection_unavailable"})
 """Codes of a refusal of one run after which the others are not tried."""
@@ -75,6 +82,11 @@ class RestoreResult:
     skipped_runs: int = 0
     """Runs that existed here before."""
     failed_runs: int = 0
+    aggregates: int = 0
+    aggregate_events: int = 0
+    skipped_aggregates: int = 0
+    """Aggregates that existed here before."""
+    failed_aggregates: int = 0
     warnings: list[str] = field(default_factory=list)
     positions: dict[str, str] = field(default_factory=dict)
 
@@ -112,8 +124,15 @@ class StateRestore:
         *,
         clock_ms: Callable[[], int],
         wait_s: float = limits.DECISION_WAIT_S,
+        entities: EntityParts | None = None,
+        ranges: LogRanges | None = None,
     ) -> None:
+        """`entities` None: there are no families, and a file with aggregates is refused. `ranges` reads the log."""
         self._importer = EventImporter(sources, publisher, clock_ms=clock_ms, wait_s=wait_s)
+        self._entities = entities
+        self._ranges = ranges
+        self._clock_ms = clock_ms
+        self._wait_s = wait_s
         self._content = sources.content
         self._pauses = pauses
         self._budgets = budgets
@@ -135,14 +154,22 @@ class StateRestore:
             raise RequestRefused("backpressure", "a restore is under way here", retry_after_s=RETRY_LATER_S)
         self._busy = True
         try:
-            checked = await asyncio.to_thread(validate_state, file, bytes_max=limits.STATE_BYTES_MAX)
+            families = EntityFamilies(FamilySet(())) if self._entities is None else self._entities.family
+            checked = await asyncio.to_thread(validate_state, file, bytes_max=limits.STATE_BYTES_MAX, families=families)
             unreadable = await _find_unreadable(checked, self._content, accepts_sealed=sealed)
             if checked.runs_in_clear and self._content.keys is not None and not in_clear:
                 raise plaintext_refusal(checked.runs_in_clear, checked.runs, "file", checked.first_in_clear)
             work = _RestoreWork(
-                self._importer, self._pauses, self._budgets, caller, checked, unreadable, dry_run=dry_run
+                self._importer,
+                self._pauses,
+                self._budgets,
+                caller,
+                checked,
+                unreadable,
+                self._entity_restore(caller, checked),
+                dry_run=dry_run,
             )
-            return await work.run(file)
+            return await work.run(file, _missing_keys(checked.aggregate_key_ids, self._content))
         except UnsupportedStateFile as error:
             raise RequestRefused("snapshot_version_too_new", str(error)) from error
         except UnknownStateSection as error:
@@ -152,6 +179,25 @@ class StateRestore:
             raise RequestRefused("restore_failed", text) from error
         finally:
             self._busy = False
+
+    def _entity_restore(self, caller: Caller, checked: ValidatedState) -> EntityRestore | None:
+        if self._entities is None or self._ranges is None:
+            return None
+        return EntityRestore(
+            self._entities,
+            self._ranges,
+            topic=checked.header.entity_topic,
+            file_sha256=checked.sha256,
+            subject=caller.subject,
+            issued_at_ms=self._clock_ms(),
+            wait_s=self._wait_s,
+        )
+
+
+def _missing_keys(key_ids: AbstractSet[str], content: ContentAccess) -> int:
+    """Return how many of the keys are not here and were not erased either."""
+    keys = content.keys
+    return sum(keys is None or not (keys.can_open(one) or keys.is_erased(one)) for one in key_ids)
 
 
 async def _find_unreadable(checked: ValidatedState, content: ContentAccess, *, accepts_sealed: bool) -> frozenset[str]:
@@ -188,6 +234,7 @@ class _RestoreWork:
         caller: Caller,
         checked: ValidatedState,
         unreadable: frozenset[str],
+        entities: EntityRestore | None,
         *,
         dry_run: bool,
     ) -> None:
@@ -197,6 +244,7 @@ class _RestoreWork:
         self._caller = caller
         self._checked = checked
         self._unreadable = unreadable
+        self._entities = entities
         self._dry_run = dry_run
         self._result = RestoreResult(is_dry_run=dry_run)
         self._unavailable: set[str] = set()
@@ -209,8 +257,15 @@ class _RestoreWork:
         self._child_request_ids: frozenset[int] = frozenset()
         """Schema ids of the event by which a run requests children."""
 
-    async def run(self, file: IO[bytes]) -> RestoreResult:
-        """Import the contents of the file, in one pass."""
+    async def run(self, file: IO[bytes], missing_keys: int) -> RestoreResult:
+        """Import the contents of the file, in one pass. `missing_keys`: of the content of aggregates."""
+        if missing_keys:
+            self._result.add_warning(
+                f"{missing_keys} keys of content of aggregates are missing here: it cannot be read until the topic "
+                "loom.subject.keys is mirrored from where the file was written"
+            )
+        if self._entities is not None and self._checked.aggregates and not self._dry_run:
+            await self._entities.open()
         try:
             async with asyncio.TaskGroup() as group:
                 await self._read(file, group)
@@ -229,6 +284,7 @@ class _RestoreWork:
     async def _read(self, file: IO[bytes], group: asyncio.TaskGroup) -> None:
         reader = StateReader(file)
         run: _RestoredRun | None = None
+        aggregate: AggregateImport | None = None
         for item in reader:
             match item:
                 case WidePause():
@@ -243,7 +299,44 @@ class _RestoreWork:
                 case StatedEvent():
                     assert run is not None, "the file was checked"
                     await self._add_event(run, item, reader)
+                case StatedAggregate():
+                    await self._finish_aggregate(aggregate, group)
+                    aggregate = self._begin_aggregate(item)
+                case StatedAggregateEvent():
+                    if aggregate is not None and self._entities is not None and not self._dry_run:
+                        await self._entities.add(aggregate, item.event.value, reader.codec)
         await self._finish_run(run, group)
+        await self._finish_aggregate(aggregate, group)
+
+    def _begin_aggregate(self, head: StatedAggregate) -> AggregateImport:
+        assert self._entities is not None, "the file was checked: without families it has no aggregates"
+        return self._entities.begin(head, problem=self._checked.unfoldable_aggregates.get(head.aggregate, ""))
+
+    async def _finish_aggregate(self, aggregate: AggregateImport | None, group: asyncio.TaskGroup) -> None:
+        """Send the last part of an aggregate, concurrently with the next ones."""
+        if aggregate is None or self._entities is None:
+            return
+        if self._dry_run:
+            self._count_aggregate(RestoredAggregate(head=aggregate.head, problem=aggregate.problem))
+            return
+        await self._slots.acquire()
+        task = group.create_task(self._import_aggregate(self._entities, aggregate))
+        task.add_done_callback(lambda _: self._slots.release())
+
+    async def _import_aggregate(self, entities: EntityRestore, aggregate: AggregateImport) -> None:
+        self._count_aggregate(await entities.finish(aggregate))
+
+    def _count_aggregate(self, restored: RestoredAggregate) -> None:
+        result = self._result
+        if restored.problem:
+            result.failed_aggregates += 1
+            result.add_warning(f"{restored.head.aggregate} is not restored: {restored.problem}")
+        elif restored.was_here:
+            result.skipped_aggregates += 1
+        else:
+            result.aggregates += 1
+            result.aggregate_events += restored.head.events
+            result.add_position(restored.position)
 
     async def _restore_pause(self, pause: WidePause) -> None:
         position = await self._pauses.restore(self._caller, pause, dry_run=self._dry_run)

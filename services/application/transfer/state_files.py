@@ -4,10 +4,11 @@
     gathered    each partition once, sorted on disk (services/stream/archive/state_export.py)
     written     in pieces to the folder of state files, which all replicas see; the manifest makes it exist
 
-Included: all runs (or a tenant's) with their payloads, the pauses wider than a run (in a tenant's file those that hold
-its runs, as pauses of that tenant), and the spending limits with the amounts spent under them. Not included: secrets
-(they are in no event), commands that no owner has decided, dead letters, checkpoints of the audit chain (they are
-signed for the partitions they belong to), read models and caches (they are rebuilt from the events).
+Included: all runs (or a tenant's) with their payloads, all aggregates of the other families (or a tenant's), the
+pauses wider than a run (in a tenant's file those that hold its runs, as pauses of that tenant), and the spending limits
+with the amounts spent under them. Not included: secrets (they are in no event), commands that no owner has decided,
+dead letters, checkpoints of the audit chain (they are signed for the partitions they belong to), read models and caches
+(they are rebuilt from the events).
 
 Before: a transport. After: restore.py, in any installation.
 """
@@ -35,9 +36,11 @@ from loomlog.services.application.transfer.budget_limits import export_limits
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN
 from loomlog.services.core.run.evolve import REDUCER_VERSION
-from loomlog.services.families.budget.replica import BudgetReplica
+from loomlog.services.families.budget.accounts import BudgetAccounts
+from loomlog.services.stream.archive.entity_export import EntityExport
 from loomlog.services.stream.archive.state_export import StateExport
 from loomlog.services.stream.archive.state_file import VERSION, StateHeader, StateWriter
+from loomlog.services.stream.entities.hosting import EntityParts
 
 BATCH_SIZE = 200
 """Runs written by one call in a worker thread."""
@@ -64,10 +67,11 @@ class Backups:
         codec: Codec,
         pauses: Pauses,
         files: StateFiles | None,
-        budget_replica: BudgetReplica,
+        accounts: BudgetAccounts,
         *,
         events_topic: str,
         clock_ms: Callable[[], int],
+        entities: EntityParts | None = None,
         random_hex: Callable[[int], str] = secrets.token_hex,
     ) -> None:
         self._sources = sources
@@ -75,9 +79,10 @@ class Backups:
         self._codec = codec
         self._pauses = pauses
         self._state_files = files
-        self._budget_replica = budget_replica
+        self._accounts = accounts
         self._topic = events_topic
         self._clock_ms = clock_ms
+        self._entities = entities
         self._random_hex = random_hex
         self._busy = False
 
@@ -132,9 +137,9 @@ class Backups:
 
     async def _create(self, caller: Caller, request: StateFileRequest) -> StateFile:
         now_ms = self._clock_ms()
-        cut = await self._consistent_cut()
+        cut, entity_cut = await self._consistent_cut()
         try:
-            await self._budget_replica.caught_up()
+            await self._accounts.caught_up()
         except ConnectorError as error:
             raise unavailable("log", error) from error
         header = StateHeader(
@@ -145,17 +150,24 @@ class Backups:
             reducer_version=REDUCER_VERSION,
             include_history=request.include_history,
             positions={str(partition): end for partition, end in cut.items()},
+            entity_topic="" if self._entities is None else self._entities.topics.events,
+            entity_positions={str(partition): end for partition, end in entity_cut.items()},
         )
         file_id = f"snap_{now_ms}_{self._random_hex(4)}"
-        with StateExport(self._codec, tenant=request.tenant) as gathered:
-            await self._gather(gathered, cut)
+        with (
+            StateExport(self._codec, tenant=request.tenant) as gathered,
+            EntityExport(self._codec, tenant=request.tenant, without=self._families_elsewhere()) as aggregates,
+        ):
+            await self._gather(gathered, self._topic, cut)
+            await self._gather(aggregates, header.entity_topic, entity_cut)
             await asyncio.to_thread(gathered.choose, include_history=request.include_history, since_ms=request.since_ms)
             async with self._require_files().open_for_write(file_id) as file:
                 out = _StateOutput(file, request.max_bytes)
-                await self._write_state(out, header, gathered)
-                if request.tenant and not out.runs:
+                await self._write_state(out, header, gathered, aggregates)
+                if request.tenant and not out.runs and not out.aggregates:
                     out.warnings.append(f"there is no run of a tenant {request.tenant[:80]} to put into it")
-                warnings = [*out.warnings, *islice(gathered.omitted_runs(), limits.WARNINGS_MAX)]
+                omitted = islice(gathered.omitted_runs(), limits.WARNINGS_MAX)
+                warnings = [*out.warnings, *omitted, *aggregates.omitted]
                 manifest: StateFile = {
                     "id": file_id,
                     "created_at": header.created_at,
@@ -172,41 +184,57 @@ class Backups:
                     "blobs": out.blobs,
                     "pauses": out.pauses,
                     "limits": out.limits,
+                    "aggregates": out.aggregates,
+                    "aggregate_events": out.aggregate_events,
                     "positions": [self._sources.barrier.token(number, end - 1) for number, end in cut.items() if end],
                     "warnings": warnings[: limits.WARNINGS_MAX],
                 }
                 await self._require_files().commit(file_id, file, manifest)
         return manifest
 
-    async def _consistent_cut(self) -> Mapping[int, int]:
-        """Return the end of every partition."""
+    def _families_elsewhere(self) -> frozenset[str]:
+        """Return the families that have a section of another form."""
+        known = {} if self._entities is None else self._entities.family.families.by_name
+        return frozenset(name for name, family in known.items() if not family.declaration.in_state_files)
+
+    async def _consistent_cut(self) -> tuple[Mapping[int, int], Mapping[int, int]]:
+        """Return the end of every partition of the events of runs and of entities."""
+        entities = self._entities
         try:
-            return {
+            runs = {
                 partition: await self._ranges.end_offset(self._topic, partition)
                 for partition in sorted(self._sources.hub.partitions)
+            }
+            if entities is None:
+                return runs, {}
+            return runs, {
+                partition: await self._ranges.end_offset(entities.topics.events, partition)
+                for partition in range(entities.replicas.partitions)
             }
         except ConnectorError as error:
             raise unavailable("log", error) from error
 
-    async def _gather(self, export: StateExport, cut: Mapping[int, int]) -> None:
+    async def _gather(self, export: StateExport | EntityExport, topic: str, cut: Mapping[int, int]) -> None:
         try:
             for partition, end in cut.items():
-                await export.read(self._ranges, self._topic, partition, end)
+                await export.read(self._ranges, topic, partition, end)
         except ConnectorError as error:
             raise unavailable("log", error) from error
 
-    async def _write_state(self, out: "_StateOutput", header: StateHeader, export: StateExport) -> None:
+    async def _write_state(
+        self, out: "_StateOutput", header: StateHeader, export: StateExport, aggregates: EntityExport
+    ) -> None:
         writer = out.writer
         out.write(writer.begin(header))
         pauses = self._pauses.table
         for pause in pauses.listed_for_tenant(header.tenant) if header.tenant else pauses.listed():
             out.write(writer.pause(pause))
             out.pauses += 1
-        for limit in export_limits(self._budget_replica.books, self._clock_ms()):
+        for limit in export_limits(self._accounts.state, self._clock_ms()):
             if not header.tenant or limit.tenant == header.tenant:
                 out.write(writer.limit(limit))
                 out.limits += 1
-        for schema_id, value in sorted(export.schemas.items()):
+        for schema_id, value in sorted((aggregates.schemas | export.schemas).items()):
             out.write(writer.schema(self._codec, schema_id, value))
         refs = export.blobs()
         while batch := await asyncio.to_thread(_next_batch, refs):
@@ -221,6 +249,9 @@ class Backups:
         runs = export.runs()
         while batch_of_runs := await asyncio.to_thread(_next_batch, runs):
             await asyncio.to_thread(out.write_runs, export, batch_of_runs)
+        whole = aggregates.aggregates()
+        while batch_of_aggregates := await asyncio.to_thread(_next_batch, whole):
+            await asyncio.to_thread(out.write_aggregates, aggregates, batch_of_aggregates)
         out.write(writer.end())
 
     def _require_files(self) -> StateFiles:
@@ -248,6 +279,8 @@ class _StateOutput:
         self.blobs = 0
         self.pauses = 0
         self.limits = 0
+        self.aggregates = 0
+        self.aggregate_events = 0
         self.warnings: list[str] = []
         self._file = file
         self._size_max = size_max
@@ -271,6 +304,14 @@ class _StateOutput:
             self.runs += 1
             self.live_runs += not run.is_over
             self.events += run.events
+
+    def write_aggregates(self, export: EntityExport, batch: "list[Any]") -> None:
+        for aggregate in batch:
+            self.write(self.writer.aggregate(aggregate))
+            for offset, value in export.records(aggregate.aggregate):
+                self.write(self.writer.aggregate_event(offset, value))
+            self.aggregates += 1
+            self.aggregate_events += aggregate.events
 
 
 def _next_batch(items: Iterator[Any]) -> "list[Any]":

@@ -54,7 +54,8 @@ def create(
         print_json(backup)
         return
     out = console()
-    what = f"{pluralize(backup['runs'], 'run')}, {backup['live_runs']} under way, {size(backup['byte_size'])}"
+    what = f"{pluralize(backup['runs'], 'run')}, {backup['live_runs']} under way, "
+    what += f"{_aggregates_text(backup)}{size(backup['byte_size'])}"
     out.print(Text.assemble("Backup ", (backup["id"], NAME), f"  {what}"))
     out.print(Text.assemble(("State up to ", DIM), ", ".join(backup["positions"]) or "nothing"))
     _print_warnings(out, backup["warnings"])
@@ -108,10 +109,13 @@ def export(
                 "pauses": state.pauses,
                 "limits": state.limits,
                 "blobs": state.blobs,
+                "aggregates": state.aggregates,
+                "aggregate_events": state.aggregate_events,
             }
         )
         return
-    what = f"{pluralize(state.runs, 'run')}, {pluralize(state.events, 'event')}, {size(path.stat().st_size)}"
+    what = f"{pluralize(state.runs, 'run')}, {pluralize(state.events, 'event')}, "
+    what += f"{_aggregates_text({'aggregates': state.aggregates})}{size(path.stat().st_size)}"
     console().print(Text.assemble("Exported ", (backup_id, NAME), (f"  {what}", DIM), f"\n{path}"))
 
 
@@ -138,7 +142,7 @@ def restore(
         print_json(report)
     else:
         _print_restore(console(), report)
-    if report["runs_failed"]:
+    if report["runs_failed"] or report.get("aggregates_failed"):
         raise typer.Exit(FAILED)
 
 
@@ -202,6 +206,12 @@ def _print_restore(out: Console, report: Mapping[str, Any]) -> None:
         f"{pluralize(report['limits_restored'], 'limit')}, "
         f"{pluralize(report['blobs_restored'], 'payload')}; {pluralize(report['runs_skipped'], 'run')} existed already"
     )
+    if any(report.get(f"aggregates_{what}") for what in ("restored", "skipped", "failed")):
+        out.print(
+            f"{verb} {pluralize(report['aggregates_restored'], 'aggregate')} of other families, "
+            f"{pluralize(report['aggregate_events_restored'], 'event')}; "
+            f"{report['aggregates_skipped']} existed already, {report['aggregates_failed']} could not be restored"
+        )
     for position in report["positions"]:
         out.print(Text.assemble(("event ", DIM), position))
     if report["runs_sealed"]:
@@ -214,6 +224,12 @@ def _print_restore(out: Console, report: Mapping[str, Any]) -> None:
     if report["runs_failed"]:
         out.print(Text(f"{pluralize(report['runs_failed'], 'run')} could not be restored.", style=WARNING))
     _print_warnings(out, report["warnings"])
+
+
+def _aggregates_text(counts: Mapping[str, Any]) -> str:
+    """Return how many aggregates of other families there are, with a comma; nothing without any."""
+    number = counts.get("aggregates", 0)
+    return f"{pluralize(number, 'aggregate')} of other families, " if number else ""
 
 
 def _print_warnings(out: Console, warnings: list[str]) -> None:

@@ -5,7 +5,6 @@
     loomlog limits set --tenant acme --hard-money 50 --soft-money 40    in the configured currency
     loomlog limits set --everybody --hard-money 500 --strict
     loomlog limits rm --user ada --tenant acme
-    loomlog limits reset FILE                              a budget topic that cannot be read (budget_repair.py)
     loomlog usage --by tenant,model --from 2026-11-01
 
 A hard limit in money is never exceeded; one in tokens lets the call end that began below it, unless it is --strict.
@@ -15,14 +14,14 @@ Before: services/cli/main.py. After: services/cli/http/api.py.
 
 from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 from urllib.parse import urlencode
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
-from loomlog.services.cli.commands import CommandGroup, run
+from loomlog.services.cli.commands import run
 from loomlog.services.cli.errors import UsageError
 from loomlog.services.cli.http.api import ApiResponse
 from loomlog.services.cli.runs.runs import Json, Position, open_api
@@ -32,14 +31,7 @@ from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, SUCCESS, WARN
 PATH = "/v1/_limits"
 
 
-class LimitCommands(CommandGroup):
-    """The commands of this file, and `reset`, which bypasses the API."""
-
-    modules: ClassVar[Mapping[str, str]] = {"reset": "loomlog.services.cli.admin.budget_repair:reset"}
-    aliases: ClassVar[Mapping[str, str]] = {"begin-anew": "reset"}
-
-
-limits_app = typer.Typer(cls=LimitCommands, no_args_is_help=True, help="Limits on what is spent in a calendar month.")
+limits_app = typer.Typer(no_args_is_help=True, help="Limits on what is spent in a calendar month.")
 Everybody = Annotated[bool, typer.Option("--everybody", help="The whole installation.")]
 Tenant = Annotated[str, typer.Option("--tenant", help="A tenant; your own without it.")]
 User = Annotated[str, typer.Option("--user", help="A user of the tenant.")]

@@ -167,6 +167,9 @@ def _print_subject(report: Mapping[str, Any]) -> None:
     runs = f"{pluralize(covered['runs'], 'run')} ({covered['live_runs']} under way)"
     keys = pluralize(covered.get("keys", 0), "key")
     out.print(f"{runs}, {keys}, {pluralize(covered['frames'], 'encrypted text')}")
+    if covered.get("entity_events"):
+        events, aggregates = pluralize(covered["entity_events"], "event"), pluralize(covered["aggregates"], "aggregate")
+        out.print(f"{events} of {aggregates} of other families under its keys")
     if not report["encrypted"]:
         out.print(Text("Content is not encrypted here: LOOMLOG_ENCRYPTION_KEY is not set.", style=WARNING))
     if report["tier2_uncovered"]["total"]:

@@ -12,7 +12,6 @@ import shutil
 import sys
 import sysconfig
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +29,14 @@ from loomlog.connectors.configuration import (
 )
 from loomlog.connectors.configuration.driver_options import kafka_options
 from loomlog.connectors.errors import ConnectorError
+from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, count_partitions
 from loomlog.connectors.kafka.schema_registry import load_codec
-from loomlog.services.cli.admin.budget_repair import read_budget_table
+from loomlog.services.cli.doctor.check import FAIL, OK, WARN, Check
+from loomlog.services.cli.doctor.entity_checks import check_entities, check_recovery
 from loomlog.services.cli.doctor.status import collect_status
 from loomlog.services.cli.errors import CliError
 from loomlog.services.cli.log.audit import oldest_unsigned_age_s, verify_newest
+from loomlog.services.cli.log.reader import open_ranges
 from loomlog.services.cli.settings import CLIENT_ID, CliSettings
 from loomlog.services.cli.stack.errors import StackError
 from loomlog.services.cli.stack.java import INSTALL_MAVEN_HINT, find_java
@@ -44,10 +46,11 @@ from loomlog.services.cli.stack.postgres import find_programs
 from loomlog.services.cli.stack.services import apply_topics
 from loomlog.services.cli.terminal.formatting import duration, pluralize, size
 from loomlog.services.cli.terminal.projection_text import SILENT_AFTER_S
-from loomlog.services.families.budget.family import topics_of
-from loomlog.services.families.registry import family_tools
+from loomlog.services.families.registry import all_families, family_tools
+from loomlog.services.stream.entities.hosting import build_entity_parts
+from loomlog.services.stream.entities.replicas import Replicas
+from loomlog.services.stream.family import Topics
 
-OK, WARN, FAIL = "ok", "warn", "fail"
 MINIMUM_PYTHON = (3, 11)
 REVIEWER = "reviewer"
 STALL_REMEDIES = {
@@ -61,16 +64,6 @@ VERIFY_TIMEOUT_S = 10.0
 MAX_UNSIGNED_PERIODS = 3
 """Periods of the auditor that a record may wait for its signature, in addition to:"""
 UNSIGNED_SLACK_S = 10.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
-    """One line. `remedy` explains why it matters and what to do; empty when there is no problem."""
-
-    name: str
-    state: str
-    text: str
-    remedy: str = ""
 
 
 async def run_checks(cli: CliSettings, working_directory: Path) -> list[Check]:
@@ -273,10 +266,12 @@ async def _check_running_stack(cli: CliSettings) -> list[Check]:
         _check_children(status),
         *_check_spares(status),
         await _check_topics(cli),
-        await _check_budget(cli),
+        await _check_entities(cli),
         *([await _check_audit(cli)] if any(child["name"] == "auditor" for child in status["children"]) else []),
         _check_component("api", status["api"], lambda part: f"{part['url']} is ready"),
         _check_read_models(status["projection"] or {"error": "Postgres is unreachable"}),
+        await check_entities(cli),
+        *await check_recovery(status["children"]),
         _check_insights(status["insights"]),
     ]
 
@@ -361,17 +356,35 @@ async def _verify_newest_records(cli: CliSettings) -> Check:
     )
 
 
-async def _check_budget(cli: CliSettings) -> Check:
-    """Check whether the budget topic can be read; every runtime and api reads the same."""
-    options = kafka_options(cli.settings, CLIENT_ID, bootstrap=cli.kafka())
+async def _check_entities(cli: CliSettings) -> Check:
+    """Check whether the replicated families can be read; every runtime and api reads the same."""
     try:
-        books = await read_budget_table(options, await load_codec(cli.settings), topics_of())
+        replicas = await read_replicas(kafka_options(cli.settings, CLIENT_ID, bootstrap=cli.kafka()), cli)
     except ConnectorError as error:
-        return Check(name="books", state=FAIL, text="cannot be read now", remedy=str(error))
-    if books.broken:
-        remedy = "Runs with a limit do not start. `loomlog limits reset` archives the budget topic."
-        return Check(name="books", state=FAIL, text=books.broken, remedy=remedy)
-    return Check(name="books", state=OK, text=f"{pluralize(len(books.books.limits), 'limit')} on what is spent")
+        return Check(name="entities", state=FAIL, text="cannot be read now", remedy=str(error))
+    quarantined = replicas.quarantined()
+    if quarantined:
+        names = ", ".join(entity.id for entity in quarantined)
+        remedy = f"`loomlog repair {quarantined[0].id}` shows what is known of it, and restates it."
+        return Check(name="entities", state=FAIL, text=f"{names}: {quarantined[0].quarantine}", remedy=remedy)
+    return Check(name="entities", state=OK, text=f"{pluralize(len(replicas), 'replicated aggregate')} can be read")
+
+
+async def read_replicas(options: KafkaOptions, cli: CliSettings) -> Replicas:
+    """Read the replicated families to the end of the log. Raises Transient and Permanent."""
+    topics = Topics.of("entity")
+    async with open_ranges(options) as ranges:
+        parts = build_entity_parts(
+            all_families(),
+            await load_codec(cli.settings),
+            appender=KafkaAppender(options),  # reading does not need it
+            ranges=ranges,
+            partitions=await count_partitions(options, topics.events),
+            topics=topics,
+            rows=None,
+        )
+        await parts.replicas.open()
+    return parts.replicas
 
 
 async def _check_topics(cli: CliSettings) -> Check:

@@ -4,7 +4,7 @@ Every check is a line: its subject, the finding, and if there is a problem, why 
 not fail.
 
     to start     Python, the state folder and its disk, configuration, models, access, Java, jars, Postgres, ports
-    what runs    processes, broker, topics, Postgres, API, read models, insights
+    what runs    processes, broker, topics, Postgres, API, read models, entities, recovery, insights
 
 Before: services/cli/main.py. After: checks.py.
 """
@@ -19,7 +19,8 @@ from rich.console import Console
 from rich.text import Text
 
 from loomlog.services.cli.commands import run
-from loomlog.services.cli.doctor.checks import FAIL, OK, WARN, Check, run_checks
+from loomlog.services.cli.doctor.check import FAIL, OK, WARN, Check
+from loomlog.services.cli.doctor.checks import run_checks
 from loomlog.services.cli.errors import FAILED
 from loomlog.services.cli.settings import load_cli_settings
 from loomlog.services.cli.terminal.formatting import pluralize

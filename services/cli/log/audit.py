@@ -1,11 +1,11 @@
 """`loomlog audit verify` and `loomlog audit keygen`: verifying that the log is what was written and signed.
 
-    loomlog audit verify                      everything, runs and budgets, against the auditor's signed checkpoints
-    loomlog audit verify --run RUN            that run's chain and the checkpoints that cover it
-    loomlog audit verify --books              only the budget topic (loom.budget.events)
+    loomlog audit verify                      everything, runs and entities, against the auditor's signed checkpoints
+    loomlog audit verify --run RUN            the chain of that run or aggregate and the checkpoints that cover it
+    loomlog audit verify --entities           only the events of entities (loom.entity.events)
     loomlog audit verify --since 24h          what was signed since then, and what is not signed yet
-    loomlog audit verify --topic COPY         a copy of the events topic, or with --books of the budget topic, against
-                                              the same checkpoints
+    loomlog audit verify --topic COPY         a copy of the events of runs, or with --entities of entities, against the
+                                              same checkpoints
 
 Exits 1 on any violation. Stale and not yet signed records are listed, but are no violations. Only the public keys are
 trusted: run it on another machine than the log's, with keys that were stored elsewhere.
@@ -34,6 +34,7 @@ from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.kafka import KafkaOptions, count_partitions
 from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.connectors.kafka.schema_registry import load_codec
+from loomlog.connectors.protocols import Blobs
 from loomlog.connectors.storage.blobs import FileBlobs
 from loomlog.connectors.storage.postgres import open_reader
 from loomlog.projections.audit import ENDED, find_run
@@ -44,7 +45,7 @@ from loomlog.schemas.codec import Codec
 from loomlog.schemas.ids import partition_key
 from loomlog.services.cli.commands import run
 from loomlog.services.cli.errors import FAILED, CliError, Unreachable, UsageError
-from loomlog.services.cli.log.reader import EVENTS_TOPIC, open_ranges
+from loomlog.services.cli.log.reader import ENTITY_TOPIC, EVENTS_TOPIC, is_aggregate_id, open_ranges
 from loomlog.services.cli.log.verification import (
     LogReaders,
     RunRange,
@@ -58,12 +59,9 @@ from loomlog.services.cli.terminal.formatting import pluralize
 from loomlog.services.cli.terminal.output import console, print_json
 from loomlog.services.cli.terminal.times import parse_since
 from loomlog.services.core.audit.verify import VerificationReport
-from loomlog.services.families.budget.family import PARTITION as BOOKS_PARTITION
-from loomlog.services.families.budget.family import topics_of
+from loomlog.services.core.families import aggregate_key
 
 CHECKPOINTS_TOPIC = "loom.audit.checkpoints"
-BUDGET_TOPIC = topics_of().events
-BUDGET_CHECKPOINTS_TOPIC = "loom.budget.checkpoints"
 
 audit_app = typer.Typer(help="Is the log what was written and signed?", no_args_is_help=True)
 
@@ -78,21 +76,28 @@ class VerificationRequest:
     newest_checkpoints: int | None = None
     topic: str = ""
     """Copy to read instead of the original topic; empty for the original."""
-    budget_only: bool = False
+    entities_only: bool = False
     max_unsigned_s: float | None = None
     follow_blobs: bool = True
 
     @property
-    def includes_budget(self) -> bool:
-        """Return whether the budget topic is verified too: not for a single run, a partition of runs, or a copy of
-        their events.
+    def events_topics(self) -> tuple[str, ...]:
+        """Return which of the topics of runs and of entities are verified: of a single run or aggregate, and of a copy,
+        only its own.
         """
-        return self.budget_only or (not self.run_id and self.partition is None and not self.topic)
+        if self.entities_only or is_aggregate_id(self.run_id):
+            return (ENTITY_TOPIC,)
+        return (EVENTS_TOPIC,) if self.run_id or self.topic else (EVENTS_TOPIC, ENTITY_TOPIC)
 
 
 @audit_app.command("verify")
 def verify(
-    run_id: Annotated[str, typer.Option("--run", help="Only this run and the checkpoints that cover it.")] = "",
+    run_id: Annotated[
+        str,
+        typer.Option(
+            "--run", help="Only this run, or aggregate (FAMILY:TENANT/NAME), and the checkpoints that cover it."
+        ),
+    ] = "",
     partition: Annotated[int | None, typer.Option(min=0, help="Only this partition.")] = None,
     since: Annotated[
         str, typer.Option(help="Only what was signed since then: 2026-01-31T12:00:00Z, or 24h, 90m, 7d ago.")
@@ -101,7 +106,7 @@ def verify(
         Path | None,
         typer.Option("--public-keys", help="File of the public keys to trust, instead of LOOMLOG_AUDIT_PUBLIC_KEYS."),
     ] = None,
-    books: Annotated[bool, typer.Option("--books", help="Only the books of budgets, loom.budget.events.")] = False,
+    entities: Annotated[bool, typer.Option("--entities", help="Only entities, loom.entity.events.")] = False,
     topic: Annotated[str, typer.Option(help="Read the records from this topic: a copy of the events.")] = "",
     max_unsigned_s: Annotated[
         float | None, typer.Option(min=0, help="A record that is not signed after so many seconds is a violation.")
@@ -112,12 +117,13 @@ def verify(
     """Verify the log against the signed checkpoints; exit 1 on any violation."""
     if run_id and (partition is not None or since):
         raise UsageError("--run says which partition and which time; leave --partition and --since out.")
-    if books and (run_id or partition is not None):
-        raise UsageError("--books has one partition and no runs; leave --run and --partition out.")
-    _check_topic(topic, budget_only=books)
+    if entities and run_id and not is_aggregate_id(run_id):
+        raise UsageError(f"--entities has no runs, and {run_id} is no aggregate (FAMILY:TENANT/NAME).")
+    is_entity = entities or is_aggregate_id(run_id)
+    _check_topic(topic, ENTITY_TOPIC if is_entity else EVENTS_TOPIC)
     request = VerificationRequest(
         run_id=run_id,
-        budget_only=books,
+        entities_only=entities,
         partition=partition,
         since_ms=parse_since(since, time.time_ns() // 1_000_000) if since else None,
         topic=topic,
@@ -148,12 +154,11 @@ def keygen(
     out.print(f"key id       {key.key_id}")
 
 
-def _check_topic(topic: str, *, budget_only: bool) -> None:
+def _check_topic(topic: str, original: str) -> None:
     """Reject another topic of the installation as a copy; all its records would look edited. Raises UsageError."""
-    original = BUDGET_TOPIC if budget_only else EVENTS_TOPIC
     if topic == original or topic not in {one.name for one in load_topics()}:
         return
-    hint = " --books verifies that one." if topic == BUDGET_TOPIC else ""
+    hint = " --entities verifies that one." if topic == ENTITY_TOPIC else ""
     raise UsageError(f"--topic is {topic}, which is no copy of {original}: its records are not what was signed.{hint}")
 
 
@@ -172,53 +177,50 @@ async def _verify_request(
     options = kafka_options(cli.settings, CLIENT_ID, bootstrap=cli.kafka())
     codec = await load_codec(cli.settings)
     reports: list[VerificationReport] = []
-    if not request.budget_only:
-        reports += await _verify_runs(cli, options, codec, request, keys)
-    if request.includes_budget:
-        task = budget_task(request, keys)
-        await _require_topics(options, task)
-        reports += await verify_partitions(options, codec, task, [BOOKS_PARTITION])
+    for topic in request.events_topics:
+        reports += await _verify_topic(cli, options, codec, request, keys, topic)
     return reports
 
 
-async def _verify_runs(
-    cli: CliSettings, options: KafkaOptions, codec: Codec, request: VerificationRequest, keys: dict[str, PublicKey]
-) -> list[VerificationReport]:
-    settings = cli.settings
-    task = VerificationTask(
-        topic=EVENTS_TOPIC,
-        records_topic=request.topic or EVENTS_TOPIC,
+def events_task(
+    request: VerificationRequest, keys: Mapping[str, PublicKey], topic: str, blobs: Blobs | None = None
+) -> VerificationTask:
+    """Return the task for the events of runs or of entities, which share their checkpoints topic."""
+    return VerificationTask(
+        topic=topic,
+        records_topic=request.topic or topic,
         checkpoints_topic=CHECKPOINTS_TOPIC,
         keys=keys,
-        blobs=FileBlobs(settings.effective_blob_folder) if request.follow_blobs else None,
+        blobs=blobs,
         since_ms=request.since_ms,
         newest_checkpoints=request.newest_checkpoints,
         run_id=request.run_id,
         max_unsigned_s=request.max_unsigned_s,
+        siblings=frozenset({EVENTS_TOPIC, ENTITY_TOPIC} - {topic}),
     )
+
+
+async def _verify_topic(
+    cli: CliSettings,
+    options: KafkaOptions,
+    codec: Codec,
+    request: VerificationRequest,
+    keys: dict[str, PublicKey],
+    topic: str,
+) -> list[VerificationReport]:
+    blobs = FileBlobs(cli.settings.effective_blob_folder) if request.follow_blobs else None
+    task = events_task(request, keys, topic, blobs)
     count = await _require_topics(options, task, is_single_partition=request.partition is not None)
     if request.partition is not None and request.partition >= count:
         raise UsageError(f"--partition is {request.partition}; {task.records_topic} has {count}.")
     partitions: Sequence[int] = range(count) if request.partition is None else [request.partition]
     place: RunRange | None = None
-    if request.run_id:
+    if is_aggregate_id(request.run_id):
+        partitions = [partition_of(aggregate_key(request.run_id), count)]
+    elif request.run_id:
         partitions = [partition_of(partition_key(request.run_id).encode(), count)]
         place = await _find_run_range(cli, request.run_id, partitions[0])
     return await verify_partitions(options, codec, task, partitions, place)
-
-
-def budget_task(request: VerificationRequest, keys: Mapping[str, PublicKey]) -> VerificationTask:
-    """Return the task for the budget topic: one partition, without blobs and runs."""
-    return VerificationTask(
-        topic=BUDGET_TOPIC,
-        records_topic=request.topic or BUDGET_TOPIC,
-        checkpoints_topic=BUDGET_CHECKPOINTS_TOPIC,
-        keys=keys,
-        blobs=None,
-        since_ms=request.since_ms,
-        newest_checkpoints=request.newest_checkpoints,
-        max_unsigned_s=request.max_unsigned_s,
-    )
 
 
 async def _require_topics(options: KafkaOptions, task: VerificationTask, *, is_single_partition: bool = False) -> int:
@@ -267,14 +269,15 @@ async def verify_partitions(
             now_ms = time.time_ns() // 1_000_000
             reports.append(await verify_partition(log, task, partition, now_ms=now_ms, run_range=run_range))
     if task.run_id and (reports[0].watched is None or not reports[0].watched.seq):
+        kind = "aggregate" if is_aggregate_id(task.run_id) else "run"
         raise CliError(
-            f"There is no run {task.run_id} in {task.records_topic}/{reports[0].partition}, where it would lie."
+            f"There is no {kind} {task.run_id} in {task.records_topic}/{reports[0].partition}, where it would lie."
         )
     return reports
 
 
 async def oldest_unsigned_age_s(cli: CliSettings) -> float:
-    """Age in seconds of the oldest run or budget record that no checkpoint covers; 0 when all are covered.
+    """Age in seconds of the oldest record of runs or entities that no checkpoint covers; 0 without one.
 
     Trusts the newest checkpoints without verifying them; `loomlog audit verify` does that. Raises Failure, or Transient
     when the broker does not answer.
@@ -282,8 +285,8 @@ async def oldest_unsigned_age_s(cli: CliSettings) -> float:
     options = kafka_options(cli.settings, CLIENT_ID, bootstrap=cli.kafka())
     codec = await load_codec(cli.settings)
     oldest: list[int] = []
-    for topic, checkpoints in ((EVENTS_TOPIC, CHECKPOINTS_TOPIC), (BUDGET_TOPIC, BUDGET_CHECKPOINTS_TOPIC)):
-        task = VerificationTask(topic=topic, records_topic=topic, checkpoints_topic=checkpoints, keys={}, blobs=None)
+    request = VerificationRequest()
+    for task in (events_task(request, {}, topic) for topic in request.events_topics):
         count = await _require_topics(options, task)
         async with open_ranges(options) as ranges:
             log = LogReaders(ranges, ranges, codec)

@@ -36,6 +36,7 @@ from loomlog.services.cli.commands import run
 from loomlog.services.cli.errors import CliError, NotFound, Unreachable, UsageError
 from loomlog.services.cli.http.api import ApiClient, ApiError, quote_segment
 from loomlog.services.cli.log.reader import (
+    ENTITY_TOPIC,
     EVENTS_TOPIC,
     LEGAL,
     TOPIC_PREFIX,
@@ -43,6 +44,7 @@ from loomlog.services.cli.log.reader import (
     RecordView,
     find_term_before,
     has_terms,
+    is_aggregate_id,
     open_ranges,
     read_record,
     record_json,
@@ -52,6 +54,7 @@ from loomlog.services.cli.terminal.event_text import fit_to_width, print_record,
 from loomlog.services.cli.terminal.output import console, print_json, print_json_line
 from loomlog.services.cli.terminal.times import parse_since
 from loomlog.services.cli.terminal.tool_names import ToolNames
+from loomlog.services.core.families import aggregate_key
 
 API_TOPICS = ("loom.run.events", "loom.run.commands")
 """Topics of which the API returns single records."""
@@ -81,7 +84,12 @@ class TailRequest:
 
 @events_app.command("tail")
 def tail(
-    run_id: Annotated[str, typer.Option("--run", help="Only records of this run; ends when the run does.")] = "",
+    run_id: Annotated[
+        str,
+        typer.Option(
+            "--run", help="Only records of this run, until it ends, or of this aggregate (FAMILY:TENANT/NAME)."
+        ),
+    ] = "",
     types: Annotated[
         list[str] | None,
         typer.Option("--type", metavar="TYPE", help="Only records of this type, such as ToolReturned; repeatable."),
@@ -103,6 +111,8 @@ def tail(
 ) -> None:
     """Show records as they arrive: from its beginning for a run, otherwise from now on."""
     cli = load_cli_settings(os.environ, working_directory=Path.cwd())
+    if is_aggregate_id(run_id) and topic == EVENTS_TOPIC:
+        topic = ENTITY_TOPIC
     request = TailRequest(
         topic=_full_topic(topic),
         run_id=run_id,
@@ -203,7 +213,7 @@ async def _tail_records(cli: CliSettings, request: TailRequest) -> AsyncGenerato
             for number in numbers:
                 starts[number] = await ranges.offset_at(request.topic, number, request.since_ms)
         # The read models may not have a run that has just started, so its partition is searched before it is unknown.
-        is_searched = bool(request.run_id and not request.start and known is None and request.topic == EVENTS_TOPIC)
+        is_searched = bool(request.run_id and not request.start and known is None and has_terms(request.topic))
         judges = {
             number: RecordClassifier(
                 request.topic,
@@ -223,7 +233,7 @@ async def _tail_records(cli: CliSettings, request: TailRequest) -> AsyncGenerato
     try:
         while request.follow or open_:
             if is_searched and not open_:
-                raise NotFound(f"Run {request.run_id} not found (searched {request.topic}, partition {numbers[0]}).")
+                raise _not_found(request, numbers)
             polled = await records.poll(timeout_s=POLL_TIMEOUT_S)
             for number, polled_records in polled.items():
                 for record in polled_records:
@@ -234,9 +244,15 @@ async def _tail_records(cli: CliSettings, request: TailRequest) -> AsyncGenerato
                 if polled_records and polled_records[-1].offset + 1 >= ends[number]:
                     open_.discard(number)
         if is_searched:
-            raise NotFound(f"Run {request.run_id} not found (searched {request.topic}, partition {numbers[0]}).")
+            raise _not_found(request, numbers)
     finally:
         await records.close()
+
+
+def _not_found(request: TailRequest, numbers: list[int]) -> NotFound:
+    kind = "Aggregate" if is_aggregate_id(request.run_id) else "Run"
+    searched = f"partition {numbers[0]}" if len(numbers) == 1 else "all partitions"
+    return NotFound(f"{kind} {request.run_id} not found (searched {request.topic}, {searched}).")
 
 
 def _select_partitions(request: TailRequest, count: int) -> list[int]:
@@ -247,6 +263,8 @@ def _select_partitions(request: TailRequest, count: int) -> list[int]:
     # All records of a run are in the partition of its key, in every topic of the family.
     if request.run_id and request.topic.startswith("loom.run."):
         return [partition_of(partition_key(request.run_id).encode(), count)]
+    if is_aggregate_id(request.run_id) and request.topic.startswith("loom.entity."):
+        return [partition_of(aggregate_key(request.run_id), count)]
     return list(range(count))
 
 

@@ -24,6 +24,7 @@ from loomlog.schemas.reader import TermReader
 from loomlog.services.cli.errors import CliError
 
 EVENTS_TOPIC = "loom.run.events"
+ENTITY_TOPIC = "loom.entity.events"
 TOPIC_PREFIX = "loom."
 CHUNK_RECORDS = 2_000
 """Records read at a time in the backward search for a Claim."""
@@ -56,6 +57,11 @@ class RecordView:
     @property
     def position(self) -> str:
         return str(Position(topic=self.topic, partition=self.partition, offset=self.offset))
+
+
+def is_aggregate_id(text: str) -> bool:
+    """Return whether a text is meant as the full id of an aggregate of the entity topics: ids of runs have no colon."""
+    return ":" in text
 
 
 def has_terms(topic: str) -> bool:

@@ -1,8 +1,9 @@
-"""`loomlog replay RUN`: proves a run from the log. Exits 1 on any difference.
+"""`loomlog replay RUN`: proves a run from the log, or an aggregate of another family. Exits 1 on any difference.
 
 The audit index has the run's offsets, the log its events; without Postgres the whole partition is read instead. A run
 that continues or was forked from an earlier one needs that one's conversation first, so the chain is folded from its
-beginning. A file written by `loomlog runs export` is replayed alone, without broker, Postgres and settings.
+beginning. A file written by `loomlog runs export` is replayed alone, without broker, Postgres and settings. What has a
+colon is the id of an aggregate of the entity topics (services/cli/log/entity_replay.py).
 
 Before: services/cli/main.py. After: services/stream/archive/run_log.py, bundle_replay.py.
 """
@@ -36,7 +37,14 @@ from loomlog.schemas.records import replace
 from loomlog.services.application.queries.consistency_check import find_differences
 from loomlog.services.cli.commands import run
 from loomlog.services.cli.errors import FAILED, CliError, Unreachable, UsageError
-from loomlog.services.cli.log.reader import EVENTS_TOPIC, find_term_before, open_ranges, to_json_value
+from loomlog.services.cli.log import entity_replay
+from loomlog.services.cli.log.reader import (
+    EVENTS_TOPIC,
+    find_term_before,
+    is_aggregate_id,
+    open_ranges,
+    to_json_value,
+)
 from loomlog.services.cli.settings import CLIENT_ID, CliSettings, load_cli_settings
 from loomlog.services.cli.terminal.event_text import OMITTED_FIELDS, fit_to_width, format_fields
 from loomlog.services.cli.terminal.formatting import duration, pluralize
@@ -71,20 +79,44 @@ class ReplayReport:
 
 
 def replay_run(
-    run_id: Annotated[str, typer.Argument(metavar="RUN", help="Id of the run (r_...), or a file of `runs export`.")],
+    run_id: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN",
+            help="Id of a run (r_...), a file of `runs export`, or an aggregate of a family: FAMILY:TENANT/NAME.",
+        ),
+    ],
     to_seq: Annotated[int, typer.Option("--to", min=0, help="Only up to this seq; 0: all of it.")] = 0,
     timeline: Annotated[bool, typer.Option(help="Print every event.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="JSON instead of text.")] = False,
 ) -> None:
-    """Fold a run again from its records, without calls, and compare; exit 1 on drift."""
+    """Fold a run or an aggregate again from its records, without calls, and compare; exit 1 on drift."""
     is_file = Path(run_id).is_file()
+    if not is_file and is_aggregate_id(run_id):
+        _replay_aggregate(run_id, to_seq, timeline=timeline, as_json=as_json)
+        return
     if not is_file and not (run_id.startswith("r_") and ID_PATTERN.match(run_id)):
-        raise UsageError(f"{run_id} is neither a file here nor the id of a run (r_...).")
+        raise UsageError(
+            f"{run_id} is neither a file here nor the id of a run (r_...) or of an aggregate (FAMILY:TENANT/NAME)."
+        )
     report = _replay_file(Path(run_id), to_seq) if is_file else _replay_log(run_id, to_seq)
     if as_json:
         print_json(_report_json(report))
     else:
         _print_report(console(), report, timeline=timeline)
+    if report.drift:
+        raise typer.Exit(FAILED)
+
+
+def _replay_aggregate(aggregate: str, to_seq: int, *, timeline: bool, as_json: bool) -> None:
+    families = entity_replay.load_family_set()
+    entity_replay.check_aggregate_id(aggregate, families)
+    cli = load_cli_settings(os.environ, working_directory=Path.cwd())
+    report = run(entity_replay.build_report(cli, families, aggregate, to_seq))
+    if as_json:
+        print_json(entity_replay.report_json(report))
+    else:
+        entity_replay.print_report(console(), report, timeline=timeline)
     if report.drift:
         raise typer.Exit(FAILED)
 

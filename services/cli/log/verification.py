@@ -26,8 +26,10 @@ from loomlog.services.core.audit.verify import PartitionAudit, VerificationRepor
 
 MAX_CONCURRENT_BLOBS = 8
 """Blobs fetched concurrently: enough for a disk, few enough for memory (each is at most some megabytes)."""
-LOOKBACK_RECORDS = 5
-"""Records of the checkpoints topic among which the newest checkpoint is looked for; some may not be readable."""
+LOOKBACK_RECORDS = 10
+"""Records of the checkpoints topic among which the newest checkpoints are looked for first; some are not readable, or
+of another topic. Then four times as many are read, and so on: a topic may have been quiet for long.
+"""
 LOOKAHEAD_RECORDS = 10
 """Offsets read to find the first record after a checkpoint, because offsets may have gaps."""
 BLOB_CACHE_SIZE = 50_000
@@ -48,6 +50,9 @@ class VerificationTask:
     newest_checkpoints: int | None = None
     """Verify from so many checkpoints before the newest one on; None for all."""
     run_id: str = ""
+    """Id of a run or of an aggregate; empty for all."""
+    siblings: frozenset[str] = frozenset()
+    """The other events topics whose checkpoints are in the same topic."""
     max_unsigned_s: float | None = None
 
 
@@ -114,6 +119,7 @@ async def _verify(
         checkpoints_topic=task.checkpoints_topic,
         start=verified_range.start,
         watch=task.run_id,
+        siblings=task.siblings,
     )
     blobs = _BlobVerifier(task.blobs, audit)
     checkpoints = _read_records(
@@ -184,7 +190,8 @@ async def _select_range(
     if run_range is None and task.since_ms is None and task.newest_checkpoints is None:
         return whole
     if task.newest_checkpoints is not None:
-        first = max(first, checkpoints_end - task.newest_checkpoints)
+        newest = await _newest_checkpoints(readers, task, partition, checkpoints_end, task.newest_checkpoints)
+        first = newest[0][0] if newest else first
 
     def begins_late_enough(checkpoint: AuditCheckpoint) -> bool:
         if run_range is not None:
@@ -212,18 +219,38 @@ async def unsigned_since_ms(readers: LogReaders, task: VerificationTask, partiti
     Verifies nothing. Raises Transient.
     """
     end = await readers.records.end_offset(task.records_topic, partition)
+    if end == await readers.records.beginning_offset(task.records_topic, partition):
+        return None
     last = await readers.checkpoints.end_offset(task.checkpoints_topic, partition)
-    signed = 0
-    newest = _read_records(
-        readers.checkpoints, task.checkpoints_topic, partition, max(0, last - LOOKBACK_RECORDS), last
-    )
-    async for record in newest:
-        try:
-            signed = max(signed, read_signed(record.value, record.offset, readers.codec).checkpoint.next_offset)
-        except Undecodable:
-            continue  # the auditor skips it too
+    newest = await _newest_checkpoints(readers, task, partition, last, LOOKBACK_RECORDS // 2)
+    signed = max((checkpoint.next_offset for _, checkpoint in newest), default=0)
     behind = _read_records(readers.records, task.records_topic, partition, signed, min(end, signed + LOOKAHEAD_RECORDS))
     return next(iter([record.timestamp async for record in behind]), None)
+
+
+async def _newest_checkpoints(
+    readers: LogReaders, task: VerificationTask, partition: int, end: int, count: int
+) -> list[tuple[int, AuditCheckpoint]]:
+    """Return the newest checkpoints of the topic below an offset and their offsets, in order; fewer if there are no
+    more.
+
+    Their signatures are not verified.
+    """
+    beginning = await readers.checkpoints.beginning_offset(task.checkpoints_topic, partition)
+    window = max(LOOKBACK_RECORDS, count)
+    while True:
+        start = max(beginning, end - window)
+        checkpoints: list[tuple[int, AuditCheckpoint]] = []
+        async for record in _read_records(readers.checkpoints, task.checkpoints_topic, partition, start, end):
+            try:
+                checkpoint = read_signed(record.value, record.offset, readers.codec).checkpoint
+            except Undecodable:
+                continue  # the auditor skips it too
+            if checkpoint.topic == task.topic:
+                checkpoints.append((record.offset, checkpoint))
+        if len(checkpoints) >= count or start == beginning:
+            return checkpoints[-count:]
+        window *= 4
 
 
 async def _read_trusted_checkpoints(
@@ -236,7 +263,7 @@ async def _read_trusted_checkpoints(
         except Undecodable:
             continue  # a verification that starts here reports it; one that starts later does not need it
         key = task.keys.get(signed.checkpoint.key_id)
-        if key is not None and signed.verified_by(key.verify):
+        if signed.checkpoint.topic == task.topic and key is not None and signed.verified_by(key.verify):
             yield record.offset, signed.checkpoint
 
 

@@ -73,7 +73,7 @@ RUN_TOPICS = (
     "loom.entity.events",
     "loom.entity.checkpoints",
 )
-"""Topics of runs, of their signatures and of entities: the same number of partitions, LOOMLOG_PARTITIONS of them,
+"""Topics of runs, of entities and of their signatures: the same number of partitions, LOOMLOG_PARTITIONS of them,
 because partition n of each has one owner.
 """
 

@@ -2,7 +2,8 @@
 
 A checkpoint counts when its key is known, its signature is valid and its position is the one it names. The range it
 adds to earlier checkpoints becomes the reference for the records. One that does not count leaves an unsigned range; the
-running hash of the next one still covers it, but without identifying the record.
+running hash of the next one still covers it, but without identifying the record. Checkpoints of other topics may lie
+between (`siblings`): one that is valid for such a topic says nothing here.
 
 Before: checkpoints.py. After: verify.py.
 """
@@ -45,13 +46,24 @@ class CheckpointChain:
     """Follow the checkpoints of one partition. `resumed` is for a sequence that starts in the middle."""
 
     def __init__(
-        self, *, topic: str, partition: int, keys: Keys, codec: Codec, notebook: FindingLog, covered: int, resumed: bool
+        self,
+        *,
+        topic: str,
+        partition: int,
+        keys: Keys,
+        codec: Codec,
+        notebook: FindingLog,
+        covered: int,
+        resumed: bool,
+        siblings: frozenset[str] = frozenset(),
     ) -> None:
+        """`siblings`: the other events topics whose checkpoints are in the same topic."""
         self.covered = covered
         """Offset up to which records were signed, or would have been."""
         self.newest: AuditCheckpoint | None = None
         self.unknown_keys: Counter[str] = Counter()
         self._topic, self._partition = topic, partition
+        self._topics = siblings | {topic}
         self._keys, self._codec, self._notebook = keys, codec, notebook
         self._ranges: dict[str, SignedRange] = {}
         self._chain: bytes | None = None
@@ -71,6 +83,8 @@ class CheckpointChain:
         signed = self._trusted(record)
         if signed is None:
             self._forgiving = True
+            return (), (), 0
+        if signed.checkpoint.topic != self._topic:
             return (), (), 0
         self._follow(signed)
         checkpoint = signed.checkpoint
@@ -96,7 +110,10 @@ class CheckpointChain:
         return expected, bounds, sum(1 for one in expected if one.fingerprint)
 
     def _trusted(self, record: StoredRecord) -> SignedCheckpoint | None:
-        """Return the checkpoint if it counts; otherwise record a finding."""
+        """Return the checkpoint if it counts here or for a sibling; otherwise record a finding.
+
+        What it says of itself is believed only after its signature, so a damaged one is a finding for every topic.
+        """
         try:
             signed = read_signed(record.value, record.offset, self._codec)
         except Undecodable as error:
@@ -118,7 +135,7 @@ class CheckpointChain:
                 f"the signature by the key {checkpoint.key_id} is not of this checkpoint",
             )
             return None
-        if (checkpoint.topic, checkpoint.partition) != (self._topic, self._partition):
+        if checkpoint.topic not in self._topics or checkpoint.partition != self._partition:
             self._note(FindingKind.INSERTED, record, f"it was signed for {checkpoint.topic}/{checkpoint.partition}")
             return None
         if record.key != str(self._partition).encode() or record.headers:

@@ -25,10 +25,15 @@ from loomlog.schemas.ids import event_id, partition_key
 from loomlog.services.core.audit.findings import FindingKind, FindingLog, PendingFinding
 from loomlog.services.core.audit.hashes import HashedRecord
 from loomlog.services.core.audit.references import References
+from loomlog.services.core.families import aggregate_key
 
 ENDINGS = frozenset(record.SCHEMA for record in (RunCompleted, RunFailed, RunCancelled, RunRefused))
 ENDED_MAX = 50_000
 """Ended runs whose last seq is remembered, so that an event after the end is recognised; about 15 MB."""
+LIVE_MAX = 300_000
+"""Runs or aggregates that may go on whose last event is remembered, about 80 MB: aggregates of the entity topics never
+end. Of one that is forgotten the next event is not compared with the one before it; its signature still is.
+"""
 CLAIMS_MAX = 10_000
 """Terms remembered, so that the term of a stale record is known to have existed; grows with
 restarts, not with events.
@@ -276,7 +281,11 @@ class RunHistory:
                 self._ended.popitem(last=False)
                 self._knows_all = False
         else:
+            self._live.pop(run_id, None)  # the one that was quiet for longest is first
             self._live[run_id] = after
+            if len(self._live) > LIVE_MAX:
+                del self._live[next(iter(self._live))]
+                self._knows_all = False
         if run_id == self.watched:
             self.watched_first_seq = self.watched_first_seq or seq
             self.watched_offsets = [*self.watched_offsets[:1], offset]
@@ -347,11 +356,16 @@ class RunHistory:
 def find_contradiction(hashed: HashedRecord, envelope: Envelope, codec: Codec) -> str:
     """Describe how key and headers contradict the event; they are not in the run's chain."""
     record = hashed.record
-    if record.key != partition_key(envelope.aggregate).encode():
-        return "its key is not that of its run"
+    if record.key != _key_of(envelope.aggregate):
+        return "its key is not that of its aggregate"
     headers = dict(record.headers)
     if headers.get("ce_id") != event_id(envelope.aggregate, envelope.seq).encode():
         return "its header ce_id is not that of the event"
     if headers.get("ce_type") != codec.name_of(record.value or b"").encode():
         return "its header ce_type is not that of the event"
     return ""
+
+
+def _key_of(aggregate: str) -> bytes:
+    """Return the key of the records of a run or of an aggregate of the entity topics; only those have a colon."""
+    return aggregate_key(aggregate) if ":" in aggregate else partition_key(aggregate).encode()

@@ -107,7 +107,9 @@ class PartitionAudit:
         checkpoints_topic: str,
         start: VerificationStart | None = None,
         watch: str = "",
+        siblings: frozenset[str] = frozenset(),
     ) -> None:
+        """`siblings`: the other events topics whose checkpoints are in the same topic."""
         start = start or VerificationStart()
         self._topic, self._partition, self._checkpoints_topic = topic, partition, checkpoints_topic
         self._notebook = FindingLog()
@@ -119,6 +121,7 @@ class PartitionAudit:
             notebook=self._notebook,
             covered=start.offset,
             resumed=start.offset > 0,
+            siblings=siblings,
         )
         self._aligner = Aligner()
         self._history = RunHistory(codec=codec, notebook=self._notebook, begins_at=start.offset, term=start.term)

@@ -14,8 +14,7 @@ Before: services/stream passes a command with the budget state. After: the event
 them.
 """
 
-from itertools import islice, takewhile
-from typing import assert_never
+from itertools import islice
 
 from loomlog.schemas.generated.budget_commands import ReleaseBudget, RemoveLimit, ReserveBudget, SetLimit, SettleBudget
 from loomlog.schemas.generated.budget_events import (
@@ -25,19 +24,14 @@ from loomlog.schemas.generated.budget_events import (
     BudgetReserved,
     BudgetSettled,
     Event,
-    LimitDeclined,
     LimitRemoved,
     LimitSet,
 )
+from loomlog.schemas.generated.entity_events import CommandRefused
+from loomlog.services.core.families import At, TimerFired
 from loomlog.services.families.budget import limits
 from loomlog.services.families.budget.amounts import LimitExceeded, find_exceeded_limit, reserved_amounts
 from loomlog.services.families.budget.calendar_month import month_of
-from loomlog.services.families.budget.commands import (
-    BudgetCommandInput,
-    BudgetRequest,
-    BudgetTimerFired,
-    RecoverBudgets,
-)
 from loomlog.services.families.budget.state import (
     ACTUAL,
     CORRECTED,
@@ -51,27 +45,30 @@ from loomlog.services.families.budget.state import (
     account_key,
     evolve,
     limited,
+    minute_key,
 )
 
-MINUTE_MS = 60_000
+Command = SetLimit | RemoveLimit | ReserveBudget | SettleBudget | ReleaseBudget
 
 
-def next_timer_at(books: BudgetState) -> int:
-    """Return when the first reservation expires, in UTC milliseconds rounded up to whole minutes; 0 = never."""
-    first = next(iter(books.open.values()), None)
-    return 0 if first is None else -(-first.expires_at_ms // MINUTE_MS) * MINUTE_MS
+def next_timer_ms(books: BudgetState) -> int:
+    """Return when the first reservation expires, UTC milliseconds; 0: never."""
+    return int(min(books.open, default="0"))
 
 
-def decide(books: BudgetState, order: BudgetCommandInput) -> list[Event]:
+def decide(books: BudgetState, command: Command | TimerFired, at: At) -> list[Event | CommandRefused]:
     """Return the events that follow; none when the command no longer applies (repeated, forgotten)."""
-    if isinstance(order, RecoverBudgets):
-        return []
-    if isinstance(order, BudgetTimerFired):
-        return _expire(books, order.at_ms)
-    events = _expire(books, order.at_ms)
-    for event in events:
-        books = evolve(books, event, order.at_ms)
-    return [*events, *_decide_request(books, order)]
+    events: list[Event | CommandRefused] = []
+    for event in _expire(books, at.at_ms):
+        books = evolve(books, event, at.at_ms)
+        events.append(event)
+    if isinstance(command, TimerFired):
+        return events
+    error = _command_error(command)
+    decided: list[Event | CommandRefused] = [_refuse(error)] if error else _decide_command(books, command, at)
+    if decided and isinstance(decided[-1], CommandRefused):
+        return decided  # a refused command changes nothing: what has expired is closed by the next one
+    return [*events, *decided]
 
 
 def _expire(books: BudgetState, at_ms: int) -> list[Event]:
@@ -79,26 +76,36 @@ def _expire(books: BudgetState, at_ms: int) -> list[Event]:
     month = month_of(at_ms)
     if month > books.month:  # the clock of another owner may be behind: a month that has begun continues
         events.append(BudgetMonthBegan(month=month))
-    due = takewhile(lambda item: item[1].expires_at_ms <= at_ms, books.open.items())
-    for call_id, held in islice(due, limits.EXPIRED_PER_DECISION):
-        events.append(
-            BudgetSettled(
-                id=call_id,
-                kind=EXPIRED,
-                accounts=held.accounts,
-                tokens=held.tokens,
-                micros=held.micros,
-                month=held.month,
-            )
-        )
+    # A minute that has begun is not over: the key of this time is later than that of every minute that is.
+    now = minute_key(at_ms + 1)
+    due = ((minute, call_id) for minute in sorted(books.open) if minute < now for call_id in sorted(books.open[minute]))
+    for minute, call_id in islice(due, limits.EXPIRED_PER_DECISION):
+        held = books.open[minute][call_id]
+        events.append(_settled(call_id, EXPIRED, held.accounts, held.tokens, held.micros, held.month))
     return events
 
 
-def _decide_request(books: BudgetState, order: BudgetRequest) -> list[Event]:
-    match order.command:
-        case SetLimit() as command:
+def _command_error(command: Command) -> str:
+    """Return why a command makes no sense for any budgets; empty if it does."""
+    if isinstance(command, ReserveBudget | SettleBudget):
+        amounts = (command.tokens, command.micros)
+        if any(not 0 <= amount <= limits.CALL_AMOUNT_MAX for amount in amounts):
+            return f"{amounts} tokens and micros: expected 0 to {limits.CALL_AMOUNT_MAX} of each"
+        too_long = [name for name in (command.id, command.user_id, command.tenant) if len(name) > limits.ID_MAX]
+        if too_long:
+            return f"{too_long[0][:40]!r}... has more than {limits.ID_MAX} characters"
+    return ""
+
+
+def _refuse(message: str, code: str = "bad_request") -> CommandRefused:
+    return CommandRefused(code=code, message=message)
+
+
+def _decide_command(books: BudgetState, command: Command, at: At) -> list[Event | CommandRefused]:
+    match command:
+        case SetLimit():
             return [_set(books, command)]
-        case RemoveLimit() as command:
+        case RemoveLimit():
             key = account_key(command.scope, command.tenant, command.scope_id)
             if key not in books.limits:
                 return []
@@ -107,26 +114,22 @@ def _decide_request(books: BudgetState, order: BudgetRequest) -> list[Event]:
                     tenant=command.tenant, scope=command.scope, scope_id=command.scope_id, by=command.envelope.subject
                 )
             ]
-        case ReserveBudget() as command:
-            return _reserve(books, command, order.at_ms)
-        case SettleBudget() as command:
-            return _settle(books, command)
+        case ReserveBudget():
+            return [*_reserve(books, command, at.at_ms)]
+        case SettleBudget():
+            return [*_settle(books, command)]
         case ReleaseBudget(id=call_id):
-            return _release(books, call_id)
-        case _:
-            assert_never(order.command)
+            return [*_release(books, call_id)]
 
 
-def _set(books: BudgetState, command: SetLimit) -> Event:
+def _set(books: BudgetState, command: SetLimit) -> Event | CommandRefused:
     wrong = account_error(command.scope, command.tenant, command.scope_id) or _amounts_error(command)
     if wrong:
-        return LimitDeclined(code="bad_request", message=wrong)
+        return _refuse(wrong)
     key = account_key(command.scope, command.tenant, command.scope_id)
     if key not in books.limits and len(books.limits) >= limits.LIMITS_MAX:
-        return LimitDeclined(
-            code="too_many_limits",
-            message=f"{limits.LIMITS_MAX} accounts have limits, which is the most there can be; remove one first",
-        )
+        message = f"{limits.LIMITS_MAX} accounts have limits, which is the most there can be; remove one first"
+        return _refuse(message, "too_many_limits")
     return LimitSet(
         tenant=command.tenant,
         scope=command.scope,
@@ -147,8 +150,8 @@ def account_error(scope: str, tenant: str, scope_id: str) -> str:
     """Return what is wrong with the name of an account; empty if nothing is."""
     if scope not in SCOPES:
         return f"scope is {scope[:40]!r}: expected operator, tenant or user"
-    if any(not text.isprintable() for text in (tenant, scope_id)):
-        return "tenant_id and scope_id are printable characters only"
+    if any(not text.isprintable() or len(text) > limits.ID_MAX for text in (tenant, scope_id)):
+        return f"tenant_id and scope_id are printable, and have at most {limits.ID_MAX} characters"
     if scope == OPERATOR:
         return "" if not tenant and not scope_id else "the scope operator has neither tenant_id nor scope_id"
     if not tenant:
@@ -169,16 +172,16 @@ def _amounts_error(command: SetLimit) -> str:
 
 
 def _reserve(books: BudgetState, command: ReserveBudget, at_ms: int) -> list[Event]:
-    if command.id in books.open:
+    if books.reservation(command.id) is not None:
         return []  # a repeated request finds the reservation in the budget state
-    tenant, user = command.envelope.tenant, command.user_id
+    tenant, user = command.tenant, command.user_id
     refused: LimitExceeded | None = None
     code = ""
-    if books.closed(command.id) is not None:
+    if books.is_closed(command.id):
         code = "closed"
     elif at_ms > command.deadline_ms:
         code = "late"
-    elif len(books.open) >= limits.OPEN_MAX:
+    elif books.open_count >= limits.OPEN_MAX:
         code = "too_many_open"
     else:
         refused = find_exceeded_limit(books, tenant, user, command.tokens, command.micros)
@@ -216,16 +219,14 @@ def _reserve(books: BudgetState, command: ReserveBudget, at_ms: int) -> list[Eve
 
 
 def _release(books: BudgetState, call_id: str) -> list[Event]:
-    if call_id in books.open:
+    if books.reservation(call_id) is not None:
         return [BudgetReleased(id=call_id)]
-    closed = books.closed(call_id)
-    if closed is not None and closed.provisional:
-        return [_settled(call_id, CORRECTED, closed.accounts, 0, 0, closed.month)]
-    return []
+    usage = books.provisional(call_id)
+    return [] if usage is None else [_settled(call_id, CORRECTED, usage.accounts, 0, 0, usage.month)]
 
 
 def _settle(books: BudgetState, command: SettleBudget) -> list[Event]:
-    held, closed = books.open.get(command.id), books.closed(command.id)
+    held, usage = books.reservation(command.id), books.provisional(command.id)
     tokens, micros = command.tokens, command.micros
     if held is not None and command.lost:
         return [_settled(command.id, LOST, held.accounts, held.tokens, held.micros, held.month)]
@@ -233,13 +234,11 @@ def _settle(books: BudgetState, command: SettleBudget) -> list[Event]:
         return [_settled(command.id, ACTUAL, held.accounts, tokens, micros, held.month)]
     if command.lost:
         return []
-    if closed is not None:
-        # A lost or expired call is corrected once; any other is already settled.
-        is_news = closed.provisional
-        return [_settled(command.id, CORRECTED, closed.accounts, tokens, micros, closed.month)] if is_news else []
-    accounts = limited(books, command.envelope.tenant, command.user_id)
-    if command.reserved or not accounts:
-        return []  # either its reservation was counted and is forgotten, or no account has a limit
+    if usage is not None:  # a lost or expired call is corrected once
+        return [_settled(command.id, CORRECTED, usage.accounts, tokens, micros, usage.month)]
+    accounts = limited(books, command.tenant, command.user_id)
+    if books.is_closed(command.id) or command.reserved or not accounts:
+        return []  # it is counted: known to be settled, or reserved and forgotten; or no account has a limit
     return [_settled(command.id, UNRESERVED, accounts, tokens, micros, books.month)]
 
 

@@ -1,4 +1,4 @@
-"""State of all budgets: the fold of loom.budget.events.
+"""State of all budgets: the fold of the events of `budget:/installation`.
 
 It is one aggregate, because one model call is charged to up to three accounts at once (operator, tenant, user) and each
 of them must stay within its own limit: one order for all of them makes that a matter of sums.
@@ -11,33 +11,33 @@ of them must stay within its own limit: one order for all of them makes that a m
 A month ends with the first command of the next one: every account starts at zero, reservations of the month before stay
 open but no longer count in any account.
 
-Before: loomlog.schemas.reader returns accepted events. After: decide reads the state,
-services/families/budget/replica.py keeps a copy. Not chosen: an aggregate for each account (three decisions for one
-call, each of which can be the one that is lost).
+The parts of which there are many are written as arrays, and a call that has ended for good only as its id, so that the
+whole state fits one record (limits.py).
+
+Before: the owner of the partition and every replica fold. After: decide.py and accounts.py read the state. Not chosen:
+an aggregate for each account (three decisions for one call, each of which can be the one that is lost).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar, assert_never
 
 from msgspec import field
 
 from loomlog.schemas.generated.budget_events import (
     BudgetMonthBegan,
-    BudgetQuarantined,
     BudgetRefused,
     BudgetReleased,
     BudgetReserved,
     BudgetSettled,
     Event,
-    LimitDeclined,
     LimitRemoved,
     LimitSet,
 )
 from loomlog.schemas.records import Value, replace
 from loomlog.services.families.budget.limits import REMEMBERED_MAX
 
-REDUCER_VERSION = 3
-"""Version of the fold. Raise it whenever the same events fold to another state; older snapshots are then ignored."""
+VERSION = 1
+"""Version of the fold."""
 OPERATOR, TENANT, USER = "operator", "tenant", "user"
 SCOPES = (OPERATOR, TENANT, USER)
 """Scopes of an account, widest first: the order in which limits are checked."""
@@ -49,7 +49,7 @@ class IllegalBudgetEvent(Exception):
     """An event cannot follow: a bug of the fold or a damaged log."""
 
 
-class Limit(Value, frozen=True, kw_only=True):
+class Limit(Value, frozen=True, kw_only=True, array_like=True, tag=False):
     """Spending limits of an account per month; None = without that limit. Micros are millionths of `currency`."""
 
     scope: str
@@ -67,7 +67,7 @@ class Limit(Value, frozen=True, kw_only=True):
     at_ms: int = 0
 
 
-class AccountUsage(Value, frozen=True, kw_only=True):
+class AccountUsage(Value, frozen=True, kw_only=True, array_like=True, tag=False):
     """Sums of the current month. `used` by calls that have ended, `reserved` for those under way."""
 
     used_tokens: int = 0
@@ -79,7 +79,7 @@ class AccountUsage(Value, frozen=True, kw_only=True):
     """
 
 
-class Reservation(Value, frozen=True, kw_only=True):
+class Reservation(Value, frozen=True, kw_only=True, array_like=True, tag=False):
     """The worst case of a call under way, reserved in `accounts` in `month`."""
 
     tenant: str
@@ -88,41 +88,68 @@ class Reservation(Value, frozen=True, kw_only=True):
     month: str
     tokens: int
     micros: int
-    expires_at_ms: int
     multiple: int = 1
     """How many worst cases `tokens` and `micros` are."""
 
 
-class ClosedReservation(Value, frozen=True, kw_only=True):
-    """A call that has ended. `provisional`: its reserved amount is counted because its outcome is unknown."""
+class ProvisionalUsage(Value, frozen=True, kw_only=True, array_like=True, tag=False):
+    """What a call of unknown outcome counts as, until its result is reported."""
 
     accounts: tuple[str, ...]
     month: str
     tokens: int
     micros: int
-    provisional: bool = False
+
+
+Closed = Mapping[str, ProvisionalUsage | None]
+"""Calls that have ended, by id; None: for good."""
 
 
 class BudgetState(Value, frozen=True, kw_only=True):
-    """All budgets. `open` in the order of expiry; `recent` and `older` are two generations of closed reservations."""
+    """All budgets. `recent` and `older` are two generations of calls that have ended."""
 
     month: str = ""
     """Current month, UTC, YYYY-MM; empty before the first command."""
     limits: Mapping[str, Limit] = field(default_factory=dict)
     accounts: Mapping[str, AccountUsage] = field(default_factory=dict)
-    open: Mapping[str, Reservation] = field(default_factory=dict)
-    recent: Mapping[str, ClosedReservation] = field(default_factory=dict)
-    older: Mapping[str, ClosedReservation] = field(default_factory=dict)
+    open: Mapping[str, Mapping[str, Reservation]] = field(default_factory=dict)
+    """Reservations by call, by the minute in which they expire (`minute_key`): at most limits.RESERVATION_MS ahead, so
+    the first one is found among few, and a decision copies those of one minute.
+    """
+    recent: Closed = field(default_factory=dict)
+    older: Closed = field(default_factory=dict)
 
-    def closed(self, call_id: str) -> ClosedReservation | None:
-        """Return a call that has ended, as long as it is remembered."""
-        return self.recent.get(call_id) or self.older.get(call_id)
+    def reservation(self, call_id: str) -> Reservation | None:
+        """Return the reservation of a call under way."""
+        for calls in self.open.values():
+            if call_id in calls:
+                return calls[call_id]
+        return None
+
+    @property
+    def open_count(self) -> int:
+        """Number of calls under way."""
+        return sum(map(len, self.open.values()))
+
+    def is_closed(self, call_id: str) -> bool:
+        """Whether a call has ended, as long as it is remembered."""
+        return call_id in self.recent or call_id in self.older
+
+    def provisional(self, call_id: str) -> ProvisionalUsage | None:
+        """Return what a call of unknown outcome counts as."""
+        return self.recent[call_id] if call_id in self.recent else self.older.get(call_id)
 
 
 EMPTY = AccountUsage()
 MULTIPLE_MAX = 1_000
 """Most worst cases that one call reserves."""
+MINUTE_MS = 60_000
 Held = TypeVar("Held")
+
+
+def minute_key(at_ms: int) -> str:
+    """Return the key in BudgetState.open of the minute that begins at the time or after it; keys sort like times."""
+    return f"{-(-at_ms // MINUTE_MS) * MINUTE_MS:016d}"
 
 
 def account_key(scope: str, tenant: str, scope_id: str) -> str:
@@ -155,10 +182,8 @@ def evolve(books: BudgetState, event: Event, at_ms: int) -> BudgetState:
         case BudgetSettled():
             return _settled(books, event)
         case BudgetReleased(id=call_id):
-            held = _open_reservation(books, call_id, event)
-            nothing = ClosedReservation(accounts=(), month=held.month, tokens=0, micros=0)
-            return _remember_closed(_move_reserved(books, held, -1), call_id, nothing)
-        case BudgetRefused() | LimitDeclined() | BudgetQuarantined():
+            return _remember_closed(_close(books, call_id, event), call_id, None)
+        case BudgetRefused():
             return books
         case _:
             assert_never(event)
@@ -184,11 +209,14 @@ def _limit_set(books: BudgetState, event: LimitSet, at_ms: int) -> BudgetState:
     if known is not None:
         return replace(books, limits=limits)
     # Calls under way that are reserved in another account count in this one from now on.
-    opened = {
-        call_id: replace(held, accounts=(*held.accounts, key)) if key in keys_of(held.tenant, held.user_id) else held
-        for call_id, held in books.open.items()
-    }
-    under_way = [held for held in opened.values() if key in held.accounts and held.month == books.month]
+    opened = _map_reservations(
+        books,
+        lambda held: (
+            replace(held, accounts=(*held.accounts, key)) if key in keys_of(held.tenant, held.user_id) else held
+        ),
+    )
+    calls = [held for calls in opened.values() for held in calls.values()]
+    under_way = [held for held in calls if key in held.accounts and held.month == books.month]
     account = AccountUsage(
         used_tokens=event.used_tokens,
         used_micros=event.used_micros,
@@ -204,18 +232,30 @@ def _limit_removed(books: BudgetState, key: str) -> BudgetState:
     def elsewhere(accounts: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(name for name in accounts if name != key)
 
+    def forget(closed: Closed) -> Closed:
+        return {
+            name: None if usage is None else replace(usage, accounts=elsewhere(usage.accounts))
+            for name, usage in closed.items()
+        }
+
     return replace(
         books,
         limits=_without(books.limits, key),
         accounts=_without(books.accounts, key),
-        open={name: replace(held, accounts=elsewhere(held.accounts)) for name, held in books.open.items()},
-        recent={name: replace(closed, accounts=elsewhere(closed.accounts)) for name, closed in books.recent.items()},
-        older={name: replace(closed, accounts=elsewhere(closed.accounts)) for name, closed in books.older.items()},
+        open=_map_reservations(books, lambda held: replace(held, accounts=elsewhere(held.accounts))),
+        recent=forget(books.recent),
+        older=forget(books.older),
     )
 
 
+def _map_reservations(
+    books: BudgetState, change: Callable[[Reservation], Reservation]
+) -> dict[str, dict[str, Reservation]]:
+    return {minute: {call_id: change(held) for call_id, held in calls.items()} for minute, calls in books.open.items()}
+
+
 def _reserved(books: BudgetState, event: BudgetReserved) -> BudgetState:
-    if event.id in books.open:
+    if books.reservation(event.id) is not None:
         raise IllegalBudgetEvent(f"{event.id} is reserved twice")
     held = Reservation(
         tenant=event.tenant,
@@ -224,30 +264,27 @@ def _reserved(books: BudgetState, event: BudgetReserved) -> BudgetState:
         month=books.month,
         tokens=event.tokens,
         micros=event.micros,
-        expires_at_ms=event.expires_at_ms,
         multiple=reserved_multiple(books, event.accounts),
     )
-    return replace(_move_reserved(books, held, 1), open={**books.open, event.id: held})
+    minute = minute_key(event.expires_at_ms)
+    opened = {**books.open, minute: {**books.open.get(minute, {}), event.id: held}}
+    return replace(_move_reserved(books, held, 1), open=opened)
 
 
 def _settled(books: BudgetState, event: BudgetSettled) -> BudgetState:
-    closed = ClosedReservation(
-        accounts=event.accounts,
-        month=event.month,
-        tokens=event.tokens,
-        micros=event.micros,
-        provisional=event.kind in (LOST, EXPIRED),
-    )
-    if event.kind == UNRESERVED:
-        return _remember_closed(_add_closed(books, closed, 1), event.id, closed)
+    usage = ProvisionalUsage(accounts=event.accounts, month=event.month, tokens=event.tokens, micros=event.micros)
     if event.kind == CORRECTED:
-        before = books.closed(event.id)
-        if before is None or not before.provisional:
+        before = books.provisional(event.id)
+        if before is None:
             raise IllegalBudgetEvent(f"{event.id} is corrected and did not count as lost")
-        return _remember_closed(_add_closed(_add_closed(books, before, -1), closed, 1), event.id, closed)
-    held = _open_reservation(books, event.id, event)
-    books = _raise_multiple(books, held, closed)
-    return _remember_closed(_add_closed(_move_reserved(books, held, -1), closed, 1), event.id, closed)
+        books = _add_usage(books, before, -1)
+    elif event.kind != UNRESERVED:
+        held = books.reservation(event.id)
+        books = _close(books, event.id, event)
+        assert held is not None
+        books = _raise_multiple(books, held, usage)
+    is_provisional = event.kind in (LOST, EXPIRED)
+    return _remember_closed(_add_usage(books, usage, 1), event.id, usage if is_provisional else None)
 
 
 def reserved_multiple(books: BudgetState, accounts: Iterable[str]) -> int:
@@ -255,14 +292,14 @@ def reserved_multiple(books: BudgetState, accounts: Iterable[str]) -> int:
     return max((books.accounts[key].multiple for key in accounts), default=1)
 
 
-def _raise_multiple(books: BudgetState, held: Reservation, closed: ClosedReservation) -> BudgetState:
+def _raise_multiple(books: BudgetState, held: Reservation, usage: ProvisionalUsage) -> BudgetState:
     """Raise the multiple of its accounts when a call used more than was reserved for it.
 
     Calls side by side would exceed a limit together otherwise, each by its own excess. It holds until the month ends.
     """
-    if held.month != books.month or (closed.tokens <= held.tokens and closed.micros <= held.micros):
+    if held.month != books.month or (usage.tokens <= held.tokens and usage.micros <= held.micros):
         return books
-    excess = max(-(-closed.tokens // max(held.tokens, 1)), -(-closed.micros // max(held.micros, 1)))
+    excess = max(-(-usage.tokens // max(held.tokens, 1)), -(-usage.micros // max(held.micros, 1)))
     multiple = min(held.multiple * excess, MULTIPLE_MAX)
     accounts = dict(books.accounts)
     for key in held.accounts:
@@ -270,11 +307,15 @@ def _raise_multiple(books: BudgetState, held: Reservation, closed: ClosedReserva
     return replace(books, accounts=accounts)
 
 
-def _open_reservation(books: BudgetState, call_id: str, event: object) -> Reservation:
-    held = books.open.get(call_id)
-    if held is None:
+def _close(books: BudgetState, call_id: str, event: object) -> BudgetState:
+    """Return the budgets without the reservation of a call."""
+    minute = next((minute for minute, calls in books.open.items() if call_id in calls), None)
+    if minute is None:
         raise IllegalBudgetEvent(f"{type(event).__name__} of {call_id}, which is not reserved")
-    return held
+    held = books.open[minute][call_id]
+    left = _without(books.open[minute], call_id)
+    opened = {**books.open, minute: left} if left else _without(books.open, minute)
+    return replace(_move_reserved(books, held, -1), open=opened)
 
 
 def _move_reserved(books: BudgetState, held: Reservation, sign: int) -> BudgetState:
@@ -292,28 +333,29 @@ def _move_reserved(books: BudgetState, held: Reservation, sign: int) -> BudgetSt
     return replace(books, accounts=accounts)
 
 
-def _add_closed(books: BudgetState, closed: ClosedReservation, sign: int) -> BudgetState:
-    """Add a closed call to its accounts, or subtract it."""
-    if closed.month != books.month or not closed.accounts:
+def _add_usage(books: BudgetState, usage: ProvisionalUsage, sign: int) -> BudgetState:
+    """Add what a call used to its accounts, or subtract it."""
+    if usage.month != books.month or not usage.accounts:
         return books
     accounts = dict(books.accounts)
-    for key in closed.accounts:
+    for key in usage.accounts:
         account = accounts[key]
         accounts[key] = replace(
             account,
-            used_tokens=account.used_tokens + sign * closed.tokens,
-            used_micros=account.used_micros + sign * closed.micros,
+            used_tokens=account.used_tokens + sign * usage.tokens,
+            used_micros=account.used_micros + sign * usage.micros,
         )
     return replace(books, accounts=accounts)
 
 
-def _remember_closed(books: BudgetState, call_id: str, closed: ClosedReservation) -> BudgetState:
-    opened = _without(books.open, call_id) if call_id in books.open else books.open
-    recent, older = {**books.recent, call_id: closed}, books.older
+def _remember_closed(books: BudgetState, call_id: str, usage: ProvisionalUsage | None) -> BudgetState:
+    recent, older = {**books.recent, call_id: usage}, books.older
     if len(recent) > REMEMBERED_MAX:
         recent, older = {}, recent
-    return replace(books, open=opened, recent=recent, older=older)
+    return replace(books, recent=recent, older=older)
 
 
 def _without(entries: Mapping[str, Held], key: str) -> dict[str, Held]:
-    return {name: value for name, value in entries.items() if name != key}
+    left = dict(entries)
+    del left[key]
+    return left

@@ -38,6 +38,7 @@ FAMILY = Family(
         ),
     ),
     reads=Reads.REPLICATED,
+    in_state_files=False,  # the section "pauses": in the file of a tenant the wider ones become pauses of that tenant
 )
 PAUSES = aggregate_id(FAMILY.name, "", INSTALLATION)
 """Id of the aggregate."""

@@ -14,14 +14,14 @@ An answer whose tokens the provider did not count is lost in the same sense: it 
 An answer is settled before its run receives it, so a caller who has seen a run end finds it counted. When an owner dies
 the next one makes another attempt, and first settles the earlier ones as lost.
 
-A limit applies from the moment its setting is acknowledged. Whether any applies is read from the budget replica, which
-may lag, so two things make it catch up first: a start whose sender knows more limits than the replica, and a partition
+A limit applies from the moment its setting is acknowledged. Whether any applies is read from the replica, which may
+lag, so two things make it catch up first: a start whose sender has read more (start_handler.py), and a partition
 takeover, since its runs began under the limits that another process knew.
 
 The worst case must be an upper bound: every token has at least a byte, so a request never has fewer bytes than tokens;
 the answer is bounded by max_tokens, which is set for calls that set none.
 
-Before: model_calls.py. After: services/families/budget/client.py.
+Before: model_calls.py. After: services/families/budget/accounts.py.
 """
 
 import asyncio
@@ -32,12 +32,13 @@ from loomlog.connectors.errors import ConnectorError, Permanent, Transient
 from loomlog.connectors.models.pricing import Price, cost_micros
 from loomlog.connectors.protocols import ModelRequest
 from loomlog.schemas.generated.budget_commands import ReleaseBudget, ReserveBudget, SettleBudget
-from loomlog.schemas.generated.budget_events import BudgetRefused, BudgetReserved
+from loomlog.schemas.generated.budget_events import BudgetRefused
 from loomlog.schemas.generated.values import LimitNotice, Usage
 from loomlog.schemas.records import Value, replace
-from loomlog.services.families.budget.amounts import exhausted, find_exceeded_limit, notice_of, passed_soft_limits
-from loomlog.services.families.budget.client import BudgetClient, BudgetClientBusy
+from loomlog.services.families.budget.accounts import BudgetAccounts
+from loomlog.services.families.budget.amounts import find_exceeded_limit, notice_of, passed_soft_limits
 from loomlog.services.families.budget.limits import CALL_AMOUNT_MAX
+from loomlog.services.stream.entities.answers import CommandInvalid, CommandUnanswered
 
 RESERVE_WAIT_S = 10.0
 """Seconds to wait for the reply to one reservation. Longer than it takes to notice that the budget owner died."""
@@ -48,7 +49,7 @@ RETRY_S = 0.2
 CAPACITY_WAIT_S = 30.0
 """Seconds to wait for calls in progress to end when the call would then fit; after that the limit applies."""
 SETTLE_WAIT_S = 5.0
-"""Seconds an answer waits until it is counted. It is in the command log by then, so only notices may be missed."""
+"""Seconds an answer waits until it is counted; after that it is counted without its run waiting for it."""
 DEFAULT_MAX_TOKENS = 8_192
 """Output tokens of a call under a limit whose agent sets no maximum, so that there is a worst case."""
 BILLABLE_FAILURES = frozenset({"broken_off", "timeout"})
@@ -103,8 +104,8 @@ class CallAttempt(Value, frozen=True):
 class BudgetReservations:
     """Budget reservations of one process."""
 
-    def __init__(self, client: BudgetClient, clock_ms: Callable[[], int]) -> None:
-        self._client = client
+    def __init__(self, accounts: BudgetAccounts, clock_ms: Callable[[], int]) -> None:
+        self._accounts = accounts
         self._clock_ms = clock_ms
         self._takeovers = 0
         self._known_takeovers = 0
@@ -114,19 +115,15 @@ class BudgetReservations:
         """Note a partition takeover: its runs may be under limits that the replica has not read."""
         self._takeovers += 1
 
-    def _may_miss_limits(self, books_offset: int) -> bool:
-        """Return whether there may be limits that the replica has not read and that must apply."""
-        return self._known_takeovers < self._takeovers or self._client.board.next_offset < books_offset
+    async def wait_for_limits(self) -> None:
+        """Wait until every limit from before a takeover is read.
 
-    async def wait_for_limits(self, books_offset: int = 0) -> None:
-        """Wait until every limit is read that a sender at that offset knows, and every one from before a takeover.
-
-        Usually returns at once. An offset past the end of the budget log means its end. Raises BudgetUnavailable when
-        the log has not answered for BUDGET_WAIT_S: a short broker outage must not cost a call an attempt.
+        Usually returns at once. Raises BudgetUnavailable when the log has not answered for BUDGET_WAIT_S: a short
+        broker outage must not cost a call an attempt.
         """
         loop = asyncio.get_running_loop()
         end = loop.time() + BUDGET_WAIT_S
-        while self._may_miss_limits(books_offset):
+        while self._known_takeovers < self._takeovers:
             try:
                 await self._catch_up()
             except BudgetUnavailable:
@@ -137,31 +134,31 @@ class BudgetReservations:
     async def _catch_up(self) -> None:
         taken_over = self._takeovers
         try:
-            await self._client.board.caught_up()
+            await self._accounts.caught_up()
         except Transient as error:
             raise BudgetUnavailable(str(error)) from error
         self._known_takeovers = max(self._known_takeovers, taken_over)
 
     def reservation_for(self, attempt: CallAttempt, tenant: str, user_id: str) -> "CallReservation | None":
         """Return the reservation of a call when a known limit applies to it; `wait_for_limits` must be called first."""
-        if not self._client.board.applies(tenant, user_id):
+        if not self._accounts.applies(tenant, user_id):
             return None
-        return CallReservation(self._client, self._clock_ms, attempt, tenant, user_id)
+        return CallReservation(self._accounts, self._clock_ms, attempt, tenant, user_id)
 
-    def may_be_limited(self, tenant: str, user_id: str, books_offset: int = 0) -> bool:
-        """Return whether a limit may apply to a run of the user whose starter has read up to that offset."""
-        return self._client.board.applies(tenant, user_id) or self._may_miss_limits(books_offset)
+    def may_be_limited(self, tenant: str, user_id: str) -> bool:
+        """Return whether a limit applies to a run of the user, or may apply after a takeover."""
+        return self._accounts.applies(tenant, user_id) or self._known_takeovers < self._takeovers
 
     async def exhausted_limit(self, tenant: str, user_id: str) -> LimitNotice | None:
         """Return the hard limit that is exhausted now, by any spender. Raises BudgetUnavailable."""
         await self._catch_up()
-        return exhausted(self._client.board.books, tenant, user_id, self._clock_ms())
+        return self._accounts.exhausted(tenant, user_id)
 
 
 class CallBudgets(Protocol):
     """The part of BudgetReservations that model calls need."""
 
-    async def wait_for_limits(self, books_offset: int = 0) -> None: ...
+    async def wait_for_limits(self) -> None: ...
     def reservation_for(self, attempt: CallAttempt, tenant: str, user_id: str) -> "CallReservation | None": ...
 
 
@@ -169,15 +166,15 @@ class StartBudgets(Protocol):
     """The part of BudgetReservations that the start of a run needs, a child's like any other."""
 
     def on_takeover(self) -> None: ...
-    async def wait_for_limits(self, books_offset: int = 0) -> None: ...
-    def may_be_limited(self, tenant: str, user_id: str, books_offset: int = 0) -> bool: ...
+    async def wait_for_limits(self) -> None: ...
+    def may_be_limited(self, tenant: str, user_id: str) -> bool: ...
     async def exhausted_limit(self, tenant: str, user_id: str) -> LimitNotice | None: ...
 
 
 class NoBudgets:
     """Budgets without limits."""
 
-    async def wait_for_limits(self, books_offset: int = 0) -> None:
+    async def wait_for_limits(self) -> None:
         """Return at once: there are no limits."""
 
     def reservation_for(self, attempt: CallAttempt, tenant: str, user_id: str) -> None:
@@ -188,11 +185,11 @@ class CallReservation:
     """Reservation for one attempt of a call. `close` must be called when the call ends, however it ends."""
 
     def __init__(
-        self, client: BudgetClient, clock_ms: Callable[[], int], attempt: CallAttempt, tenant: str, user_id: str
+        self, accounts: BudgetAccounts, clock_ms: Callable[[], int], attempt: CallAttempt, tenant: str, user_id: str
     ) -> None:
         self.was_sent = False
         """Whether the provider may have received the request."""
-        self._client = client
+        self._accounts = accounts
         self._clock_ms = clock_ms
         self._attempt = attempt
         self._tenant = tenant
@@ -208,58 +205,63 @@ class CallReservation:
         began = loop.time()
         end = began + CAPACITY_WAIT_S
         while True:
-            answer = await self._request_reservation(worst)
-            if isinstance(answer, BudgetReserved) or self._id in self._client.board.books.open:
+            refused = await self._reserve(worst)
+            if refused is None:
                 self._is_reserved = True
                 return None
-            if answer is None or answer.code == "late":
+            if refused.code == "late":
                 if loop.time() >= began + BUDGET_WAIT_S:
-                    raise BudgetUnavailable(f"the budget partition has not replied within {BUDGET_WAIT_S:g} s")
+                    raise BudgetUnavailable(f"the owner of the budgets has not replied within {BUDGET_WAIT_S:g} s")
                 end = loop.time() + CAPACITY_WAIT_S
-            elif answer.may_fit and loop.time() < end:
-                await self._wait_for_capacity(worst, end)
-            elif answer.code == "over_limit":
-                return notice_of(answer, tokens=worst.tokens, micros=worst.micros)
+            elif refused.may_fit and loop.time() < end:
+                await self._wait_for_capacity(worst, refused, end)
+            elif refused.code == "over_limit":
+                return notice_of(refused, tokens=worst.tokens, micros=worst.micros)
             else:
-                raise BudgetUnavailable(f"the budget partition refused {self._id}: {answer.code}")
+                raise BudgetUnavailable(f"the owner of the budgets refused {self._id}: {refused.code}")
 
-    async def _request_reservation(self, worst: WorstCase) -> BudgetReserved | BudgetRefused | None:
-        """Return the reply of the budget owner; None when there is none in time. Raises BudgetUnavailable."""
+    async def _reserve(self, worst: WorstCase) -> BudgetRefused | None:
+        """Return None when the worst case is reserved; without a reply in time it is late. Raises BudgetUnavailable."""
         command = ReserveBudget(
-            envelope=self._client.envelope(self._tenant),
+            envelope=self._accounts.envelope(),
             id=self._id,
+            tenant=self._tenant,
             user_id=self._user_id,
             tokens=worst.tokens,
             micros=worst.micros,
             deadline_ms=self._clock_ms() + int(RESERVE_WAIT_S * 1000),
         )
         try:
-            answer = await self._client.request(command, wait_s=RESERVE_WAIT_S)
-        except BudgetClientBusy as error:
+            return await self._accounts.reserve(command, wait_s=RESERVE_WAIT_S)
+        except CommandUnanswered:
+            return BudgetRefused(id=self._id, tenant=self._tenant, code="late")
+        except (CommandInvalid, ConnectorError) as error:
             raise BudgetUnavailable(str(error)) from error
-        event = answer[0] if answer is not None else None
-        return event if isinstance(event, BudgetReserved | BudgetRefused) else None
 
-    async def _wait_for_capacity(self, worst: WorstCase, end: float) -> None:
+    async def _wait_for_capacity(self, worst: WorstCase, refused: BudgetRefused, end: float) -> None:
         """Wait until the call may fit, can never fit, or the time is up."""
-        board = self._client.board
+        accounts, is_over_limit = self._accounts, refused.code == "over_limit"
         try:
             async with asyncio.timeout_at(end):
                 while True:
-                    await board.wait_for()
-                    exceeded = find_exceeded_limit(board.books, self._tenant, self._user_id, worst.tokens, worst.micros)
-                    if exceeded is None or not exceeded.may_fit:
+                    if is_over_limit:
+                        amounts = worst.tokens, worst.micros
+                        exceeded = find_exceeded_limit(accounts.state, self._tenant, self._user_id, *amounts)
+                        if exceeded is None or not exceeded.may_fit:
+                            return
+                    await accounts.wait_for_change()
+                    if not is_over_limit:
                         return
         except TimeoutError:
-            return  # the budget owner decides
+            return  # the owner of the budgets decides
 
     def _settle_lost_attempts(self) -> None:
         """Settle the open attempts of this step as lost: their owner died before it settled them."""
-        opened = self._client.board.books.open
+        budgets = self._accounts.state
         for attempt in range(1, self._attempt.attempt):
             earlier = replace(self._attempt, attempt=attempt).id
-            if earlier in opened:
-                self._client.publish(self._settlement(earlier, lost=True))
+            if budgets.reservation(earlier) is not None:
+                self._accounts.publish(self._settlement(earlier, lost=True))
 
     async def settle(self, tokens: int, micros: int) -> tuple[LimitNotice, ...]:
         """Settle the usage of the call and return the soft limits that are reached. 0 tokens: the provider has not
@@ -272,10 +274,12 @@ class CallReservation:
             else self._settlement(self._id, lost=True)
         )
         try:
-            await self._client.request(command, wait_s=SETTLE_WAIT_S)
-        except BudgetClientBusy as error:
+            await self._accounts.request(command, wait_s=SETTLE_WAIT_S)
+        except CommandUnanswered:
+            self._accounts.publish(command)  # its id makes it happen once; the answer is not held up longer
+        except (CommandInvalid, ConnectorError) as error:
             raise BudgetUnavailable(str(error)) from error
-        return passed_soft_limits(self._client.board.books, self._tenant, self._user_id, self._clock_ms())
+        return passed_soft_limits(self._accounts.state, self._tenant, self._user_id, self._clock_ms())
 
     def on_failure(self, error: Transient | Permanent) -> None:
         """Release the reservation of a call that failed, unless the provider may bill it."""
@@ -288,18 +292,19 @@ class CallReservation:
             return
         if self.was_sent:
             self._is_closed = True
-            self._client.publish(self._settlement(self._id, lost=True))
+            self._accounts.publish(self._settlement(self._id, lost=True))
         else:
             self._release()
 
     def _release(self) -> None:
         self._is_closed = True
-        self._client.publish(ReleaseBudget(envelope=self._client.envelope(self._tenant), id=self._id))
+        self._accounts.publish(ReleaseBudget(envelope=self._accounts.envelope(), id=self._id))
 
     def _settlement(self, call: str, *, tokens: int = 0, micros: int = 0, lost: bool = False) -> SettleBudget:
         return SettleBudget(
-            envelope=self._client.envelope(self._tenant),
+            envelope=self._accounts.envelope(),
             id=call,
+            tenant=self._tenant,
             user_id=self._user_id,
             tokens=tokens,
             micros=micros,

@@ -3,9 +3,9 @@
 Before: services/runtime/run_host.py makes it. After: command_handler.py and its parts, one of each for each partition.
 """
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from loomlog.schemas.generated.values import BlobRef
 from loomlog.services.core.run.run_facts import Pause
@@ -21,6 +21,14 @@ from loomlog.services.runtime.run.run_index import RunIndex
 from loomlog.services.runtime.telemetry.run_summaries import RunSummaries
 from loomlog.services.runtime.telemetry.tracing import NO_TRACING, Tracing
 from loomlog.services.stream.partition.ended_aggregates import EndedAggregates
+
+
+class ReplicaPositions(Protocol):
+    """The part of Replicas (services/stream/entities/replicas.py) that the start of a run needs."""
+
+    def has_read(self, positions: Iterable[str]) -> bool: ...
+    async def read_to(self, positions: Iterable[str], *, timeout_s: float) -> None: ...
+
 
 PartialOutputReader = Callable[[str, int, int], Coroutine[Any, Any, tuple[str, BlobRef | None]]]
 """Text of a model call under way in this process, by run, turn and attempt (models/partial_output.py)."""
@@ -43,6 +51,7 @@ class RunContext:
     interruption_answers: InterruptionAnswers | None = None
     read_partial_output: PartialOutputReader | None = None
     budgets: StartBudgets | None = None
+    replicas: ReplicaPositions | None = None
     admission_queue: AdmissionQueue | None = None
     credentials: Credentials = NO_CREDENTIALS
 

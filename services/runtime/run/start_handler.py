@@ -30,6 +30,8 @@ MAX_COMMAND_BYTES = 620_000
 """Maximum bytes of a command: a larger StartRun would not fit one append together with its definition; big blocks
 belong in the blob store.
 """
+READ_WAIT_S = 5.0
+"""Seconds to wait until the replicated families are read as far as the sender of a start has read them."""
 KEY_PATTERN = re.compile(r"[A-Za-z0-9]{1,64}\Z")
 """Keys a producer may choose: the part of a run id between r_ and the dash."""
 ERASED_REFUSAL = CommandRefusal(
@@ -55,7 +57,10 @@ class StartHandler:
         """Prepare a start; with the exhausted hard limit of its user, if there is one. Raises Transient."""
         budgets, tenant = self._budgets, command.envelope.tenant
         exhausted = None
-        if budgets is not None and budgets.may_be_limited(tenant, command.user_id, command.books_offset):
+        if not self._knows(command):
+            await continue_in_task()
+            await self._read_to(command)
+        if budgets is not None and budgets.may_be_limited(tenant, command.user_id):
             await continue_in_task()
             exhausted = await budgets.exhausted_limit(tenant, command.user_id)
         prepared = await self._prepare_start(record, command, partition)
@@ -63,6 +68,15 @@ class StartHandler:
         if exhausted is not None and order is not None:
             prepared.command = lambda: replace(order(), exhausted_limit=exhausted)
         return prepared
+
+    def _knows(self, command: StartRun | ForkRun) -> bool:
+        """Whether this process has read what the sender has. Raises ValueError for a position of another topic."""
+        return self._context.replicas is None or self._context.replicas.has_read(command.after)
+
+    async def _read_to(self, command: StartRun | ForkRun) -> None:
+        """Read what the sender has. Raises Transient; the command is prepared again then."""
+        if self._context.replicas is not None:
+            await self._context.replicas.read_to(command.after, timeout_s=READ_WAIT_S)
 
     async def _prepare_start(self, record: LogRecord, command: StartRun, partition: Partition) -> PendingDecision:
         key = (record.key or b"").decode(errors="replace")
@@ -180,10 +194,7 @@ class StartHandler:
             await self._directory.end_event(command.origin_run_id).wait()
         if self._directory.may_be_forgotten(command) and await self._directory.is_indexed(run_id):
             return PendingDecision(None)
-        if self._budgets is not None:
-            await self._budgets.wait_for_limits(
-                command.books_offset
-            )  # its first call must see the limits that its sender knows
+        await self._read_to(command)
         self._directory.note_issued(run_id, command)
         trace = read_traceparent(record.headers) or self._context.tracing.run_traceparent(run_id)
         return await self._history.fork(record, command, run_id, partition, traceparent=trace)

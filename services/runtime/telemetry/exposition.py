@@ -3,9 +3,14 @@
 Everything is collected at the time of a scrape: what the loop counts anyway (services/stream), what metrics.py counts,
 and current values (live runs, calls under way). So a process that is not scraped pays almost nothing.
 
+What is counted alike for runs and for entities has the label `family`, run or entity; runs have had these names without
+it, so a query by name alone now has both.
+
 Before: metrics.py, host.py. After: metrics_server.py.
 """
 
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
@@ -18,9 +23,14 @@ from loomlog.services.runtime.models.provider_queues import ProviderQueue
 from loomlog.services.runtime.telemetry.metrics import Labels, RunMetrics
 from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.effect_calls import EffectRunner
+from loomlog.services.stream.entities.hosting import HostedEntities
 from loomlog.services.stream.histogram import Histogram
 from loomlog.services.stream.host import Host
 from loomlog.services.stream.partition.resting import is_resting
+from loomlog.services.stream.topic_set import TopicSetHost
+
+REASON_CHARACTERS_MAX = 120
+"""Longest label `reason`; the log of the process has the whole text."""
 
 
 def build_exposition(
@@ -31,13 +41,16 @@ def build_exposition(
     *,
     queues: Mapping[str, ProviderQueue] = MappingProxyType({}),
     admission_queue: AdmissionQueue | None = None,
+    entities: HostedEntities | None = None,
 ) -> Callable[[], bytes]:
     """Return a function that renders the current metrics. `queues` are the providers',
-    `admission_queue` is for starts.
+    `admission_queue` is for starts, `entities` are what the host carries beside runs.
     """
     registry = CollectorRegistry(auto_describe=False)
     registry.register(RuntimeCollector(metrics, host, calls, dead_letters))
     registry.register(QueueCollector(queues, admission_queue))
+    if entities is not None:
+        registry.register(EntityCollector(entities))
     ProcessCollector(registry=registry)
     return lambda: generate_latest(registry)
 
@@ -81,20 +94,47 @@ class RuntimeCollector(Collector):
         yield _histograms("tool_call_seconds", "Length of an attempt.", ("tool",), metrics.tool_seconds)
 
     def _log_metrics(self) -> Iterator[Metric]:
-        figures, flusher = self._host.metrics, self._host.flusher
+        flusher = self._host.flusher
         yield _counter("flushes", "Group commits: appends to all partitions that had something.", flusher.flushes)
         yield _histogram("flush_records", "Records of a flush.", flusher.sizes)
         yield _histogram("flush_seconds", "From leaving to the acknowledgement of all.", flusher.seconds)
-        claims: dict[Labels, int] = {(reason,): count for reason, count in figures.claims_for.items()}
-        yield _counters("claims", "Partitions taken.", ("reason",), claims)
-        yield _histogram("take_over_seconds", "From the decision to claim to the first command.", figures.takeover_s)
-        yield _counter("fenced", "Partitions lost to another owner's Claim.", figures.fenced)
-        yield _counter(
-            "unknown_outcomes", "Appends after which the log had to be read again.", figures.unknown_outcomes
-        )
-        yield _counter("stale_records", "Records of fenced owners met at take-overs.", figures.stale_records)
-        yield _counter("commands", "Commands read from the log.", figures.commands)
+        yield from self._topic_set_metrics()
         yield _counter("dead_letters", "Records parked in the dead-letter topic.", self._dead_letters.parked)
+
+    def _topic_set_metrics(self) -> Iterator[Metric]:
+        sets: dict[Labels, TopicSetHost] = {(one.name,): one for one in self._host.topic_sets}
+        figures = {key: one.metrics for key, one in sets.items()}
+        claims: dict[Labels, int] = {
+            (*key, reason): count for key, one in figures.items() for reason, count in one.claims_for.items()
+        }
+        yield _counters("claims", "Partitions taken.", ("family", "reason"), claims)
+        yield _histograms(
+            "take_over_seconds",
+            "From the decision to claim to the first command.",
+            ("family",),
+            {key: one.takeover_s for key, one in figures.items()},
+        )
+        fenced = {key: one.fenced for key, one in figures.items()}
+        yield _counters("fenced", "Partitions lost to another owner's Claim.", ("family",), fenced)
+        unknown = {key: one.unknown_outcomes for key, one in figures.items()}
+        yield _counters("unknown_outcomes", "Appends after which the log had to be read again.", ("family",), unknown)
+        stale = {key: one.stale_records for key, one in figures.items()}
+        yield _counters("stale_records", "Records of fenced owners met at take-overs.", ("family",), stale)
+        commands = {key: one.commands for key, one in figures.items()}
+        yield _counters("commands", "Commands read from the log.", ("family",), commands)
+        failures = {key: one.checkpoints.failures for key, one in sets.items()}
+        yield _counters(
+            "checkpoint_failures", "Partition snapshots and checkpoints that could not be made.", ("family",), failures
+        )
+        failing: Counter[Labels] = Counter(
+            (*key, _reason(problem)) for key, one in sets.items() for problem in one.checkpoints.failed.values()
+        )
+        yield _gauges(
+            "checkpoints_failing",
+            "Partitions without a new snapshot or checkpoint, by reason; takeovers of them take longer.",
+            ("family", "reason"),
+            failing,
+        )
 
     def _partition_metrics(self) -> Iterator[Metric]:
         held = [owner.partition for owner in self._host.owners.values() if owner.partition is not None]
@@ -112,6 +152,34 @@ class RuntimeCollector(Collector):
         yield _gauge("quarantined_runs", "Of these, runs that wait for a person.", parked)
         yield _gauge("calls_under_way", "Model and tool calls under way.", self._calls.running_count)
         yield _histogram("event_loop_lag_seconds", "How late the event loop woke a sleeper.", self._metrics.loop_lag_s)
+
+
+class EntityCollector(Collector):
+    """Metrics of the aggregates of the entity topics."""
+
+    def __init__(self, entities: HostedEntities) -> None:
+        self._entities = entities
+
+    def collect(self) -> Iterator[Metric]:
+        entities = self._entities
+        owners = entities.topic_set.owners.values()
+        hot = [one for owner in owners if owner.partition is not None for one in owner.partition.aggregates.values()]
+        in_memory, quarantined = Counter[Labels](), Counter[Labels]()
+        for name in entities.parts.family.families.by_name:
+            in_memory[name,] = quarantined[name,] = 0
+        for aggregate in hot:
+            family = aggregate.id.partition(":")[0]
+            in_memory[family,] += 1
+            quarantined[family,] += bool(aggregate.quarantined)
+        yield _gauges("entities_hot", "Aggregates in memory now.", ("family",), in_memory)
+        yield _gauges("quarantined_entities", "Aggregates in memory that wait for a repair.", ("family",), quarantined)
+        handlers, outbox = entities.handlers, entities.outbox
+        yield _counter("entities_loaded", "Aggregates loaded from their rows.", handlers.loaded)
+        yield _counter(
+            "entities_refolded", "Aggregates folded again from the log: their row could not be used.", handlers.refolded
+        )
+        yield _gauge("deliveries_pending", "Commands to other aggregates on their way.", outbox.pending_count())
+        yield _counter("deliveries_sent", "Commands to other aggregates that arrived.", outbox.sent)
 
 
 class QueueCollector(Collector):
@@ -148,6 +216,11 @@ class QueueCollector(Collector):
         )
         away: dict[Labels, int] = {(code,): count for code, count in admission_queue.refused.items()}
         yield _counters("starts_turned_away", "Starts refused because a limit was reached.", ("code",), away)
+
+
+def _reason(problem: str) -> str:
+    """Return a problem as a label: without its numbers, or every offset would be a series of its own."""
+    return re.sub(r"\b\d+\b", "N", problem)[:REASON_CHARACTERS_MAX]
 
 
 def _counter(name: str, help_text: str, value: float) -> Metric:

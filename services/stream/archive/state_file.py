@@ -1,4 +1,4 @@
-"""A state file: every run of an installation or of one tenant, the pauses and the limits, in one file.
+"""A state file: everything of an installation or of one tenant in one file, runs and the aggregates of other families.
 
 The content is one JSON document in lines, so that it is written and read once through, a line at a time:
 
@@ -9,6 +9,7 @@ The content is one JSON document in lines, so that it is written and read once t
     ,"limits":{...                         budget limits, with what was spent under them
     ,"schemas":{...   ,"blobs":{...        Avro schemas of the records; payloads that events refer to, in parts
     ,"runs":{...                           of each run a head, then its events from seq 1 as stored in the log
+    ,"entities":{...                       the same of each aggregate of the entity topics
     },"counts":{...},"sha256":"..."}       the hash of all lines before this one
 
 Runs are in the order of their first events within a partition, so a run that others refer to comes before them. On disk
@@ -38,13 +39,13 @@ from loomlog.services.stream.archive.bundle import BLOB_PART_BYTES, GZIP, BlobPa
 from loomlog.services.stream.archive.file_formats import STATE
 
 FORMAT = STATE
-VERSION = 2
-"""Format version; 1 had no limits."""
+VERSION = 3
+"""Format version; 1 had no limits, 2 no entities."""
 SUFFIX = ".loomlog-state.gz"
-PAUSES, LIMITS, SCHEMAS, BLOBS, RUNS = "pauses", "limits", "schemas", "blobs", "runs"
-SECTIONS: Mapping[str, int] = {PAUSES: 1, LIMITS: 1, SCHEMAS: 1, BLOBS: 1, RUNS: 1}
+PAUSES, LIMITS, SCHEMAS, BLOBS, RUNS, ENTITIES = "pauses", "limits", "schemas", "blobs", "runs", "entities"
+SECTIONS: Mapping[str, int] = {PAUSES: 1, LIMITS: 1, SCHEMAS: 1, BLOBS: 1, RUNS: 1, ENTITIES: 1}
 """The sections in their order, each with its version."""
-SINCE: Mapping[str, int] = {LIMITS: 2}
+SINCE: Mapping[str, int] = {LIMITS: 2, ENTITIES: 3}
 """First file version with a section; absent: version 1."""
 OPENS = b',"sections":{\n'
 CLOSES = b"]}\n"
@@ -75,6 +76,10 @@ class StateHeader(Value, frozen=True, kw_only=True):
     include_history: bool
     positions: Mapping[str, int]
     """By partition: the state covers all records below this offset."""
+    entity_topic: str = ""
+    """Topic of the events of entities; empty in a file of a version without them."""
+    entity_positions: Mapping[str, int] = {}
+    """By partition of that topic."""
 
 
 class StatedLimit(Value, frozen=True, kw_only=True):
@@ -114,7 +119,26 @@ class StatedEvent(Value, frozen=True):
     event: RawEvent
 
 
-Item = WidePause | StatedLimit | BlobPart | StatedRun | StatedEvent
+class StatedAggregate(Value, frozen=True, kw_only=True):
+    """The head of an aggregate of the entity topics; its events follow."""
+
+    aggregate: str
+    """Full id: <family>:<tenant>/<name>."""
+    tenant: str
+    partition: int
+    first_offset: int
+    events: int
+    tail_digest: str
+    """Digest of its last event, hex."""
+
+
+class StatedAggregateEvent(Value, frozen=True):
+    """An event of the aggregate whose head came last."""
+
+    event: RawEvent
+
+
+Item = WidePause | StatedLimit | BlobPart | StatedRun | StatedEvent | StatedAggregate | StatedAggregateEvent
 
 
 def sections_of(version: int) -> Mapping[str, int]:
@@ -138,6 +162,7 @@ class StateWriter:
         """Start the file. Called once, first."""
         plain = asdict(header)
         plain |= {"format": FORMAT, "schema_version": VERSION, "positions": dict(header.positions)}
+        plain["entity_positions"] = dict(header.entity_positions)
         return self._line(_json(plain)[:-1] + OPENS)
 
     def pause(self, pause: WidePause) -> bytes:
@@ -167,6 +192,13 @@ class StateWriter:
     def event(self, offset: int, value: bytes) -> bytes:
         """Add an event of the run whose head came last."""
         return self._entry(RUNS, {"kind": "event", "offset": offset, "value": b64encode(value).decode()})
+
+    def aggregate(self, aggregate: StatedAggregate) -> bytes:
+        return self._entry(ENTITIES, {"kind": "aggregate", **asdict(aggregate)})
+
+    def aggregate_event(self, offset: int, value: bytes) -> bytes:
+        """Add an event of the aggregate whose head came last."""
+        return self._entry(ENTITIES, {"kind": "event", "offset": offset, "value": b64encode(value).decode()})
 
     def end(self) -> bytes:
         """End the file. Called once, last; sections without entries are written empty."""

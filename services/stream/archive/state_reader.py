@@ -27,6 +27,7 @@ from loomlog.services.stream.archive.state_file import (
     BLOBS,
     CLOSES,
     ENDS,
+    ENTITIES,
     FORMAT,
     LIMITS,
     OPENS,
@@ -36,6 +37,8 @@ from loomlog.services.stream.archive.state_file import (
     VERSION,
     BrokenStateFile,
     Item,
+    StatedAggregate,
+    StatedAggregateEvent,
     StatedEvent,
     StatedLimit,
     StatedRun,
@@ -77,6 +80,16 @@ RUN_FIELDS: Mapping[str, type] = {
     "tail_digest": str,
     "is_over": bool,
 }
+AGGREGATE_FIELDS: Mapping[str, type] = {
+    "aggregate": str,
+    "tenant": str,
+    "partition": int,
+    "first_offset": int,
+    "events": int,
+    "tail_digest": str,
+}
+OPTIONAL_IN_HEADER = frozenset({"entity_topic", "entity_positions"})
+"""Fields that came with the section of entities."""
 
 
 class StateReader:
@@ -136,15 +149,18 @@ class StateReader:
         if section == BLOBS:
             data = b64decode(entry["data"], validate=True)
             return BlobPart(ref=BlobRef.from_avro(entry), data=data, is_last=entry["last"])
-        if entry["kind"] == "run":
+        if section == ENTITIES and entry["kind"] == "aggregate":
+            return StatedAggregate(
+                **{name: _require_type(entry, name, kind) for name, kind in AGGREGATE_FIELDS.items()}
+            )
+        if section != ENTITIES and entry["kind"] == "run":
             return StatedRun(**{name: _require_type(entry, name, kind) for name, kind in RUN_FIELDS.items()})
         value = b64decode(entry["value"], validate=True)
         header = peek(value)
-        return StatedEvent(
-            RawEvent(
-                _require_type(entry, "offset", int), header.schema_id, header.term, header.seq, header.aggregate, value
-            )
+        event = RawEvent(
+            _require_type(entry, "offset", int), header.schema_id, header.term, header.seq, header.aggregate, value
         )
+        return StatedAggregateEvent(event) if section == ENTITIES else StatedEvent(event)
 
     def _check_section(self, line: bytes, name: str, known: int) -> None:
         opening = self._object(b"{" + line.strip().removeprefix(b",") + b"]}}")
@@ -238,7 +254,8 @@ def _header(line: bytes) -> tuple[StateHeader, int]:
         raise BrokenStateFile("the first line does not say that this is a state of loomlog")
     _check_version("the file", header_json.get("schema_version"), VERSION)
     try:
-        header = StateHeader(**{name: header_json[name] for name in StateHeader.__struct_fields__})
+        names = [n for n in StateHeader.__struct_fields__ if n in header_json or n not in OPTIONAL_IN_HEADER]
+        header = StateHeader(**{name: header_json[name] for name in names})
     except KeyError as error:
         raise BrokenStateFile(f"the first line lacks {error}") from error
     return header, header_json["schema_version"]

@@ -1,8 +1,9 @@
 """Validation of a state file from its first line to its last, before anything of it is restored.
 
 First the hash of the whole, without reading the content; then the counts, the hash of every payload, and of every run
-that its events are dense, chained, legal and match its head. Only the run that is being folded is kept, so a file may
-be larger than memory; of encrypted content the ids of its keys are kept, of plaintext payloads their hashes.
+that its events are dense, chained, legal and match its head; the same of every aggregate of the entity topics. Only
+what is being folded is kept, so a file may be larger than memory; of encrypted content the ids of its keys are kept, of
+plaintext payloads their hashes.
 
 Before: state_reader.py. After: services/application/transfer/restore.py, the command line.
 """
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import IO
 
 from loomlog.connectors.crypto.content_encryption import key_ids_in
+from loomlog.schemas.codec import DIGEST_BYTES, Undecodable, digest
 from loomlog.schemas.generated.run_events import RunStarted
 from loomlog.schemas.ids import ID_PATTERN
 from loomlog.schemas.records import Value
@@ -23,9 +25,19 @@ from loomlog.services.core.run.lifecycle.fork import conversation_origin, is_for
 from loomlog.services.core.run.state import Ended, Refused
 from loomlog.services.families.budget.decide import account_error
 from loomlog.services.stream.archive.bundle import BlobPart
-from loomlog.services.stream.archive.state_file import BrokenStateFile, StatedEvent, StatedLimit, StatedRun, StateHeader
+from loomlog.services.stream.archive.state_file import (
+    BrokenStateFile,
+    StatedAggregate,
+    StatedAggregateEvent,
+    StatedEvent,
+    StatedLimit,
+    StatedRun,
+    StateHeader,
+)
 from loomlog.services.stream.archive.state_reader import StateReader, check_digest
 from loomlog.services.stream.encryption.content_fields import is_in_clear, payloads_of_event
+from loomlog.services.stream.entities.families import EntityFamilies, UnknownFamily
+from loomlog.services.stream.entities.replay import AggregateFold
 
 
 class EncryptedRun(Value, frozen=True, kw_only=True):
@@ -56,12 +68,19 @@ class ValidatedState:
     """Runs that were imported there and not restored: their figures were not trusted there either."""
     incomplete_runs: set[str] = field(default_factory=set)
     """Runs whose import was not complete when the file was written."""
+    aggregates: int = 0
+    aggregate_events: int = 0
+    aggregate_key_ids: set[str] = field(default_factory=set)
+    """Keys of the content of aggregates."""
+    unfoldable_aggregates: dict[str, str] = field(default_factory=dict)
+    """Aggregates with an event that their family cannot fold, and why: they were quarantined there, or repaired."""
 
 
-def validate_state(file: IO[bytes], *, bytes_max: int = 0) -> ValidatedState:
+def validate_state(file: IO[bytes], *, bytes_max: int = 0, families: EntityFamilies | None = None) -> ValidatedState:
     """Read the file from its beginning to its end. Raises BrokenStateFile.
 
-    `bytes_max`: limit of the bytes of all lines together; 0 for no limit.
+    `bytes_max`: limit of the bytes of all lines together; 0 for no limit. `families` folds the aggregates; None checks
+    their seqs, chains and schemas only, as where a file is only kept.
     """
     check_digest(file, bytes_max=bytes_max)
     reader = StateReader(file, bytes_max=bytes_max)
@@ -71,6 +90,7 @@ def validate_state(file: IO[bytes], *, bytes_max: int = 0) -> ValidatedState:
     keys_of_blobs: dict[str, set[str]] = {}
     blobs_in_clear: set[str] = set()
     current: _RunCheck | None = None
+    aggregate: _AggregateCheck | None = None
     for item in reader:
         match item:
             case WidePause():
@@ -103,6 +123,20 @@ def validate_state(file: IO[bytes], *, bytes_max: int = 0) -> ValidatedState:
                     raise BrokenStateFile("an event comes before the first run")
                 state.events += 1
                 current.take(item)
+            case StatedAggregate():
+                if aggregate is not None:
+                    aggregate.check_end(state)
+                if tenant and item.tenant != tenant:
+                    raise BrokenStateFile(f"{item.aggregate} belongs to another tenant than the file")
+                aggregate = _AggregateCheck(item, reader, families)
+                state.aggregates += 1
+            case StatedAggregateEvent():
+                if aggregate is None:
+                    raise BrokenStateFile("an event comes before the first aggregate")
+                state.aggregate_events += 1
+                aggregate.take(item, state)
+    if aggregate is not None:
+        aggregate.check_end(state)
     if current is not None:
         current.check_end(state)
     state.sha256 = reader.sha256
@@ -170,6 +204,53 @@ class _RunCheck:
         if self._in_clear:
             validated.runs_in_clear += 1
             validated.first_in_clear = validated.first_in_clear or head.run_id
+
+
+class _AggregateCheck:
+    """The aggregate that is being read."""
+
+    def __init__(self, head: StatedAggregate, reader: StateReader, families: EntityFamilies | None) -> None:
+        tenant, slash, name = head.aggregate.partition(":")[2].partition("/")
+        if not slash or not name or tenant != head.tenant:
+            raise BrokenStateFile(f"the file names an aggregate {head.aggregate[:80]!r}, which is no id of its tenant")
+        self._head = head
+        self._reader = reader
+        self._seq, self._digest = 0, bytes(DIGEST_BYTES)
+        self._fold: AggregateFold | None = None
+        if families is not None:
+            try:
+                self._fold = AggregateFold(families, head.aggregate, reader.codec)
+            except UnknownFamily as error:
+                raise BrokenStateFile(f"{error}; LOOMLOG_FAMILIES adds families") from error
+
+    def take(self, item: StatedAggregateEvent, validated: ValidatedState) -> None:
+        head, event = self._head, item.event
+        try:
+            decoded = self._reader.codec.decode(event.value)
+        except Undecodable as error:
+            raise BrokenStateFile(f"{head.aggregate}, seq {event.seq}: {error}") from error
+        envelope = decoded.envelope
+        if envelope is None or (envelope.aggregate, envelope.tenant) != (head.aggregate, head.tenant):
+            raise BrokenStateFile(f"{head.aggregate}: one of its events is of another aggregate or tenant")
+        if envelope.seq != self._seq + 1 or envelope.prev != self._digest:
+            raise BrokenStateFile(
+                f"{head.aggregate}: seq {envelope.seq} at offset {event.offset} does not continue its history"
+            )
+        self._seq, self._digest = envelope.seq, digest(event.value)
+        validated.aggregate_key_ids |= _key_ids_in(event.value)
+        if self._fold is not None:
+            self._fold.apply(event)
+
+    def check_end(self, validated: ValidatedState) -> None:
+        """Compare the aggregate with its head. Raises BrokenStateFile."""
+        head = self._head
+        if (head.events, head.tail_digest) != (self._seq, self._digest.hex()):
+            raise BrokenStateFile(
+                f"{head.aggregate} has {self._seq} events, not the {head.events} that its head promises"
+            )
+        replayed = None if self._fold is None else self._fold.result()
+        if replayed is not None and (problems := (*replayed.drift, *replayed.repaired)):
+            validated.unfoldable_aggregates[head.aggregate] = problems[0]
 
 
 def _key_ids_in(data: bytes) -> set[str]:

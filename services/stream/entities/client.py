@@ -21,11 +21,10 @@ from loomlog.connectors.errors import ConnectorError, Transient, UnknownOutcome
 from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.connectors.protocols import LogAppender, LogRanges, ProducerRecord
 from loomlog.schemas.codec import Codec
-from loomlog.schemas.generated.entity_commands import RepairAggregate
 from loomlog.services.core.families import aggregate_id, aggregate_key
 from loomlog.services.stream.entities.answers import Answer, CommandInvalid, CommandUnanswered
 from loomlog.services.stream.entities.cold import ColdRows
-from loomlog.services.stream.entities.families import FamilySet
+from loomlog.services.stream.entities.families import FamilySet, is_repair
 from loomlog.services.stream.entities.handler import target_of
 from loomlog.services.stream.entities.replicas import Replicas
 from loomlog.services.stream.ownership.inbox import Asked
@@ -128,7 +127,7 @@ class EntityClient:
 
     async def _ask_by_topic(self, partition: int, name: str, command: Any) -> Answer:
         command_id = command.envelope.command_id
-        if self.encrypt is not None and not isinstance(command, RepairAggregate):
+        if self.encrypt is not None and not is_repair(command):
             command = await self.encrypt(self._families.of(name).declaration, command)
         answer = self._replicas.expect(name, command_id)
         try:
@@ -141,7 +140,7 @@ class EntityClient:
                 if earlier is not None:
                     return earlier
         finally:
-            self._replicas.forget(name, command_id)
+            self._replicas.forget(name, command_id, answer)
 
     async def _find_answer(self, partition: int, name: str, command_id: str) -> Answer | None:
         """Return the answer of a command that was handled before, if the index has it."""

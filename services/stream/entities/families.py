@@ -11,8 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from loomlog.schemas.generated.entity_commands import RepairAggregate
-from loomlog.schemas.generated.entity_events import AggregateQuarantined, CommandHadNoEffect, CommandRefused
+from loomlog.schemas.generated.entity_commands import ImportAggregate, RepairAggregate
+from loomlog.schemas.generated.entity_events import (
+    AggregateEventImported,
+    AggregateQuarantined,
+    CommandHadNoEffect,
+    CommandRefused,
+)
 from loomlog.schemas.records import Record, Value, replace
 from loomlog.services.core.canonical import StateCodec
 from loomlog.services.core.entity import RESTATED, Entity, entity_rules
@@ -121,8 +126,8 @@ class OutboxEffects(NoEffects):
 
     def react(self, state: Entity[Any], event: Any) -> Sequence[Deliver]:
         family = self._families.of(state.id)
-        if not family.sends:
-            return ()
+        if not family.sends or type(event) is AggregateEventImported:
+            return ()  # what an imported event sends was sent where it happened
         return [
             Deliver(id=f"{state.id}:{state.seq}:{number}", send=send, at_ms=state.updated_at_ms)
             for number, send in enumerate(family.declaration.sends(state.state, event))
@@ -184,7 +189,7 @@ class EntityFamilies:
         return False  # it rests in its row like any other
 
     def quarantined(self, state: Entity[Any]) -> str:
-        return state.quarantine
+        return state.quarantine or ("" if state.restoring is None else state.restoring.problem)
 
     def quarantine(self, error: str, topic: str, offset: int) -> Record:
         return AggregateQuarantined(error=error, record_topic=topic, record_offset=offset)
@@ -194,8 +199,8 @@ class EntityFamilies:
 
 
 def is_repair(command: Any) -> bool:
-    """Whether a quarantined aggregate takes the command."""
-    return isinstance(command, RepairAggregate)
+    """Whether a quarantined aggregate takes the command: one that no family declares."""
+    return isinstance(command, RepairAggregate | ImportAggregate)
 
 
 __all__ = ["Deliver", "EntityCommand", "EntityFamilies", "FamilySet", "HostedFamily", "UnknownFamily"]

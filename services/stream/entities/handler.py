@@ -25,8 +25,7 @@ from loomlog.connectors.errors import Transient
 from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.connectors.protocols import LogRanges, LogRecord
 from loomlog.schemas.codec import Codec, Undecodable, read_envelope
-from loomlog.schemas.generated.entity_commands import RepairAggregate
-from loomlog.schemas.generated.entity_events import AggregateRestated, CommandRefused
+from loomlog.schemas.generated.entity_events import AggregateEventImported, AggregateRestated, CommandRefused
 from loomlog.schemas.reader import RawEvent, TermReader
 from loomlog.schemas.records import replace
 from loomlog.services.core.families import (
@@ -71,6 +70,10 @@ to it. The index of handled commands takes no longer ones (projections/engine/en
 """
 CHECK_SIZE_EVERY_BYTES = STATE_BYTES_MAX // 4
 """A state is measured again after its events have grown by this much, so that its bound costs nothing per event."""
+GROWTH_OF_EVENT = 4
+"""A state grows by at most this many times the rough size of an event, so that it is measured before it is too large
+and not for each event once it is large.
+"""
 SIZE_GUESS_BYTES = 2_000
 """Bytes of a state that was never measured: it has had few events."""
 
@@ -160,6 +163,7 @@ class EntityCommandHandler(NothingRests):
         for aggregate in live:
             self._grown[aggregate.id] = CHECK_SIZE_EVERY_BYTES  # its state was not measured
             _mark_broken(aggregate)
+            self._sizes[aggregate.id] = len(self._families.of(aggregate.id).states.encode(aggregate.state))
         return live
 
     def _is_replicated(self, name: str) -> bool:
@@ -404,16 +408,16 @@ class EntityCommandHandler(NothingRests):
     def to_snapshot_state(self, aggregate: Aggregate, events: Sequence[Any]) -> Sequence[Any]:
         """Return the events; a refusal instead if the state they lead to is too large."""
         grown = self._grown.get(aggregate.id, 0) + sum(map(_rough_size, events))
-        if grown < CHECK_SIZE_EVERY_BYTES:
+        room = STATE_BYTES_MAX - self._sizes.get(aggregate.id, 0)
+        if grown < min(CHECK_SIZE_EVERY_BYTES, room // GROWTH_OF_EVENT):
             self._grown[aggregate.id] = grown
             return events
         state = aggregate.state
         for event in events:
             state = self._context.family.evolve(state, event, self._context.clock_ms())
         size = len(self._families.of(aggregate.id).states.encode(state))
-        self._grown[aggregate.id] = 0 if size < STATE_BYTES_MAX // 2 else CHECK_SIZE_EVERY_BYTES
-        self._sizes[aggregate.id] = size
         if size <= STATE_BYTES_MAX:
+            self._grown[aggregate.id], self._sizes[aggregate.id] = 0, size
             return events
         message = f"the state would have {size} bytes, at most {STATE_BYTES_MAX} are kept: remove something first"
         return [CommandRefused(code="state_too_large", message=message)]
@@ -421,6 +425,8 @@ class EntityCommandHandler(NothingRests):
     def decided(self, aggregate: Aggregate, event: Any) -> None:
         if type(event) is AggregateRestated:
             aggregate.pending_events, aggregate.quarantined = False, ""
+        elif type(event) is AggregateEventImported:
+            aggregate.quarantined = self._context.family.quarantined(aggregate.state)
 
     def durable(self, aggregate: Aggregate, decision: Decision) -> None:
         last = aggregate.last_offset
@@ -494,7 +500,7 @@ def target_of(families: FamilySet, command: Any) -> str:
     if envelope is not None and "/" in envelope.tenant:
         # The ids of its aggregates would be those of a tenant whose name ends at the slash.
         raise CommandInvalid(f"{envelope.tenant[:40]!r} is no tenant: expected a name without a slash")
-    if isinstance(command, RepairAggregate):
+    if is_repair(command):
         name: str = command.aggregate
         tenant = command.envelope.tenant
         if not name.partition(":")[2].startswith(f"{tenant}/"):

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from loomlog.connectors.errors import Transient
+from loomlog.connectors.errors import ConnectorError, Transient
 from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.connectors.protocols import LogAppender, LogRanges, ProducerRecord
 from loomlog.schemas.codec import Codec
@@ -67,6 +67,7 @@ class EntityParts:
     replicas: Replicas
     client: EntityClient
     topics: Topics
+    rows: ColdRows | None
 
 
 def build_entity_parts(
@@ -95,7 +96,7 @@ def build_entity_parts(
         replicas=replicas,
         rows=rows,
     )
-    return EntityParts(family=family, replicas=replicas, client=client, topics=topics)
+    return EntityParts(family=family, replicas=replicas, client=client, topics=topics, rows=rows)
 
 
 class HostedEntities:
@@ -196,7 +197,7 @@ class HostedEntities:
             )
         try:
             due = await self._rows.due_timers(owner.number, self._clock_ms() + TIMERS_AHEAD_MS, TIMERS_READ_MAX)
-        except Transient as error:
+        except ConnectorError as error:  # also without the tables, which the projector makes
             log.warning("the timers of resting aggregates wait: %s", error)
             return
         for name, at_ms in due:

@@ -9,13 +9,16 @@ Before: the owners append. After: readers of a family, client.py for answers, re
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from loomlog.connectors.errors import Transient
+from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.connectors.protocols import LogRanges, LogRecord, LogTail
 from loomlog.schemas.codec import Codec, Undecodable, read_envelope
+from loomlog.schemas.position import Position
 from loomlog.schemas.reader import RawEvent, TermReader
+from loomlog.schemas.records import replace
 from loomlog.services.core.entity import Entity
 from loomlog.services.core.families import aggregate_key
 from loomlog.services.stream.entities.answers import Answer
@@ -55,7 +58,7 @@ class Replicas:
         self._prefixes = frozenset(family.families.replicated)
         self._aggregates: dict[str, Aggregate] = {}
         self._readers: dict[int, TermReader] = {}
-        self._waiting: dict[tuple[str, str], asyncio.Future[Answer]] = {}
+        self._waiting: dict[tuple[str, str], list[asyncio.Future[Answer]]] = {}
         self._cut: dict[int, dict[tuple[str, str], list[RawEvent]]] = {}
         """The answer at the end of a poll, which may go on with the next one, by partition."""
         self._changed: dict[str, list[Callable[[], None]]] = {}
@@ -65,8 +68,36 @@ class Replicas:
 
     def entity(self, aggregate: str) -> Entity[Any] | None:
         """Return an aggregate of a replicated family as far as this process has read; None if it has no events."""
-        held = self._aggregates.get(aggregate)
-        return None if held is None else held.state
+        folded = self._aggregates.get(aggregate)
+        return None if folded is None else folded.state
+
+    def position(self, aggregate: str) -> str:
+        """Return the position token of the last event of an aggregate that was read; empty without one."""
+        folded = self._aggregates.get(aggregate)
+        if folded is None:
+            return ""
+        partition = partition_of(folded.key, self.partitions)
+        return str(Position(topic=self.topic, partition=partition, offset=folded.last_offset))
+
+    def has_read(self, positions: Iterable[str]) -> bool:
+        """Whether the records at these positions have been read. Raises ValueError for one of another topic."""
+        return all(one.offset < self.next_offsets.get(one.partition, 0) for one in map(self._parse, positions))
+
+    async def read_to(self, positions: Iterable[str], *, timeout_s: float) -> None:
+        """Wait until the records at these positions have been read; a position beyond the end means the end.
+
+        Raises Transient after `timeout_s` for each, and ValueError as `has_read` does.
+        """
+        for one in map(self._parse, positions):
+            if await self.wait(one.partition, one.offset, timeout_s=0):
+                await self.caught_up(one.partition, timeout_s=timeout_s)
+
+    def _parse(self, text: str) -> Position:
+        position = Position.parse(text)
+        if position.topic != self.topic or position.partition >= self.partitions:
+            expected = f"{self.topic}, partition 0 to {self.partitions - 1}"
+            raise ValueError(f"the position {position} is not read here: expected one of {expected}")
+        return position
 
     def state(self, aggregate: str) -> Any:
         """Return the state of an aggregate of a replicated family, as `entity`; the initial one if it has no events."""
@@ -77,6 +108,15 @@ class Replicas:
         """Return the aggregates of a tenant, sorted by id."""
         prefix = f"{family}:{tenant}/"
         return [self._aggregates[name].state for name in sorted(self._aggregates) if name.startswith(prefix)]
+
+    def quarantined(self) -> list[Entity[Any]]:
+        """Return the aggregates that are quarantined, sorted by id."""
+        states = (self._aggregates[name].state for name in sorted(self._aggregates))
+        return [entity for entity in states if entity.quarantine]
+
+    def __len__(self) -> int:
+        """Number of aggregates."""
+        return len(self._aggregates)
 
     def on_change(self, family: str, changed: Callable[[], None]) -> None:
         """Call `changed` after events of the family were folded."""
@@ -101,11 +141,16 @@ class Replicas:
 
     def expect(self, aggregate: str, command_id: str) -> "asyncio.Future[Answer]":
         """Return a future of the answer to a command that is about to be sent. Release it with `forget`."""
-        answer = self._waiting[aggregate, command_id] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault((aggregate, command_id), []).append(answer)
         return answer
 
-    def forget(self, aggregate: str, command_id: str) -> None:
-        self._waiting.pop((aggregate, command_id), None)
+    def forget(self, aggregate: str, command_id: str, answer: "asyncio.Future[Answer]") -> None:
+        """Nothing waits for that future any more; others may wait for the same command."""
+        waiting = self._waiting.get((aggregate, command_id), [])
+        waiting.remove(answer)
+        if not waiting:
+            self._waiting.pop((aggregate, command_id), None)
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -189,8 +234,10 @@ class Replicas:
         if aggregate is None:
             aggregate = Aggregate(id=name, state=self._family.absent(name), key=aggregate_key(name), tenant="")
             self._aggregates[name] = aggregate
-        fresh = [event for event in events if event.seq > aggregate.seq]
-        if aggregate.pending_events and not any(event.schema_id in self._restatements for event in fresh):
+        # A restatement counts whatever its seq: its owner may not have seen the event that broke the fold here.
+        is_restated = any(event.schema_id in self._restatements for event in events)
+        fresh = [event for event in events if is_restated or event.seq > aggregate.seq]
+        if aggregate.pending_events and not is_restated:
             return  # it cannot be folded past a broken event until it is repaired
         aggregate.pending_events, aggregate.quarantined = False, ""
         await fold_events(
@@ -202,18 +249,21 @@ class Replicas:
             restatements=self._restatements,
         )
         if aggregate.pending_events:
+            aggregate.state = replace(aggregate.state, seq=aggregate.seq, quarantine=aggregate.quarantined)
             log.error("%s cannot be read past %s", name, aggregate.quarantined)
 
     def _resolve(self, command: tuple[str, str], partition: int, events: Sequence[RawEvent]) -> None:
-        answer = self._waiting.get(command)
-        if answer is None or answer.done():
+        waiting = [answer for answer in self._waiting.get(command, ()) if not answer.done()]
+        if not waiting:
             return
         try:
             decoded = tuple(self._codec.decode(event.value).record for event in events)
         except Undecodable as error:
-            answer.set_exception(Transient(f"the answer cannot be read: {error}", kind="invalid"))
+            for answer in waiting:
+                answer.set_exception(Transient(f"the answer cannot be read: {error}", kind="invalid"))
             return
-        answer.set_result(Answer(events=decoded, topic=self.topic, partition=partition, offset=events[-1].offset))
+        for answer in waiting:
+            answer.set_result(Answer(events=decoded, topic=self.topic, partition=partition, offset=events[-1].offset))
 
 
 async def _no_history(event: Any) -> Any:

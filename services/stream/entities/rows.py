@@ -3,9 +3,11 @@
 Before: services/stream/entities/handler.py asks. After: projections/entities.py.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.storage.postgres import PostgresReader
 from loomlog.projections import entities
 from loomlog.projections.entities import EntityRow, Seal
@@ -17,7 +19,8 @@ from loomlog.services.stream.entities.families import FamilySet, UnknownFamily
 
 
 class EntityRows:
-    """Protocol loomlog.services.stream.entities.cold.ColdRows over Postgres. All methods raise Transient or Permanent.
+    """Protocol loomlog.services.stream.entities.cold.ColdRows over Postgres. All methods raise Transient, also while no
+    projector has made the tables yet, or Permanent.
 
     `seals` are those of the projector: under the key of the installation, and under the previous one.
     """
@@ -31,22 +34,27 @@ class EntityRows:
         self._seals = seals
 
     async def next_offset(self, partition: int) -> int:
-        return await entities.next_offset(self._reader, self._topic, partition)
+        with _tables_may_be_missing():
+            return await entities.next_offset(self._reader, self._topic, partition)
 
     async def load(self, partition: int, aggregates: Sequence[str]) -> tuple[int, dict[str, ColdAggregate]]:
         below = await self.next_offset(partition)  # first: the rows that are read after it are at least as new
-        rows = await entities.load_entities(self._reader, aggregates)
+        with _tables_may_be_missing():
+            rows = await entities.load_entities(self._reader, aggregates)
         return below, {row.aggregate: self.verified(row) for row in rows}
 
     async def find_command(self, partition: int, aggregate: str, command_id: str) -> tuple[int, HandledCommand | None]:
         below = await self.next_offset(partition)
-        for row in await entities.find_commands(self._reader, [command_id]):
+        with _tables_may_be_missing():
+            rows = await entities.find_commands(self._reader, [command_id])
+        for row in rows:
             if row.aggregate == aggregate:
                 return below, HandledCommand(first_offset=row.first_offset, last_offset=row.last_offset)
         return below, None
 
     async def due_timers(self, partition: int, before_ms: int, limit: int) -> list[tuple[str, int]]:
-        timers = await entities.due_timers(self._reader, partition, before_ms, limit)
+        with _tables_may_be_missing():
+            timers = await entities.due_timers(self._reader, partition, before_ms, limit)
         return [(timer.aggregate, timer.due_ms) for timer in timers]
 
     def shown(self, row: EntityRow) -> Entity[Any]:
@@ -95,3 +103,16 @@ class EntityRows:
             size_bytes=len(row.state),
             problem=problem,
         )
+
+
+@contextmanager
+def _tables_may_be_missing() -> Iterator[None]:
+    """Raise Transient for tables that do not exist: a projector that starts later makes them."""
+    try:
+        yield
+    except Permanent as error:
+        if error.kind != "not_found":
+            raise
+        raise Transient(
+            f"there are no rows of entities until a projector has made them: {error}", kind="unavailable"
+        ) from error

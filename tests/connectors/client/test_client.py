@@ -45,11 +45,11 @@ async def test_a_run_is_started_with_an_idempotency_key_and_has_its_ids(api: Fak
 async def test_positions_of_earlier_writes_are_sent_with_starts_and_reads(api: FakeApi) -> None:
     api.streams.append(frames(text("a term", 513), DONE))
     async with client_of(api) as client:
-        run = await client.start_run("assistant", "What?", position="loom.budget.events/0:7")
+        run = await client.start_run("assistant", "What?", position="loom.entity.events/0:7")
         await run.row(position="loom.run.events/2:17,loom.entity.events/0:1")
         await run.row()
     assert [request.headers.get("x-loomlog-position") for request in api.asked] == [
-        "loom.budget.events/0:7",
+        "loom.entity.events/0:7",
         "loom.run.events/2:17,loom.entity.events/0:1",
         None,
     ]

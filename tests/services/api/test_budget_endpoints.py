@@ -11,7 +11,7 @@ from tests.services.application.world import ACME, GLOBEX, IVY
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def here(tmp_path: Path) -> AsyncIterator[Served]:
-    async with served(tmp_path, books=True) as made:
+    async with served(tmp_path) as made:
         yield made
 
 
@@ -20,7 +20,7 @@ async def test_a_limit_is_put_listed_and_deleted(here: Served) -> None:
     body = {"tenant_id": "acme", "scope": "user", "scope_id": "ivy", "soft_limit": 100, "hard_limit": 200}
     made = await client.put("/v1/_limits", json=body)
     assert made.status_code == 200
-    assert made.headers["x-loomlog-position"].startswith("loom.budget.events/0:")
+    assert made.headers["x-loomlog-position"].startswith("loom.entity.events/3:")
     actual = made.json()
     assert {name: actual[name] for name in body} == body
     assert (actual["used"], actual["updated_by"], actual["currency"]) == (0, "default", "USD")
@@ -30,7 +30,7 @@ async def test_a_limit_is_put_listed_and_deleted(here: Served) -> None:
     where = {"scope": "user", "tenant": "acme", "scope_id": "ivy"}
     gone = await client.delete("/v1/_limits", params=where)
     assert (gone.status_code, gone.content) == (204, b"")
-    assert gone.headers["x-loomlog-position"].startswith("loom.budget.events/0:")
+    assert gone.headers["x-loomlog-position"].startswith("loom.entity.events/3:")
     assert (await client.get("/v1/_limits")).json() == {"limits": []}
     assert (await client.delete("/v1/_limits", params=where)).status_code == 204
 
@@ -99,17 +99,31 @@ STARTS = {
 
 
 async def test_whatever_starts_runs_waits_for_the_limit_whose_position_it_brings(tmp_path: Path) -> None:
-    async with served(tmp_path, books=True, position_wait_s=0.05) as here:
+    async with served(tmp_path, position_wait_s=0.05) as here:
         client = here.client()
         limit = {"scope": "tenant", "tenant_id": "acme", "hard_limit": 5}
         position = (await client.put("/v1/_limits", json=limit)).headers["X-Loomlog-Position"]
-        replica = here.world.layer.budget_replica
-        reached, replica.next_offset = replica.next_offset, 1
+        replicas = here.world.layer.entity_parts.replicas
+        reached, replicas.next_offsets[3] = replicas.next_offsets[3], 1
         for path, body in STARTS.items():
             answer = await client.post(path, json=body, headers={"X-Loomlog-Position": position})
             assert (answer.status_code, answer.json()["code"]) == (503, "not_yet"), path
         assert here.world.commands() == []
-        replica.next_offset = reached
+        replicas.next_offsets[3] = reached
         answer = await client.post("/v1/runs", json=STARTS["/v1/runs"], headers={"X-Loomlog-Position": position})
         assert answer.status_code == 200
-        assert here.world.commands()[0].books_offset == int(position.rpartition(":")[2]) + 1
+        assert here.world.commands()[0].after == (position,)
+
+
+async def test_budgets_are_shown_and_stated_anew_by_an_administrator(here: Served) -> None:
+    client, where = here.client(), {"aggregate": "budget:/installation"}
+    assert (await client.get("/v1/_repair", params=where)).status_code == 404
+    await client.put("/v1/_limits", json={"scope": "operator", "hard_limit": 5})
+    shown = (await client.get("/v1/_repair", params=where)).json()
+    assert (shown["aggregate"], shown["seq"], shown["quarantine"]) == ("budget:/installation", 2, None)
+    answer = await client.post("/v1/_repair", json={**where, "state": {**shown["state"], "limits": {}, "accounts": {}}})
+    assert answer.headers["x-loomlog-position"] == answer.json()["position"] == "loom.entity.events/3:3"
+    listed = await client.get("/v1/_limits", headers={"X-Loomlog-Position": answer.json()["position"]})
+    assert listed.json() == {"limits": []}
+    assert (await client.post("/v1/_repair", json={**where, "state": {"month": 7}})).status_code == 400
+    assert (await here.client(ACME).post("/v1/_repair", json=where)).status_code == 403

@@ -23,7 +23,8 @@ async def test_a_subject_is_reported_then_erased_then_proved(here: Served) -> No
     assert (await client.get(PLACE)).json() == {"tenant": "acme", "subjects": ["ivy"]}
     actual = (await client.get(f"{PLACE}&subject=ivy")).json()
     assert actual["tier1_covered"]["counts"] == {
-        "keys": 1, "runs": 1, "live_runs": 0, "events": 4, "frames": 1, "blobs": 0
+        "keys": 1, "runs": 1, "live_runs": 0, "events": 4, "frames": 1, "blobs": 0,
+        "entity_events": 0, "aggregates": 0,
     }  # fmt: skip
     in_clear = {"counts": {"frames": 1, "blobs": 0}, "total": 1, "runs": 1}
     assert actual["tier2_uncovered"] == in_clear, "its owner here seals nothing"
@@ -39,7 +40,7 @@ async def test_a_subject_is_reported_then_erased_then_proved(here: Served) -> No
     mistaken = await client.post(PLACE, json={"subject": "ivy", "dry_run": False, "confirm": "Ivy"})
     assert (mistaken.status_code, mistaken.json()["code"]) == (400, "confirm_mismatch")
     done = await client.post(PLACE, json={"subject": "ivy", "dry_run": False, "confirm": "ivy", "reason": "asked"})
-    assert done.json()["deleted"] == {"keys": 1, "frames": 1, "blobs": 0}
+    assert done.json()["deleted"] == {"keys": 1, "frames": 1, "blobs": 0, "entity_events": 0, "aggregates": 0}
     assert done.headers["x-loomlog-position"] == "loom.subject.keys/0:1"
     assert done.json()["tier2_uncovered"] == in_clear
     assert set(done.json()["retained"]) == {"events", "in_clear"}

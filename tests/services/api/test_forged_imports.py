@@ -26,7 +26,7 @@ RUN = "r_forged"
 async def here(tmp_path: Path) -> AsyncIterator[Served]:
     """Where a forged bundle is sent, with books."""
     (tmp_path / "at").mkdir()
-    async with served(tmp_path / "at", books=True) as made:
+    async with served(tmp_path / "at") as made:
         yield made
 
 

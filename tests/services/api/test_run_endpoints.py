@@ -364,7 +364,7 @@ async def test_a_read_honours_the_position_of_a_write(here: Served, how: str) ->
         (
             "loom.run.commands/0:0",
             400,
-            "expected one of loom.budget.events, loom.entity.events, loom.provider.events, loom.run.events",
+            "expected one of loom.entity.events, loom.provider.events, loom.run.events",
         ),
     ):
         answer = await here.client().get(path, **sent_with(how, position))

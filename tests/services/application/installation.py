@@ -29,6 +29,7 @@ from loomlog.services.application.streaming.event_hub import EventHub, HubStart
 from loomlog.services.core.run.state import State
 from loomlog.services.stream.archive.run_log import LineageSegment, RunLog, fold_run
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
+from loomlog.services.stream.entities.hosting import EntityParts
 from tests.projections.twin import Twin
 from tests.services.application.entity_owner import entity_parts
 from tests.services.application.entity_owner import follow as follow_entities
@@ -43,7 +44,9 @@ WAIT_S = 10.0
 class Installation:
     """See the module."""
 
-    def __init__(self, folder: Path, world: World, keys: SubjectKeys | None = None) -> None:
+    def __init__(
+        self, folder: Path, world: World, keys: SubjectKeys | None = None, entities: EntityParts | None = None
+    ) -> None:
         self.world = world
         self.log: MemoryLog = world.log
         for topic in (TOPICS.previews, TOPICS.commands, TOPICS.events):
@@ -68,7 +71,7 @@ class Installation:
             clock_ms=world.clock,
             decision_wait_s=WAIT_S,
             keys=keys,
-            entities=entity_parts(self.log, world.partitions),
+            entities=entities or entity_parts(self.log, world.partitions),
         )
 
     def project(self) -> None:
@@ -127,7 +130,7 @@ async def installation(
             events,
             previews,
             lambda: own_entities(made.log, partitions, world.clock),
-            lambda: follow_entities(made.layer.entities, made.log),
+            lambda: follow_entities(made.layer.entity_parts, made.log),
         )
     )
     try:

@@ -35,11 +35,7 @@ from loomlog.services.application.streaming.run_stream import RunStream
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN, RUNS_CREATE, RUNS_READ, TENANT, USER
 from loomlog.services.core.run.state import State
-from loomlog.services.runtime.budget_hosting import build_budget_host
-from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
-from loomlog.services.stream.host import Host
-from loomlog.services.stream.ownership.membership import FixedMembership
 from tests.projections.twin import Twin
 from tests.services.application.entity_owner import entity_parts
 from tests.services.application.entity_owner import follow as follow_entities
@@ -47,7 +43,6 @@ from tests.services.application.entity_owner import own as own_entities
 from tests.services.application.owner import NOW_MS, PARTITIONS, WAIT_S, RunOwner
 from tests.services.application.tables import TwinProjection
 
-BUDGETS = TOPICS.budgets
 KEK = b"k" * 32
 ADMIN_CALLER = Caller(name="shared", tenant="default", subject="default", scopes=frozenset({ADMIN}), legacy=True)
 ACME = Caller(name="acme", tenant="acme", subject="acme-op", scopes=frozenset({TENANT}))
@@ -142,21 +137,6 @@ class World(RunOwner):
         for partition in range(PARTITIONS):
             self.claim(partition)
 
-    def host_of_the_books(self) -> Host:
-        commands = self.log.tail(BUDGETS.commands, {0: 0})
-        commands.pause([0])
-        return build_budget_host(
-            self.codec,
-            BUDGETS,
-            appender=self.log,
-            ranges=self.log,
-            commands=commands,
-            membership=FixedMembership(frozenset({0})),
-            dead_letters=DeadLetters(self.codec, self.log, topic="letters", service="tests", clock_ms=lambda: NOW_MS),
-            clock_ms=lambda: NOW_MS,
-            name="books",
-        )
-
     def token(self) -> str:
         return fresh_token(NOW_MS, next(self._counter).to_bytes(8, "big") + b"\0\0")
 
@@ -196,10 +176,8 @@ class World(RunOwner):
 
 
 @contextlib.asynccontextmanager
-async def world(
-    *, owner: bool = True, entity_owner: bool = True, books: bool = False, **more: Any
-) -> AsyncIterator[World]:
-    """A World whose hub, publisher and owner are at work; with `books` also somebody who owns those."""
+async def world(*, owner: bool = True, entity_owner: bool = True, **more: Any) -> AsyncIterator[World]:
+    """A World whose hub, publisher and owners are at work."""
     made = World(**more)
     await made.layer.publisher.open()
     events = made.log.tail(TOPICS.events, dict.fromkeys(range(PARTITIONS), 0))
@@ -207,17 +185,12 @@ async def world(
     providers = made.log.tail(TOPICS.providers, {0: 0})
     beside = [
         *([lambda: own_entities(made.log, PARTITIONS, lambda: NOW_MS)] if entity_owner else []),
-        lambda: follow_entities(made.layer.entities, made.log),
+        lambda: follow_entities(made.layer.entity_parts, made.log),
         lambda: made.layer.provider_table.follow(providers),
         *([made.own] if owner else []),
     ]
     if made.keys is not None:
         beside.append(partial(made.keys.global_table.follow, made.log.tail(TOPICS.subjects, {0: 0})))
-    if books:
-        beside += [
-            made.host_of_the_books().run,
-            lambda: made.layer.budget_replica.follow(made.log.tail(BUDGETS.events, {0: 0})),
-        ]
     work = asyncio.create_task(made.layer.run(events, previews, *beside))
     try:
         await asyncio.sleep(0)

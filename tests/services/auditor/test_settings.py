@@ -7,7 +7,7 @@ from loomlog.connectors.configuration import ConfigurationError, read_settings
 from loomlog.connectors.crypto.signatures import generate_key, write_new_key
 from loomlog.connectors.errors import Permanent
 from loomlog.redpanda.topics import load_topics
-from loomlog.services.auditor.settings import auditor_settings, budget_settings
+from loomlog.services.auditor.settings import auditor_settings, entity_settings
 
 RAW = base64.b64encode(bytes(range(32))).decode()
 
@@ -34,19 +34,19 @@ def test_old_keys_are_trusted_like_our_own(tmp_path):
     assert (options.every_records, options.every_s) == (7, 2.5)
 
 
-def test_budget_events_are_signed_with_the_same_key_and_intervals_in_topics_of_their_own(tmp_path):
+def test_events_of_entities_are_signed_with_the_same_key_and_intervals_in_topics_of_their_own(tmp_path):
     runs = options_of(tmp_path, KEY=RAW)
-    budgets = budget_settings(runs)
-    assert (budgets.key, budgets.trusted, budgets.every_records, budgets.every_s) == (
+    entities = entity_settings(runs)
+    assert (entities.key, entities.trusted, entities.every_records, entities.every_s) == (
         runs.key,
         runs.trusted,
         runs.every_records,
         runs.every_s,
     )
     names = {topic.name for topic in load_topics()}
-    for options in (runs, budgets):
+    for options in (runs, entities):
         assert {options.events_topic, options.checkpoints_topic} <= names
-    assert not {budgets.events_topic, budgets.checkpoints_topic} & {runs.events_topic, runs.checkpoints_topic}
+    assert not {entities.events_topic, entities.checkpoints_topic} & {runs.events_topic, runs.checkpoints_topic}
 
 
 def test_a_missing_key_or_broker_names_the_remedy(tmp_path):

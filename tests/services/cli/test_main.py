@@ -79,7 +79,7 @@ def test_importing_the_command_line_opens_nothing_and_starts_no_loop():
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
-@pytest.mark.parametrize("words", [("snapshot", "--help"), ("limits", "begin-anew", "--help")])
+@pytest.mark.parametrize("words", [("snapshot", "--help")])
 def test_a_former_name_of_a_command_still_works_and_is_not_listed(words: tuple[str, ...]) -> None:
     assert CliRunner().invoke(app, list(words)).exit_code == 0
     assert words[-2] not in CliRunner().invoke(app, [*words[:-2], "--help"]).stdout.split()

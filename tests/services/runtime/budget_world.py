@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import count
 from typing import Any
@@ -19,22 +19,22 @@ from loomlog.schemas.generated.run_events import ModelReplied, RunCompleted, Run
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.ids import partition_key
 from loomlog.schemas.reader import TermReader
-from loomlog.services.families.budget.client import BudgetClient
-from loomlog.services.families.budget.family import topics_of
+from loomlog.services.core.entity import GENERIC_EVENTS
+from loomlog.services.families.budget import FAMILY, INSTALLATION
+from loomlog.services.families.budget.accounts import BudgetAccounts
 from loomlog.services.families.budget.state import AccountUsage, BudgetState, account_key, evolve
-from loomlog.services.runtime.budget_hosting import build_budget_host, build_budget_replica
 from loomlog.services.runtime.clock import clock_ms
 from loomlog.services.runtime.models.budget_reservation import BudgetReservations
 from loomlog.services.runtime.telemetry.tracing import NO_TRACING
-from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.host import Host
 from loomlog.services.stream.ownership.membership import FixedMembership
 from tests.run_options import grouped
 from tests.services.runtime.fakes import AGENT, Scripted
 from tests.services.runtime.small_runtime import TOPICS, SmallRuntime, running
+from tests.services.stream.entities.hosts import TOPICS as BUDGETS
+from tests.services.stream.entities.hosts import Entities
 from tests.waiting import until
 
-BUDGETS = topics_of()
 ACME = account_key("tenant", "acme", "acme")
 PRICES = {("mock", "m-1"): Price(input=1_000_000, output=1_000_000, cache_read=1_000_000, cache_write=1_000_000)}
 """One millionth a token, whatever kind."""
@@ -46,24 +46,23 @@ class Clerkship:
     """The books as one process reads and asks them."""
 
     def __init__(self, world: "BudgetWorld", name: str) -> None:
-        self.board = build_budget_replica(local_codec(), BUDGETS, appender=world.log, ranges=world.log)
-        self.clerk = BudgetClient(
-            self.board,
-            world.log,
-            local_codec(),
-            BUDGETS,
-            clock_ms=world.clock,
-            fresh_token=lambda: f"{name}{next(world.tokens)}",
-            name=name,
+        self.parts = world.entities.parts()
+        self.replicas = self.parts.replicas
+        self.accounts = BudgetAccounts(
+            self.parts, clock_ms=world.clock, fresh_token=lambda: f"{name}{next(world.tokens)}", name=name
         )
-        self.spending = BudgetReservations(self.clerk, world.clock)
+        self.spending = BudgetReservations(self.accounts, world.clock)
+
+    @property
+    def books(self) -> BudgetState:
+        return self.accounts.state
 
 
 class Shaded(MemoryTail):
     """A tail of the books that gives nothing while its process is blind."""
 
-    def __init__(self, world: "BudgetWorld", name: str, next_offset: int) -> None:
-        super().__init__(world.log, BUDGETS.events, {0: next_offset})
+    def __init__(self, world: "BudgetWorld", name: str, offsets: Mapping[int, int]) -> None:
+        super().__init__(world.log, BUDGETS.events, offsets)
         self._world, self._name = world, name
 
     async def poll(self, *, timeout_s: float, max_records: int = 5_000) -> Mapping[int, Sequence[LogRecord]]:
@@ -74,11 +73,12 @@ class Shaded(MemoryTail):
 
 
 class BudgetWorld:
-    """A log with the topics of both families; `partitions` of runs. `clock` is that of the books."""
+    """A log with the topics of runs and of entities; `partitions` of runs. `clock` is that of the books."""
 
     def __init__(self, partitions: int = 1) -> None:
         self.partitions = partitions
-        self.log = MemoryLog({TOPICS.commands: partitions, TOPICS.events: partitions, BUDGETS.commands: 1})
+        self.log = MemoryLog({TOPICS.commands: partitions, TOPICS.events: partitions, **Entities.partitions})
+        self.entities = Entities(self.log, (FAMILY,), self.clock)
         self.tokens = count(1)
         self.model: Scripted = Scripted()
         self.parts: dict[str, Any] = {}
@@ -96,19 +96,8 @@ class BudgetWorld:
     @asynccontextmanager
     async def owner_of_the_books(self, name: str) -> AsyncIterator[Host]:
         """Somebody who claims the books, over whoever has them; leaving is a crash."""
-        commands = self.log.tail(BUDGETS.commands, {0: 0})
-        commands.pause([0])
-        host = build_budget_host(
-            local_codec(),
-            BUDGETS,
-            appender=self.log,
-            ranges=self.log,
-            commands=commands,
-            membership=FixedMembership(frozenset({0})),
-            dead_letters=DeadLetters(local_codec(), self.log, topic="letters", service=name, clock_ms=self.clock),
-            clock_ms=self.clock,
-            name=name,
-        )
+        entities = self.entities.hosted(self.entities.parts(), name)
+        host = Host(entities.topic_set, membership=FixedMembership(frozenset({0})))
         async with _task(host.run()):
             await until(lambda: 0 in host.owners and host.owners[0].partition is not None)
             yield host
@@ -116,14 +105,14 @@ class BudgetWorld:
     @asynccontextmanager
     async def reader_of_the_books(self, name: str) -> AsyncIterator[Clerkship]:
         clerkship = Clerkship(self, name)
-        await clerkship.board.open()
-        tail = Shaded(self, name, clerkship.board.next_offset)
-        async with _task(clerkship.board.follow(tail)), _task(clerkship.clerk.run()):
+        await clerkship.replicas.open()
+        tail = Shaded(self, name, clerkship.replicas.next_offsets)
+        async with _task(clerkship.replicas.follow(tail)):
             yield clerkship
 
     @asynccontextmanager
     async def runtime(
-        self, name: str, *partitions: int, books: Clerkship | None = None
+        self, name: str, *partitions: int, books: Clerkship | None = None, owns_books: bool = False
     ) -> AsyncIterator[tuple[SmallRuntime, Clerkship]]:
         """A runtime that owns these partitions of runs; leaving is a crash. `books`: it has read them before."""
         async with AsyncExitStack() as stack:
@@ -131,6 +120,7 @@ class BudgetWorld:
             commands = self.log.tail(TOPICS.commands, dict.fromkeys(range(self.partitions), 0))
             commands.pause(range(self.partitions))
             held = frozenset(partitions or range(self.partitions))
+            entities = self.entities.hosted(books.parts, name) if owns_books else None
             runtime = SmallRuntime(
                 self.log,
                 self.log,
@@ -141,10 +131,14 @@ class BudgetWorld:
                 tracing=NO_TRACING,
                 name=name,
                 budgets=books.spending,
+                replicas=books.replicas,
+                entities=None if entities is None else entities.topic_set,
                 prices=PRICES,
                 held=held,
                 **self.parts,
             )
+            if entities is not None:
+                entities.attach(runtime.host)
             await stack.enter_async_context(running(runtime))
             owners = runtime.host.owners
             await until(lambda: all(n in owners and owners[n].partition is not None for n in held))
@@ -160,11 +154,10 @@ class BudgetWorld:
     async def limit(self, clerkship: Clerkship, tenant: str = "acme", **amounts: Any) -> None:
         """A limit of that tenant, known to that process."""
         command = SetLimit(
-            envelope=clerkship.clerk.envelope(tenant, "root"), tenant=tenant, scope="tenant", scope_id=tenant, **amounts
+            envelope=clerkship.accounts.envelope("root"), tenant=tenant, scope="tenant", scope_id=tenant, **amounts
         )
-        answer = await clerkship.clerk.request(command, wait_s=WAIT_S)
-        assert answer is not None
-        assert isinstance(answer[0], LimitSet)
+        answer = await clerkship.accounts.request(command, wait_s=WAIT_S)
+        assert isinstance(answer.events[-1], LimitSet)
 
     def start(self, run_id: str, **more: Any) -> None:
         envelope = CommandEnvelope(command_id=run_id, tenant="acme", subject="someone", issued_at_ms=1)
@@ -189,6 +182,17 @@ class BudgetWorld:
                     result.append((event.aggregate, event.decode().record))
         return result
 
+    def appends(self, topic: str) -> Callable[[], int]:
+        """Counts the appends to a topic from now on."""
+        append, count = self.log.append, Counter[str]()
+
+        async def counted(topic: str, partition: int, records: Sequence[ProducerRecord]) -> int:
+            count[topic] += 1
+            return await append(topic, partition, records)
+
+        self.log.append = counted  # type: ignore[method-assign]
+        return lambda: count[topic]
+
     def ends(self) -> Counter[str]:
         return Counter(type(event).__name__ for _, event in self.events() if isinstance(event, ENDS))
 
@@ -201,9 +205,11 @@ class BudgetWorld:
         reader, books, result = TermReader(), BudgetState(), []
         for record in self.log.records[BUDGETS.events, 0]:
             event = reader.read(record.offset, record.value)
-            if event is not None:
+            if event is not None and event.aggregate == INSTALLATION:
                 decoded = event.decode()
                 assert decoded.envelope is not None
+                if isinstance(decoded.record, GENERIC_EVENTS):
+                    continue
                 books = evolve(books, decoded.record, decoded.envelope.at_ms)
                 result.append((decoded.record, books))
         return result

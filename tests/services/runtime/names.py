@@ -13,7 +13,6 @@ def names_under(prefix: str) -> Mapping[str, Any]:
         "GROUP": prefix,
         "TOPICS": Topics.of("run", prefix),
         "ENTITY_TOPICS": Topics.of("entity", prefix),
-        "BUDGET_TOPICS": Topics.of("budget", prefix),
     }
     for name, value in vars(topics).items():
         if name.endswith("_TOPIC"):

@@ -41,10 +41,12 @@ from loomlog.services.runtime.tools.hooks import HookRunner
 from loomlog.services.runtime.tools.tool_calls import ToolCalls
 from loomlog.services.runtime.tools.toolset import ProcessToolset
 from loomlog.services.stream.dead_letters import DeadLetters
+from loomlog.services.stream.entities.replicas import Replicas
 from loomlog.services.stream.family import Topics
 from loomlog.services.stream.ownership.membership import FixedMembership
 from loomlog.services.stream.ownership.standby import PausableTail
 from loomlog.services.stream.partition.ended_aggregates import EndedAggregates
+from loomlog.services.stream.topic_set import TopicSetHost
 from tests.run_options import grouped
 from tests.services.runtime.fakes import AGENT, SECRET, Echo, EmptyIndex, OneAgent, Scripted
 
@@ -74,6 +76,8 @@ class SmallRuntime:
         tools: Mapping[str, Tool] | None = None,
         agent: AgentDefinition = AGENT,
         budgets: BudgetReservations | None = None,
+        replicas: Replicas | None = None,
+        entities: TopicSetHost | None = None,
         prices: Mapping[tuple[str, str], Price] | None = None,
         held: frozenset[int] | None = None,
         door: AdmissionQueue | None = None,
@@ -138,6 +142,7 @@ class SmallRuntime:
             encryption=secrecy,
             read_partial_output=work.partial_outputs.read,
             budgets=budgets,
+            replicas=replicas,
             admission_queue=door,
             credentials=credentials,
         )
@@ -152,6 +157,7 @@ class SmallRuntime:
             dead_letters=self.dead_letters,
             run_effect=work.run,
             name=name,
+            entities=entities,
         )
         self.calls = self.host.context.effect_runner
 

@@ -8,11 +8,14 @@ import pytest
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.protocols import ProducerRecord, Reply
 from loomlog.schemas.codec import local_codec, read_envelope
-from loomlog.schemas.generated.budget_commands import ReserveBudget
+from loomlog.schemas.generated.budget_commands import RemoveLimit, ReserveBudget
 from loomlog.schemas.generated.budget_events import BudgetMonthBegan, BudgetReserved
+from loomlog.schemas.generated.entity_commands import RepairAggregate
+from loomlog.schemas.generated.entity_events import AggregateRestated, CommandRefused
 from loomlog.schemas.generated.run_events import LimitReached, ModelReplied, RunFailed, RunRefused
 from loomlog.schemas.generated.values import Usage
 from loomlog.schemas.records import replace
+from loomlog.services.families.budget import INSTALLATION
 from loomlog.services.runtime.models import budget_reservation
 from loomlog.services.runtime.models.model_calls import RuntimeProvider
 from tests.services.runtime.budget_world import ACME, BUDGETS, WAIT_S, BudgetWorld
@@ -64,7 +67,7 @@ async def test_a_call_whose_owner_dies_counts_as_reserved_and_its_next_attempt_a
             worst = world.account().reserved_micros
             before = world.account().used_micros
             # A crash says nothing to anybody.
-            books.clerk.publish = lambda command: None  # type: ignore[method-assign]
+            books.accounts.publish = lambda command: None  # type: ignore[method-assign]
         world.model.let_go.set()
         async with world.runtime("b"):
             await until(lambda: world.ends().total() == 1)
@@ -204,21 +207,22 @@ async def test_the_books_come_back_from_a_checkpoint() -> None:
             assert await host.checkpoints.make(host.owners[0])
         async with world.owner_of_the_books("second") as host, world.reader_of_the_books("late") as late:
             assert host.owners[0].partition is not None
-            assert host.owners[0].partition.aggregates["budget"].state == books.board.books == late.board.books
+            assert host.owners[0].partition.aggregates[INSTALLATION].state.state == books.books == late.books
             world.start("r_two")
             await until(lambda: world.ends().total() == 2)
     assert world.account().used_tokens == 200
 
 
-async def test_a_command_that_makes_no_sense_is_parked_and_the_books_go_on() -> None:
+async def test_a_command_that_makes_no_sense_is_refused_and_the_books_go_on() -> None:
     world = BudgetWorld()
     one_turn(world)
-    async with world.owner_of_the_books("books") as host, world.runtime("a") as (_, books):
-        envelope = books.clerk.envelope("acme")
-        bad = ReserveBudget(envelope=envelope, id="r:1.1", tokens=-5, micros=0, deadline_ms=1 << 50)
-        await books.clerk.send(bad)
+    async with world.owner_of_the_books("books"), world.runtime("a") as (_, books):
+        envelope = books.accounts.envelope()
+        bad = ReserveBudget(envelope=envelope, id="r:1.1", tenant="acme", tokens=-5, micros=0, deadline_ms=1 << 50)
+        refused = await books.accounts.reserve(bad, wait_s=WAIT_S)
+        assert refused is not None
+        assert (refused.code, refused.may_fit) == ("bad_request", False)
         await world.limit(books, hard_micros=10_000)
-        assert host.metrics.refused_records == 1
     assert world.kinds() == ["BudgetMonthBegan", "LimitSet"]
 
 
@@ -233,58 +237,63 @@ async def test_bytes_that_are_no_event_are_left_out_of_the_books(value: bytes | 
         await until(lambda: world.ends()["RunCompleted"] == 1)
         async with world.owner_of_the_books("second"), world.reader_of_the_books("late") as late:
             await world.limit(books, hard_micros=20_000)
-            await late.board.caught_up()
-            assert late.board.books == books.board.books
-            assert not late.board.broken
+            await late.accounts.caught_up()
+            assert late.books == books.books
 
 
-async def test_an_event_that_cannot_follow_ends_the_books_and_no_process() -> None:
+def forge(world: BudgetWorld) -> int:
+    """An event of the books that cannot follow; its offset."""
+    last = world.log.records[BUDGETS.events, 0][-1]
+    envelope, _ = read_envelope(last.value or b"")
+    forged = local_codec().encode_event(replace(envelope, seq=envelope.seq + 7), BudgetMonthBegan(month="2026-01"))
+    return world.log.put(BUDGETS.events, 0, [ProducerRecord(key=b"/installation", value=forged)])
+
+
+async def test_an_event_that_cannot_follow_ends_the_books_and_no_process_until_they_are_stated_anew() -> None:
     world = BudgetWorld()
     one_turn(world)
     async with world.owner_of_the_books("first"), world.runtime("a") as (_, books):
-        await world.limit(books, hard_micros=10_000)
-        last = world.log.records[BUDGETS.events, 0][-1]
-        envelope, _ = read_envelope(last.value or b"")
-        forged = local_codec().encode_event(replace(envelope, seq=envelope.seq + 7), BudgetMonthBegan(month="2026-01"))
-        world.log.put(BUDGETS.events, 0, [ProducerRecord(key=b"k", value=forged)])
-        offset = len(world.log.records[BUDGETS.events, 0]) - 1
-        await until(lambda: bool(books.board.broken))
-        with pytest.raises(Transient, match=f"{BUDGETS.events} offset {offset}"):
-            await books.board.caught_up()
-        assert not await books.board.read_to(offset + 1, timeout_s=WAIT_S)
+        await world.limit(books, hard_micros=10_000, used_micros=40)
+        offset = forge(world)
+        with pytest.raises(Transient, match=f"quarantined: offset {offset}"):
+            await books.accounts.caught_up()
         async with world.reader_of_the_books("late") as late:
-            assert f"offset {offset}" in late.board.broken
-            assert late.board.books == books.board.books
+            with pytest.raises(Transient, match=f"quarantined: offset {offset}"):
+                await late.accounts.caught_up()
+            assert late.books == books.books
+    async with world.owner_of_the_books("second"), world.runtime("b") as (_, books):
+        world.start("r_waits")  # under a limit of which nobody knows what is left
+        envelope = books.accounts.envelope("root")
+        command = RemoveLimit(envelope=envelope, tenant="acme", scope="tenant", scope_id="acme")
+        refusal = (await books.accounts.request(command, wait_s=WAIT_S)).events[-1]
+        assert isinstance(refusal, CommandRefused)
+        assert refusal.code == "quarantined"
+        assert world.ends() == {}
+        repair = RepairAggregate(envelope=books.accounts.envelope("root"), aggregate=INSTALLATION, reason="forged")
+        answer = await books.parts.client.ask(repair, wait_s=WAIT_S)
+        assert isinstance(answer.events[-1], AggregateRestated)
+        await until(lambda: world.ends()["RunCompleted"] == 1)
+        await until(lambda: books.books.accounts[ACME].used_micros == 140)  # what was counted before still counts
+        async with world.reader_of_the_books("late") as late:
+            await late.accounts.caught_up()
+            assert late.books == books.books
 
 
-@pytest.mark.parametrize("has_checkpoint", [False, True])
-async def test_books_whose_records_were_put_aside_begin_anew_with_the_next_owner(has_checkpoint: bool) -> None:
+async def test_a_runtime_that_owns_the_books_reserves_without_a_command_in_the_log_and_batches() -> None:
     world = BudgetWorld()
     one_turn(world)
-    async with world.owner_of_the_books("first") as host, world.runtime("a") as (_, books):
-        await world.limit(books, hard_micros=10_000)
-        world.start("r_before")
-        await until(lambda: world.ends()["RunCompleted"] == 1)
-        if has_checkpoint:
-            assert await host.checkpoints.make(host.owners[0])
-        last = world.log.records[BUDGETS.events, 0][-1]
-        envelope, _ = read_envelope(last.value or b"")
-        forged = local_codec().encode_event(replace(envelope, seq=envelope.seq + 7), BudgetMonthBegan(month="2026-01"))
-        world.log.put(BUDGETS.events, 0, [ProducerRecord(key=b"k", value=forged)])
-        await until(lambda: bool(books.board.broken))
-    world.start("r_waits", books_offset=len(world.log.records[BUDGETS.events, 0]))  # its sender knew of the limit
-    for topic in (BUDGETS.events, BUDGETS.commands):
-        world.log.delete_before(topic, 0, len(world.log.records[topic, 0]))
-    async with world.owner_of_the_books("second"), world.runtime("b") as (_, books):
-        assert (books.board.broken, books.board.books.limits) == ("", {})
-        await until(lambda: world.ends()["RunCompleted"] == 2)
-        await world.limit(books, hard_micros=250, used_micros=200)
-        world.start("r_beyond")
-        await until(lambda: world.ends().total() == 3)
-        assert books.board.books.accounts[ACME].used_micros == 200
-        async with world.reader_of_the_books("late") as late:
-            assert late.board.books == books.board.books
-    assert world.ends() == {"RunCompleted": 2, "RunFailed": 1}
+    async with world.runtime("a", owns_books=True) as (_, books):
+        await world.limit(books, hard_micros=1_000_000)
+        before = len(world.log.records[BUDGETS.events, 0])
+        requests = world.appends(BUDGETS.events)
+        for number in range(50):
+            world.start(f"r_{number}")
+        await until(lambda: world.ends()["RunCompleted"] == 50)
+        appended = len(world.log.records[BUDGETS.events, 0]) - before
+    assert world.log.records[BUDGETS.commands, 0] == []
+    assert appended == 100  # each call is reserved and settled
+    assert requests() <= 25
+    assert (world.account().used_micros, world.account().reserved_micros) == (5_000, 0)
 
 
 async def test_a_call_waits_for_books_whose_owner_has_died(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,8 +304,8 @@ async def test_a_call_waits_for_books_whose_owner_has_died(monkeypatch: pytest.M
         async with world.owner_of_the_books("first"):
             await world.limit(books, hard_micros=10_000)
         world.start("r_one")
-        asked = len(world.log.records["loom.budget.commands", 0])
-        await until(lambda: len(world.log.records["loom.budget.commands", 0]) > asked + 1)  # and again
+        asked = len(world.log.records[BUDGETS.commands, 0])
+        await until(lambda: len(world.log.records[BUDGETS.commands, 0]) > asked + 1)  # and again
         assert world.ends() == {}
         async with world.owner_of_the_books("second"):
             await until(lambda: world.ends().total() == 1)
@@ -324,4 +333,4 @@ async def test_both_families_of_a_process_say_whose_partition_they_speak_of(capl
     async with world.owner_of_the_books("books"), world.runtime("a"):
         pass
     taken = {record.getMessage().split(" taken ")[0] for record in caplog.records if " taken " in record.getMessage()}
-    assert taken == {"run partition 0", "budget partition 0"}
+    assert taken == {"run partition 0", "entity partition 0"}

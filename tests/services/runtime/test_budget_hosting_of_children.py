@@ -121,7 +121,7 @@ async def test_a_child_begins_once_its_process_has_read_the_books(monkeypatch: p
     world = families(op="spawn", name="child", prompt="go")
     async with world.owner_of_the_books("books"), world.runtime("a") as (_, books):
         await world.limit(books, hard_tokens=100_000)
-        caught_up, asked = books.board.caught_up, 0
+        caught_up, asked = books.accounts.caught_up, 0
 
         async def late() -> None:
             nonlocal asked
@@ -130,7 +130,7 @@ async def test_a_child_begins_once_its_process_has_read_the_books(monkeypatch: p
                 raise Transient("the books are behind", kind="unavailable")
             await caught_up()
 
-        books.board.caught_up = late  # type: ignore[method-assign]
+        books.accounts.caught_up = late  # type: ignore[method-assign]
         world.start("r_one")
         await until(lambda: world.ends()["RunCompleted"] == 2)
     assert (asked, begun(world)) == (4, 1)

@@ -11,6 +11,8 @@ from loomlog.services.application.admin.budget_limits import LimitRequest
 from loomlog.services.application.runs.forks import ForkRequest
 from loomlog.services.application.runs.requests import RunRequest
 from loomlog.services.core.access.decide import Caller
+from tests.services.application.entity_owner import own
+from tests.services.application.owner import NOW_MS, PARTITIONS
 from tests.services.application.world import (
     ACME,
     ADMIN_CALLER,
@@ -44,19 +46,19 @@ async def run(made: World, caller: Caller) -> None:
 
 
 async def test_a_limit_stands_when_it_was_answered() -> None:
-    async with world(books=True) as made:
+    async with world() as made:
         view, position = await put(made, ACME, of_user())
         assert (view.limit.hard_tokens, view.limit.by, view.account.used_tokens) == (10, "acme-op", 0)
-        assert position == "loom.budget.events/0:2"
+        assert position == "loom.entity.events/3:2"
         [listed] = await made.layer.budgets.limits(ADMIN_CALLER)
         assert listed == view
-        assert await made.layer.budgets.remove(ACME, "user", None, "ivy") == "loom.budget.events/0:3"
+        assert await made.layer.budgets.remove(ACME, "user", None, "ivy") == "loom.entity.events/3:3"
         assert await made.layer.budgets.limits(ADMIN_CALLER) == []
         assert await made.layer.budgets.remove(ACME, "user", None, "ivy") == ""
 
 
 async def test_what_was_used_before_there_was_a_limit_counts() -> None:
-    async with world(books=True) as made:
+    async with world() as made:
         await run(made, IVY)
         view, _ = await put(made, ACME, of_user())
         assert view.account.used_tokens == 4
@@ -67,7 +69,7 @@ async def test_what_was_used_before_there_was_a_limit_counts() -> None:
 
 
 async def test_a_limit_is_not_set_before_all_is_counted_that_was_spent_without_it() -> None:
-    async with world(books=True) as made:
+    async with world() as made:
         made.projecting = False
         accepted = await made.layer.runs.start(IVY, RunRequest(agent="soaker", prompt="go"))
         await pieces_of(accepted.stream)
@@ -83,22 +85,21 @@ async def test_a_limit_is_not_set_before_all_is_counted_that_was_spent_without_i
 
 
 async def test_whoever_set_a_limit_starts_runs_that_wait_for_it() -> None:
-    async with world(books=True) as made:
+    async with world() as made:
         await run(made, IVY)
         _, position = await put(made, ACME, of_user())
         await run(made, IVY)
-        await made.layer.budgets.remove(ACME, "user", None, "ivy")
+        removed = await made.layer.budgets.remove(ACME, "user", None, "ivy")
         forked = await made.layer.forks.fork(IVY, made.commands()[0].run_id, ForkRequest(at_seq=2, prompt="other"))
         forked.stream.close()
-    behind = int(position.rpartition(":")[2]) + 1
-    assert [command.books_offset for command in made.commands()] == [0, behind, behind]
+    assert [command.after for command in made.commands()] == [(), (position,), (removed,)]
 
 
 async def test_the_position_of_a_limit_is_waited_for() -> None:
-    async with world(books=True, position_wait_s=0.05) as made:
+    async with world(position_wait_s=0.05) as made:
         _, position = await put(made, ACME, of_user())
         await made.layer.barrier.wait_for([position])
-        made.layer.budget_replica.next_offset = 1
+        made.layer.entity_parts.replicas.next_offsets[3] = 1
         actual = await declined(made.layer.barrier.wait_for([position]))
         assert (actual.code, actual.details["lag"]) == ("not_yet", int(position.rpartition(":")[2]))
 
@@ -125,7 +126,7 @@ MAY: list[tuple[Caller, LimitRequest, str]] = [
 async def test_whoever_operates_a_tenant_limits_that_tenant_and_nobody_else(
     caller: Caller, wanted: LimitRequest, code: str
 ) -> None:
-    async with world(books=True) as made:
+    async with world() as made:
         if code:
             assert (await declined(put(made, caller, wanted))).code == code
             assert await made.layer.budgets.limits(ADMIN_CALLER) == []
@@ -145,7 +146,7 @@ SEEN: list[tuple[Caller, list[str]]] = [
 
 @pytest.mark.parametrize(("caller", "scopes"), SEEN)
 async def test_everybody_sees_the_limits_within_reach(caller: Caller, scopes: list[str]) -> None:
-    async with world(books=True) as made:
+    async with world() as made:
         for expected in (of_user("ivy"), of_user("rob"), OPERATOR, TENANT_ACME):
             await put(made, ADMIN_CALLER, expected)
         assert [view.limit.scope for view in await made.layer.budgets.limits(caller)] == scopes
@@ -153,14 +154,12 @@ async def test_everybody_sees_the_limits_within_reach(caller: Caller, scopes: li
 
 
 async def test_without_a_runtime_a_limit_is_said_to_be_pending_and_is_set_when_one_comes() -> None:
-    async with world(control_wait_s=0.05) as made:
+    async with world(entity_owner=False, control_wait_s=0.05) as made:
         assert (await declined(put(made, ACME, of_user()))).code == "limit_pending"
-        host = asyncio.create_task(made.host_of_the_books().run())
-        follow = asyncio.create_task(made.layer.budget_replica.follow(made.log.tail("loom.budget.events", {0: 0})))
-        await until(lambda: made.layer.budget_replica.books.limits)
-        for task in (host, follow):
-            task.cancel()
-        await asyncio.wait([host, follow])
+        owner = asyncio.create_task(own(made.log, PARTITIONS, lambda: NOW_MS))
+        await until(lambda: made.layer.accounts.state.limits)
+        owner.cancel()
+        await asyncio.wait([owner])
 
 
 async def test_usage_says_which_calls_were_paid_with_a_key_of_their_run() -> None:

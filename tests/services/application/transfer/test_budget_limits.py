@@ -28,7 +28,7 @@ MONTH_MS = 32 * 86_400_000
 @asynccontextmanager
 async def installation(folder: Path) -> AsyncIterator[World]:
     folder.mkdir()
-    async with world(books=True, state_files=StateFiles(folder)) as made:
+    async with world(state_files=StateFiles(folder)) as made:
         yield made
 
 
@@ -39,14 +39,15 @@ async def limited(made: World, tenant: str, **amounts: Any) -> None:
 
 async def spent(made: World, tenant: str, tokens: int) -> None:
     command = SettleBudget(
-        envelope=made.layer.budget_client.envelope(tenant),
+        envelope=made.layer.accounts.envelope(),
+        tenant=tenant,
         id=f"r:{tenant}",
         user_id="",
         tokens=tokens,
         micros=0,
         reserved=False,
     )
-    assert await made.layer.budget_client.request(command, wait_s=10.0) is not None
+    await made.layer.accounts.request(command, wait_s=10.0)
 
 
 async def file_of(made: World, **wanted: Any) -> bytes:
@@ -62,7 +63,7 @@ async def restored(made: World, data: bytes, *, dry_run: bool = False) -> Restor
 
 def accounts(made: World) -> dict[str, tuple[int | None, int]]:
     """Each limit's hard_tokens and what is used of them."""
-    books = made.layer.budget_replica.books
+    books = made.layer.accounts.state
     return {
         limit.scope_id: (limit.hard_tokens, books.accounts.get(key, AccountUsage()).used_tokens)
         for key, limit in books.limits.items()
@@ -82,7 +83,7 @@ async def test_limits_come_with_what_was_spent_and_stay_where_there_is_one(tmp_p
         assert accounts(here) == {"globex": (5, 0)}
         first, again = await restored(here, data), await restored(here, data)
         assert (first.limits, again.limits) == (1, 0)
-        assert [position.rpartition(":")[0] for position in first.positions.values()] == ["loom.budget.events/0"]
+        assert [position.rpartition(":")[0] for position in first.positions.values()] == ["loom.entity.events/3"]
         assert accounts(here) == {"acme": (100, 70), "globex": (5, 0)}
     async with installation(tmp_path / "c") as alone:
         await restored(alone, of_acme)
@@ -92,7 +93,7 @@ async def test_limits_come_with_what_was_spent_and_stay_where_there_is_one(tmp_p
 async def test_a_file_of_before_limits_were_in_them_is_restored(tmp_path: Path) -> None:
     async with installation(tmp_path / "a") as there:
         document = json.loads(gzip.decompress(await file_of(there)))
-        del document["sections"]["limits"]
+        del document["sections"]["limits"], document["sections"]["entities"]
         document["schema_version"] = 1
         plain = gzip.decompress(b"".join(StateWriter().rewrite(document)))
         # The hash of the lines as they are now, as whoever wrote version 1 would have made it.
@@ -130,9 +131,9 @@ def test_a_limit_that_makes_no_sense_breaks_the_file(wrong: dict[str, Any], tena
 
 
 async def test_what_was_spent_in_another_month_counts_for_nothing_and_what_is_set_aside_counts_as_spent() -> None:
-    async with world(books=True) as made:
+    async with world() as made:
         await limited(made, "acme", hard_tokens=100)
-        books = made.layer.budget_replica.books
+        books = made.layer.accounts.state
         key = account_key("tenant", "acme", "acme")
         books = type(books)(
             month=books.month, limits=books.limits, accounts={key: AccountUsage(used_tokens=5, reserved_tokens=8)}

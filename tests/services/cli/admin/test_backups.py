@@ -79,6 +79,21 @@ def test_creating_one_says_what_is_in_it_and_up_to_where(fake: FakeApi) -> None:
     ]
 
 
+def test_aggregates_of_other_families_are_counted_where_there_are_any(fake: FakeApi) -> None:
+    fake.answers["POST", "/v1/_snapshots"] = Scripted(body=DESCRIBED | {"aggregates": 2, "aggregate_events": 9})
+    assert "3 runs, 1 under way, 2 aggregates of other families, 2.0 KiB" in invoke("backup", "create").stdout
+    counts = {
+        "aggregates_restored": 2,
+        "aggregates_skipped": 3,
+        "aggregates_failed": 1,
+        "aggregate_events_restored": 9,
+    }
+    fake.answers["POST", "/v1/_snapshots/snap_1_0123abcd/restore"] = Scripted(body=RESTORED | counts)
+    result = invoke("backup", "restore", "snap_1_0123abcd")
+    line = "Restored 2 aggregates of other families, 9 events; 3 existed already, 1 could not be restored"
+    assert (result.exit_code, line in result.stdout) == (1, True)
+
+
 def test_the_list_names_them(fake: FakeApi) -> None:
     fake.answers["GET", "/v1/_snapshots"] = Scripted(body={"entries": [DESCRIBED]})
     assert invoke("backup", "ls").stdout.splitlines()[1].split()[:4] == [

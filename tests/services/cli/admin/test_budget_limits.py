@@ -7,7 +7,7 @@ from loomlog.services.cli.admin import budget_limits
 from loomlog.services.cli.main import app
 from tests.services.cli.fake_api import FakeApi, Scripted
 
-AT = {"X-Loomlog-Position": "loom.budget.events/0:7"}
+AT = {"X-Loomlog-Position": "loom.entity.events/0:7"}
 LIMIT = {
     "tenant_id": "acme",
     "scope": "user",
@@ -62,10 +62,10 @@ def invoke(*arguments: str):
 def test_a_limit_is_set_for_whom_it_names_and_shows_its_position(fake, arguments, body, named):
     answered = {**LIMIT, **body, "tenant_id": body.get("tenant_id", "acme")}
     fake.answers["PUT", "/v1/_limits"] = Scripted(body=answered, headers=AT)
-    assert invoke("limits", "set", *arguments).stdout == f"{named} is limited  event loom.budget.events/0:7\n"
+    assert invoke("limits", "set", *arguments).stdout == f"{named} is limited  event loom.entity.events/0:7\n"
     assert fake.bodies("/v1/_limits") == [body]
     shown = json.loads(invoke("limits", "set", *arguments, "--json").stdout)
-    assert shown == {**answered, "position": "loom.budget.events/0:7"}
+    assert shown == {**answered, "position": "loom.entity.events/0:7"}
 
 
 @pytest.mark.parametrize(
@@ -105,10 +105,10 @@ def test_limits_are_listed_with_what_is_used(fake):
 def test_a_removed_limit_shows_its_position_and_one_that_was_not_there_says_so(fake):
     fake.answers["DELETE", "/v1/_limits"] = Scripted(headers=AT)
     assert invoke("limits", "rm", "--user", "ada", "--tenant", "acme").stdout == (
-        "the limits are gone  event loom.budget.events/0:7\n"
+        "the limits are gone  event loom.entity.events/0:7\n"
     )
     assert dict(fake.asked[0].url.params) == {"scope": "user", "tenant": "acme", "scope_id": "ada"}
-    assert json.loads(invoke("limits", "rm", "--everybody", "--json").stdout)["position"] == "loom.budget.events/0:7"
+    assert json.loads(invoke("limits", "rm", "--everybody", "--json").stdout)["position"] == "loom.entity.events/0:7"
     fake.answers["DELETE", "/v1/_limits"] = Scripted()
     assert invoke("limits", "rm", "--everybody").stdout == "there was no such limit\n"
 

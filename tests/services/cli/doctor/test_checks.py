@@ -10,11 +10,11 @@ from typer.testing import CliRunner
 
 from loomlog.connectors.errors import Transient
 from loomlog.services.cli.doctor import checks, doctor
-from loomlog.services.cli.doctor.checks import FAIL, OK, WARN, Check, run_checks
+from loomlog.services.cli.doctor.check import FAIL, OK, WARN, Check
+from loomlog.services.cli.doctor.checks import run_checks
 from loomlog.services.cli.errors import CliError
 from loomlog.services.cli.main import app
 from loomlog.services.cli.stack import home, java
-from loomlog.services.families.budget.state import BudgetState
 from tests.services.cli.log.test_projections import PROJECTOR, lag
 from tests.services.cli.places import CONFIGURATION, child, configured, settings_in, with_stack
 
@@ -181,10 +181,21 @@ def status(**changes):
     return actual | changes
 
 
-WELL = SimpleNamespace(broken="", books=BudgetState())
+class ReadReplicas(list[str]):
+    """Replicated aggregates; `broken` is one that is quarantined."""
+
+    broken = ""
+
+    def quarantined(self) -> list[SimpleNamespace]:
+        return [SimpleNamespace(id="budget:/installation", quarantine=self.broken)] if self.broken else []
 
 
-async def checked_while_running(tmp_path, monkeypatch, found, topics=(), books=WELL) -> dict[str, Check]:
+WELL = ReadReplicas(["budget:/installation"])
+BROKEN = ReadReplicas()
+BROKEN.broken = "offset 7: it does not follow"
+
+
+async def checked_while_running(tmp_path, monkeypatch, found, topics=(), entities=WELL) -> dict[str, Check]:
     configured(tmp_path)
 
     async def given(cli):
@@ -198,19 +209,23 @@ async def checked_while_running(tmp_path, monkeypatch, found, topics=(), books=W
     monkeypatch.setattr(checks, "collect_status", given)
 
     async def read(*_):
-        if isinstance(books, Exception):
-            raise books
-        return books
+        if isinstance(entities, Exception):
+            raise entities
+        return entities
+
+    async def entities_are_well(cli):
+        return Check(name="entities", state=OK, text="none quarantined")
 
     monkeypatch.setattr(checks, "apply_topics", made)
-    monkeypatch.setattr(checks, "read_budget_table", read)
+    monkeypatch.setattr(checks, "check_entities", entities_are_well)
+    monkeypatch.setattr(checks, "read_replicas", read)
     cli = with_stack(settings_in(tmp_path, LOOMLOG_LISTEN_ADDR="127.0.0.1:0", **OUTSIDE), child("api"))
     return {check.name: check for check in await run_checks(cli, tmp_path)}
 
 
 async def test_a_stack_that_is_well_is_well_in_every_part(tmp_path, monkeypatch):
     actual = await checked_while_running(tmp_path, monkeypatch, status())
-    parts = ("processes", "topics", "books", "api", "read models", "insights")
+    parts = ("processes", "topics", "entities", "api", "read models", "insights")
     assert {name: actual[name].state for name in parts} == dict.fromkeys(parts, OK)
     assert "ports" not in actual, "they are in use by us"
 
@@ -297,15 +312,15 @@ async def test_newest_records_that_are_not_what_was_signed_are_noticed(tmp_path,
 
 
 @pytest.mark.parametrize(
-    ("books", "said"),
+    ("entities", "said", "remedy"),
     [
-        (SimpleNamespace(broken="the books cannot be read past x offset 7"), "offset 7"),
-        (Transient("the broker is away", kind="unavailable"), "cannot be read now"),
+        (BROKEN, "budget:/installation: offset 7", "`loomlog repair budget:/installation`"),
+        (Transient("the broker is away", kind="unavailable"), "cannot be read now", "away"),
     ],
 )
-async def test_books_that_stopped_are_noticed(tmp_path, monkeypatch, books, said):
-    check = (await checked_while_running(tmp_path, monkeypatch, status(), books=books))["books"]
-    assert (check.state, said in check.text) == (FAIL, True)
+async def test_entities_that_stopped_are_noticed(tmp_path, monkeypatch, entities, said, remedy):
+    check = (await checked_while_running(tmp_path, monkeypatch, status(), entities=entities))["entities"]
+    assert (check.state, said in check.text, remedy in check.remedy) == (FAIL, True, True)
 
 
 async def test_topics_that_cannot_be_compared_fail(tmp_path, monkeypatch):

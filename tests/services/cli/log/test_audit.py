@@ -90,31 +90,36 @@ def test_what_contradicts_itself_is_refused(monkeypatch, tmp_path):
         assert not asked
 
 
-def test_the_books_are_verified_with_everything_or_alone(monkeypatch, tmp_path):
-    report = verify(story().records, [])
-    for more, runs, books in (
-        ((), True, True),
-        (("--since", "24h"), True, True),
-        (("--run", "r_c"), True, False),
-        (("--partition", "1"), True, False),
-        (("--topic", "copy"), True, False),
-        (("--books",), False, True),
-        (("--books", "--topic", "copy"), False, True),
-    ):
-        _, asked = invoke(monkeypatch, tmp_path, report, *more)
-        wanted = asked[0][0]
-        assert (not wanted.budget_only, wanted.includes_budget) == (runs, books), more
-    for more in (("--partition", "1"), ("--run", "r_c")):
-        result, asked = invoke(monkeypatch, tmp_path, report, "--books", *more)
-        assert (result.exit_code, asked) == (2, [])
+@pytest.mark.parametrize(
+    ("more", "topics"),
+    [
+        ((), ("loom.run.events", "loom.entity.events")),
+        (("--since", "24h"), ("loom.run.events", "loom.entity.events")),
+        (("--partition", "1"), ("loom.run.events", "loom.entity.events")),
+        (("--topic", "copy"), ("loom.run.events",)),
+        (("--run", "r_c"), ("loom.run.events",)),
+        (("--run", "counter:acme/hits"), ("loom.entity.events",)),
+        (("--entities",), ("loom.entity.events",)),
+        (("--entities", "--partition", "1"), ("loom.entity.events",)),
+        (("--entities", "--topic", "copy"), ("loom.entity.events",)),
+    ],
+)
+def test_runs_and_entities_are_verified_together_or_alone(monkeypatch, tmp_path, more, topics):
+    _, asked = invoke(monkeypatch, tmp_path, verify(story().records, []), *more)
+    assert asked[0][0].events_topics == topics
+
+
+def test_a_run_is_nothing_among_entities(monkeypatch, tmp_path):
+    result, asked = invoke(monkeypatch, tmp_path, verify(story().records, []), "--entities", "--run", "r_c")
+    assert (result.exit_code, asked) == (2, [])
 
 
 @pytest.mark.parametrize(
     ("more", "said"),
     [
         (("--topic", "loom.run.commands"), "no copy of loom.run.events"),
-        (("--topic", "loom.budget.events"), "--books verifies that one"),
-        (("--books", "--topic", "loom.run.events"), "no copy of loom.budget.events"),
+        (("--topic", "loom.entity.events"), "--entities verifies that one"),
+        (("--entities", "--topic", "loom.run.events"), "no copy of loom.entity.events"),
     ],
 )
 def test_another_topic_of_ours_is_no_copy(monkeypatch, tmp_path, more, said):
@@ -128,7 +133,10 @@ def test_another_topic_of_ours_is_no_copy(monkeypatch, tmp_path, more, said):
     [(3, ""), (2, "copy has 2 partitions, {} has 3: 1 that were signed are missing"), (4, "1 are not signed")],
 )
 def test_a_log_without_some_of_its_partitions_is_not_the_one_that_was_signed(count, said):
-    task = replace(command.budget_task(command.VerificationRequest(topic="copy"), {}), checkpoints_topic="signed")
+    task = replace(
+        command.events_task(command.VerificationRequest(topic="copy"), {}, "loom.entity.events"),
+        checkpoints_topic="signed",
+    )
     found = command.partition_mismatch(task, count, 3)
     assert said.format("signed") in found
     assert bool(found) == bool(said)

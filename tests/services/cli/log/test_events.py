@@ -8,7 +8,7 @@ from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.services.cli.errors import UsageError
 from loomlog.services.cli.log import events
 from loomlog.services.cli.log.events import TailRequest, _select_partitions, _start_offset
-from loomlog.services.cli.log.reader import EVENTS_TOPIC, RecordView
+from loomlog.services.cli.log.reader import ENTITY_TOPIC, EVENTS_TOPIC, RecordView
 from loomlog.services.cli.main import app
 from loomlog.services.cli.settings import load_cli_settings
 from tests.services.cli.fake_api import FakeApi, Scripted
@@ -51,6 +51,26 @@ def test_the_partition_of_a_run_follows_from_its_id():
     assert _select_partitions(TailRequest(topic="loom.dead-letter", run_id="r_1"), 1) == [0]
     with pytest.raises(UsageError, match="partitions 0 to 3; there is no 4"):
         _select_partitions(TailRequest(topic=EVENTS_TOPIC, partition=4), 4)
+
+
+def test_the_partition_of_an_aggregate_follows_from_its_id_in_the_topics_of_entities():
+    request = TailRequest(topic=ENTITY_TOPIC, run_id="counter:acme/hits")
+    assert _select_partitions(request, 4) == [partition_of(b"acme/hits", 4)]
+    assert _select_partitions(TailRequest(topic="loom.dead-letter", run_id="counter:acme/hits"), 1) == [0]
+
+
+def test_the_records_of_an_aggregate_are_those_of_the_entity_events(monkeypatch, tmp_path):
+    asked = []
+
+    async def given(cli, request):
+        asked.append(request.topic)
+        yield view(3, run_id="counter:acme/hits", type_="CounterIncremented")
+        yield view(4, run_id="counter:acme/misses", type_="CounterIncremented")
+
+    monkeypatch.setattr(events, "_tail_records", given)
+    arguments = ["events", "tail", "--json", "--run", "counter:acme/hits"]
+    result = CliRunner().invoke(app, arguments, env={"LOOMLOG_HOME": str(tmp_path)})
+    assert (offsets(result), asked) == ([3], [ENTITY_TOPIC])
 
 
 def view(

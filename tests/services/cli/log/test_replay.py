@@ -144,7 +144,8 @@ def test_a_proven_run_ends_with_0_and_shows_its_timeline(monkeypatch, tmp_path):
 @pytest.mark.parametrize("given", ["/nonexistent.file", "/", "../r_1", "a_1", "r_1/x"])
 def test_what_is_no_file_and_no_run_is_wrong_use(given):
     result = CliRunner().invoke(app, ["replay", given])
-    assert (result.exit_code, result.stderr) == (2, f"{given} is neither a file here nor the id of a run (r_...).\n")
+    sentence = f"{given} is neither a file here nor the id of a run (r_...) or of an aggregate (FAMILY:TENANT/NAME).\n"
+    assert (result.exit_code, result.stderr) == (2, sentence)
 
 
 def test_a_state_file_is_named_with_the_command_that_takes_it(tmp_path):

@@ -11,8 +11,8 @@ from loomlog.schemas.codec import digest, local_codec
 from loomlog.schemas.generated.budget_events import LimitSet
 from loomlog.schemas.generated.stream_events import Claim
 from loomlog.schemas.records import replace
-from loomlog.services.auditor.settings import BUDGET_CHECKPOINTS_TOPIC, BUDGET_TOPIC, budget_settings
-from loomlog.services.cli.log.audit import VerificationRequest, budget_task
+from loomlog.services.auditor.settings import CHECKPOINTS_TOPIC, ENTITY_TOPIC, entity_settings
+from loomlog.services.cli.log.audit import VerificationRequest, events_task
 from loomlog.services.cli.log.verification import LogReaders, verify_partition
 from loomlog.services.core.audit.findings import FindingKind
 from loomlog.services.core.audit.verify import VerificationReport
@@ -37,18 +37,18 @@ async def signed() -> tuple[Records, Records]:
         world.start("r_one")
         await until(lambda: world.ends().total() == 1)
     log = copied(world.log.records[BUDGETS.events, 0], [])
-    end = len(log.records[BUDGET_TOPIC, 0])
-    async with running(log, budget_settings(settings(every_records=EVERY))) as auditor:
+    end = len(log.records[ENTITY_TOPIC, 0])
+    async with running(log, entity_settings(settings(every_records=EVERY))) as auditor:
         await until_so(lambda: auditor.refused or covered(log) == end)
         assert not auditor.refused
     assert end > EVERY
-    return log.records[BUDGET_TOPIC, 0], log.records[BUDGET_CHECKPOINTS_TOPIC, 0]
+    return log.records[ENTITY_TOPIC, 0], log.records[CHECKPOINTS_TOPIC, 0]
 
 
 def copied(records: Sequence[ConsumerRecord], checkpoints: Sequence[ConsumerRecord]) -> MemoryLog:
     """A log with these, their offsets dense."""
-    log = MemoryLog({BUDGET_TOPIC: 1, BUDGET_CHECKPOINTS_TOPIC: 1})
-    for topic, found in ((BUDGET_TOPIC, records), (BUDGET_CHECKPOINTS_TOPIC, checkpoints)):
+    log = MemoryLog({ENTITY_TOPIC: 1, CHECKPOINTS_TOPIC: 1})
+    for topic, found in ((ENTITY_TOPIC, records), (CHECKPOINTS_TOPIC, checkpoints)):
         for record in found:
             log.clock_ms = record.timestamp
             log.put(topic, 0, [ProducerRecord(key=record.key, value=record.value, headers=record.headers)])
@@ -57,14 +57,14 @@ def copied(records: Sequence[ConsumerRecord], checkpoints: Sequence[ConsumerReco
 
 def covered(log: MemoryLog) -> int:
     return max(
-        (local_codec().decode(r.value or b"").record.next_offset for r in log.records[BUDGET_CHECKPOINTS_TOPIC, 0]),
+        (local_codec().decode(r.value or b"").record.next_offset for r in log.records[CHECKPOINTS_TOPIC, 0]),
         default=0,
     )
 
 
 async def verified(records: Sequence[ConsumerRecord], checkpoints: Sequence[ConsumerRecord]) -> VerificationReport:
     log = copied(records, checkpoints)
-    task = budget_task(VerificationRequest(), {KEY.key_id: KEY.public})
+    task = events_task(VerificationRequest(), {KEY.key_id: KEY.public}, ENTITY_TOPIC)
     return await verify_partition(LogReaders(log, log, local_codec()), task, 0, now_ms=START_MS)
 
 
@@ -87,7 +87,7 @@ def forged(records: Sequence[ConsumerRecord], change: Callable[[LimitSet], Limit
 async def test_books_as_they_were_written_are_clean_and_all_signed(signed: tuple[Records, Records]) -> None:
     report = await verified(*signed)
     assert report.is_clean, report.findings
-    assert (report.topic, report.records, report.signed_records) == (BUDGET_TOPIC, len(signed[0]), len(signed[0]))
+    assert (report.topic, report.records, report.signed_records) == (ENTITY_TOPIC, len(signed[0]), len(signed[0]))
     assert len(signed[1]) > 1
 
 
@@ -150,8 +150,8 @@ async def test_changed_books_are_not_signed_any_more_and_the_auditor_says_what_t
 ) -> None:
     records, checkpoints = signed
     log = copied(forged(records, lambda limit: replace(limit, hard_tokens=7)), checkpoints)
-    async with running(log, budget_settings(settings())) as auditor:
+    async with running(log, entity_settings(settings())) as auditor:
         await until_so(lambda: auditor.refused)
     [said] = [r.getMessage() for r in caplog.records if r.levelname == "ERROR"]
-    assert "NOT SIGNING loom.budget.events/0" in said
-    assert "`loomlog audit verify --books`" in said
+    assert "NOT SIGNING loom.entity.events/0" in said
+    assert "`loomlog audit verify --entities --partition 0`" in said

@@ -334,7 +334,7 @@ def test_a_fork_numbers_its_turns_by_the_conversation(fake):
 
 
 def test_positions_of_earlier_writes_go_with_reads_and_starts(fake):
-    position = "loom.budget.events/0:7,loom.run.events/2:17"
+    position = "loom.entity.events/0:7,loom.run.events/2:17"
     fake.answers["GET", "/v1/runs"] = Scripted(body={"runs": [], "next": None})
     fake.pages["/v1/sessions/s_1/transcript"] = lambda _: {"events": [], "next": None}
     assert invoke("runs", "ls", "--position", position).exit_code == 0

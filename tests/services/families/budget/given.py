@@ -3,8 +3,9 @@
 from typing import Any
 
 from loomlog.schemas.generated.budget_commands import ReleaseBudget, RemoveLimit, ReserveBudget, SetLimit, SettleBudget
+from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.schemas.generated.values import CommandEnvelope
-from loomlog.services.families.budget.commands import BudgetRequest
+from loomlog.services.core.families import At
 from loomlog.services.families.budget.decide import decide
 from loomlog.services.families.budget.state import BudgetState, account_key, evolve
 
@@ -17,8 +18,8 @@ ACME = account_key("tenant", "acme", "acme")
 EVERYBODY = account_key("operator", "", "")
 
 
-def sent(tenant: str = "acme") -> CommandEnvelope:
-    return CommandEnvelope(command_id="c_1", tenant=tenant, subject="root", issued_at_ms=1)
+def sent() -> CommandEnvelope:
+    return CommandEnvelope(command_id="c_1", tenant="", subject="root", issued_at_ms=1)
 
 
 def user_limit(user: str = "alice", **amounts: Any) -> SetLimit:
@@ -38,15 +39,19 @@ def no_limit(user: str = "alice") -> RemoveLimit:
 
 
 def reserve(call: str, tokens: int = 0, micros: int = 0, *, user: str = "alice", until: int = 1 << 50) -> ReserveBudget:
-    return ReserveBudget(envelope=sent(), id=call, user_id=user, tokens=tokens, micros=micros, deadline_ms=until)
+    return ReserveBudget(
+        envelope=sent(), id=call, tenant="acme", user_id=user, tokens=tokens, micros=micros, deadline_ms=until
+    )
 
 
 def settle(call: str, tokens: int = 0, micros: int = 0, *, user: str = "alice", reserved: bool = True) -> SettleBudget:
-    return SettleBudget(envelope=sent(), id=call, user_id=user, tokens=tokens, micros=micros, reserved=reserved)
+    return SettleBudget(
+        envelope=sent(), id=call, tenant="acme", user_id=user, tokens=tokens, micros=micros, reserved=reserved
+    )
 
 
 def lost(call: str, *, user: str = "alice") -> SettleBudget:
-    return SettleBudget(envelope=sent(), id=call, user_id=user, lost=True)
+    return SettleBudget(envelope=sent(), id=call, tenant="acme", user_id=user, lost=True)
 
 
 def release(call: str) -> ReleaseBudget:
@@ -64,9 +69,10 @@ class Ledger:
 
     def take(self, *commands: Any) -> "Ledger":
         for command in commands:
-            self.told = list(decide(self.books, BudgetRequest(at_ms=self.at_ms, command=command)))
+            self.told = list(decide(self.books, command, At(self.at_ms)))
             for event in self.told:
-                self.books = evolve(self.books, event, self.at_ms)
+                if not isinstance(event, CommandRefused):
+                    self.books = evolve(self.books, event, self.at_ms)
         return self
 
     @property

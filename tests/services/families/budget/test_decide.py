@@ -4,11 +4,14 @@ from typing import Any
 
 import pytest
 
-from loomlog.schemas.generated.budget_events import BudgetRefused, BudgetSettled, LimitDeclined
+from loomlog.schemas.generated.budget_events import BudgetRefused, BudgetSettled
+from loomlog.schemas.generated.entity_events import CommandRefused
+from loomlog.schemas.records import replace
+from loomlog.services.core.canonical import StateCodec
+from loomlog.services.core.families import STATE_BYTES_MAX, TIMER_FIRED, At
 from loomlog.services.families.budget import limits
 from loomlog.services.families.budget.calendar_month import month_of
-from loomlog.services.families.budget.commands import BudgetTimerFired
-from loomlog.services.families.budget.decide import account_error, decide, next_timer_at
+from loomlog.services.families.budget.decide import account_error, decide, next_timer_ms
 from loomlog.services.families.budget.state import BudgetState
 from tests.services.families.budget.given import (
     ACME,
@@ -126,7 +129,7 @@ def test_a_new_month_reserves_the_worst_case_again() -> None:
 
 def test_a_released_call_costs_nothing() -> None:
     ledger = Ledger(user_limit(hard_tokens=100), reserve("a:1.1", 60, 6), release("a:1.1"))
-    assert (ledger.used(), ledger.reserved(), dict(ledger.books.open)) == ((0, 0), (0, 0), {})
+    assert (ledger.used(), ledger.reserved(), ledger.books.open_count) == ((0, 0), (0, 0), 0)
 
 
 def test_a_lost_call_counts_what_was_reserved_until_its_result_is_told() -> None:
@@ -153,13 +156,13 @@ def test_a_call_that_nobody_settles_counts_as_lost_when_its_time_is_up() -> None
 
 def test_the_books_ask_to_be_looked_at_when_the_first_reservation_ends() -> None:
     ledger = Ledger(user_limit(hard_tokens=100))
-    assert next_timer_at(ledger.books) == 0
+    assert next_timer_ms(ledger.books) == 0
     ledger.take(reserve("a:1.1", 60))
-    at_ms = next_timer_at(ledger.books)
+    at_ms = next_timer_ms(ledger.books)
     assert 0 <= at_ms - NOVEMBER - limits.RESERVATION_MS < 60_000
-    assert decide(ledger.books, BudgetTimerFired(at_ms=at_ms - 60_000)) == []
+    assert decide(ledger.books, TIMER_FIRED, At(at_ms - 1)) == []
     assert [
-        event.kind for event in decide(ledger.books, BudgetTimerFired(at_ms=at_ms)) if isinstance(event, BudgetSettled)
+        event.kind for event in decide(ledger.books, TIMER_FIRED, At(at_ms)) if isinstance(event, BudgetSettled)
     ] == ["expired"]
 
 
@@ -220,7 +223,7 @@ def test_calls_that_are_over_are_remembered_within_a_bound() -> None:
     for number in range(2 * limits.REMEMBERED_MAX + 50):
         ledger.take(reserve(f"r{number}:1.1", 1), release(f"r{number}:1.1"))
     assert len(ledger.books.recent) + len(ledger.books.older) <= 2 * limits.REMEMBERED_MAX + 1
-    assert ledger.books.closed(f"r{2 * limits.REMEMBERED_MAX + 49}:1.1") is not None
+    assert ledger.books.is_closed(f"r{2 * limits.REMEMBERED_MAX + 49}:1.1")
 
 
 def test_more_calls_at_once_than_the_books_hold_must_wait(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,7 +235,7 @@ def test_more_calls_at_once_than_the_books_hold_must_wait(monkeypatch: pytest.Mo
 def test_more_limits_than_the_books_hold_are_declined(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "LIMITS_MAX", 1)
     ledger = Ledger(user_limit("alice", hard_tokens=1), user_limit("bob", hard_tokens=1))
-    assert isinstance(ledger.told[-1], LimitDeclined)
+    assert isinstance(ledger.told[-1], CommandRefused)
     assert ledger.take(user_limit("alice", hard_tokens=2)).kinds == ["LimitSet"]
 
 
@@ -242,7 +245,7 @@ def test_more_limits_than_the_books_hold_are_declined(monkeypatch: pytest.Monkey
 )
 def test_a_limit_that_says_nothing_or_nonsense_is_declined(amounts: dict[str, int], word: str) -> None:
     event = Ledger(user_limit(**amounts)).told[-1]
-    assert isinstance(event, LimitDeclined)
+    assert isinstance(event, CommandRefused)
     assert word in event.message
 
 
@@ -339,4 +342,53 @@ def test_an_owner_whose_clock_is_behind_does_not_go_back_a_month() -> None:
 
 def test_nothing_is_in_empty_books() -> None:
     assert Ledger(reserve("a:1.1", 5)).kinds == ["BudgetMonthBegan", "BudgetReserved"]
-    assert BudgetState().closed("a:1.1") is None
+    assert not BudgetState().is_closed("a:1.1")
+
+
+# --- as a family -----------------------------------------------------------------------------------------------------
+
+
+def test_the_fold_is_the_same_from_a_snapshot_whose_keys_are_sorted() -> None:
+    ledger = Ledger(user_limit(hard_tokens=1_000), reserve("z:1.1", 5))
+    ledger.at_ms += 60_000
+    ledger.take(reserve("a:1.1", 5), reserve("b:1.1", 7), lost("b:1.1"))
+    codec = StateCodec(BudgetState)
+    restored = codec.decode(codec.encode(ledger.books))
+    assert restored == ledger.books
+    assert next_timer_ms(restored) == NOVEMBER + limits.RESERVATION_MS
+    [month, first, *rest] = decide(restored, TIMER_FIRED, At(DECEMBER))
+    assert (type(month).__name__, first.id, [event.id for event in rest]) == ("BudgetMonthBegan", "z:1.1", ["a:1.1"])
+
+
+def test_the_state_fits_one_record_with_as_much_as_there_can_be() -> None:
+    ledger = Ledger(user_limit(hard_tokens=1_000, currency="USD"))
+    [limit] = ledger.books.limits.values()
+    account, run = replace(ledger.books.accounts[ALICE], used_tokens=10**9, used_micros=10**9), "r_" + "x" * 20
+    held = Ledger(user_limit(soft_tokens=1), reserve("r:1.1", 100_000, 900_000)).books.open.popitem()[1]["r:1.1"]
+    held = replace(held, accounts=(EVERYBODY, ACME, ALICE))
+    many = BudgetState(
+        month="2026-11",
+        limits={f"{ALICE}{number:04}": limit for number in range(limits.LIMITS_MAX)},
+        accounts={f"{ALICE}{number:04}": account for number in range(limits.LIMITS_MAX)},
+        open={"1": {f"{run}{number:04}:1.1": held for number in range(limits.OPEN_MAX)}},
+        recent={f"{run}{number:04}:1.1": None for number in range(limits.REMEMBERED_MAX)},
+    )
+    assert len(StateCodec(BudgetState).encode(many)) < STATE_BYTES_MAX
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        reserve("a:1.1", -5),
+        reserve("a:1.1", limits.CALL_AMOUNT_MAX + 1),
+        reserve("a" * 301, 5),
+        settle("a:1.1", -5),
+        user_limit("u" * 301, hard_tokens=1),
+    ],
+)
+def test_a_command_that_makes_no_sense_is_refused_and_changes_nothing(command: Any) -> None:
+    ledger = Ledger(user_limit(hard_tokens=10))
+    before = ledger.books
+    event = ledger.take(command).told[-1]
+    assert isinstance(event, CommandRefused)
+    assert ledger.books == before

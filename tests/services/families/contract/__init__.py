@@ -7,6 +7,6 @@ checks.py      the promises that are kept by the rules alone
 loop_checks.py the promises that are kept by the loop
 mutations.py   broken versions of the kit and of a family, each of which a check must find
 
-A further family costs nothing here. Commands that a generator would not find are registered with
-`cases.register_examples`, in the tests of the family.
+A further family costs nothing here. Commands that a generator would not find are in
+tests/services/families/<family>/examples.py, a function `examples(envelope)`.
 """

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from loomlog.schemas.generated.counter_commands import IncrementCounter, ResetCounter
@@ -15,12 +17,18 @@ from tests.services.stream.entities import counters
 MakeExamples = Callable[[CommandEnvelope], Sequence[Any]]
 """Makes commands with that envelope; their ids are replaced."""
 
-_EXAMPLES: dict[str, MakeExamples] = {}
+TESTS = "tests.services.families"
 
 
-def register_examples(family: str, examples: MakeExamples) -> None:
-    """Add commands of a family that a generator would not find."""
-    _EXAMPLES[family] = examples
+def registered_examples(family: str) -> MakeExamples | None:
+    """Return `examples` of tests/services/families/<family>/examples.py, if there is such a file."""
+    if family in OWN_EXAMPLES:
+        return OWN_EXAMPLES[family]
+    name = f"{TESTS}.{family}"
+    if find_spec(name) is None or find_spec(f"{name}.examples") is None:
+        return None
+    made: MakeExamples = import_module(f"{name}.examples").examples
+    return made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +42,7 @@ class Case:
 
     def examples(self, envelope: CommandEnvelope) -> list[Any]:
         """A short script of commands: those that are registered, or one of each kind, twice."""
-        made = _EXAMPLES.get(self.name) or _EXAMPLES.get(self.family.name)
+        made = registered_examples(self.name if self.name in OWN_EXAMPLES else self.family.name)
         return list(made(envelope)) if made is not None else plain_commands(self.family, envelope) * 2
 
 
@@ -58,9 +66,12 @@ def _notebooks(envelope: CommandEnvelope) -> list[Any]:
     return [increment(6, "first"), increment(2), increment(1), increment(6, "second", reset_after_ms=60_000)]
 
 
-register_examples("counter", _counters)
-register_examples("notebook", _notebooks)
-register_examples("notebook, replicated", _notebooks)
+OWN_EXAMPLES: dict[str, MakeExamples] = {
+    "counter": _counters,
+    "notebook": _notebooks,
+    "notebook, replicated": _notebooks,
+}
+"""Of families that have no folder of tests."""
 
 
 def _cases() -> list[Case]:

@@ -209,18 +209,18 @@ def row_behind_its_checkpoint() -> AbstractContextManager[Any]:
 
 def row_without_its_seal() -> AbstractContextManager[Any]:
     """A row is used although it was edited."""
-    return patch.object(entities, "verify_seal", lambda row, seal: True)
+    return patch.object(entities, "verify_seal", lambda row, *seals: True)
 
 
 def row_of_another_version() -> AbstractContextManager[Any]:
     """A row is used whichever version of the fold made it."""
-    verified = loop_checks.ProjectedRows._verified
+    verified = loop_checks.ProjectedRows.verified
 
     def lenient(self: Any, row: Any) -> Any:
         version = self._families.of(row.aggregate).rules.version
         return verified(self, entities.sealed(row._replace(version=version), entities.plain_seal))
 
-    return patch.object(loop_checks.ProjectedRows, "_verified", lenient)
+    return patch.object(loop_checks.ProjectedRows, "verified", lenient)
 
 
 def partial_answer_of_a_replica() -> AbstractContextManager[Any]:

@@ -8,13 +8,11 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
-from loomlog.services.projector.entity_folds import entity_folds
-
 from loomlog.connectors.crypto.content_encryption import KeyEncryptionKeys, key_encryption_key_id
 from loomlog.connectors.errors import Transient, UnknownOutcome
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.kafka.partitioner import partition_of
-from loomlog.connectors.protocols import ProducerRecord
+from loomlog.connectors.protocols import LogRecord, ProducerRecord
 from loomlog.projections.engine.batch import ENTITY_EVENTS, Cursor, read_records
 from loomlog.projections.engine.entity_fold import EntityState, fold_entities
 from loomlog.projections.entities import EntityCommandRow, EntityRow, plain_seal
@@ -25,6 +23,7 @@ from loomlog.schemas.reader import TermReader
 from loomlog.schemas.records import replace
 from loomlog.services.core.entity import Entity
 from loomlog.services.core.families import Family, aggregate_id, aggregate_key
+from loomlog.services.families.entity_folds import entity_folds
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
 from loomlog.services.stream.entities.answers import Answer
 from loomlog.services.stream.entities.cold import ColdAggregate, HandledCommand
@@ -65,7 +64,7 @@ class ProjectedRows(EntityRows):
     """The rows, folded by the projection's own code from the log; only the database between is missing."""
 
     def __init__(self, log: MemoryLog, families: Sequence[Family[Any, Any, Any]], partitions: int) -> None:
-        super().__init__(None, FamilySet(families), events_topic=TOPICS.events, seal=plain_seal)  # type: ignore[arg-type]  # nothing is read by it
+        super().__init__(None, FamilySet(families), events_topic=TOPICS.events, seals=(plain_seal,))  # type: ignore[arg-type]  # nothing is read by it
         self.away = False
         self.behind: dict[int, int] = {}
         """Offset at which the projector of a partition stands still."""
@@ -84,10 +83,18 @@ class ProjectedRows(EntityRows):
         self.project(partition)
         return self._cursors[partition].next_offset
 
+    def positions(self) -> dict[int, Cursor]:
+        """How far the rows of each partition are."""
+        return dict(self._cursors)
+
+    def records(self, partition: int) -> Sequence[LogRecord]:
+        """The events of a partition."""
+        return self._log.records[TOPICS.events, partition]
+
     def project(self, partition: int) -> None:
         """Fold what is new in the log, as far as the projector may."""
-        end = self.behind.get(partition, len(self._log.records[TOPICS.events, partition]))
-        records = self._log.records[TOPICS.events, partition][self._cursors[partition].next_offset : end]
+        in_log = self.records(partition)
+        records = in_log[self._cursors[partition].next_offset : self.behind.get(partition, len(in_log))]
         if not records:
             return
         batch = read_records(self._cursors, {partition: records}, CODEC, ENTITY_EVENTS)
@@ -110,7 +117,7 @@ class ProjectedRows(EntityRows):
     async def load(self, partition: int, aggregates: Sequence[str]) -> tuple[int, dict[str, ColdAggregate]]:
         below = await self.next_offset(partition)
         self.loads += len(aggregates)
-        return below, {name: self._verified(self.rows[name]) for name in aggregates if name in self.rows}
+        return below, {name: self.verified(self.rows[name]) for name in aggregates if name in self.rows}
 
     async def find_command(self, partition: int, aggregate: str, command_id: str) -> tuple[int, HandledCommand | None]:
         below = await self.next_offset(partition)

@@ -1,5 +1,5 @@
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -13,6 +13,7 @@ from loomlog.services.runtime.telemetry.exposition import build_exposition
 from loomlog.services.runtime.telemetry.metrics import RunMetrics
 from loomlog.services.runtime.telemetry.tracing import NO_TRACING
 from tests.services.runtime.small_runtime import TOPICS, Stage
+from tests.services.stream.entities.world import EntityWorld, Process
 
 WANTED = {
     "loomlog_runs_started_total",
@@ -32,6 +33,7 @@ WANTED = {
     "loomlog_stale_records_total",
     "loomlog_commands_total",
     "loomlog_dead_letters_total",
+    "loomlog_checkpoint_failures_total",
     "loomlog_partitions_owned",
     "loomlog_partitions_warm",
     "loomlog_live_runs",
@@ -77,15 +79,15 @@ async def test_a_scrape_tells_what_the_process_did_and_holds() -> None:
     assert value(actual, "loomlog_model_calls_total", provider="mock", model="m-1", outcome="ok") == 3
     assert value(actual, "loomlog_tool_calls_total", tool="Echo", outcome="ok") == 2
     assert value(actual, "loomlog_tokens_total", kind="input") == 40
-    assert value(actual, "loomlog_claims_total", reason="assigned") == 1
-    assert value(actual, "loomlog_commands_total") == 3
+    assert value(actual, "loomlog_claims_total", family="run", reason="assigned") == 1
+    assert value(actual, "loomlog_commands_total", family="run") == 3
     assert value(actual, "loomlog_dead_letters_total") == 1
     assert value(actual, "loomlog_partitions_owned") == 1
     assert value(actual, "loomlog_live_runs") == 1
     assert value(actual, "loomlog_resting_runs") == 0
     assert value(actual, "loomlog_quarantined_runs") == 0
     assert value(actual, "loomlog_calls_under_way") == 1
-    assert value(actual, "loomlog_take_over_seconds_count") == 1
+    assert value(actual, "loomlog_take_over_seconds_count", family="run") == 1
     flushes = value(actual, "loomlog_flushes_total")
     assert flushes == value(actual, "loomlog_flush_seconds_count") == value(actual, "loomlog_flush_records_count") > 0
     assert value(actual, "loomlog_flush_records_sum") == 14
@@ -151,3 +153,59 @@ async def test_a_quarantined_run_shows() -> None:
         partition.aggregates["r_one"].quarantined = "broken"
         actual = samples(build_exposition(metrics, runtime.host, runtime.calls, runtime.dead_letters)())
     assert value(actual, "loomlog_quarantined_runs") == 1
+
+
+async def test_what_entities_do_shows_by_family_and_beside_runs() -> None:
+    world = EntityWorld(partitions=1)
+    try:
+        process = await world.process()
+        await world.ask(process, world.increment("hits", "c1", also="to"))
+        await world.until(lambda: process.entities.outbox.pending_count() == 0)
+        page = exposition_of(process)
+        actual = samples(page())
+        partition = process.entities.topic_set.owners[0].partition
+        assert partition is not None
+        partition.aggregates["counter:acme/hits"].quarantined = "broken"
+        later = samples(page())
+    finally:
+        await world.close()
+    assert value(actual, "loomlog_claims_total", family="entity", reason="assigned") == 1
+    assert value(actual, "loomlog_take_over_seconds_count", family="entity") == 1
+    assert value(actual, "loomlog_entities_hot", family="counter") == 2
+    assert value(actual, "loomlog_quarantined_entities", family="counter") == 0
+    assert value(later, "loomlog_quarantined_entities", family="counter") == 1
+    assert value(actual, "loomlog_deliveries_sent_total") == 1
+    assert value(actual, "loomlog_deliveries_pending") == 0
+    assert value(actual, "loomlog_entities_loaded_total") == value(actual, "loomlog_entities_refolded_total") == 0
+
+
+async def test_a_checkpoint_that_cannot_be_made_shows_with_its_reason_until_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("loomlog.services.stream.entities.checkpoints.PROJECTOR_WAIT_S", 0)
+    world = EntityWorld(partitions=1)
+    try:
+        process = await world.process()
+        answer = await world.ask(process, world.increment("hits", "c1"))
+        world.rows.behind = {0: answer.offset}
+        topic_set = process.entities.topic_set
+        await topic_set.checkpoints.make(topic_set.owners[0])
+        page = exposition_of(process)
+        failed = samples(page())
+        world.rows.behind = {}
+        await topic_set.checkpoints.make(topic_set.owners[0])
+        mended = samples(page())
+    finally:
+        await world.close()
+    reason = "the projector has reached N, N is needed"
+    assert value(failed, "loomlog_checkpoints_failing", family="entity", reason=reason) == 1
+    assert value(failed, "loomlog_checkpoint_failures_total", family="entity") == 1
+    assert not any(name == "loomlog_checkpoints_failing" for name, _ in mended)
+    assert value(mended, "loomlog_checkpoint_failures_total", family="entity") == 1
+
+
+def exposition_of(process: Process) -> Callable[[], bytes]:
+    context = process.host.context
+    return build_exposition(
+        RunMetrics(), process.host, context.effect_runner, context.dead_letters, entities=process.entities
+    )

@@ -1,5 +1,6 @@
 """What the next owner of an entity partition has to find: deliveries that were not sent, commands that were handled."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace as changed
 
@@ -146,3 +147,12 @@ async def test_an_answer_that_falls_into_two_polls_is_whole(monkeypatch: pytest.
         assert answer == await world.ask(process, world.increment("hits", "c1", 3))
     finally:
         await world.close()
+
+
+async def test_two_that_wait_for_the_same_command_are_both_answered(world: EntityWorld) -> None:
+    await world.process()
+    sender = await world.sender()
+    world.rows.away = True  # so that only the log answers
+    command = world.increment("hits", "c1")
+    one, other = await asyncio.gather(world.ask(sender, command, 2.0), world.ask(sender, command, 2.0))
+    assert one == other

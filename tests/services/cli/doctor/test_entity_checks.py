@@ -1,0 +1,74 @@
+from types import SimpleNamespace
+
+import pytest
+
+from loomlog.services.cli.doctor import entity_checks
+from loomlog.services.cli.doctor.check import FAIL, OK, WARN
+from loomlog.services.cli.doctor.entity_checks import EntityStatus, check_entities, entity_check, recovery_checks
+from loomlog.services.cli.errors import Unreachable
+from tests.services.cli.log.test_projections import PROJECTOR, lag
+from tests.services.cli.places import settings_in
+from tests.services.runtime.telemetry.test_exposition import exposition_of
+from tests.services.stream.entities.world import EntityWorld
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\n"
+
+
+async def test_a_checkpoint_that_cannot_be_made_is_named_with_its_reason(monkeypatch):
+    monkeypatch.setattr("loomlog.services.stream.entities.checkpoints.PROJECTOR_WAIT_S", 0)
+    world = EntityWorld(partitions=1)
+    try:
+        process = await world.process()
+        answer = await world.ask(process, world.increment("hits", "c1"))
+        page = exposition_of(process)
+        before = recovery_checks([HEAD + page()])
+        world.rows.behind = {0: answer.offset}
+        topic_set = process.entities.topic_set
+        await topic_set.checkpoints.make(topic_set.owners[0])
+        [check] = recovery_checks([b"loomlog liveness\r\n", HEAD + page(), HEAD + page()])
+    finally:
+        await world.close()
+    assert [one.state for one in before] == [OK]
+    assert (check.name, check.state) == ("recovery", WARN)
+    assert check.text == "2 partitions without a new partition snapshot or checkpoint"
+    assert "2 partitions of entities: the projector has reached N, N is needed" in check.remedy
+
+
+def test_without_metrics_of_runtimes_nothing_is_said():
+    assert recovery_checks([b"loomlog liveness\r\n", HEAD + b"loomlog_runs_per_minute 1\n"]) == []
+
+
+def status(*quarantined: str, count: int = 0, **changes) -> EntityStatus:
+    rows = [SimpleNamespace(aggregate=name, quarantine="offset 7: ZeroDivisionError") for name in quarantined]
+    return EntityStatus(lag=lag(**changes), quarantined=count or len(rows), first_quarantined=rows)
+
+
+@pytest.mark.parametrize(
+    ("given", "state", "text", "remedy"),
+    [
+        (status(lag=0), OK, "none quarantined, rows up to date", ""),
+        (status(), OK, "rows 7 records behind", ""),
+        (status("counter:acme/x"), WARN, "1 aggregate quarantined", "counter:acme/x: offset 7: ZeroDivisionError"),
+        (status("counter:acme/x", count=9), WARN, "9 aggregates quarantined", "and 8 more"),
+        (status(projectors=[]), FAIL, "has not said anything ever", "Checkpoints wait for it"),
+        (status(projectors=[PROJECTOR | {"said_s_ago": 60.0}]), FAIL, "anything for 1 min 00 s", "See its log"),
+        (status(projectors=[PROJECTOR | {"lag_ms": 20_000}]), WARN, "7 records and 20.0 s behind", "Checkpoints wait"),
+        (status(lag=0, projectors=[PROJECTOR | {"lag_ms": 20_000}]), OK, "up to date", ""),
+        (status(problems=2), WARN, "2 records could not be projected", "loomlog replay"),
+    ],
+)
+def test_what_the_rows_and_their_projector_say(given, state, text, remedy):
+    check = entity_check(given)
+    assert (check.name, check.state) == ("entities", state)
+    assert text in check.text
+    assert remedy in check.remedy
+    assert bool(check.remedy) == (state != OK)
+
+
+async def test_a_database_that_is_away_is_a_failure_with_its_reason(tmp_path, monkeypatch):
+    async def away(cli):
+        raise Unreachable("Postgres does not answer.")
+
+    monkeypatch.setattr(entity_checks, "read_entity_status", away)
+    check = await check_entities(settings_in(tmp_path))
+    assert (check.state, check.text) == (FAIL, "Postgres does not answer.")
