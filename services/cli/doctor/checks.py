@@ -266,7 +266,7 @@ async def _check_running_stack(cli: CliSettings) -> list[Check]:
         _check_children(status),
         *_check_spares(status),
         await _check_topics(cli),
-        await _check_entities(cli),
+        await _check_replicas(cli),
         *([await _check_audit(cli)] if any(child["name"] == "auditor" for child in status["children"]) else []),
         _check_component("api", status["api"], lambda part: f"{part['url']} is ready"),
         _check_read_models(status["projection"] or {"error": "Postgres is unreachable"}),
@@ -356,18 +356,18 @@ async def _verify_newest_records(cli: CliSettings) -> Check:
     )
 
 
-async def _check_entities(cli: CliSettings) -> Check:
+async def _check_replicas(cli: CliSettings) -> Check:
     """Check whether the replicated families can be read; every runtime and api reads the same."""
     try:
         replicas = await read_replicas(kafka_options(cli.settings, CLIENT_ID, bootstrap=cli.kafka()), cli)
     except ConnectorError as error:
-        return Check(name="entities", state=FAIL, text="cannot be read now", remedy=str(error))
+        return Check(name="replicas", state=FAIL, text="cannot be read now", remedy=str(error))
     quarantined = replicas.quarantined()
     if quarantined:
         names = ", ".join(entity.id for entity in quarantined)
         remedy = f"`loomlog repair {quarantined[0].id}` shows what is known of it, and restates it."
-        return Check(name="entities", state=FAIL, text=f"{names}: {quarantined[0].quarantine}", remedy=remedy)
-    return Check(name="entities", state=OK, text=f"{pluralize(len(replicas), 'replicated aggregate')} can be read")
+        return Check(name="replicas", state=FAIL, text=f"{names}: {quarantined[0].quarantine}", remedy=remedy)
+    return Check(name="replicas", state=OK, text=f"{pluralize(len(replicas), 'replicated aggregate')} can be read")
 
 
 async def read_replicas(options: KafkaOptions, cli: CliSettings) -> Replicas:

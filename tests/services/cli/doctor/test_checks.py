@@ -319,7 +319,7 @@ async def test_newest_records_that_are_not_what_was_signed_are_noticed(tmp_path,
     ],
 )
 async def test_entities_that_stopped_are_noticed(tmp_path, monkeypatch, entities, said, remedy):
-    check = (await checked_while_running(tmp_path, monkeypatch, status(), entities=entities))["entities"]
+    check = (await checked_while_running(tmp_path, monkeypatch, status(), entities=entities))["replicas"]
     assert (check.state, said in check.text, remedy in check.remedy) == (FAIL, True, True)
 
 

@@ -118,7 +118,7 @@ def bound_forgotten_at_rest() -> AbstractContextManager[Any]:
 
     async def forgetful(self: EntityCommandHandler, name: str, tenant: str) -> Any:
         aggregate = await load(self, name, tenant)
-        self._grown[name] = 0
+        self._grown[name] = self._sizes[name] = 0
         return aggregate
 
     return patch.object(EntityCommandHandler, "_load", forgetful)

@@ -14,7 +14,7 @@ NOT_CONTENT = {
     # ids, names and routing that the owner decides by, or that operators search for
     "agent", "agent_id", "run_id", "session_id", "user_id", "origin_run_id", "parent_agent_id", "interrupt_id",
     "origin_agent_id", "idempotency_key", "request_sha256", "definition", "disposition", "source", "user_tier",
-    "command_id", "tenant", "subject", "batch_sha256", "seed", "call_id", "root_run_id", "parent_run_id",
+    "command_id", "tenant", "after", "subject", "batch_sha256", "seed", "call_id", "root_run_id", "parent_run_id",
     # kinds and media types
     "role", "type", "kind", "media_type", "sha256", "name",
     # models and limits of the definition
