@@ -50,7 +50,8 @@ from loomlog.services.api.settings import ApiSettings, MissingApiSetting, api_se
 from loomlog.services.application import limits
 from loomlog.services.application.authentication import Authenticator
 from loomlog.services.application.bootstrap import open_application, wait_for
-from loomlog.services.families.registry import FamilyProblem, family_tools
+from loomlog.services.families import FamilyProblem
+from loomlog.services.families.registry import family_tools
 from loomlog.services.stream.encryption.subject_keys import WrongInstallationKey
 
 log = logging.getLogger("loomlog.api")

@@ -18,9 +18,10 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
 from loomlog.connectors.errors import ConnectorError, Transient
-from loomlog.services.cli.errors import FAILED, INTERRUPTED, UNREACHABLE, CliError
+from loomlog.services.cli.errors import FAILED, INTERRUPTED, UNREACHABLE, USAGE_ERROR, CliError
 from loomlog.services.cli.stack.errors import StackError
 from loomlog.services.cli.terminal.output import ERROR, error_console
+from loomlog.services.families import FamilyProblem
 
 Result = TypeVar("Result")
 QUIET_LOGGERS = ("aiokafka", "psycopg", "httpx", "loomlog.services.stream.entities.replicas")
@@ -75,6 +76,8 @@ class CommandGroup(TyperGroup):
             return super().invoke(ctx)
         except CliError as failure:
             _exit_with(str(failure), failure.exit_code)
+        except FamilyProblem as problem:
+            _exit_with(f"{problem}. LOOMLOG_FAMILIES names further families.", USAGE_ERROR)
         except StackError as problem:
             _exit_with(str(problem), FAILED)
         except ConnectorError as error:

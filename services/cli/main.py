@@ -100,7 +100,8 @@ class Loomlog(CommandGroup):
 def _families() -> Mapping[str, Any]:
     """Return the families with commands, by name. Raises UsageError when one cannot be used."""
     from loomlog.services.core.families import has_transports
-    from loomlog.services.families.registry import FamilyProblem, all_families
+    from loomlog.services.families import FamilyProblem
+    from loomlog.services.families.registry import all_families
 
     try:
         return {family.name: family for family in all_families() if has_transports(family)}

@@ -13,14 +13,11 @@ from typing import Any
 
 from loomlog.services import families
 from loomlog.services.core.families import Family
+from loomlog.services.families import FamilyProblem
 from loomlog.services.families.declaration import declaration_problem
 
 ENVIRONMENT = "LOOMLOG_FAMILIES"
 """Names of further modules with a declaration FAMILY, with commas between."""
-
-
-class FamilyProblem(Exception):
-    """A family that cannot be used; the text says which and why."""
 
 
 def load_families(modules: Iterable[str]) -> tuple[Family[Any, Any, Any], ...]:

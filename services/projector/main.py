@@ -34,8 +34,8 @@ from loomlog.projections.engine.parallel_rebuild import ParallelRebuild
 from loomlog.projections.engine.read_models import ReadModel, RunModel
 from loomlog.projections.engine.rebuild import RebuildProgress
 from loomlog.schemas.codec import Codec
+from loomlog.services.families import FamilyProblem
 from loomlog.services.families.entity_folds import entity_model
-from loomlog.services.families.registry import FamilyProblem
 from loomlog.services.projector.loop import Projector
 from loomlog.services.projector.settings import ProjectorSettings, projector_settings
 

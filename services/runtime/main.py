@@ -29,9 +29,10 @@ from loomlog.connectors.process.hardening import disable_process_dumping
 from loomlog.connectors.process.liveness_sockets import request_handover, wait_for_disconnect
 from loomlog.connectors.tools.remote_calls import RESULTS_TOPIC
 from loomlog.schemas.ids import fresh_token
+from loomlog.services.families import FamilyProblem
 from loomlog.services.families.budget.accounts import BudgetAccounts
 from loomlog.services.families.pause import FAMILY as PAUSE
-from loomlog.services.families.registry import FamilyProblem, all_families, family_tools
+from loomlog.services.families.registry import all_families, family_tools
 from loomlog.services.runtime import topics
 from loomlog.services.runtime.admission.queue import build_admission_queue
 from loomlog.services.runtime.clock import clock_ms

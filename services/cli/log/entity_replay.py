@@ -38,7 +38,8 @@ from loomlog.services.cli.terminal.event_text import fit_to_width, format_fields
 from loomlog.services.cli.terminal.formatting import duration, pluralize
 from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, SUCCESS, WARNING
 from loomlog.services.core.families import NAME_BYTES_MAX, aggregate_key
-from loomlog.services.families.registry import FamilyProblem, all_families
+from loomlog.services.families import FamilyProblem
+from loomlog.services.families.registry import all_families
 from loomlog.services.stream.archive.run_log import LineageSegment, ReadStats, RunLog
 from loomlog.services.stream.entities.families import EntityFamilies, FamilySet
 from loomlog.services.stream.entities.replay import AggregateEvent, AggregateReplay, replay_aggregate

@@ -45,8 +45,8 @@ from loomlog.services.cli.settings import CLIENT_ID, CliSettings, load_cli_setti
 from loomlog.services.cli.terminal.formatting import duration, number, one_line
 from loomlog.services.cli.terminal.output import DIM, ERROR, SUCCESS, console, print_json, print_table
 from loomlog.services.cli.terminal.projection_text import print_lag
+from loomlog.services.families import FamilyProblem
 from loomlog.services.families.entity_folds import entity_model
-from loomlog.services.families.registry import FamilyProblem
 
 PROGRESS_INTERVAL_S = 1.0
 ERROR_CHARACTERS = 100

@@ -31,7 +31,8 @@ from loomlog.services.cli.errors import CliError, UsageError
 from loomlog.services.cli.settings import CliSettings
 from loomlog.services.cli.stack.home import write_atomically
 from loomlog.services.cli.stack.ports import describe_port_holder, is_port_free, pick_port
-from loomlog.services.families.registry import FamilyProblem, family_tools
+from loomlog.services.families import FamilyProblem
+from loomlog.services.families.registry import family_tools
 
 OVERLAY = "review.yaml"
 SOURCE, OUT = "source", "out"

@@ -16,7 +16,7 @@ from loomlog.services.cli.errors import FAILED, NOT_FOUND, UNREACHABLE, USAGE_ER
 from loomlog.services.cli.main import COMMANDS, app
 from loomlog.services.core.access.scopes import RUNS_CREATE
 from loomlog.services.core.families import Command
-from loomlog.services.families.registry import FamilyProblem
+from loomlog.services.families import FamilyProblem
 from tests.services.cli.fake_api import FakeApi, Scripted, refused
 from tests.services.entities import COUNTER
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from loomlog.services.core.families import Query
-from loomlog.services.families import registry
+from loomlog.services.families import FamilyProblem, registry
 from loomlog.services.families.declaration import declaration_problem
-from loomlog.services.families.registry import FamilyProblem, family_folders, load_families
+from loomlog.services.families.registry import family_folders, load_families
 from tests.services.entities import COUNTER
 
 (INCREMENT,), (REMAINING,) = COUNTER.commands, COUNTER.queries
