@@ -28,7 +28,7 @@ from loomlog.services.cli.stack.errors import DiskFull, StackError
 MINIMUM_FREE_BYTES = 1024**3
 # A later start needs less space, but without any it would only fail again.
 RESTART_FREE_BYTES = 100 * 1024**2
-FORMAT = "2"
+FORMAT = "3"
 """Version of the content of a state folder. Raised when the records in an existing one can no longer be read."""
 DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
 # Java splits a class path at ':', Kafka log.dirs at ','; neither can be escaped. A newline would end a setting.
