@@ -907,6 +907,8 @@ class RunSnapshot(Record, frozen=True, kw_only=True):
     """Canonical encoding of the state; empty if it is too large, then the run is folded from its events."""
     replaces: bytes = b''
     """Token of the run's snapshot in the partition snapshot before; empty: it had none."""
+    next_offset: int = 0
+    """That of the partition snapshot it was written for: what replaces counts for those before this offset only."""
     ended: bool = False
     """The run has ended: what it replaces was no part of later partition snapshots."""
     rests: bool = False
@@ -935,6 +937,7 @@ class RunSnapshot(Record, frozen=True, kw_only=True):
             "state_sha256": self.state_sha256,
             "state": self.state,
             "replaces": self.replaces,
+            "next_offset": self.next_offset,
             "ended": self.ended,
             "rests": self.rests,
             "session_id": self.session_id,
@@ -958,6 +961,7 @@ class RunSnapshot(Record, frozen=True, kw_only=True):
             state_sha256=value["state_sha256"],
             state=value["state"],
             replaces=value["replaces"],
+            next_offset=value["next_offset"],
             ended=value["ended"],
             rests=value["rests"],
             session_id=value["session_id"],

@@ -9,9 +9,13 @@ the fold begins at the first record, and the reason is reported.
 
 Order of writing: snapshots and the ends of runs that had one, then the partition snapshot they add up to, then
 tombstones for those runs. Each record names the token of the one it replaces, and counts for that in a partition
-snapshot before it: so the newest partition snapshot can be verified at any moment, also if its owner has died while it
-wrote the next one and compaction has removed what that replaced. A snapshot newer than its partition snapshot is fine
-for the fold: it skips what the snapshot contains already.
+snapshot of an earlier offset of the events: so the newest partition snapshot can be verified at any moment, also if its
+owner has died while it wrote the next one and compaction has removed what that replaced. A snapshot newer than its
+partition snapshot is fine for the fold: it skips what the snapshot contains already.
+
+Newer is what contains more events, wherever it is in the topic. A former owner that does not know that it is one writes
+older snapshots after those of its successor, which may name what they replace: in a partition snapshot of the same or a
+later offset a snapshot counts for itself only, so they make that one useless and never wrong.
 
 The states of runs that rest (partition/resting.py) are not loaded: their offset is kept, and `read_state` reads one. A
 state over SNAPSHOT_BYTES_MAX has a snapshot without it, and its run is folded from its events (`omits_large_states`).
@@ -290,7 +294,8 @@ class Snapshots:
                 if not self._omits_large_states:
                     return f"the state of {aggregate.id} has {len(data)} bytes, a snapshot at most {SNAPSHOT_BYTES_MAX}"
                 data, resting = b"", None
-            snapshot = self._snapshot(aggregate, data, seq, tail, known.get(aggregate.id, b""))
+            replaces = known.get(aggregate.id, b"")
+            snapshot = self._snapshot(aggregate, data, seq, tail, replaces=replaces, next_offset=next_offset)
             if resting is not None:
                 snapshot = replace(
                     snapshot,
@@ -310,7 +315,7 @@ class Snapshots:
                 outgoing, size = [], 0
             await asyncio.sleep(0)  # a large state takes milliseconds, and heartbeats share this event loop
         ended = sorted(name for name in known if name not in written)
-        outgoing += [self._end_record(name, known[name]) for name in ended]
+        outgoing += [self._end_record(name, replaces=known[name], next_offset=next_offset) for name in ended]
         total = sum(map(int.from_bytes, written.values())) % SUM_MODULUS
         checkpoint = PartitionCheckpoint(
             partition=partition,
@@ -341,7 +346,9 @@ class Snapshots:
             offsets += range(base, base + len(batch))
         return offsets
 
-    def _snapshot(self, aggregate: Aggregate, data: bytes, seq: int, tail: bytes, replaces: bytes) -> RunSnapshot:
+    def _snapshot(
+        self, aggregate: Aggregate, data: bytes, seq: int, tail: bytes, *, replaces: bytes, next_offset: int
+    ) -> RunSnapshot:
         return RunSnapshot(
             run_id=aggregate.id,
             key=aggregate.key,
@@ -354,9 +361,10 @@ class Snapshots:
             state_sha256=sha256(data).hexdigest() if data else "",
             state=data,
             replaces=replaces,
+            next_offset=next_offset,
         )
 
-    def _end_record(self, name: str, token: bytes) -> ProducerRecord:
+    def _end_record(self, name: str, *, replaces: bytes, next_offset: int) -> ProducerRecord:
         ended = RunSnapshot(
             run_id=name,
             key=b"",
@@ -368,7 +376,8 @@ class Snapshots:
             reducer_version=self._family.reducer_version,
             state_sha256="",
             state=b"",
-            replaces=token,
+            replaces=replaces,
+            next_offset=next_offset,
             ended=True,
         )
         return ProducerRecord(key=name.encode(), value=self._codec.encode(ended))
@@ -384,9 +393,11 @@ class _TopicContents:
         self._topic = topic
         self._reducer_version = reducer_version
         self._replaced: dict[str, tuple[int, bytes]] = {}
-        """Offset of the newest record of each aggregate, and the token that this one replaces; empty: none."""
+        """The newest record of each aggregate: at which offset of the events it was made, and the token that it
+        replaces; empty: none.
+        """
         self._other_versions: dict[str, int] = {}
-        self._checkpoints: list[tuple[int, PartitionCheckpoint]] = []
+        self._checkpoints: list[PartitionCheckpoint] = []
         self._problem = ""
 
     def add(self, record: LogRecord, codec: Codec) -> None:
@@ -400,14 +411,14 @@ class _TopicContents:
             return
         if isinstance(decoded, RunSnapshot):
             self._remove(decoded.run_id)
-            self._replaced[decoded.run_id] = (record.offset, decoded.replaces)
+            self._replaced[decoded.run_id] = (decoded.next_offset, decoded.replaces)
             if not decoded.ended:
                 self.bases[decoded.run_id] = _base(decoded, record.offset)
             if decoded.reducer_version != self._reducer_version:
                 self._other_versions[decoded.run_id] = decoded.reducer_version
         elif isinstance(decoded, PartitionCheckpoint):
             if decoded.partition == self._partition:
-                self._checkpoints.append((record.offset, decoded))
+                self._checkpoints.append(decoded)
             else:
                 self._problem = f"{self._topic}/{self._partition} holds a checkpoint of partition {decoded.partition}"
 
@@ -417,34 +428,40 @@ class _TopicContents:
         self._other_versions.pop(name, None)
 
     def last_tokens(self) -> dict[str, bytes]:
-        """Return the aggregates that have a record, with the token each had in the last checkpoint; empty: none."""
-        return self._tokens_at(max((offset for offset, _ in self._checkpoints), default=-1))
+        """Return the aggregates that have a record, with the token each had in the checkpoint that would be used, or
+        else in the last one; empty: none.
+        """
+        best, _ = self.newest_checkpoint()
+        last = best or (self._checkpoints[-1] if self._checkpoints else None)
+        return self._tokens_at(last.next_offset if last is not None else -1)
 
-    def _tokens_at(self, checkpoint: int) -> dict[str, bytes]:
-        """Return the same at the checkpoint with that offset."""
+    def _tokens_at(self, next_offset: int) -> dict[str, bytes]:
+        """Return the same at a checkpoint with that offset. What was made at a later one contains more events and may
+        replace what the checkpoint was made of; anything else must be what it was made of.
+        """
         return {
-            name: replaced if offset > checkpoint else self.bases[name].token if name in self.bases else b""
-            for name, (offset, replaced) in self._replaced.items()
+            name: replaced if made_at > next_offset else self.bases[name].token if name in self.bases else b""
+            for name, (made_at, replaced) in self._replaced.items()
         }
 
     def newest_checkpoint(self) -> tuple[PartitionCheckpoint | None, str]:
         """Return the furthest checkpoint to which the snapshots add up; None and the reason if there is none."""
         ignored = ""
-        furthest = sorted(self._checkpoints, key=lambda entry: entry[1].next_offset, reverse=True)
-        for offset, checkpoint in furthest[:CHECKPOINTS_TRIED]:
-            problem = self._error(offset, checkpoint)
+        furthest = sorted(self._checkpoints, key=lambda checkpoint: checkpoint.next_offset, reverse=True)
+        for checkpoint in furthest[:CHECKPOINTS_TRIED]:
+            problem = self._error(checkpoint)
             if not problem:
                 return checkpoint, ""
             ignored = ignored or f"the checkpoint at {checkpoint.next_offset} is not usable: {problem}"
         return None, ignored or self._problem
 
-    def _error(self, offset: int, checkpoint: PartitionCheckpoint) -> str:
+    def _error(self, checkpoint: PartitionCheckpoint) -> str:
         """Return why the checkpoint cannot be used; empty if it can."""
         if checkpoint.reducer_version != self._reducer_version:
             return f"made by fold version {checkpoint.reducer_version}, this is {self._reducer_version}"
         for name, version in self._other_versions.items():
             return f"the snapshot of {name} was made by fold version {version}, this is {self._reducer_version}"
-        tokens = [token for token in self._tokens_at(offset).values() if token]
+        tokens = [token for token in self._tokens_at(checkpoint.next_offset).values() if token]
         count, total = len(tokens), sum(map(int.from_bytes, tokens))
         if (count, total % SUM_MODULUS) == (checkpoint.live_runs, int.from_bytes(checkpoint.tokens_sum)):
             return ""
