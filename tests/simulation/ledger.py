@@ -15,7 +15,7 @@ from hashlib import sha256
 from typing import Any
 
 from tests.chaos.history import CLAIM, NO_DIGEST
-from tests.chaos.wire import decode
+from tests.chaos.wire import Unreadable, decode
 from tests.simulation.log import Record
 
 OPEN, RELEASED = "open", "released"
@@ -67,7 +67,10 @@ class Ledger:
     def landed(self, records: Sequence[Record]) -> None:
         """Records of the books' commands or events were appended."""
         for record in records:
-            fields = decode(record.value)
+            try:
+                fields = decode(record.value)
+            except Unreadable:
+                continue  # somebody's bytes, which every reader leaves out
             name = fields.name.rpartition(".")[2]
             self._landed += 1
             if record.topic == self.commands_topic:
