@@ -296,11 +296,14 @@ class Application:
 
     async def run(self, events: LogTail, previews: LogTail, *background_tasks: Callable[[], Awaitable[None]]) -> None:
         """Publish and read until cancelled, together with `background_tasks`."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self.publisher.run(), name="publisher")
-            group.create_task(self.hub.run(events, previews), name="hub")
-            for task in background_tasks:
-                group.create_task(_run_task(task))
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.publisher.run(), name="publisher")
+                group.create_task(self.hub.run(events, previews), name="hub")
+                for task in background_tasks:
+                    group.create_task(_run_task(task))
+        finally:
+            self.entity_parts.client.close()
 
 
 async def _run_task(task: Callable[[], Awaitable[None]]) -> None:

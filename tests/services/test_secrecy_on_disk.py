@@ -51,6 +51,7 @@ async def rows_of(postgres: str, prefix: str) -> str:
     """Everything in the tables of the read models, as text."""
     told = []
     async with await psycopg.AsyncConnection.connect(postgres, autocommit=True) as connection:
+        await connection.execute("CHECKPOINT")  # the projector's commits do not wait for the disk
         tables = await (
             await connection.execute(
                 "SELECT schemaname, tablename FROM pg_tables WHERE starts_with(schemaname, %s)", (prefix,)
@@ -102,7 +103,8 @@ async def test_neither_the_brokers_files_nor_the_tables_hold_what_was_said(
             frames = [orjson.loads(piece.data) for piece in pieces if piece.type in ("text", "tool_result")]
             said = [frame["text"][:60] for frame in frames]
             assert len(said) == 5, "three turns and two results"
-            row = await layer.queries.run(IVY, accepted.run_id, position=accepted.position)
+            await layer.barrier.wait_for([accepted.position])
+            row = await layer.queries.run(IVY, accepted.run_id)
             assert NOTE in row.metadata
 
             rows = await rows_of(postgres, places.read_model_prefix)

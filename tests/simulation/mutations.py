@@ -167,8 +167,8 @@ def entity_commands_forgotten() -> AbstractContextManager[Any]:
     """The next owner of an entity partition does not know what was handled since the checkpoint."""
     live = EntityCommandHandler.live
 
-    async def forgetful(self: EntityCommandHandler, folded: Fold) -> Any:
-        aggregates = await live(self, folded)
+    async def forgetful(self: EntityCommandHandler, *folded: Any) -> Any:
+        aggregates = await live(self, *folded)
         self._known.clear()
         return aggregates
 

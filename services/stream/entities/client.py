@@ -181,6 +181,11 @@ class EntityClient:
             task.add_done_callback(self._tasks.discard)
         await durable
 
+    def close(self) -> None:
+        """Send nothing more; what is on its way has an unknown outcome."""
+        for task in self._tasks:
+            task.cancel()
+
     async def _drain(self, partition: int) -> None:
         queue = self._queues[partition]
         try:
