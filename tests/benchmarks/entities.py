@@ -40,6 +40,8 @@ from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.services.cli.stack.liveness import read_responses
 from loomlog.services.core.families import aggregate_id, aggregate_key
 from loomlog.services.families.registry import all_families
+from loomlog.services.stream.entities.checkpoints import EntityCheckpoints
+from loomlog.services.stream.entities.families import FamilySet
 from loomlog.services.stream.entities.hosting import build_entity_parts
 from loomlog.services.stream.family import Topics
 from tests.benchmarks.closed_loop import percentile
@@ -160,9 +162,7 @@ async def measure_rest(stack: Stack, environment: dict[str, str], aggregates: in
     began = time.monotonic()
     await fill(appender, ranges, partitions, aggregates)
     filled_s = time.monotonic() - began
-    await until_projected(environment, aggregates)
-    await asyncio.sleep(45.0)  # a checkpoint is made every 30 s
-    resting = uss(stack.pids["runtime"])
+    await until_projected(environment)
     parts = build_entity_parts(
         all_families(),
         local_codec(),
@@ -172,6 +172,11 @@ async def measure_rest(stack: Stack, environment: dict[str, str], aggregates: in
         topics=TOPICS,
         rows=None,
     )
+    checkpoints = EntityCheckpoints(
+        FamilySet(all_families()), local_codec(), appender=appender, ranges=ranges, topic=TOPICS.snapshots
+    )
+    await until_checkpointed(checkpoints, ranges, partitions)
+    resting = uss(stack.pids["runtime"])
     await parts.replicas.open()
     tail = await open_tail(options, TOPICS.events, parts.replicas.next_offsets)
     following = asyncio.create_task(parts.replicas.follow(tail))
@@ -240,15 +245,20 @@ async def fill(appender: KafkaAppender, ranges: KafkaRanges, partitions: int, ag
             await asyncio.sleep(1.0)
 
 
-async def until_projected(environment: dict[str, str], aggregates: int) -> None:
+async def until_projected(environment: dict[str, str]) -> None:
     """Wait until the rows have everything."""
     async with asyncio.timeout(WAIT_S):
-        while True:
-            state = json.loads(loomlog("projections ls --json", environment))
-            text = json.dumps(state)
-            if '"events_behind": 0' in text and state:
-                return
+        while json.loads(loomlog("projections lag --topic entities --json", environment))["lag"]:
             await asyncio.sleep(2.0)
+
+
+async def until_checkpointed(checkpoints: EntityCheckpoints, ranges: KafkaRanges, partitions: int) -> None:
+    """Wait until each partition has a checkpoint at the end of its events; one is made every 30 s."""
+    async with asyncio.timeout(WAIT_S):
+        for partition in range(partitions):
+            end = await ranges.end_offset(TOPICS.events, partition)
+            while (await checkpoints.load(partition, 0)).next_offset < end:
+                await asyncio.sleep(2.0)
 
 
 async def timed(parts: Any, name: str, command_id: str) -> float:

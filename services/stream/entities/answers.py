@@ -5,6 +5,8 @@ Before: services/application/entities.py and the tools of agents send. After: se
 
 from typing import Any, Protocol
 
+from loomlog.connectors.protocols import LogRanges
+from loomlog.schemas.codec import Codec
 from loomlog.schemas.records import Value
 
 
@@ -23,6 +25,31 @@ class Answer(Value, frozen=True, kw_only=True):
     def position(self) -> str:
         """Return the position token: `<topic>/<partition>:<offset>`."""
         return f"{self.topic}/{self.partition}:{self.offset}"
+
+
+async def read_answer(
+    ranges: LogRanges,
+    codec: Codec,
+    topic: str,
+    partition: int,
+    *,
+    aggregate: str,
+    command_id: str,
+    first: int,
+    last: int,
+) -> Answer:
+    """Return the answer of a command that was handled, read from the log; `first` and `last` are the offsets of its
+    events. Raises Transient.
+    """
+    events: list[Any] = []
+    async with await ranges.read(topic, partition, first, last + 1) as chunks:
+        async for chunk in chunks:
+            for record in chunk:
+                decoded = codec.decode(record.value or b"")
+                envelope = decoded.envelope
+                if envelope is not None and (envelope.aggregate, envelope.cause_id) == (aggregate, command_id):
+                    events.append(decoded.record)
+    return Answer(events=tuple(events), topic=topic, partition=partition, offset=last)
 
 
 class CommandUnanswered(Exception):

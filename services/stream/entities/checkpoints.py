@@ -74,7 +74,6 @@ class EntityCheckpoints:
         """Return the start of the fold. Raises Transient."""
         snapshots: dict[str, EntitySnapshot] = {}
         newest: EntityCheckpoint | None = None
-        at_checkpoint: dict[str, EntitySnapshot] = {}
         problem = ""
         end = await self._ranges.end_offset(self._topic, partition)
         beginning = await self._ranges.beginning_offset(self._topic, partition)
@@ -89,7 +88,7 @@ class EntityCheckpoints:
                     if isinstance(decoded, EntitySnapshot):
                         snapshots[decoded.aggregate] = decoded
                     elif isinstance(decoded, EntityCheckpoint) and decoded.partition == partition:
-                        newest, at_checkpoint = decoded, dict(snapshots)
+                        newest = decoded
                     else:
                         problem = f"{self._topic}/{partition} offset {record.offset}: {type(decoded).__name__}"
                 await asyncio.sleep(0)  # heartbeats share this event loop
@@ -97,7 +96,7 @@ class EntityCheckpoints:
         if newest is None:
             return FoldStart(first_offset, ignored=problem)
         # A snapshot after the checkpoint is newer than it: the fold skips what it contains already.
-        return self._verify(newest, {**at_checkpoint, **snapshots}, first_offset)
+        return self._verify(newest, snapshots, first_offset)
 
     def _verify(
         self, checkpoint: EntityCheckpoint, snapshots: Mapping[str, EntitySnapshot], first_offset: int

@@ -22,7 +22,7 @@ from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.connectors.protocols import LogAppender, LogRanges, ProducerRecord
 from loomlog.schemas.codec import Codec
 from loomlog.services.core.families import aggregate_id, aggregate_key
-from loomlog.services.stream.entities.answers import Answer, CommandInvalid, CommandUnanswered
+from loomlog.services.stream.entities.answers import Answer, CommandInvalid, CommandUnanswered, read_answer
 from loomlog.services.stream.entities.cold import ColdRows
 from loomlog.services.stream.entities.families import FamilySet, is_repair
 from loomlog.services.stream.entities.handler import target_of
@@ -150,20 +150,18 @@ class EntityClient:
             _, handled = await self._rows.find_command(partition, name, command_id)
             if handled is None:
                 return None
-            events: list[Any] = []
-            topic = self._replicas.topic
-            async with await self._ranges.read(
-                topic, partition, handled.first_offset, handled.last_offset + 1
-            ) as chunks:
-                async for chunk in chunks:
-                    for record in chunk:
-                        decoded = self._codec.decode(record.value or b"")
-                        envelope = decoded.envelope
-                        if envelope is not None and (envelope.aggregate, envelope.cause_id) == (name, command_id):
-                            events.append(decoded.record)
+            return await read_answer(
+                self._ranges,
+                self._codec,
+                self._replicas.topic,
+                partition,
+                aggregate=name,
+                command_id=command_id,
+                first=handled.first_offset,
+                last=handled.last_offset,
+            )
         except ConnectorError:
             return None  # the next look may succeed
-        return Answer(events=tuple(events), topic=topic, partition=partition, offset=handled.last_offset)
 
     # --- the topic ---------------------------------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ from loomlog.services.core.canonical import StateCodec
 from loomlog.services.core.entity import RESTATED, Entity, entity_rules
 from loomlog.services.core.families import TIMER_FIRED, At, Command, Family, Reads, Rules, Send, no_sends, no_timer
 from loomlog.services.stream.family import NO_LINEAGE, NoEffects
+from loomlog.services.stream.partition.partition import Aggregate
 
 
 class UnknownFamily(Exception):
@@ -196,6 +197,12 @@ class EntityFamilies:
 
     def traceparent(self, state: Entity[Any]) -> str:
         return ""
+
+
+def mark_unfolded(aggregate: Aggregate) -> None:
+    """Set the number of the last event in a state that could not be folded up to it: the next event continues it."""
+    if aggregate.pending_events:
+        aggregate.state = replace(aggregate.state, seq=aggregate.seq, quarantine=aggregate.quarantined)
 
 
 def is_repair(command: Any) -> bool:

@@ -37,7 +37,7 @@ from loomlog.services.core.families import (
     aggregate_key,
 )
 from loomlog.services.stream.context import NothingRests, PendingDecision, TimerIntake
-from loomlog.services.stream.entities.answers import Answer, CommandInvalid
+from loomlog.services.stream.entities.answers import Answer, CommandInvalid, read_answer
 from loomlog.services.stream.entities.cold import ColdAggregate, ColdRows
 from loomlog.services.stream.entities.families import (
     Deliver,
@@ -46,6 +46,7 @@ from loomlog.services.stream.entities.families import (
     FamilySet,
     UnknownFamily,
     is_repair,
+    mark_unfolded,
 )
 from loomlog.services.stream.entities.outbox import Outbox
 from loomlog.services.stream.partition.asked import AskedRecord, OwnerLost
@@ -137,7 +138,6 @@ class EntityCommandHandler(NothingRests):
         """Bytes of the states of hot aggregates, as last measured."""
         self._grown: dict[str, int] = {}
         """About how many bytes the events have since."""
-        self._is_closed = False
 
     # --- takeover ----------------------------------------------------------------------------------------------------
 
@@ -155,14 +155,13 @@ class EntityCommandHandler(NothingRests):
             if self._families.of(name).sends:
                 self._context.outbox.hold(self._number, name, self._unfolded[name][0].offset)
         live = await fold.live(
-            _no_history, lambda aggregate, event, at_ms: self._redeliver(aggregate, event), only=self._is_replicated
+            folded=lambda aggregate, event, at_ms: self._redeliver(aggregate, event), only=self._is_replicated
         )
         by_name = {aggregate.id: aggregate for aggregate in live}
         for event in covered:
             self._redeliver_covered(by_name[event.aggregate].state, event)
         for aggregate in live:
-            self._grown[aggregate.id] = CHECK_SIZE_EVERY_BYTES  # its state was not measured
-            _mark_broken(aggregate)
+            mark_unfolded(aggregate)
             self._sizes[aggregate.id] = len(self._families.of(aggregate.id).states.encode(aggregate.state))
         return live
 
@@ -178,7 +177,6 @@ class EntityCommandHandler(NothingRests):
         return [name for name in names if (family := self._families.of(name)).has_timers or family.sends]
 
     def aggregate_closed(self) -> None:
-        self._is_closed = True
         self._context.outbox.release(self._number)
         for waiting in self._answers.values():
             for answer in waiting:
@@ -206,7 +204,19 @@ class EntityCommandHandler(NothingRests):
         if handled is not None:
             if isinstance(record, AskedRecord):
                 await continue_in_task()
-                record.resolve(await self._read_answer(key, *handled))
+                first, last = handled
+                context = self._context
+                answer = await read_answer(
+                    context.ranges,
+                    context.codec,
+                    context.events_topic,
+                    self._number,
+                    aggregate=name,
+                    command_id=envelope.command_id,
+                    first=first,
+                    last=last,
+                )
+                record.resolve(answer)
             return PendingDecision(None)
         if self._context.encrypt is not None and not is_repair(command):
             command = await self._context.encrypt(self._families.of(name).declaration, command)
@@ -265,23 +275,6 @@ class EntityCommandHandler(NothingRests):
         if isinstance(record, AskedRecord) and record.answer is not None:
             self._answers.setdefault(key, []).append(record.answer)
 
-    async def _read_answer(self, key: CommandKey, first: int, last: int) -> Answer:
-        """Return the answer of a command that was handled, read from the log. Raises Transient."""
-        context, events = self._context, list[Any]()
-        async with await context.ranges.read(context.events_topic, self._number, first, last + 1) as chunks:
-            async for chunk in chunks:
-                for record in chunk:
-                    decoded = context.codec.decode(record.value or b"")
-                    envelope = decoded.envelope
-                    if envelope is not None and (envelope.aggregate, envelope.cause_id) == key:
-                        events.append(decoded.record)
-        return self._answer(events, last)
-
-    def _answer(self, events: Sequence[Any], last_offset: int) -> Answer:
-        return Answer(
-            events=tuple(events), topic=self._context.events_topic, partition=self._number, offset=last_offset
-        )
-
     # --- aggregates --------------------------------------------------------------------------------------------------
 
     async def _aggregate(self, name: str, tenant: str, partition: Partition) -> Aggregate:
@@ -336,11 +329,10 @@ class EntityCommandHandler(NothingRests):
             events,
             family=context.family,
             codec=context.codec,
-            history=_no_history,
             folded=lambda aggregate, event, at_ms: self._redeliver(aggregate, event),
             restatements=self._restatements,
         )
-        _mark_broken(aggregate)
+        mark_unfolded(aggregate)
         aggregate.quarantined = aggregate.quarantined or context.family.quarantined(aggregate.state)
         self._unfolded.pop(name, None)
         context.outbox.unhold(self._number, name)
@@ -352,16 +344,17 @@ class EntityCommandHandler(NothingRests):
             decoded = self._context.codec.decode(event.value)
             assert decoded.envelope is not None
             at = replace(state, seq=event.seq, updated_at_ms=decoded.envelope.at_ms)
-            for delivery in self._context.family.effects.react(at, decoded.record):
-                self._context.outbox.register(self._number, event.offset, delivery)
-                self._context.outbox.start(self._number, delivery, decoded.envelope.tenant)
+            self._send_again(at, decoded.record, event.offset, decoded.envelope.tenant)
 
     def _redeliver(self, aggregate: Aggregate, event: Any) -> None:
         """Send again what an event after the checkpoint sends."""
         if aggregate.last_offset >= self._checkpointed_below:
-            for delivery in self._context.family.effects.react(aggregate.state, event):
-                self._context.outbox.register(self._number, aggregate.last_offset, delivery)
-                self._context.outbox.start(self._number, delivery, aggregate.tenant)
+            self._send_again(aggregate.state, event, aggregate.last_offset, aggregate.tenant)
+
+    def _send_again(self, state: Any, event: Any, offset: int, tenant: str) -> None:
+        for delivery in self._context.family.effects.react(state, event):
+            self._context.outbox.register(self._number, offset, delivery)
+            self._context.outbox.start(self._number, delivery, tenant)
 
     async def _read_events(self, name: str) -> list[RawEvent]:
         """Return the accepted events of an aggregate before those that wait to be folded. Reads the whole partition."""
@@ -439,7 +432,14 @@ class EntityCommandHandler(NothingRests):
         self._remember(key, last - len(decision.events) + 1, last, self._context.clock_ms())
         for answer in self._answers.pop(key, ()):
             if not answer.done():
-                answer.set_result(self._answer(decision.events, last))
+                answer.set_result(
+                    Answer(
+                        events=tuple(decision.events),
+                        topic=self._context.events_topic,
+                        partition=self._number,
+                        offset=last,
+                    )
+                )
 
     def _remember(self, key: CommandKey, first: int, last: int, at_ms: int) -> None:
         self._known[key] = (first, last, at_ms)
@@ -465,16 +465,6 @@ class EntityCommandHandler(NothingRests):
 
     def wide_pauses_command(self, aggregate: Aggregate) -> None:
         return None
-
-
-async def _no_history(event: Any) -> Any:
-    return None
-
-
-def _mark_broken(aggregate: Aggregate) -> None:
-    """Set the number of the last event in a state that could not be folded up to it: the next event continues it."""
-    if aggregate.pending_events:
-        aggregate.state = replace(aggregate.state, seq=aggregate.seq, quarantine=aggregate.quarantined)
 
 
 def _rough_size(value: Any) -> int:

@@ -129,7 +129,6 @@ class HostedEntities:
         self._codec = codec
         self._clock_ms = clock_ms
         self._run_commands = run_topics.commands
-        self._commands = commands
         self.handlers = EntityContext(
             parts.family,
             codec,

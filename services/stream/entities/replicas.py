@@ -18,13 +18,12 @@ from loomlog.connectors.protocols import LogRanges, LogRecord, LogTail
 from loomlog.schemas.codec import Codec, Undecodable, read_envelope
 from loomlog.schemas.position import Position
 from loomlog.schemas.reader import RawEvent, TermReader
-from loomlog.schemas.records import replace
 from loomlog.services.core.entity import Entity
 from loomlog.services.core.families import aggregate_key
 from loomlog.services.stream.entities.answers import Answer
 from loomlog.services.stream.entities.checkpoints import EntityCheckpoints
-from loomlog.services.stream.entities.families import EntityFamilies
-from loomlog.services.stream.partition.fold import fold_events
+from loomlog.services.stream.entities.families import EntityFamilies, mark_unfolded
+from loomlog.services.stream.partition.fold import aggregate_from, fold_events
 from loomlog.services.stream.partition.partition import Aggregate
 
 log = logging.getLogger(__name__)
@@ -162,16 +161,7 @@ class Replicas:
             if start.ignored:
                 log.warning("%s/%d: read from offset %d because %s", self.topic, partition, first, start.ignored)
             for name, base in start.bases.items():
-                self._aggregates[name] = Aggregate(
-                    id=name,
-                    state=base.state,
-                    key=base.key,
-                    tenant=base.tenant,
-                    seq=base.seq,
-                    digest=base.digest,
-                    first_offset=base.first_offset,
-                    last_offset=base.last_offset,
-                )
+                self._aggregates[name] = aggregate_from(name, base)
             self._readers[partition] = TermReader(codec=self._codec, term=start.term, next_offset=start.next_offset)
             self.next_offsets[partition] = start.next_offset
             end = await self._ranges.end_offset(self.topic, partition)
@@ -245,11 +235,10 @@ class Replicas:
             fresh,
             family=self._family,
             codec=self._codec,
-            history=_no_history,
             restatements=self._restatements,
         )
         if aggregate.pending_events:
-            aggregate.state = replace(aggregate.state, seq=aggregate.seq, quarantine=aggregate.quarantined)
+            mark_unfolded(aggregate)
             log.error("%s cannot be read past %s", name, aggregate.quarantined)
 
     def _resolve(self, command: tuple[str, str], partition: int, events: Sequence[RawEvent]) -> None:
@@ -264,7 +253,3 @@ class Replicas:
             return
         for answer in waiting:
             answer.set_result(Answer(events=decoded, topic=self.topic, partition=partition, offset=events[-1].offset))
-
-
-async def _no_history(event: Any) -> Any:
-    return None

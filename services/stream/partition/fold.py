@@ -57,6 +57,28 @@ class SnapshotBase(Value, frozen=True):
     """Timer of an aggregate that rests; 0: none."""
 
 
+def aggregate_from(name: str, base: SnapshotBase) -> Aggregate:
+    """Return the aggregate as it was when its snapshot was made."""
+    return Aggregate(
+        id=name,
+        state=base.state,
+        key=base.key,
+        tenant=base.tenant,
+        seq=base.seq,
+        digest=base.digest,
+        first_offset=base.first_offset,
+        last_offset=base.last_offset,
+        timer_at_ms=base.timer_at_ms,
+        snapshot_seq=base.seq if base.token else 0,
+        snapshot_token=base.token,
+        snapshot_offset=base.offset if base.state is not None else -1,
+    )
+
+
+async def no_history(event: Any) -> None:
+    """History of aggregates that continue no other: there is none."""
+
+
 class FoldProblem(Struct, frozen=True):
     """A record that could not be decoded, to be parked as a dead letter."""
 
@@ -150,7 +172,7 @@ class Fold:
 
     async def live(
         self,
-        history: Callable[[Any], Awaitable[Any]],
+        history: Callable[[Any], Awaitable[Any]] = no_history,
         folded: Callable[[Aggregate, Any, int], None] = lambda aggregate, event, at_ms: None,
         *,
         load: Callable[[Aggregate], Awaitable[None]] | None = None,
@@ -167,7 +189,7 @@ class Fold:
         names = [*self._bases, *(name for name in self._live if name not in self._bases)]
         for number, name in enumerate(filter(only, names)):
             base, events = self._bases.get(name), self._live.get(name, [])
-            aggregate = self._from_base(name, base) if base is not None else self._fresh(name)
+            aggregate = aggregate_from(name, base) if base is not None else self._fresh(name)
             if number % YIELD_EVERY == YIELD_EVERY - 1:
                 await asyncio.sleep(0)  # heartbeats share this event loop
             if base is not None and (base.state is None or (events and is_resting(aggregate))):
@@ -200,28 +222,12 @@ class Fold:
             base = self._bases.get(name)
             if base is not None and type(base.state) is Resting:
                 try:
-                    state = await load(self._from_base(name, base))
+                    state = await load(aggregate_from(name, base))
                 except SnapshotUnusable:
                     state = base.state  # the takeover folds it again
                 if self._bases.get(name) is base:
                     self._bases[name] = replace(base, state=state)
             self.woken.pop(name, None)
-
-    def _from_base(self, name: str, base: SnapshotBase) -> Aggregate:
-        return Aggregate(
-            id=name,
-            state=base.state,
-            key=base.key,
-            tenant=base.tenant,
-            seq=base.seq,
-            digest=base.digest,
-            first_offset=base.first_offset,
-            last_offset=base.last_offset,
-            timer_at_ms=base.timer_at_ms,
-            snapshot_seq=base.seq if base.token else 0,
-            snapshot_token=base.token,
-            snapshot_offset=base.offset if base.state is not None else -1,
-        )
 
     def _fresh(self, name: str) -> Aggregate:
         return Aggregate(id=name, state=self._family.absent(name), key=self._keys[name], tenant="")
@@ -233,7 +239,7 @@ async def fold_events(
     *,
     family: Family,
     codec: Codec,
-    history: Callable[[Any], Awaitable[Any]],
+    history: Callable[[Any], Awaitable[Any]] = no_history,
     folded: Callable[[Aggregate, Any, int], None] = lambda aggregate, event, at_ms: None,
     restatements: frozenset[int] = frozenset(),
 ) -> None:

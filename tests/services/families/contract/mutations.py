@@ -19,6 +19,7 @@ from loomlog.schemas.generated.entity_events import CommandHadNoEffect
 from loomlog.schemas.records import replace
 from loomlog.services.core.families import At
 from loomlog.services.stream.entities import client, families, handler, replicas
+from loomlog.services.stream.entities.answers import Answer
 from loomlog.services.stream.entities.checkpoints import EntityCheckpoints
 from loomlog.services.stream.entities.families import EntityFamilies
 from loomlog.services.stream.entities.handler import EntityCommandHandler
@@ -127,10 +128,10 @@ def bound_forgotten_at_rest() -> AbstractContextManager[Any]:
 def answer_lost_with_the_owner() -> AbstractContextManager[Any]:
     """A repeated command is recognised, and answered with nothing."""
 
-    async def nothing(self: EntityCommandHandler, key: Any, first: int, last: int) -> Any:
-        return self._answer((), last)
+    async def nothing(ranges: Any, codec: Any, topic: str, partition: int, *, last: int, **_: Any) -> Answer:
+        return Answer(events=(), topic=topic, partition=partition, offset=last)
 
-    return patch.object(EntityCommandHandler, "_read_answer", nothing)
+    return patch.object(handler, "read_answer", nothing)
 
 
 def timer_fires_twice() -> AbstractContextManager[Any]:

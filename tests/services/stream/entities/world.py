@@ -66,9 +66,7 @@ class FoldedRows:
         for name, events in self._events(partition, below).items():
             found[name] = Aggregate(id=name, state=self._family.absent(name), key=aggregate_key(name), tenant="")
             restatements = CODEC.schema_ids_of(self._family.restatements)
-            await fold_events(
-                found[name], events, family=self._family, codec=CODEC, history=_none, restatements=restatements
-            )
+            await fold_events(found[name], events, family=self._family, codec=CODEC, restatements=restatements)
         return found
 
     async def load(self, partition: int, aggregates: Sequence[str]) -> tuple[int, dict[str, ColdAggregate]]:
@@ -103,10 +101,6 @@ class FoldedRows:
         folded = await self._folded(partition, await self.next_offset(partition))
         due = [(name, self._family.next_timer_at(one.state)) for name, one in folded.items()]
         return [(name, at_ms) for name, at_ms in due if 0 < at_ms < before_ms][:limit]
-
-
-async def _none(event: Any) -> None:
-    return None
 
 
 @dataclass(slots=True)

@@ -1,6 +1,6 @@
 """What a former owner appends to the snapshots topic late makes a checkpoint useless at worst, and never wrong."""
 
-import dataclasses
+from copy import copy
 from functools import partial
 from random import Random
 
@@ -53,20 +53,20 @@ class Owner:
 
 
 def copies(owned: Partition) -> dict[str, Aggregate]:
-    return {name: dataclasses.replace(run) for name, run in owned.aggregates.items()}
+    return {name: copy(run) for name, run in owned.aggregates.items()}
 
 
 async def taken_over(log: MemoryLog) -> tuple[FoldStart, dict[str, Aggregate]]:
     """The live runs as a takeover has them, the resting ones loaded; they are those of a fold of everything."""
     whole = Fold(FAMILY, CODEC, term=-1, next_offset=0)
     whole.feed(log.records[EVENTS, 0])
-    expected = {run.id: run for run in await whole.live(_no_history)}
+    expected = {run.id: run for run in await whole.live()}
     by = snapshots(log)
     start = await by.load(0, 0)
     tail = Fold(FAMILY, CODEC, term=start.term, next_offset=start.next_offset, bases=dict(start.bases))
     tail.feed(log.records[EVENTS, 0][start.next_offset :])
     loader = StateLoader(0, FAMILY, by, partial(EndedAggregates(FAMILY, CODEC, log, EVENTS).refold, 0))
-    aggregates = {run.id: run for run in await tail.live(_no_history, load=loader.load)}
+    aggregates = {run.id: run for run in await tail.live(load=loader.load)}
     for run in filter(is_resting, aggregates.values()):
         await loader.load(run)
     assert {name: (run.seq, run.digest, run.state, run.quarantined) for name, run in aggregates.items()} == {
@@ -159,7 +159,3 @@ async def test_whatever_owners_append_in_any_order_a_takeover_has_the_runs_of_th
             if random.random() < 0.3:
                 compact(log, SNAPSHOTS)
             await taken_over(log)
-
-
-async def _no_history(_: object) -> None:
-    return None

@@ -133,7 +133,7 @@ async def test_the_next_owner_does_not_write_again_what_it_took_over() -> None:
     await written(log, owned)
     start = await snapshots(log).load(0, 0)
     fold = Fold(FAMILY, CODEC, term=start.term, next_offset=start.next_offset, bases=dict(start.bases))
-    live = await fold.live(_no_history)
+    live = await fold.live()
     other = snapshots(log)
     await other.load(0, 0)
     cut = ConsistentCut.of({run.id: run for run in live})
@@ -288,7 +288,7 @@ async def test_whenever_the_owner_dies_while_it_writes_the_last_partition_snapsh
         assert start.ignored == ""
         fold = Fold(FAMILY, CODEC, term=start.term, next_offset=start.next_offset, bases=dict(start.bases))
         fold.feed(log.records[EVENTS, 0][start.next_offset :])
-        assert {run.id: run.state for run in await fold.live(_no_history)} == {
+        assert {run.id: run.state for run in await fold.live()} == {
             run.id: run.state for run in owned.aggregates.values()
         }
 
@@ -396,7 +396,7 @@ async def test_a_state_over_the_bound_is_left_out_where_the_run_can_be_folded_ag
     fold = Fold(FAMILY, CODEC, term=start.term, next_offset=start.next_offset, bases=dict(start.bases))
     ended = EndedAggregates(FAMILY, CODEC, log, EVENTS)
     loader = StateLoader(0, FAMILY, by, partial(ended.refold, 0))
-    live = {run.id: run for run in await fold.live(_no_history, load=loader.load)}
+    live = {run.id: run for run in await fold.live(load=loader.load)}
     assert {name: run.state for name, run in live.items()} == {
         name: run.state for name, run in owned.aggregates.items()
     }
@@ -430,10 +430,6 @@ def test_batches_keep_the_order_and_fit_an_append(size: int) -> None:
 
 
 # --- fold(all) == fold(snapshot + tail) ------------------------------------------------------------------------------
-
-
-async def _no_history(event: Any) -> Any:
-    return None
 
 
 def random_step(random: Random, owned: Partition, number: int) -> None:
@@ -478,9 +474,9 @@ async def test_a_fold_from_any_checkpoint_gives_what_a_fold_of_everything_gives(
     assert bool(start.bases) or not cuts or start.next_offset > 0
     tail = Fold(FAMILY, CODEC, term=start.term, next_offset=start.next_offset, bases=dict(start.bases))
     tail.feed(log.records[EVENTS, 0][start.next_offset :])
-    expected = {run.id: run for run in await whole.live(_no_history)}
+    expected = {run.id: run for run in await whole.live()}
     loader = StateLoader(0, FAMILY, by, partial(EndedAggregates(FAMILY, CODEC, log, EVENTS).refold, 0))
-    aggregates = {run.id: run for run in await tail.live(_no_history, load=loader.load)}
+    aggregates = {run.id: run for run in await tail.live(load=loader.load)}
     for run in filter(is_resting, aggregates.values()):
         assert (run.id in start.bases, may_rest(expected[run.id].state)) == (True, True)
         await loader.load(run)
