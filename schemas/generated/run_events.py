@@ -16,6 +16,7 @@ from loomlog.schemas.generated.values import (
     RunOptions,
     RunPosition,
     Segment,
+    SkillPin,
     Spawn,
     ToolCall,
     Usage,
@@ -1602,6 +1603,8 @@ class ToolReturned(Record, frozen=True, kw_only=True):
     """The run asked for a compaction with this call; it comes before the next turn."""
     positions: tuple[str, ...] = ()
     """Positions of what the call wrote to other aggregates: later reads of the run wait for them."""
+    skill_pin: SkillPin | None = None
+    """The version of the skill that the call used."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -1617,6 +1620,7 @@ class ToolReturned(Record, frozen=True, kw_only=True):
             "settled_by": self.settled_by,
             "asks_compaction": self.asks_compaction,
             "positions": self.positions,
+            "skill_pin": None if self.skill_pin is None else self.skill_pin.to_avro(),
         }
 
     @classmethod
@@ -1634,6 +1638,7 @@ class ToolReturned(Record, frozen=True, kw_only=True):
             settled_by=value["settled_by"],
             asks_compaction=value["asks_compaction"],
             positions=tuple(value["positions"]),
+            skill_pin=None if value["skill_pin"] is None else SkillPin.from_avro(value["skill_pin"]),
         )
 
 

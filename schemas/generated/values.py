@@ -10,6 +10,74 @@ from msgspec import field
 from loomlog.schemas.records import Record
 
 
+class AgentGrants(Record, frozen=True, kw_only=True):
+    """What an agent may use and author besides its tools and volumes."""
+
+    SCHEMA: ClassVar[str] = "loom.values.AgentGrants"
+
+    skills: tuple[str, ...] = ()
+    """Patterns of the skills it may use."""
+    agent_def_scopes: tuple[str, ...] = ()
+    """Agent definitions it may author."""
+    evaluation_scopes: tuple[str, ...] = ()
+    """Runs it may judge."""
+    volume_def_scopes: tuple[str, ...] = ()
+    """Volumes it may author."""
+    schedule_def_scopes: tuple[str, ...] = ()
+    """Schedules it may author."""
+    a2a_agent_def_scopes: tuple[str, ...] = ()
+    """Remote agents it may author."""
+    a2a_server_card_def_scopes: tuple[str, ...] = ()
+    """Server cards it may author."""
+    memory_scopes: tuple[str, ...] = ()
+    """Scopes of memory it may use."""
+    sql_scopes: tuple[str, ...] = ()
+    """Scopes of SQL memory it may use."""
+    history_scope: tuple[str, ...] = ()
+    """Histories it may read."""
+    channels_publish: tuple[str, ...] = ()
+    """Patterns of the channels it may publish to."""
+    channels_subscribe: tuple[str, ...] = ()
+    """Patterns of the channels it may read."""
+    memory_quota_bytes: int = 0
+    """Bytes of memory it may keep; 0 = the operator's bound."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "skills": self.skills,
+            "agent_def_scopes": self.agent_def_scopes,
+            "evaluation_scopes": self.evaluation_scopes,
+            "volume_def_scopes": self.volume_def_scopes,
+            "schedule_def_scopes": self.schedule_def_scopes,
+            "a2a_agent_def_scopes": self.a2a_agent_def_scopes,
+            "a2a_server_card_def_scopes": self.a2a_server_card_def_scopes,
+            "memory_scopes": self.memory_scopes,
+            "sql_scopes": self.sql_scopes,
+            "history_scope": self.history_scope,
+            "channels_publish": self.channels_publish,
+            "channels_subscribe": self.channels_subscribe,
+            "memory_quota_bytes": self.memory_quota_bytes,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            skills=tuple(value["skills"]),
+            agent_def_scopes=tuple(value["agent_def_scopes"]),
+            evaluation_scopes=tuple(value["evaluation_scopes"]),
+            volume_def_scopes=tuple(value["volume_def_scopes"]),
+            schedule_def_scopes=tuple(value["schedule_def_scopes"]),
+            a2a_agent_def_scopes=tuple(value["a2a_agent_def_scopes"]),
+            a2a_server_card_def_scopes=tuple(value["a2a_server_card_def_scopes"]),
+            memory_scopes=tuple(value["memory_scopes"]),
+            sql_scopes=tuple(value["sql_scopes"]),
+            history_scope=tuple(value["history_scope"]),
+            channels_publish=tuple(value["channels_publish"]),
+            channels_subscribe=tuple(value["channels_subscribe"]),
+            memory_quota_bytes=value["memory_quota_bytes"],
+        )
+
+
 class BlobRef(Record, frozen=True, kw_only=True):
     """Payload kept in the content-addressed blob store because it is over the inline limit."""
 
@@ -83,6 +151,34 @@ class Compaction(Record, frozen=True, kw_only=True):
             provider=value["provider"],
             model=value["model"],
             memory_flush=value["memory_flush"],
+        )
+
+
+class DefinitionPin(Record, frozen=True, kw_only=True):
+    """The version of a definition that a run keeps to."""
+
+    SCHEMA: ClassVar[str] = "loom.values.DefinitionPin"
+
+    def_id: str
+    """Id of the version."""
+    version: int
+    """Number of the version in its line."""
+    content_sha256: str
+    """Hash of the version's content: sha256: and hex."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "def_id": self.def_id,
+            "version": self.version,
+            "content_sha256": self.content_sha256,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            def_id=value["def_id"],
+            version=value["version"],
+            content_sha256=value["content_sha256"],
         )
 
 
@@ -279,6 +375,12 @@ class AgentDefinition(Record, frozen=True, kw_only=True):
     """The script of a code agent; empty for agents that ask a model, and when it is in the blob store."""
     code_blob: BlobRef | None = None
     """The script when it is long."""
+    pin: DefinitionPin | None = None
+    """The version it comes from; null for an agent from a file."""
+    system_prompt_blob: BlobRef | None = None
+    """The system prompt when it is long; system_prompt is empty then."""
+    grants: AgentGrants | None = None
+    """What it may use and author besides tools and volumes; null: nothing."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -307,6 +409,9 @@ class AgentDefinition(Record, frozen=True, kw_only=True):
             "interruption": None if self.interruption is None else self.interruption.to_avro(),
             "code_body": self.code_body,
             "code_blob": None if self.code_blob is None else self.code_blob.to_avro(),
+            "pin": None if self.pin is None else self.pin.to_avro(),
+            "system_prompt_blob": None if self.system_prompt_blob is None else self.system_prompt_blob.to_avro(),
+            "grants": None if self.grants is None else self.grants.to_avro(),
         }
 
     @classmethod
@@ -337,6 +442,9 @@ class AgentDefinition(Record, frozen=True, kw_only=True):
             interruption=None if value["interruption"] is None else InterruptionTerms.from_avro(value["interruption"]),
             code_body=value["code_body"],
             code_blob=None if value["code_blob"] is None else BlobRef.from_avro(value["code_blob"]),
+            pin=None if value["pin"] is None else DefinitionPin.from_avro(value["pin"]),
+            system_prompt_blob=None if value["system_prompt_blob"] is None else BlobRef.from_avro(value["system_prompt_blob"]),
+            grants=None if value["grants"] is None else AgentGrants.from_avro(value["grants"]),
         )
 
 
@@ -934,6 +1042,38 @@ class Segment(Record, frozen=True, kw_only=True):
         )
 
 
+class SkillPin(Record, frozen=True, kw_only=True):
+    """The version of a skill that a run keeps to since its first use."""
+
+    SCHEMA: ClassVar[str] = "loom.values.SkillPin"
+
+    name: str
+    """Name of the skill."""
+    def_id: str
+    """Id of the version; empty for a skill from a file."""
+    version: int
+    """Number of the version in its line; 0 for a skill from a file."""
+    content_sha256: str
+    """Hash of the version's content: sha256: and hex."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "def_id": self.def_id,
+            "version": self.version,
+            "content_sha256": self.content_sha256,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            name=value["name"],
+            def_id=value["def_id"],
+            version=value["version"],
+            content_sha256=value["content_sha256"],
+        )
+
+
 class Spawn(Record, frozen=True, kw_only=True):
     """A sub-agent that a run wants, as its model asked for it."""
 
@@ -1028,11 +1168,13 @@ class Usage(Record, frozen=True, kw_only=True):
 
 RECORDS = (
     AgentDefinition,
+    AgentGrants,
     BlobRef,
     CommandEnvelope,
     Compaction,
     ContentBlock,
     DefinitionOverrides,
+    DefinitionPin,
     Envelope,
     ForkPoint,
     HookAct,
@@ -1046,6 +1188,7 @@ RECORDS = (
     RunPosition,
     Sampling,
     Segment,
+    SkillPin,
     Spawn,
     ToolCall,
     Usage,
