@@ -98,6 +98,8 @@ class ResolvedAgent:
     """Currency of the prices."""
     code_body: str = ""
     """The script of a code agent."""
+    skills: tuple[str, ...] = ()
+    """Patterns of the skills it may use; empty = all."""
     definition_sha256: str = ""
 
 
@@ -186,6 +188,7 @@ def build_hashed_definition(agent: ResolvedAgent) -> dict[str, object]:
         "interruption": asdict(agent.interruption),
         # Left out while they have the default: definitions made before these keys keep their hash.
         **({"code_body": agent.code_body} if agent.code_body else {}),
+        **({"skills": list(agent.skills)} if agent.skills else {}),
         **({"unknown_outcome": agent.unknown_outcome} if agent.unknown_outcome != "tell" else {}),
         **(
             {}
@@ -269,6 +272,7 @@ def _assemble_agent(
         unknown_outcome=agent.unknown_outcome,
         run_timeout_s=agent.run_timeout_seconds,
         code_body=agent.code_body if _is_code_agent(configuration, best) else "",
+        skills=agent.skills,
         sampling=_to_sampling(agent.sampling),
         compaction=_to_compaction(configuration, agent.compaction, usable, listings),
         volumes=_to_volume_bindings(configuration, agent),
