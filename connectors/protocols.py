@@ -213,6 +213,8 @@ class ToolContext(Secretive, frozen=True, kw_only=True):
     compaction: Compaction | None = None
     positions: tuple[str, ...] = ()
     """Position tokens of the run's earlier writes: a read of this call includes them."""
+    grants: Mapping[str, Any] = field(default_factory=dict)
+    """What the agent may use and author besides its tools: the fields of values.AgentGrants; empty = nothing."""
     credentials: Mapping[str, str] = field(default_factory=dict)
     """Secrets that came with the run's request, by name; connectors/tools/references.py has that of the bearer.
 
@@ -302,6 +304,31 @@ class Planner(Protocol):
 
     def plan(self, arguments: Mapping[str, Any]) -> ChildrenPlan | ToolResult:
         """Return the plan. Has no effect; unusable arguments are an error result that states what was expected."""
+        ...
+
+
+class DefinitionsView(Protocol):
+    """What a run may read of definitions: those of its own tenant, and of the files."""
+
+    def agents(self, tenant: str, prefix: str) -> Sequence[Mapping[str, Any]]:
+        """Return a row for each agent that resolves for the tenant, of files and made at run time, by name.
+
+        A row has name, tools_count, and where known tier, provider, model, active_def_id and error.
+        """
+        ...
+
+    async def lineage(self, tenant: str, def_id: str, depth: int) -> Mapping[str, Any] | None:
+        """Return root, ancestors (nearest first), descendants (breadth first), depth and truncated; None for a
+        version that the tenant does not have.
+        """
+        ...
+
+    async def evaluations(
+        self, tenant: str, def_id: str, include_lineage: bool, positions: Sequence[str]
+    ) -> Mapping[str, Any] | None:
+        """Return the summary of the judgements of a version, as of `positions` or later; None for a version that the
+        tenant does not have.
+        """
         ...
 
 

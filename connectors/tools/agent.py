@@ -114,6 +114,7 @@ class AgentTool:
         "waits for further texts, then send, poll, cancel and close address it by its child_run_id."
     )
     side_effect_class = "state"
+    usage_hint = "Delegate a part of the work; give the sub-agent everything it needs in the prompt."
     timeout_s: float = 30.0
     """Time limit for parsing the call; children take as long as they take."""
     input_schema: Mapping[str, Any] = _object_schema(

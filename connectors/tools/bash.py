@@ -56,6 +56,7 @@ class BashTool:
         "started is ended when the command ends or its time is over, also those in the background."
     )
     side_effect_class = "privileged"
+    usage_hint = "For commands that no other tool covers; quote file names."
     timeout_s: float = MAX_TIMEOUT_S + GRACE_S + SUPERVISOR_GRACE_S + 5
     input_schema: Mapping[str, Any] = {
         "type": "object",

@@ -24,6 +24,7 @@ class BenchTool:
     name = "Bench"
     description = "Returns 1,000 pseudo-random characters at once. For measuring the runtime."
     side_effect_class = "pure"
+    usage_hint = "Only for measurements."
     timeout_s: float = 5.0
     input_schema: Mapping[str, Any] = {
         "type": "object",

@@ -47,6 +47,7 @@ class ContextTool:
         "the older part of the conversation by a summary before the next turn."
     )
     side_effect_class = "pure"
+    usage_hint = "op guide is short, op doc explains one tool, op help explains how this server works."
     timeout_s: float = 5.0
     input_schema: Mapping[str, Any]
 

@@ -31,6 +31,7 @@ def build_edit_tool(threads: ThreadPool) -> FileTool:
             "character, including spaces and line ends, and must occur exactly once: give enough of the lines around "
             "it, or set replace_all to change every occurrence."
         ),
+        usage_hint="Copy old_string from what Read returned, with enough lines around it to be unique.",
         properties={
             "path": {
                 "type": "string",

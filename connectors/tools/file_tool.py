@@ -40,6 +40,7 @@ class FileTool:
         *,
         name: str,
         description: str,
+        usage_hint: str,
         properties: Mapping[str, Mapping[str, Any]],
         required: tuple[str, ...],
         effect: EffectClass,
@@ -48,6 +49,7 @@ class FileTool:
     ) -> None:
         self.name = name
         self.description = description
+        self.usage_hint = usage_hint
         self.input_schema: Mapping[str, Any] = {
             "type": "object",
             "properties": {**properties, "volume": VOLUME_PROPERTY},

@@ -34,6 +34,7 @@ def build_glob_tool(threads: ThreadPool) -> FileTool:
             "example src/**/*.py. Returns up to 100 paths relative to the root of the volume, the most recently "
             "changed first. A pattern that ends with / finds folders instead of files."
         ),
+        usage_hint="Find files by name; find them by content with Grep.",
         properties={
             "pattern": {
                 "type": "string",

@@ -49,6 +49,7 @@ def build_grep_tool(threads: ThreadPool) -> FileTool:
             "Returns the paths of matching files, or with output_mode content their lines as path:line:text, or with "
             "output_mode count path:count. Sorted by path. Binary files are left out."
         ),
+        usage_hint="Search content first, then Read the files that matter.",
         properties={
             "pattern": {
                 **text,

@@ -19,6 +19,7 @@ class InterruptionTool:
         "question of this run (cancel). A person may decline: that is an answer too, so go on without."
     )
     side_effect_class = "pure"
+    usage_hint = "Ask only what you cannot decide yourself."
     timeout_s: float = 5.0
     input_schema: Mapping[str, Any] = {
         "type": "object",

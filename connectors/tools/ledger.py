@@ -29,6 +29,7 @@ class LedgerTool:
     name = "Ledger"
     description = "Appends one line that names this call to the operator's ledger file. For counting effects in tests."
     side_effect_class = "state"
+    usage_hint = "Only for tests that count effects."
     timeout_s: float = 30.0
     input_schema: Mapping[str, Any] = {
         "type": "object",

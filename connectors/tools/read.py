@@ -23,6 +23,7 @@ def build_read_tool(threads: ThreadPool) -> FileTool:
             "Returns the text of a file in a volume, unchanged and without line numbers. Only the first 256 KiB are "
             "returned; a longer file ends with a line that says so. Use Grep to find places in long files."
         ),
+        usage_hint="Read a file before you edit it; find the place in a long one with Grep.",
         properties={
             "path": {
                 "type": "string",

@@ -23,6 +23,7 @@ def build_write_tool(threads: ThreadPool) -> FileTool:
             "Creates a file in a volume, or replaces all of its content, in one step: readers see the old or the new "
             "content, never a mixture. At most 1 MiB. The folder must exist. To change a part of a file use Edit."
         ),
+        usage_hint="For new files; change a part of a file with Edit.",
         properties={
             "path": {
                 "type": "string",

@@ -4,6 +4,9 @@ Before: tool_calls.py with the facts of a run. After: the tool, and the dial-tim
 """
 
 from collections.abc import Mapping
+from typing import Any
+
+from msgspec import structs
 
 from loomlog.connectors.protocols import ToolContext, VolumeBinding
 from loomlog.services.core.run.conversation.conversation import used_tokens
@@ -11,6 +14,8 @@ from loomlog.services.core.run.react import CallTool, ReconcileTool
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.runtime.models.model_calls import Toolset
 from loomlog.services.runtime.tools.allowed_hosts import resolve_caller_hosts
+
+NO_GRANTS: Mapping[str, Any] = {}
 
 
 class ToolContextFactory:
@@ -69,6 +74,7 @@ class ToolContextFactory:
             attempt=effect.attempt,
             compaction=definition.compaction,
             positions=facts.positions,
+            grants=NO_GRANTS if definition.grants is None else structs.asdict(definition.grants),
         )
 
     def _resolve_hosts(self, caller: tuple[str, ...] | None) -> tuple[tuple[str, ...], str]:

@@ -14,6 +14,7 @@ async def test_a_failing_disk_is_an_error_result_without_a_path(tmp_path: Path) 
     tool = FileTool(
         name="Broken",
         description="d",
+        usage_hint="",
         properties={},
         required=(),
         effect=EffectClass.READ,
