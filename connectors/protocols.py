@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 from msgspec import field
 
 from loomlog.schemas.conversation import Message
-from loomlog.schemas.generated.values import BlobRef, Compaction, Sampling, Spawn, ToolCall, Usage
+from loomlog.schemas.generated.values import BlobRef, Compaction, Sampling, SkillPin, Spawn, ToolCall, Usage
 from loomlog.schemas.records import Secretive, Value
 
 # --- models ----------------------------------------------------------------------------------------------------------
@@ -196,6 +196,12 @@ class ToolContext(Secretive, frozen=True, kw_only=True):
     model: str
     tools: tuple[str, ...]
     """Names of the tools the run may use."""
+    tool_grants: tuple[str, ...] = ()
+    """Names and trailing-* patterns that the definition grants, whether or not a tool of that name is offered now."""
+    skills: tuple[str, ...] = ()
+    """Patterns of the skills the run may use (connectors/tools/skill_patterns.py); empty = all."""
+    skill_pins: tuple[SkillPin, ...] = ()
+    """Versions of skills that the run has used and keeps to."""
     volumes: tuple[VolumeBinding, ...] = ()
     allowed_hosts: tuple[str, ...] = ()
     """Hosts the run may reach: the operator's list, already intersected with the caller's. Empty = none."""
@@ -236,6 +242,8 @@ class ToolResult(Value, frozen=True, kw_only=True):
     """The run requests compaction of its conversation before its next turn."""
     is_unknown: bool = False
     """It is unknown whether the call had its effect; an error, and the run's policy for such calls decides."""
+    skill_pin: SkillPin | None = None
+    """Version of the skill that the call used: the run keeps to it."""
 
 
 class NoEffect(Value, frozen=True, kw_only=True):
@@ -329,6 +337,47 @@ class DefinitionsView(Protocol):
         """Return the summary of the judgements of a version, as of `positions` or later; None for a version that the
         tenant does not have.
         """
+        ...
+
+
+class SkillText(Value, frozen=True, kw_only=True):
+    """One version of a skill: instructions that an agent loads when it needs them."""
+
+    name: str
+    description: str = ""
+    body: str
+    tools: tuple[str, ...] = ()
+    """Tools that the instructions need: an agent without one of them may not load the skill."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Texts of further files by relative path."""
+    def_id: str = ""
+    """Id of the version; empty for a skill from a file."""
+    version: int = 0
+    """Number of the version; 0 for a skill from a file."""
+    content_sha256: str = ""
+
+
+class SkillSummary(Value, frozen=True, kw_only=True):
+    """A skill in a list. `source`: static (a file), dynamic (the tenant's) or shared (of all tenants)."""
+
+    name: str
+    description: str = ""
+    source: str = "static"
+
+
+class SkillShelf(Protocol):
+    """The skills that runs may load. Everything raises Transient or Permanent when a text cannot be read."""
+
+    async def find(self, tenant: str, name: str) -> SkillText | None:
+        """Return the version that the name resolves to for the tenant now; None when there is none."""
+        ...
+
+    async def version(self, tenant: str, pin: SkillPin) -> SkillText | None:
+        """Return exactly the pinned version; None when it is no longer known here."""
+        ...
+
+    async def names(self, tenant: str) -> Sequence[SkillSummary]:
+        """Return every skill that resolves for the tenant, by name."""
         ...
 
 
