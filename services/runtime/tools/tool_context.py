@@ -62,6 +62,8 @@ class ToolContextFactory:
             provider=facts.current_model.provider,
             model=facts.current_model.model,
             tools=granted,
+            tool_grants=definition.tools,
+            skills=() if definition.grants is None else definition.grants.skills,
             volumes=self._bound_volumes(facts),
             allowed_hosts=hosts,
             hosts_source=source,
