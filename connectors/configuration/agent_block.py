@@ -59,18 +59,19 @@ class SamplingBlock:
 class CompactionBlock:
     """Policy for summarising a long conversation: percentages of what is summarised, and of the context window.
 
-    `model` is an alias of `models`, or a model of the agent's own provider; empty: the agent's model. `memory_flush` is
-    accepted but unused until there is a memory.
+    None leaves a field to the defaults of resolve.py, so a definition knows which fields its author set. `model` is an
+    alias of `models`, or a model of the agent's own provider; empty: the agent's model. `memory_flush` is accepted but
+    unused until there is a memory.
     """
 
     __pydantic_config__ = FORBID_EXTRA
-    enabled: Switch = False
-    target_percentage: Annotated[NonNegativeInt, Field(ge=10, le=50)] = 10
-    keep_last_n: NonNegativeInt = 4
-    keep_first: Switch = True
-    autocompact_at_pct: Annotated[NonNegativeInt, Field(ge=50, le=95)] = 80
-    model: str = ""
-    memory_flush: Switch = False
+    enabled: Switch | None = None
+    target_percentage: Annotated[NonNegativeInt, Field(ge=10, le=50)] | None = None
+    keep_last_n: NonNegativeInt | None = None
+    keep_first: Switch | None = None
+    autocompact_at_pct: Annotated[NonNegativeInt, Field(ge=50, le=95)] | None = None
+    model: str | None = None
+    memory_flush: Switch | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +80,8 @@ class CoreBlock:
 
     __pydantic_config__ = FORBID_EXTRA
     label: str
-    scope: str = "agent"
+    scope: str = ""
+    """Scope of memory; empty: agent."""
     limit_bytes: NonNegativeInt = 0
     read_only: Switch = False
 
@@ -94,13 +96,24 @@ class ChannelAccess:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InterruptionOverrides:
+    """Value of agents.<name>.interruption; unset fields have the values of InterruptionAccess. `enabled` None: true if
+    the agent lists the tool.
+    """
+
+    __pydantic_config__ = FORBID_EXTRA
+    enabled: Switch | None = None
+    kinds: StringList = ()
+    max_pending: NonNegativeInt = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InterruptionAccess:
     """Whether an agent may ask a person, the kinds of question, and how many may be pending."""
 
-    __pydantic_config__ = FORBID_EXTRA
-    enabled: Switch = False
-    kinds: StringList = ("question",)
-    max_pending: NonNegativeInt = 10
+    enabled: bool = False
+    kinds: tuple[str, ...] = ("question",)
+    max_pending: int = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +145,7 @@ class AgentBlock:
     code: str = ""
     code_body: str = ""
     skills: StringList = ()
-    max_concurrent_children: NonNegativeInt = 4
+    max_concurrent_children: NonNegativeInt = 0
     compaction: CompactionBlock | None = None
     search_providers: StringList = ()
     memory_scopes: StringList = ()
@@ -158,4 +171,4 @@ class AgentBlock:
     volume_def_scopes: StringList = ()
     evaluation_scopes: StringList = ()
     history_scope: StringList = ()
-    interruption: InterruptionAccess | None = None
+    interruption: InterruptionOverrides | None = None

@@ -130,7 +130,7 @@ BLOCKS: tuple[tuple[str, type], ...] = (
     ("agents.<name>.compaction", agent_block.CompactionBlock),
     ("agents.<name>.core_blocks[]", agent_block.CoreBlock),
     ("agents.<name>.channels", agent_block.ChannelAccess),
-    ("agents.<name>.interruption", agent_block.InterruptionAccess),
+    ("agents.<name>.interruption", agent_block.InterruptionOverrides),
     ("providers.<id>", model.ProviderBlock),
     ("providers.<id>.capabilities", model.CapabilityOverrides),
     ("tiers.<low, middle, high>[] (also agents.<name>.models, user_tiers.<name>.tiers)", agent_block.Candidate),

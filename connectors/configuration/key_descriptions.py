@@ -81,7 +81,7 @@ KEY_DESCRIPTIONS: Mapping[type, Mapping[str, KeyDescription]] = {
             "Folder of a code agent: code decides each turn instead of a model.", "agents/summarise"
         ),
         "skills": KeyDescription("Skills whose bodies the agent may load.", "[pdf]"),
-        "max_concurrent_children": KeyDescription("Most runs that the Agent tool keeps going at a time.", "8"),
+        "max_concurrent_children": KeyDescription("Most runs that the Agent tool keeps going at a time; 0 = 4.", "8"),
         "compaction": KeyDescription("When and how a long conversation is summarised.", "{enabled: true}"),
         "search_providers": KeyDescription("Order of search services for WebSearch.", "[brave, exa]"),
         "memory_scopes": KeyDescription("Scopes of memory the agent may read and write.", "[agent, user]"),
@@ -120,10 +120,14 @@ KEY_DESCRIPTIONS: Mapping[type, Mapping[str, KeyDescription]] = {
     },
     agent_block.CompactionBlock: {
         "enabled": KeyDescription("Summarise when the window is nearly full.", "true"),
-        "target_percentage": KeyDescription("Length of the summary, percent of what it replaces, 10 to 50.", "20"),
-        "keep_last_n": KeyDescription("Newest messages that are kept as they are.", "6"),
-        "keep_first": KeyDescription("Keep the first message as it is.", "false"),
-        "autocompact_at_pct": KeyDescription("Fill of the window at which it happens, percent, 50 to 95.", "75"),
+        "target_percentage": KeyDescription(
+            "Length of the summary, percent of what it replaces, 10 to 50; default 10.", "20"
+        ),
+        "keep_last_n": KeyDescription("Newest messages that are kept as they are; default 4.", "6"),
+        "keep_first": KeyDescription("Keep the first message as it is; default true.", "false"),
+        "autocompact_at_pct": KeyDescription(
+            "Fill of the window at which it happens, percent, 50 to 95; default 80.", "75"
+        ),
         "model": KeyDescription(
             "Model that summarises: an alias, or a model of the agent's provider; empty = the agent's.", "fast"
         ),
@@ -131,7 +135,7 @@ KEY_DESCRIPTIONS: Mapping[type, Mapping[str, KeyDescription]] = {
     },
     agent_block.CoreBlock: {
         "label": KeyDescription("Name of the block in the prompt.", "persona"),
-        "scope": KeyDescription("Scope of memory it lies in.", "user"),
+        "scope": KeyDescription("Scope of memory it lies in; empty = agent.", "user"),
         "limit_bytes": KeyDescription("Most bytes; 0 = the default.", "2000"),
         "read_only": KeyDescription("The agent may not change it.", "true"),
     },
@@ -139,10 +143,10 @@ KEY_DESCRIPTIONS: Mapping[type, Mapping[str, KeyDescription]] = {
         "publish": KeyDescription("Channels it may publish to.", "[alerts]"),
         "subscribe": KeyDescription("Channels it may read.", "[orders]"),
     },
-    agent_block.InterruptionAccess: {
-        "enabled": KeyDescription("It may ask.", "true"),
-        "kinds": KeyDescription("Kinds of questions.", "[question, approval]"),
-        "max_pending": KeyDescription("Most open questions of a run.", "3"),
+    agent_block.InterruptionOverrides: {
+        "enabled": KeyDescription("It may ask; default: when it lists the tool Interruption.", "true"),
+        "kinds": KeyDescription("Kinds of questions; empty = question.", "[question, approval]"),
+        "max_pending": KeyDescription("Most open questions of a run; 0 = 10.", "3"),
     },
     model.ProviderBlock: {
         "driver": KeyDescription("Protocol of the provider.", "openai"),
@@ -216,6 +220,7 @@ KEY_DESCRIPTIONS: Mapping[type, Mapping[str, KeyDescription]] = {
         "description": KeyDescription("What it is for.", "Working with PDF files"),
         "tools": KeyDescription("Tools that it needs.", "[Read]"),
         "body": KeyDescription("The instructions.", "Read the file first."),
+        "files": KeyDescription("Files that the skill reads, path to text.", "{forms/tax.md: ...}"),
     },
     model.InterruptionBlock: {
         "backend": KeyDescription("Where questions are shown.", "webui"),

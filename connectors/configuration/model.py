@@ -224,12 +224,13 @@ class InterruptionBlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillBlock:
-    """Value of skills.<name>: an inline skill."""
+    """Value of skills.<name>: an inline skill. `files`: relative path -> text."""
 
     __pydantic_config__ = FORBID_EXTRA
     description: str = ""
     tools: StringList = ()
     body: str
+    files: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,18 +285,23 @@ def validate(values: Mapping[str, object]) -> tuple[Configuration | None, list[V
     try:
         return _ADAPTER.validate_python(values), []
     except ValidationError as error:
-        detailses = error.errors(include_url=False)
-        paths = [tuple(one["loc"]) for one in detailses]
-        return None, [
-            ValidationProblem(
-                path=path,
-                is_missing=one["type"] == "missing",
-                value=one["input"],
-                expected=_format_expectation(one["type"], one["msg"]),
-            )
-            for path, one in zip(paths, detailses, strict=True)
-            if one["type"] != "too_short" or not any(_is_descendant(other, path) for other in paths)
-        ]
+        return None, list_problems(error)
+
+
+def list_problems(error: ValidationError) -> list[ValidationProblem]:
+    """Return what is wrong with the values that pydantic refused, in its order."""
+    detailses = error.errors(include_url=False)
+    paths = [tuple(one["loc"]) for one in detailses]
+    return [
+        ValidationProblem(
+            path=path,
+            is_missing=one["type"] == "missing",
+            value=one["input"],
+            expected=_format_expectation(one["type"], one["msg"]),
+        )
+        for path, one in zip(paths, detailses, strict=True)
+        if one["type"] != "too_short" or not any(_is_descendant(other, path) for other in paths)
+    ]
 
 
 def _is_descendant(path: tuple[str | int, ...], ancestor: tuple[str | int, ...]) -> bool:

@@ -19,7 +19,13 @@ from dataclasses import asdict, dataclass, replace
 
 from msgspec import structs
 
-from loomlog.connectors.configuration.agent_block import AgentBlock, CompactionBlock, InterruptionAccess, SamplingBlock
+from loomlog.connectors.configuration.agent_block import (
+    AgentBlock,
+    CompactionBlock,
+    InterruptionAccess,
+    InterruptionOverrides,
+    SamplingBlock,
+)
 from loomlog.connectors.configuration.findings import did_you_mean
 from loomlog.connectors.configuration.model import Configuration, InterruptionBlock, ProviderBlock, UserTier
 from loomlog.connectors.configuration.model_patterns import select_newest
@@ -43,6 +49,17 @@ MAX_RETRY_ATTEMPTS = 5
 DEFAULT_FALLBACK_ATTEMPTS = 3
 COOLDOWN_BOUNDS_MS = (1_000, 600_000)
 """Bounds in milliseconds that a user tier's cooldown is clamped to, as in the reference."""
+DEFAULT_CONCURRENT_CHILDREN = 4
+DEFAULT_COMPACTION = CompactionBlock(
+    enabled=False,
+    target_percentage=10,
+    keep_last_n=4,
+    keep_first=True,
+    autocompact_at_pct=80,
+    model="",
+    memory_flush=False,
+)
+"""Values of the fields of an agent's compaction that its author left out."""
 CONTEXT_TOOL = "Context"
 """Tool that every agent has unless disable_context is set."""
 UnavailableReason = Callable[[str, str], str]
@@ -276,8 +293,8 @@ def _assemble_agent(
         sampling=_to_sampling(agent.sampling),
         compaction=_to_compaction(configuration, agent.compaction, usable, listings),
         volumes=_to_volume_bindings(configuration, agent),
-        max_concurrent_children=agent.max_concurrent_children,
-        interruption=agent.interruption or InterruptionAccess(enabled="Interruption" in agent.tools),
+        max_concurrent_children=agent.max_concurrent_children or DEFAULT_CONCURRENT_CHILDREN,
+        interruption=_to_interruption(agent),
         interruption_bounds=configuration.interruption,
         user_tier=plan_name,
         fallback_on_error=plan.fallback_on_error,
@@ -306,6 +323,15 @@ def _granted_tools(agent: AgentBlock) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*map(visible_name, agent.tools), *extra)))
 
 
+def _to_interruption(agent: AgentBlock) -> InterruptionAccess:
+    block, default = agent.interruption or InterruptionOverrides(), InterruptionAccess()
+    return InterruptionAccess(
+        enabled="Interruption" in agent.tools if block.enabled is None else block.enabled,
+        kinds=block.kinds or default.kinds,
+        max_pending=block.max_pending or default.max_pending,
+    )
+
+
 def _to_sampling(block: SamplingBlock | None) -> Sampling | None:
     if block is None:
         return None
@@ -331,8 +357,9 @@ def _to_compaction(
     """
     if block is None:
         return None
-    alias = configuration.models.get(block.model)
-    provider, model = "", block.model
+    block = replace(DEFAULT_COMPACTION, **{key: value for key, value in asdict(block).items() if value is not None})
+    provider, model = "", block.model or ""
+    alias = configuration.models.get(model)
     if alias is not None:
         model = alias.model or select_newest(alias.model_pattern, listings.get(alias.provider, ())) or ""
         is_there = bool(model) and alias.provider in usable

@@ -15,7 +15,7 @@ from loomlog.connectors.configuration import (
     resolve_agent,
 )
 from loomlog.connectors.protocols import VolumeBinding
-from loomlog.schemas.generated.values import Sampling
+from loomlog.schemas.generated.values import Compaction, Sampling
 from tests.connectors.configuration.conftest import Folder
 
 ALL = frozenset({"anthropic", "openai", "mock", "mock-stable", "deepseek"})
@@ -218,6 +218,35 @@ def test_what_an_agent_does_not_say_is_little(configuration: Configuration):
     assert agent.volumes == (VolumeBinding(name="out", path="/out", mode="rw", is_default=True),)
     assert (agent.retry_attempts, agent.sampling, agent.max_iterations) == (0, None, 0)
     assert not resolved(configuration, "pinned").interruption.enabled
+
+
+def test_fields_that_an_author_left_out_have_the_values_of_the_reference(folder: Folder):
+    agents = """\
+agents:
+  plain: {provider: mock, model: m}
+  partly:
+    provider: mock
+    model: m
+    tools: [Interruption]
+    max_concurrent_children: 0
+    compaction: {keep_first: false}
+    interruption: {max_pending: 3}
+  silent: {provider: mock, model: m, tools: [Interruption], interruption: {enabled: false}}
+"""
+    configuration = folder.load(agents).configuration
+    partly = resolved(configuration, "partly")
+    assert (resolved(configuration, "plain").max_concurrent_children, partly.max_concurrent_children) == (4, 4)
+    assert resolved(configuration, "plain").compaction is None
+    assert partly.compaction == Compaction(
+        enabled=False,
+        target_percentage=10,
+        keep_last_n=4,
+        keep_first=False,
+        autocompact_at_pct=80,
+        memory_flush=False,
+    )
+    assert partly.interruption == InterruptionAccess(enabled=True, kinds=("question",), max_pending=3)
+    assert not resolved(configuration, "silent").interruption.enabled
 
 
 def test_the_hash_is_the_same_for_the_same_promise_and_another_for_each_change(configuration: Configuration):
