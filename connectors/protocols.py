@@ -219,6 +219,8 @@ class ToolContext(Secretive, frozen=True, kw_only=True):
     compaction: Compaction | None = None
     positions: tuple[str, ...] = ()
     """Position tokens of the run's earlier writes: a read of this call includes them."""
+    agent_def_id: str = ""
+    """Version of the agent's definition; empty for an agent from a file."""
     grants: Mapping[str, Any] = field(default_factory=dict)
     """What the agent may use and author besides its tools: the fields of values.AgentGrants; empty = nothing."""
     credentials: Mapping[str, str] = field(default_factory=dict)

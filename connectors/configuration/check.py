@@ -32,11 +32,12 @@ from loomlog.connectors.configuration.unsupported_keys import (
     UNSUPPORTED_DRIVERS,
     UNSUPPORTED_TOOLS,
 )
+from loomlog.connectors.tools.tool_guide import placeholder_names, unknown_placeholders
 from loomlog.schemas.client_names import TOOL_NAME_PREFIX as CLIENT_PREFIX
 from loomlog.schemas.client_names import is_client_grant, visible_name
 
-PLACEHOLDERS = ("{{memory:", "{{tool:")
-"""Placeholders in a prompt that the reference fills in."""
+MEMORY_PLACEHOLDER = "{{memory:"
+"""Placeholder in a prompt that the reference fills in."""
 CLIENT_TOOL_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,56}|[A-Za-z0-9_-]{0,56}\*", re.ASCII)
 CLIENT_TOOL_EXPECTATION = "client: and 1 to 56 of A-Z, a-z, 0-9, _ and -, or the beginning of such a name and *"
 ALL_TOOLS = SUPPORTED_TOOLS | frozenset(UNSUPPORTED_TOOLS)
@@ -199,9 +200,7 @@ class _ConfigurationCheck:
                 self._add_error((*path, "volumes", position), f"there is no volume {volume}{hint}")
         for position, tool in enumerate(agent.tools):
             self._check_tool((*path, "tools", position), tool)
-        if any(placeholder in agent.system_prompt for placeholder in PLACEHOLDERS):
-            message = "has {{memory:...}} or {{tool:...}} placeholders, which this version does not fill in"
-            self._add_warning((*path, "system_prompt"), message)
+        self._check_placeholders((*path, "system_prompt"), agent.system_prompt)
 
     def warn_unsupported_tools(self) -> None:
         if not self.unsupported_tools:
@@ -243,6 +242,13 @@ class _ConfigurationCheck:
             self._add_error((*path, key) if agent.tier or agent.model or agent.provider else path, choices.message)
         elif agent.provider:
             self._check_provider_name((*path, "provider"), agent.provider)
+
+    def _check_placeholders(self, path: KeyPath, prompt: str) -> None:
+        if MEMORY_PLACEHOLDER in prompt:
+            self._add_warning(path, "has {{memory:...}} placeholders, which this version does not fill in")
+        for name in unknown_placeholders(prompt):
+            message = f"{{{{tool:{name[:60]}}}}} is no placeholder; there are {placeholder_names()}"
+            self._add_error(path, f"{message}, and a backslash before one keeps it as text")
 
     def _check_tool(self, path: KeyPath, tool: str) -> None:
         if tool in self.family_tools:

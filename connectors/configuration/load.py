@@ -32,6 +32,7 @@ from loomlog.connectors.configuration.settings import Settings
 from loomlog.connectors.configuration.shape import extract_values, format_path, iter_paths
 from loomlog.connectors.configuration.tree import MappingNode, Mark, ScalarNode, find_mark, iter_scalars, read_tree
 from loomlog.connectors.configuration.unsupported_keys import UNSUPPORTED_BLOCKS
+from loomlog.connectors.tools.help import load_help_topics
 
 MAX_PROMPT_BYTES = 128 * 1024
 """Bytes of a prompt file; the reference's limit for a whole definition."""
@@ -117,6 +118,7 @@ def load_configuration(
         root, overrides = merge(root, reading.root)
         (errors if settings.config_strict else warnings).extend(overrides)
     names |= _collect_referenced_names(root, environ)
+    errors += _check_help_topics(settings.help_root)
     configuration = _build_configuration(root, layers, environ, settings, errors, warnings, family_tools)
     if errors or configuration is None:
         raise ConfigurationError(_sort_findings(errors))
@@ -127,6 +129,15 @@ def load_configuration(
         secret_env_names=_collect_secret_env_names(root),
         warnings=tuple(dict.fromkeys(_sort_findings(warnings))),
     )
+
+
+def _check_help_topics(folder: Path | None) -> list[ConfigurationFinding]:
+    try:
+        if folder is not None:
+            load_help_topics(folder)
+    except ValueError as error:
+        return [ConfigurationFinding(message=str(error))]
+    return []
 
 
 def _sort_findings(findings: Sequence[ConfigurationFinding]) -> list[ConfigurationFinding]:

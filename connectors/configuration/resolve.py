@@ -41,6 +41,7 @@ from loomlog.connectors.configuration.routing import (
 from loomlog.connectors.configuration.unsupported_keys import UNSUPPORTED_DRIVERS
 from loomlog.connectors.models.pricing import Price
 from loomlog.connectors.protocols import VolumeBinding
+from loomlog.connectors.tools.tool_guide import with_guide
 from loomlog.schemas.client_names import visible_name
 from loomlog.schemas.generated.values import Compaction, Sampling
 
@@ -280,7 +281,7 @@ def _assemble_agent(
         provider=best.provider,
         model=best.model,
         effort=best.effort or agent.effort or "",
-        system_prompt=agent.system_prompt,
+        system_prompt=with_guide(agent.system_prompt) if agent.inject_tool_guide else agent.system_prompt,
         tools=_granted_tools(agent),
         max_tokens=agent.max_tokens,
         max_iterations=agent.max_iterations,

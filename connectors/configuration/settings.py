@@ -255,6 +255,14 @@ class Settings:
         "A file that changes a value of a file before it is an error instead of a warning.",
         old=SAME_NAME,
     )
+    help_root: Path | None = setting(
+        _C,
+        PATH,
+        None,
+        "Folder of further help topics for agents, one `<topic>.md` each; one with the name of a built-in topic "
+        "replaces it.",
+        old=SAME_NAME,
+    )
     no_default_providers: bool = setting(_C, FLAG, False, "Leave out the built-in providers.", old=SAME_NAME)
     presets: tuple[str, ...] = setting(
         _C,

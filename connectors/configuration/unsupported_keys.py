@@ -37,7 +37,6 @@ UNSUPPORTED_AGENT_KEYS: Mapping[str, str] = {
     "evaluation_scopes": "evaluations",
     "history_scope": "history",
     "inherit_core_blocks": "memory",
-    "inject_tool_guide": "tool guides",
     "memory_backend": "memory",
     "memory_consolidation": "memory",
     "memory_index_max_bytes": "memory",
@@ -130,7 +129,7 @@ UNSUPPORTED_SETTINGS: Mapping[str, str] = {
         "AUTH_CACHE_TTL_SECONDS AUTH_VERBOSE OPERATOR_TOKEN_PEPPER OPERATOR_TOKEN_ROTATION_GRACE_SECONDS",
     ),
     **_map_names("the audit file (the log is the audit here)", "AUDIT_LOG_PATH"),
-    **_map_names("definition folders", "AGENTS_ROOT SKILLS_ROOT HELP_ROOT"),
+    **_map_names("definition folders", "AGENTS_ROOT SKILLS_ROOT"),
     **_map_names("storage backends", "STORAGE_BACKEND PG_AUTOMIGRATE PGVECTOR_ENABLED SQLITE_VEC_PATH"),
     **_map_names(
         "SQL memory",

@@ -12,20 +12,23 @@ Before: the settings of services/runtime. After: all tools in this directory.
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from loomlog.connectors.protocols import EffectClass, Tool, ToolSpec
+from loomlog.connectors.protocols import DefinitionsView, EffectClass, Tool, ToolSpec
 from loomlog.connectors.tools.agent import IDLE_TTL_S, RESIDENTS_MAX, AgentTool
 from loomlog.connectors.tools.arguments import require_supported_schema
 from loomlog.connectors.tools.bash import BashTool
 from loomlog.connectors.tools.bench import BenchTool
-from loomlog.connectors.tools.context import ContextTool, ServerInfo
+from loomlog.connectors.tools.context import ContextTool
 from loomlog.connectors.tools.edit import build_edit_tool
 from loomlog.connectors.tools.glob import build_glob_tool
 from loomlog.connectors.tools.grep import build_grep_tool
+from loomlog.connectors.tools.help import load_help_topics
 from loomlog.connectors.tools.http import HttpTool
 from loomlog.connectors.tools.interruption import InterruptionTool
 from loomlog.connectors.tools.ledger import LedgerTool, ReconcilingLedgerTool
 from loomlog.connectors.tools.read import build_read_tool
+from loomlog.connectors.tools.server_info import ServerInfo
 from loomlog.connectors.tools.thread_pool import ThreadPool
 from loomlog.connectors.tools.web_client import WebClient
 from loomlog.connectors.tools.web_fetch import WebFetchTool
@@ -52,16 +55,27 @@ class ToolOptions:
     residents_max: int = RESIDENTS_MAX
     resident_idle_ttl_s: int = IDLE_TTL_S
     server: ServerInfo = field(default_factory=ServerInfo)
+    help_root: Path | None = None
+    """Folder of the operator's help topics."""
+    definitions: DefinitionsView | None = None
+    """Definitions as runs see them; None: Context has no ops about them."""
 
 
 def build_tools(options: ToolOptions) -> dict[str, Tool]:
-    """Return the enabled tools by name. Reads the certificate authorities (some 20 ms); opens nothing else."""
+    """Return the enabled tools by name. Reads the certificate authorities (some 20 ms) and the help topics; opens
+    nothing else. Raises ValueError when a help topic of the operator is not usable.
+    """
     threads = ThreadPool()
     web = WebClient(private_hosts=options.private_hosts)
     tools: dict[str, Tool] = {}
     built: list[Tool] = [
         AgentTool(residents_max=options.residents_max, idle_ttl_s=options.resident_idle_ttl_s),
-        ContextTool(server=options.server, catalogue=tools),
+        ContextTool(
+            server=options.server,
+            catalogue=tools,
+            help_topics=load_help_topics(options.help_root),
+            definitions=options.definitions,
+        ),
         build_read_tool(threads),
         build_write_tool(threads),
         build_edit_tool(threads),

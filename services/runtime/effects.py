@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping
 from loomlog.connectors.configuration import ProcessConfiguration
 from loomlog.connectors.configuration import find_price as configured_price
 from loomlog.connectors.configuration.concurrency_limits import resolve_limits
-from loomlog.connectors.protocols import EffectClass, LogAppender, Tool, VolumeBinding
+from loomlog.connectors.protocols import DefinitionsView, EffectClass, LogAppender, Tool, VolumeBinding
 from loomlog.connectors.storage.blobs import FileBlobs
-from loomlog.connectors.tools.context import ServerInfo
-from loomlog.connectors.tools.registry import ToolOptions, build_tools
+from loomlog.connectors.tools.registry import ToolOptions, build_tools, select_granted
+from loomlog.connectors.tools.server_info import ServerInfo
+from loomlog.connectors.tools.tool_guide import ToolGuide
 from loomlog.schemas.codec import Codec
 from loomlog.services.core.run.commands import EffectResult
 from loomlog.services.core.run.react import CallModel, CallTool, Effect, ReconcileTool, Summarise
@@ -87,8 +88,14 @@ def volume_bindings(loaded: ProcessConfiguration) -> dict[str, VolumeBinding]:
     }
 
 
-def build_process_tools(loaded: ProcessConfiguration) -> dict[str, Tool]:
-    """Build the tools that the operator allows."""
+def describe_server(loaded: ProcessConfiguration) -> ServerInfo:
+    """Return what runs may know of this process."""
+    settings = loaded.settings
+    return ServerInfo(code_agents=settings.code_agents_enabled, max_request_bytes=settings.max_request_bytes)
+
+
+def build_process_tools(loaded: ProcessConfiguration, *, definitions: DefinitionsView | None = None) -> dict[str, Tool]:
+    """Build the tools that the operator allows; `definitions` as runs see them."""
     settings = loaded.settings
     return build_tools(
         ToolOptions(
@@ -102,7 +109,9 @@ def build_process_tools(loaded: ProcessConfiguration) -> dict[str, Tool]:
             ledger_path=str(settings.ledger_path or ""),
             ledger_effect=EffectClass(settings.ledger_effect),
             ledger_reconciles=settings.ledger_reconciles,
-            server=ServerInfo(),
+            server=describe_server(loaded),
+            help_root=settings.help_root,
+            definitions=definitions,
         )
     )
 
@@ -122,12 +131,15 @@ def build_effect_handlers(
     credentials: Credentials,
     extra_tools: Mapping[str, Tool] = NO_TOOLS,
     clients: ClientTools | None = None,
+    definitions: DefinitionsView | None = None,
 ) -> EffectHandlers:
     """Build the effect handlers of this process."""
     configuration = loaded.configuration
-    tools = build_process_tools(loaded)
+    tools = build_process_tools(loaded, definitions=definitions)
     assert not tools.keys() & extra_tools.keys(), f"tools named like built-in ones: {tools.keys() & extra_tools.keys()}"
     tools.update(extra_tools)  # added to the dict that Context already holds
+    guide = ToolGuide(tools, describe_server(loaded))
+    routing.definitions.fill_prompt = lambda prompt, names: guide.fill(prompt, select_granted(names, tools))
     shelf = (
         ProcessToolset(tools)
         if clients is None

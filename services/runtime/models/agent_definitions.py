@@ -12,6 +12,7 @@ from loomlog.connectors.configuration import (
     select_newest,
 )
 from loomlog.connectors.protocols import Blobs
+from loomlog.connectors.tools.tool_guide import has_placeholders
 from loomlog.schemas.generated.values import AgentDefinition, BlobRef, InterruptionTerms, ModelChoice, VolumeGrant
 from loomlog.schemas.records import replace
 from loomlog.services.core.availability import AvailabilityTable
@@ -19,6 +20,7 @@ from loomlog.services.core.run.commands import CommandRefusal
 from loomlog.services.core.run.limits import RETRY_ATTEMPTS_MAX
 from loomlog.services.core.run.turns.fallback import OPERATOR_KEY_RESTRICTED
 from loomlog.services.runtime.content.payloads import inline_or_blob
+from loomlog.services.runtime.run.definition_overrides import intersect_grants
 
 NO_TIME_LIMITS: Mapping[str, int] = {}
 NO_KEY_NAMES: Mapping[str, str] = {}
@@ -28,6 +30,13 @@ log = logging.getLogger("loomlog.runtime")
 CACHE_MAX = 10_000
 """Resolved definitions kept by (agent, user tier); resolving again would cost a hash for every start."""
 EMPTY_TABLE = AvailabilityTable()
+FillPrompt = Callable[[str, tuple[str, ...]], str]
+"""Returns a prompt for a run with these names and patterns of tools."""
+
+
+def keep_prompt(prompt: str, tools: tuple[str, ...]) -> str:
+    """Return the prompt as it is."""
+    return prompt
 
 
 class ConfiguredDefinitions:
@@ -64,6 +73,14 @@ class ConfiguredDefinitions:
         self._availability_table = availability_table
         self._clock_ms = clock_ms
         self._pins_after_success = pins_after_success
+        self.fill_prompt: FillPrompt = keep_prompt
+        """Replaces the placeholders of prompts; set once the tools of the process exist."""
+        self._described_tools = frozenset(
+            name
+            for name, block in configuration.agents.items()
+            if block.inject_tool_guide or has_placeholders(block.system_prompt)
+        )
+        """Agents whose prompt depends on their tools."""
         self._cache: dict[tuple[str, str, frozenset[str], bool], AgentDefinition] = {}
         self._table = EMPTY_TABLE
         self._table_valid_until_ms = 0
@@ -79,26 +96,31 @@ class ConfiguredDefinitions:
         user_tier: str,
         credentials: Collection[str] = (),
         operator_key_restricted: bool = False,
+        tools: tuple[str, ...] | None = None,
     ) -> AgentDefinition | CommandRefusal:
         """Return the definition, or a refusal. Definitions of the configuration belong to every tenant.
 
         `credentials`: the names of those that the run brings. A provider whose key has one of these names is paid by
         the run; others are available when the run may use the operator's keys and there is one, or when they need none.
+        `tools`: the caller's choice of tools; a prompt with placeholders describes only these.
         """
         now_ms = self._clock_ms()
         self._refresh_table(now_ms)
         # A run may bring any number of other credentials.
         own = self._all_key_names.intersection(credentials) if credentials else NO_KEYS
+        narrowed = tools if agent in self._described_tools else None
         key = (agent, user_tier, own, operator_key_restricted)
-        resolved: AgentDefinition | CommandRefusal | None = self._cache.get(key)
+        resolved: AgentDefinition | CommandRefusal | None = self._cache.get(key) if narrowed is None else None
         if resolved is None:
-            resolved = self._resolve_uncached(agent, user_tier, own, now_ms, restricted=operator_key_restricted)
+            resolved = self._resolve_uncached(
+                agent, user_tier, own, now_ms, restricted=operator_key_restricted, tools=narrowed
+            )
             if isinstance(resolved, CommandRefusal):
                 resolved = self._explain_refusal(
                     resolved, agent, tenant, user_tier, own, restricted=operator_key_restricted
                 )
-            # Refusals are not cached: callers can invent any number of names.
-            elif len(self._cache) < CACHE_MAX:
+            # Refusals and choices of tools are not cached: callers can invent any number of them.
+            elif narrowed is None and len(self._cache) < CACHE_MAX:
                 self._cache[key] = resolved
         return resolved
 
@@ -106,7 +128,14 @@ class ConfiguredDefinitions:
         return self._usable | self._key_names.keys()
 
     def _resolve_uncached(
-        self, agent: str, user_tier: str, own_key_names: frozenset[str], now_ms: int, *, restricted: bool
+        self,
+        agent: str,
+        user_tier: str,
+        own_key_names: frozenset[str],
+        now_ms: int,
+        *,
+        restricted: bool,
+        tools: tuple[str, ...] | None = None,
     ) -> AgentDefinition | CommandRefusal:
         names = self._key_names
         paid = frozenset(provider for provider, name in names.items() if name in own_key_names)
@@ -127,7 +156,7 @@ class ConfiguredDefinitions:
             listings=listings,
             unavailable_reason=why_not,
         )
-        return self._pin(resolved) if isinstance(resolved, ResolvedAgent) else to_refusal(resolved)
+        return self._pin(resolved, tools) if isinstance(resolved, ResolvedAgent) else to_refusal(resolved)
 
     def _explain_refusal(
         self,
@@ -166,8 +195,11 @@ class ConfiguredDefinitions:
             f" (it lacks the scope providers:operator-key); {advice}",
         )
 
-    def _pin(self, agent: ResolvedAgent) -> AgentDefinition:
-        definition = pin_definition(agent, pins_after_success=self._pins_after_success)
+    def _pin(self, agent: ResolvedAgent, tools: tuple[str, ...] | None) -> AgentDefinition:
+        granted = agent.tools if tools is None else intersect_grants(agent.tools, tools)
+        definition = pin_definition(
+            agent, self.fill_prompt(agent.system_prompt, granted), pins_after_success=self._pins_after_success
+        )
         if (blob := self.scripts.get(agent.code_body)) is not None:
             definition = replace(definition, code_body="", code_blob=blob)
         if agent.provider in self._unbounded_providers:
@@ -213,8 +245,8 @@ def to_refusal(unresolved: UnresolvedAgent) -> CommandRefusal:
     return CommandRefusal(code=code, message=unresolved.message)
 
 
-def pin_definition(agent: ResolvedAgent, *, pins_after_success: bool = False) -> AgentDefinition:
-    """Return a resolved agent in the form that a run keeps."""
+def pin_definition(agent: ResolvedAgent, system_prompt: str, *, pins_after_success: bool = False) -> AgentDefinition:
+    """Return a resolved agent in the form that a run keeps, with its prompt as the model is to see it."""
     others = [ModelChoice(provider=other.provider, model=other.model, effort=other.effort) for other in agent.fallbacks]
     first = ModelChoice(provider=agent.provider, model=agent.model, effort=agent.effort)
     return AgentDefinition(
@@ -223,7 +255,7 @@ def pin_definition(agent: ResolvedAgent, *, pins_after_success: bool = False) ->
         provider=agent.provider,
         model=agent.model,
         effort=agent.effort,
-        system_prompt=agent.system_prompt,
+        system_prompt=system_prompt,
         tools=agent.tools,
         max_tokens=agent.max_tokens,
         max_iterations=agent.max_iterations,

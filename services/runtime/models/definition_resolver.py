@@ -14,7 +14,8 @@ from loomlog.services.core.run.commands import CommandRefusal
 class DefinitionResolver(Protocol):
     """Resolves an agent by name to the definition that a run is pinned to.
 
-    `credentials`: the names of those that the run brings, which may be keys for its calls.
+    `credentials`: the names of those that the run brings, which may be keys for its calls. `tools`: the caller's choice
+    of tools, for a prompt that describes them; the definition's own list of tools is not narrowed.
     """
 
     def resolve(
@@ -25,6 +26,7 @@ class DefinitionResolver(Protocol):
         user_tier: str,
         credentials: Collection[str] = (),
         operator_key_restricted: bool = False,
+        tools: tuple[str, ...] | None = None,
     ) -> AgentDefinition | CommandRefusal: ...
 
     def providers(self) -> Set[str]:

@@ -72,6 +72,7 @@ def _base_definition(
         user_tier=started.options.user_tier,
         credentials=command.credentials,
         operator_key_restricted=command.operator_key_restricted,
+        tools=None if command.overrides is None else command.overrides.tools,
     )
     if command.agent or text == CURRENT:
         return current

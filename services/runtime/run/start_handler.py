@@ -57,6 +57,7 @@ class StartHandler:
         """Prepare a start; with the exhausted hard limit of its user, if there is one. Raises Transient."""
         budgets, tenant = self._budgets, command.envelope.tenant
         exhausted = None
+        # XX
         if not self._knows(command):
             await continue_in_task()
             await self._read_to(command)
@@ -164,6 +165,7 @@ class StartHandler:
                 user_tier=command.options.user_tier,
                 credentials=command.options.credentials,
                 operator_key_restricted=command.options.operator_key_restricted,
+                tools=command.tools,
             )
         )
         definition = apply_overrides(resolved, command) if isinstance(resolved, AgentDefinition) else None

@@ -176,6 +176,17 @@ def test_what_has_no_effect_is_said(folder: Folder, text: str, words: str):
     assert words in line
 
 
+def test_placeholders_of_tools_are_known_by_name(folder: Folder):
+    agent = f"agents: {{{{a: {{{{{PIN}, system_prompt: '{{0}}'}}}}}}}}"
+    assert folder.warnings(agent.format(r"{{tool:Context.guide}} {{tool:Context.tools}} \{{tool:anything}}")) == []
+    (line,) = folder.problems(agent.format("{{tool:Context.guid}}"))
+    assert line == (
+        "loomlog.yaml:1: agents.a.system_prompt: {{tool:Context.guid}} is no placeholder; there are "
+        "{{tool:Context.tools}}, {{tool:Context.guide}}, {{tool:Context.capabilities}}, and a backslash before one "
+        "keeps it as text"
+    )
+
+
 def test_the_default_order_of_providers_is_not_checked_against_a_file_without_them(folder: Folder):
     assert folder.warnings("agents: {}", {"LOOMLOG_NO_DEFAULT_PROVIDERS": "1"}) == []
 

@@ -223,3 +223,14 @@ def test_a_problem_is_one_exception_with_all_of_it(folder: Folder):
     with pytest.raises(ConfigurationError) as caught:
         folder.load()
     assert str(caught.value) == "loomlog.yaml:1: a is not a known key\nloomlog.yaml:2: b is not a known key"
+
+
+@pytest.mark.parametrize("name", ["LOOMLOG_HELP_ROOT", "LOOMCYCLE_HELP_ROOT"])
+def test_help_topics_of_the_operator_are_checked_at_the_start(folder: Folder, name: str):
+    folder.write("---\n", "help/oncall.md")
+    (line,) = folder.problems("agents: {}", {name: "help"})
+    assert line.endswith("help/oncall.md is not usable: the header begins with --- and has no line --- at its end")
+    (line,) = folder.problems("agents: {}", {name: "elsewhere"})
+    assert line.endswith("elsewhere does not exist (LOOMLOG_HELP_ROOT)")
+    folder.write("Call us.", "help/oncall.md")
+    assert folder.warnings("agents: {}", {name: "help"}) == []

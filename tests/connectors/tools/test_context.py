@@ -1,15 +1,26 @@
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
 import pytest
 
-from loomlog.connectors.protocols import EffectClass, Tool, ToolContext, VolumeBinding
+from loomlog.connectors.protocols import DefinitionsView, EffectClass, Tool, ToolContext, VolumeBinding
 from loomlog.connectors.tools.bench import BenchTool
-from loomlog.connectors.tools.context import ContextTool, ServerInfo
+from loomlog.connectors.tools.context import ContextTool
+from loomlog.connectors.tools.help import HelpTopic, HelpTopics
+from loomlog.connectors.tools.server_info import ServerInfo
 from loomlog.schemas.generated.values import Compaction, Sampling
 from tests.connectors.tools.given import context
 
-SERVER = ServerInfo(version="1.2", commit="abc", build_time="then", listen_addr="127.0.0.1:1", url="http://x")
+SERVER = ServerInfo(
+    version="1.2",
+    commit="abc",
+    build_time="then",
+    listen_addr="127.0.0.1:1",
+    url="http://x",
+    code_agents=True,
+    max_request_bytes=1024,
+)
 
 
 class Foreign:
@@ -20,16 +31,56 @@ class Foreign:
     input_schema: dict[str, Any] = {"type": "object"}
 
 
-def tool() -> ContextTool:
+TOPICS = HelpTopics(
+    [
+        HelpTopic(
+            name="Volumes",
+            description="Folders of agents.",
+            content="# Volumes\n\nA volume is a folder.",
+            source="operator",
+            aliases=("folders",),
+        )
+    ]
+)
+
+
+class Lineages:
+    """The definitions of one tenant, which notes what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+
+    def agents(self, tenant: str, prefix: str) -> list[dict[str, Any]]:
+        self.asked.append((tenant, prefix))
+        return [{"name": "writer", "tools_count": 2}]
+
+    async def lineage(self, tenant: str, def_id: str, depth: int) -> dict[str, Any] | None:
+        self.asked.append((tenant, def_id, depth))
+        return {"root": def_id, "depth": depth} if def_id == "def_1" else None
+
+    async def evaluations(
+        self, tenant: str, def_id: str, include_lineage: bool, positions: Sequence[str]
+    ) -> dict[str, Any] | None:
+        self.asked.append((tenant, def_id, include_lineage, positions))
+        return {"count": 0} if def_id == "def_1" else None
+
+
+def tool(definitions: DefinitionsView | None = None) -> ContextTool:
     catalogue: dict[str, Tool] = {}
-    made = ContextTool(server=SERVER, catalogue=catalogue, clock_ms=lambda: 1_700_000_005_250)
+    made = ContextTool(
+        server=SERVER,
+        catalogue=catalogue,
+        help_topics=TOPICS,
+        definitions=definitions,
+        clock_ms=lambda: 1_700_000_005_250,
+    )
     catalogue |= {"Context": made, "Bench": BenchTool(), "mcp__a__b": Foreign()}  # type: ignore[dict-item] # never called
     return made
 
 
-async def told(op: str, run: ToolContext) -> Any:
-    result = await tool().call({"op": op}, run)
-    assert not result.is_error
+async def told(op: str, run: ToolContext, definitions: DefinitionsView | None = None, **fields: Any) -> Any:
+    result = await tool(definitions).call({"op": op, **fields}, run)
+    assert not result.is_error, result.text
     return orjson.loads(result.text)
 
 
@@ -118,5 +169,136 @@ async def test_a_clock_that_runs_behind_gives_no_negative_time() -> None:
 async def test_an_unknown_op_is_an_error_that_lists_the_ops(arguments: dict[str, str]) -> None:
     result = await tool().call(arguments, context())
     assert result.is_error
-    assert "self, tools, time" in result.text or '"name" is unknown, expected are op' in result.text
+    assert "self, tools, time" in result.text or '"name" is unknown, expected are op.' in result.text
     assert tool().effect_class(arguments) is EffectClass.PURE
+
+
+async def test_self_names_the_version_of_the_definition() -> None:
+    assert (await told("self", context(agent_def_id="def_1")))["agent_def_id"] == "def_1"
+    assert "agent_def_id" not in await told("self", context())
+
+
+async def test_guide_is_short_and_has_what_a_call_needs() -> None:
+    rows = (await told("guide", context(tools=("Context", "Bench", "mcp__a__b", "Gone"))))["tools"]
+    assert [row["name"] for row in rows] == ["Context", "Bench", "mcp__a__b"]
+    assert rows[0]["ops"] == list(tool().operations)
+    assert rows[0]["hint"] == ContextTool.usage_hint
+    assert rows[2] == {"name": "mcp__a__b", "side_effect_class": "unknown"}
+
+
+async def test_doc_explains_a_granted_tool_and_no_other() -> None:
+    run = context(tools=("Bench",))
+    assert await told("doc", run, name="Bench") == {
+        "name": "Bench",
+        "description": BenchTool.description,
+        "input_schema": BenchTool.input_schema,
+        "side_effect_class": "pure",
+    }
+    for name in ("Context", "Gone"):
+        result = await tool().call({"op": "doc", "name": name}, run)
+        assert result.is_error
+        assert result.text.endswith("its tools are Bench.")
+    result = await tool().call({"op": "doc"}, run)
+    assert result.is_error
+    assert '"name" is missing' in result.text
+
+
+async def test_permissions_are_the_grants_of_the_agent() -> None:
+    run = context(
+        tools=("Bench",),
+        allowed_hosts=("a.example",),
+        hosts_source="caller",
+        grants={
+            "memory_scopes": ("user",),
+            "memory_quota_bytes": 5,
+            "channels_publish": ("alerts",),
+            "skills": ("+doc/*",),
+            "evaluation_scopes": ("read_any",),
+            "agent_def_scopes": ("self",),
+        },
+    )
+    assert await told("permissions", run) == {
+        "tools": ["Bench"],
+        "host_policy": {"has_list": True, "allowed_hosts": ["a.example"]},
+        "memory": {"allowed_scopes": ["user"], "quota_bytes": 5},
+        "channels": {"publish": ["alerts"], "subscribe": []},
+        "skills": ["+doc/*"],
+        "evaluation_scopes": ["read_any"],
+        "agent_def_scopes": ["self"],
+        "volume_def_scopes": [],
+        "schedule_def_scopes": [],
+        "a2a_agent_def_scopes": [],
+        "a2a_server_card_def_scopes": [],
+    }
+    plain = await told("permissions", context())
+    assert plain["host_policy"] == {"has_list": False, "allowed_hosts": []}
+    assert plain["memory"] == {"allowed_scopes": [], "quota_bytes": 0}
+
+
+async def test_capabilities_say_what_is_here_and_what_is_not() -> None:
+    answer = await told("capabilities", context())
+    assert answer["code_js"] == {"available": True}
+    assert answer["bash"] == answer["scheduler"] == {"available": False}
+    assert answer["search"] == {"available": False, "providers": []}
+    assert answer["limits"] == {"max_request_bytes": 1024}
+
+
+async def test_help_lists_opens_and_searches_topics() -> None:
+    index = await told("help", context())
+    assert index["topics"] == [{"name": "Volumes", "description": "Folders of agents.", "source": "operator"}]
+    assert index["count"] == 1
+    for name in ("Volumes", "volumes", "FOLDERS"):
+        topic = await told("help", context(), topic=name)
+        assert (topic["name"], topic["source"]) == ("Volumes", "operator")
+        assert topic["content"].endswith("A volume is a folder.")
+    results = await told("help", context(), query="folder", mode="hybrid")
+    assert (results["mode"], results["results"][0]["topic_slug"]) == ("substring", "Volumes")
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"topic": "nothing"}, 'no help topic "nothing"; topics: Volumes'),
+        ({"topic": "Volumes", "query": "x"}, '"topic" or "query", not both'),
+        ({"query": ""}, '"query" is empty'),
+        ({"query": "x", "mode": "other"}, "expected is one of hybrid, substring"),
+        ({"name": "x"}, '"name" is unknown, expected are op, topic, query, mode'),
+    ],
+)
+async def test_help_refuses_what_it_cannot_answer(fields: dict[str, str], expected: str) -> None:
+    result = await tool().call({"op": "help", **fields}, context())
+    assert result.is_error
+    assert expected in result.text
+
+
+async def test_ops_about_definitions_exist_with_a_view_of_them_only() -> None:
+    assert not {"agents", "lineage", "evaluations"} & set(tool().operations)
+    assert "def_id" not in tool().input_schema["properties"]
+    view = Lineages()
+    run = context(positions=("t/0:1",))
+    assert await told("agents", run, view) == {"agents": [{"name": "writer", "tools_count": 2}], "count": 1}
+    assert await told("agents", run, view, prefix="w")
+    assert await told("lineage", run, view, def_id="def_1") == {"root": "def_1", "depth": 10}
+    assert await told("lineage", run, view, def_id="def_1", depth=100)
+    assert await told("evaluations", run, view, def_id="def_1", include_lineage=True) == {"count": 0}
+    assert view.asked == [
+        ("acme", ""),
+        ("acme", "w"),
+        ("acme", "def_1", 10),
+        ("acme", "def_1", 100),
+        ("acme", "def_1", True, ("t/0:1",)),
+    ]
+
+
+@pytest.mark.parametrize("op", ["lineage", "evaluations"])
+async def test_a_definition_of_another_tenant_is_not_found(op: str) -> None:
+    result = await tool(Lineages()).call({"op": op, "def_id": "def_2"}, context())
+    assert result.is_error
+    assert result.text == 'The definition "def_2" was not found.'
+
+
+@pytest.mark.parametrize("depth", [0, 101])
+async def test_a_depth_out_of_bounds_is_refused(depth: int) -> None:
+    result = await tool(Lineages()).call({"op": "lineage", "def_id": "def_1", "depth": depth}, context())
+    assert result.is_error
+    assert f'"depth" is {depth}' in result.text

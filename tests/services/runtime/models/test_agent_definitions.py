@@ -327,3 +327,56 @@ def test_what_is_wrong_anyway_is_said_first(keyed: ConfiguredDefinitions) -> Non
     actual = restricted(keyed, "nobody")
     assert isinstance(actual, CommandRefusal)
     assert actual.code == "unknown_agent"
+
+
+DESCRIBED = """\
+agents:
+  plain: {provider: mock, model: m-1, system_prompt: 'Be kind.', tools: [Read, Bash]}
+  guided: {provider: mock, model: m-1, system_prompt: 'Be kind.', tools: [Read, Bash], inject_tool_guide: true}
+  listing: {provider: mock, model: m-1, system_prompt: 'Use {{tool:Context.tools}}.', tools: [Read, Bash]}
+"""
+
+
+def describing(tmp_path: Path) -> ConfiguredDefinitions:
+    """Definitions whose placeholders become the names of the tools."""
+    (tmp_path / "loomlog.yaml").write_text(DESCRIBED, encoding="utf-8")
+    known = ConfiguredDefinitions(load({}, working_directory=tmp_path, paths=[]).configuration, ["mock"])
+    known.fill_prompt = lambda prompt, tools: prompt.replace("{{tool:Context.guide}}", "+".join(tools)).replace(
+        "{{tool:Context.tools}}", "/".join(tools)
+    )
+    return known
+
+
+def prompt_of(known: ConfiguredDefinitions, agent: str, tools: tuple[str, ...] | None = None) -> str:
+    actual = known.resolve(agent, tenant="t", user_tier="", tools=tools)
+    assert isinstance(actual, AgentDefinition)
+    assert {"Read", "Bash"} <= set(actual.tools)
+    return actual.system_prompt
+
+
+def test_a_prompt_describes_the_tools_of_the_run(tmp_path: Path) -> None:
+    known = describing(tmp_path)
+    assert prompt_of(known, "plain", ("Read",)) == "Be kind."
+    assert prompt_of(known, "guided") == "Be kind.\n\nRead+Bash+Context"
+    assert prompt_of(known, "listing") == "Use Read/Bash/Context."
+    assert prompt_of(known, "listing", ("Re*",)) == "Use Read."
+    assert prompt_of(known, "listing", ()) == "Use ."
+    assert prompt_of(known, "listing") == "Use Read/Bash/Context."
+
+
+def test_choices_of_tools_do_not_fill_the_cache(tmp_path: Path) -> None:
+    known = describing(tmp_path)
+    for number in range(20):
+        prompt_of(known, "listing", ("Read", f"other_{number}"))
+        prompt_of(known, "plain", (f"other_{number}",))
+    assert len(known._cache) == 1
+
+
+def test_the_guide_is_part_of_the_hash_of_the_definition(tmp_path: Path) -> None:
+    (tmp_path / "loomlog.yaml").write_text(DESCRIBED, encoding="utf-8")
+    hashes = set()
+    for text in (DESCRIBED, DESCRIBED.replace("inject_tool_guide: true", "inject_tool_guide: false")):
+        (tmp_path / "loomlog.yaml").write_text(text, encoding="utf-8")
+        known = ConfiguredDefinitions(load({}, working_directory=tmp_path, paths=[]).configuration, ["mock"])
+        hashes.add(known.resolve("guided", tenant="t", user_tier="").sha256)  # type: ignore[union-attr]
+    assert len(hashes) == 2

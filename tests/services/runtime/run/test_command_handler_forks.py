@@ -253,6 +253,11 @@ def test_an_agent_is_found_with_the_keys_of_the_fork_and_not_with_those_of_its_o
     command = forking(1, agent="other", credentials=("ACME_KEY",), operator_key_restricted=True)
     assert resolve_fork_definition(command, started, Noting(), tenant="t") == OTHER
     assert (asked["credentials"], asked["operator_key_restricted"]) == (("ACME_KEY",), True)
+    assert asked["tools"] is None
+    resolve_fork_definition(
+        forking(1, agent="other", overrides=DefinitionOverrides(tools=("Read",))), started, Noting(), tenant="t"
+    )
+    assert asked["tools"] == ("Read",)
 
 
 def test_tools_are_only_ever_narrowed() -> None:

@@ -11,7 +11,8 @@ from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.models.tool_schema import flatten_schema
 from loomlog.connectors.protocols import EffectClass, ToolContext, ToolResult
 from loomlog.connectors.storage.blobs import MemoryBlobs
-from loomlog.connectors.tools.context import ContextTool, ServerInfo
+from loomlog.connectors.tools.server_info import ServerInfo
+from loomlog.connectors.tools.tool_guide import ToolGuide
 from loomlog.schemas.generated.counter_commands import IncrementCounter
 from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.schemas.records import replace
@@ -204,8 +205,7 @@ def test_what_agents_may_not_do_is_no_operation() -> None:
 
 def test_the_context_of_a_run_lists_the_operations() -> None:
     tool = Here().tool
-    context = ContextTool(server=ServerInfo(), catalogue={"Counter": tool})
-    (entry,) = context._describe_tools(CONTEXT)["tools"]
+    (entry,) = ToolGuide({"Counter": tool}, ServerInfo()).tools(("Counter",))
     assert entry["ops"] == {
         "increment": "Add to a counter.",
         "ls": "List what there is of counter, by id.",

@@ -8,7 +8,7 @@ import pytest
 from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.protocols import NoEffect, ToolResult, UnknownEffect, VolumeBinding
 from loomlog.connectors.storage.blobs import MemoryBlobs
-from loomlog.schemas.generated.values import BlobRef, Sampling, VolumeGrant
+from loomlog.schemas.generated.values import AgentGrants, BlobRef, DefinitionPin, Sampling, VolumeGrant
 from loomlog.schemas.records import replace
 from loomlog.services.core.run.commands import ToolCompleted
 from loomlog.services.core.run.react import CallTool, ReconcileTool
@@ -176,6 +176,17 @@ async def test_a_tool_is_told_about_the_run_by_the_run_and_not_by_the_model() ->
     assert (context.provider, context.model, context.tools) == ("acme", "large", ("Read",))
     assert (context.started_at_ms, context.used_tokens, context.max_tokens) == (NOW, 15, 1_000)
     assert (context.sampling, context.metadata) == (Sampling(seed=1), {"k": "1"})
+
+
+async def test_a_tool_knows_the_version_and_the_grants_of_its_agent() -> None:
+    work = Work()
+    pin = DefinitionPin(def_id="def_1", version=3, content_sha256="s")
+    await work.run(given(pin=pin, grants=AgentGrants(agent_def_scopes=("self",), memory_quota_bytes=7)))
+    await work.run(given())
+    (_, pinned), (_, plain) = work.tool.calls
+    assert pinned.agent_def_id == "def_1"
+    assert (pinned.grants["agent_def_scopes"], pinned.grants["memory_quota_bytes"]) == (("self",), 7)
+    assert (plain.agent_def_id, plain.grants) == ("", {})
 
 
 async def test_the_idempotency_key_is_that_of_the_call_over_all_its_attempts() -> None:
