@@ -13,6 +13,7 @@ Before: engine/entity_projection.py. After: services/runtime loads and verifies,
 """
 
 import hmac
+import re
 from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import NamedTuple
@@ -39,6 +40,7 @@ PAGE_MAX = 500
 TIMERS_MAX = 1_000
 """Most timers of one query."""
 ESCAPE = "!"
+UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 Seal = Callable[[bytes], bytes]
 """Makes the seal of a row from the bytes of its other columns."""
@@ -178,7 +180,7 @@ async def load_entities(reader: PostgresReader, ids: Sequence[str]) -> list[Enti
     """The rows of those of the aggregates that have one, by full id."""
     rows: list[EntityRow] = []
     for start in range(0, len(ids), IDS_MAX):
-        query = select(entities).where(entities.c.aggregate.in_(_clean(ids[start : start + IDS_MAX])))
+        query = select(entities).where(entities.c.aggregate.in_(storable(ids[start : start + IDS_MAX])))
         rows += [EntityRow._make(row) for row in await reader.fetch(query)]
     return rows
 
@@ -187,7 +189,7 @@ async def find_commands(reader: PostgresReader, ids: Sequence[str]) -> list[Enti
     """Those of the commands that were handled. An id may have several rows, of different aggregates."""
     rows: list[EntityCommandRow] = []
     for start in range(0, len(ids), IDS_MAX):
-        query = select(entity_commands).where(entity_commands.c.command_id.in_(_clean(ids[start : start + IDS_MAX])))
+        query = select(entity_commands).where(entity_commands.c.command_id.in_(storable(ids[start : start + IDS_MAX])))
         rows += [EntityCommandRow._make(row) for row in await reader.fetch(query)]
     return rows
 
@@ -214,7 +216,7 @@ async def list_entities(
     limit = max(1, min(limit, PAGE_MAX))
     conditions = [entities.c.family == family, in_scope(entities.c.tenant, tenant)]
     if prefix:
-        (clean,) = _clean([prefix]) or ("",)
+        (clean,) = storable([prefix]) or ("",)
         conditions.append(by_name.startswith(clean, autoescape=True, escape=ESCAPE))
         if not clean:
             return EntityPage((), "")
@@ -254,6 +256,6 @@ async def list_folds(reader: PostgresReader) -> list[FoldRow]:
     return [FoldRow._make(row) for row in rows]
 
 
-def _clean(texts: Sequence[str]) -> list[str]:
-    """Leave out what no row has, because Postgres takes no such text."""
-    return [one for one in texts if "\x00" not in one]
+def storable(texts: Sequence[str]) -> list[str]:
+    """Leave out what no row has, because Postgres takes no such text: the NUL character, lone surrogates."""
+    return [one for one in texts if not UNSTORABLE.search(one)]

@@ -24,6 +24,7 @@ from sqlalchemy import (
     Boolean,
     Column,
     ColumnElement,
+    Float,
     Index,
     LargeBinary,
     MetaData,
@@ -55,6 +56,7 @@ COLUMN_TYPES: dict[Any, type[TypeEngine[Any]]] = {
     str: Text,
     int: BigInteger,
     bool: Boolean,
+    float: Float,
     bytes: LargeBinary,
     Json: JsonText,
 }
@@ -114,7 +116,7 @@ def parse_page_token(token: str, count: int) -> list[str]:
         parts = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True).decode().split("\n")
     except (binascii.Error, UnicodeDecodeError, ValueError) as error:
         raise InvalidPageToken(f"{token[:80]!r} is not a page token: use `next` of an earlier answer") from error
-    if len(parts) != count:
+    if len(parts) != count or any("\x00" in part for part in parts):
         raise InvalidPageToken(f"{token[:80]!r} is not a page token of this list: use `next` of an earlier answer")
     return parts
 

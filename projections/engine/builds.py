@@ -25,7 +25,7 @@ from psycopg import sql
 from sqlalchemy import BigInteger, Column, DateTime, MetaData, Table, Text, func, select
 
 from loomlog.connectors.storage.postgres import PostgresReader, create_tables
-from loomlog.projections import audit, entities, interrupts, problems, runs, transcript, usage
+from loomlog.projections import audit, entities, entity_items, interrupts, problems, runs, transcript, usage
 from loomlog.projections.engine import cursors
 from loomlog.projections.engine.batch import Cursor
 from loomlog.projections.tables import entity_metadata, in_schema, metadata
@@ -46,7 +46,7 @@ TABLES = (
 )
 COMPARED = tuple(table.name for table in TABLES if table is not cursors.cursors)
 """Tables that are equal in two builds at one position; `cursors` differs by its writer."""
-ENTITY_VERSION = 1
+ENTITY_VERSION = 2
 """Version of the tables of entities; each family's fold has a version of its own (Rules.version)."""
 LIVE, BUILDING, PREVIOUS = "live", "building", "previous"
 
@@ -74,10 +74,16 @@ ENTITY_TABLES = TableSet(
     prefix=PREFIX + ENTITY_SUFFIX,
     metadata=entity_metadata,
     version=ENTITY_VERSION,
-    compared=(entities.entities.name, entities.entity_commands.name, problems.entity_problems.name),
+    compared=(
+        entities.entities.name,
+        entities.entity_commands.name,
+        entity_items.entity_items.name,
+        problems.entity_problems.name,
+    ),
     # Not the commands: they are read from the envelopes, which no fold changes.
     by_family={
         entities.entities.name: "family",
+        entity_items.entity_items.name: "family",
         problems.entity_problems.name: "split_part(run_id, ':', 1)",
         entities.entity_folds.name: "family",
     },

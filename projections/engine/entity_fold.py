@@ -5,14 +5,17 @@ row. An aggregate is halted at the first record that cannot be folded: out of se
 this installation, of another family or tenant, or one at which the fold raises. Its row stays as it was, the record is
 a problem, and every other aggregate goes on. An AggregateRestated gives it a new state and ends the halt.
 
+Each event may give items: rows of their own for facts of the history (entity_items.py). They are those of the events
+in the state of the aggregate's row, so a halted aggregate has none of what follows; a restatement gives none.
+
 `fold_entities` mutates nothing, and how events fall into polls makes no difference to the rows.
 
 Before: batch.py. After: entity_projection.py writes the changes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from loomlog.projections import problems
 from loomlog.projections.engine.batch import (
@@ -24,6 +27,7 @@ from loomlog.projections.engine.batch import (
     broken_sequence_problem,
 )
 from loomlog.projections.entities import EntityCommandRow, EntityRow, Seal, sealed
+from loomlog.projections.entity_items import ItemRow
 from loomlog.projections.problems import ProblemRow
 from loomlog.schemas.codec import DIGEST_BYTES, Undecodable, digest, read_envelope
 from loomlog.schemas.generated.entity_events import AggregateRestated
@@ -34,6 +38,10 @@ COMMAND_ID_BYTES_MAX = 1_024
 """Longest command id that the index takes. A page of Postgres' index holds entries of 2,704 bytes, the aggregate's id
 included."""
 QUARANTINE_CHARACTERS_MAX = 1_000
+
+
+ItemKey = tuple[str, str, str, str]
+"""Family, tenant, kind and id."""
 
 
 class FoldFailed(Exception):
@@ -52,6 +60,18 @@ class EntitySummary(Value, frozen=True, kw_only=True):
     updated_at_ms: int
 
 
+class FoldedItem(NamedTuple):
+    """An item of an event. `document` is JSON text; empty: the row is removed."""
+
+    kind: str
+    id: str
+    key_a: str
+    key_b: str
+    number: float | None
+    at_ms: int
+    document: str
+
+
 class EntityFold(Protocol):
     """The fold of a family."""
 
@@ -66,6 +86,10 @@ class EntityFold(Protocol):
 
     def evolve(self, state: Any, event: Any, at_ms: int) -> Any:
         """Return the state after an event. Raises FoldFailed, also for an event of another family."""
+        ...
+
+    def items(self, state: Any, event: Any, envelope: Envelope) -> Sequence[FoldedItem]:
+        """Return the items of an event, given the state after it. Raises FoldFailed."""
         ...
 
     def summary(self, state: Any) -> EntitySummary:
@@ -93,6 +117,8 @@ class EntityChanges:
 
     entities: list[EntityRow]
     commands: list[EntityCommandRow]
+    items: list[ItemRow]
+    removed_items: list[ItemKey]
     problems: list[ProblemRow]
     states: dict[str, EntityState]
 
@@ -115,6 +141,7 @@ def fold_entities(
     """The changes of a batch. `states` has every aggregate of the batch that has a row."""
     changed: list[EntityRow] = []
     commands: dict[tuple[str, str], EntityCommandRow] = {}
+    item_rows: dict[ItemKey, ItemRow] = {}
     projection_problems = list(batch.problems)
     after: dict[str, EntityState] = {}
     for aggregate in sorted(batch.aggregates):
@@ -128,6 +155,7 @@ def fold_entities(
         after[aggregate], problem = folding.finish(seal)
         if problem is not None:
             projection_problems.append(problem)
+        item_rows |= {(row.family, row.tenant, row.kind, row.id): row for row in folding.items}
         row = after[aggregate].row
         if row is not None and row != before.row:
             changed.append(row)
@@ -136,6 +164,8 @@ def fold_entities(
     return EntityChanges(
         entities=changed,
         commands=[commands[key] for key in sorted(commands)],
+        items=[item_rows[key] for key in sorted(item_rows) if item_rows[key].document],
+        removed_items=[key for key in sorted(item_rows) if not item_rows[key].document],
         problems=[by_key[key] for key in sorted(by_key)],
         states=after,
     )
@@ -144,7 +174,7 @@ def fold_entities(
 class _Folding:
     """One aggregate while the events of a poll are folded."""
 
-    __slots__ = ("_aggregate", "_first", "_fold", "_halted", "_last", "_problem", "_row", "_seq", "_state")
+    __slots__ = ("_aggregate", "_first", "_fold", "_halted", "_last", "_problem", "_row", "_seq", "_state", "items")
 
     def __init__(self, aggregate: str, before: EntityState, fold: EntityFold | None) -> None:
         self._aggregate, self._fold = aggregate, fold
@@ -153,6 +183,7 @@ class _Folding:
         self._first: ProjectionItem | None = None
         self._last: PositionedEvent | None = None
         self._halted: ProjectionProblem | None = None
+        self.items: list[ItemRow] = []
 
     def take(self, item: ProjectionItem) -> ProjectionProblem | None:
         """Folds the next record; returns the problem when it halts the aggregate."""
@@ -204,8 +235,10 @@ class _Folding:
             if starts_anew or state is None:
                 state = fold.initial(self._aggregate, envelope.seq)
             state = fold.evolve(state, item.event, envelope.at_ms)
+            items = fold.items(state, item.event, envelope)
         except FoldFailed as error:
             raise _halt(item, "fold_failed", str(error)) from error
+        self.items += [self._item_row(one, item) for one in items]
         self._state, self._seq, self._last = state, envelope.seq, item
         self._halted, self._problem = None, ""
 
@@ -217,6 +250,7 @@ class _Folding:
                 row = self._folded_row(self._last)
             except FoldFailed as error:
                 problem = self._halted = _halt(self._last, "fold_failed", str(error)).problem
+                self.items.clear()
         if self._halted is not None:
             row = self._halted_row(row, self._halted)
         if row is not None and row != self._row:
@@ -237,6 +271,20 @@ class _Folding:
             created_at_ms=summary.created_at_ms,
             updated_at_ms=summary.updated_at_ms,
             state=summary.state.decode(),
+        )
+
+    def _item_row(self, item: FoldedItem, event: PositionedEvent) -> ItemRow:
+        family, _, key = self._aggregate.partition(":")
+        tenant, _, name = key.partition("/")
+        return ItemRow(
+            family=family,
+            tenant=tenant,
+            aggregate=self._aggregate,
+            name=name,
+            partition=event.partition,
+            offset=event.offset,
+            seq=event.envelope.seq,
+            **item._asdict(),
         )
 
     def _halted_row(self, row: EntityRow | None, problem: ProjectionProblem) -> EntityRow:

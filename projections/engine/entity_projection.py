@@ -17,14 +17,14 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from loomlog.projections import entities, problems
+from loomlog.projections import entities, entity_items, problems
 from loomlog.projections.engine.batch import ENTITY_EVENTS, ProjectionBatch
 from loomlog.projections.engine.builds import Build
 from loomlog.projections.engine.entity_fold import EntityFold, EntityState, FoldFailed, fold_entities
 from loomlog.projections.engine.family_folds import record_folds
 from loomlog.projections.engine.projection import FoldedBatch, Projection
 from loomlog.projections.engine.state_cache import StateCache
-from loomlog.projections.engine.writer import make_writer, render_statement
+from loomlog.projections.engine.writer import make_remover, make_writer, render_statement
 from loomlog.projections.entities import EntityRow, Seal, plain_seal, verify_seal
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.records import replace
@@ -63,6 +63,8 @@ class EntityProjection(Projection[EntityState]):
                 make_writer(
                     schema, entities.entity_commands, "cover", keep=frozenset({"partition", "first_offset", "at_ms"})
                 ),
+                make_writer(schema, entity_items.entity_items, "replace"),
+                make_remover(schema, entity_items.entity_items),
                 make_writer(schema, problems.entity_problems, "insert"),
             ),
             read=_read_statement(schema),
@@ -85,7 +87,7 @@ class EntityProjection(Projection[EntityState]):
     def _fold(self, batch: ProjectionBatch, states: Mapping[str, EntityState]) -> FoldedBatch[EntityState]:
         changes = fold_entities(self.topic, batch, states, folds=self._folds, seal=self._seal)
         return FoldedBatch(
-            rows=(changes.entities, changes.commands, changes.problems),
+            rows=(changes.entities, changes.commands, changes.items, changes.removed_items, changes.problems),
             problems=changes.problems,
             states=changes.states,
         )

@@ -21,7 +21,7 @@ from typing import Any, Literal
 import orjson
 import psycopg
 from psycopg import sql
-from sqlalchemy import LargeBinary, Table
+from sqlalchemy import Column, LargeBinary, Table
 from sqlalchemy.types import TypeEngine
 
 from loomlog.projections.tables import JsonText
@@ -113,7 +113,7 @@ def make_writer(
     return TableWriter(
         name=table.name,
         insert=render_statement(sql.Composed([insert, _select_from_document(table), conflict])),
-        to_object=_make_row_mapper(table),
+        to_object=_make_row_mapper(list(table.columns)),
         copy=render_statement(sql.SQL("COPY {} ({}) FROM STDIN").format(target if is_direct else staging, columns)),
         make_staging=None
         if is_direct
@@ -123,6 +123,33 @@ def make_writer(
         move=None
         if is_direct
         else render_statement(sql.Composed([insert, sql.SQL("SELECT {} FROM {} ").format(columns, staging), conflict])),
+    )
+
+
+def make_remover(schema: str, table: Table) -> TableWriter:
+    """The writer that removes rows of a table: it takes their keys; a missing one is no error."""
+    target = sql.Identifier(schema, table.name)
+    keys = list(table.primary_key.columns)
+    names = [sql.Identifier(column.name) for column in keys]
+    columns = sql.SQL(", ").join(names)
+    shape = sql.SQL(", ").join(
+        sql.SQL("{} {}").format(sql.Identifier(column.name), sql.SQL(_type_in_document(column.type))) for column in keys
+    )
+    staging = sql.Identifier(f"staging_{schema}_{table.name}_removed")
+    remove = sql.SQL("DELETE FROM {} t USING {} WHERE {}")
+    equal = sql.SQL(" AND ").join(sql.SQL("t.{0} = r.{0}").format(name) for name in names)
+    document = sql.SQL("json_to_recordset(%s) AS r({})").format(shape)
+    return TableWriter(
+        name=table.name,
+        insert=render_statement(remove.format(target, document, equal)),
+        to_object=_make_row_mapper(keys),
+        copy=render_statement(sql.SQL("COPY {} ({}) FROM STDIN").format(staging, columns)),
+        make_staging=render_statement(
+            sql.SQL(
+                "CREATE TEMPORARY TABLE IF NOT EXISTS {} ON COMMIT DELETE ROWS AS SELECT {} FROM {} WITH NO DATA"
+            ).format(staging, columns, target)
+        ),
+        move=render_statement(remove.format(target, sql.SQL("{} r").format(staging), equal)),
     )
 
 
@@ -147,9 +174,9 @@ def _type_in_document(kind: TypeEngine[Any]) -> str:
     return "bytea" if isinstance(kind, LargeBinary) else str(kind)
 
 
-def _make_row_mapper(table: Table) -> Callable[[tuple[Any, ...]], dict[str, Any]]:
-    names = [str(column.name) for column in table.columns]
-    binary = [str(column.name) for column in table.columns if isinstance(column.type, LargeBinary)]
+def _make_row_mapper(columns: Sequence[Column[Any]]) -> Callable[[tuple[Any, ...]], dict[str, Any]]:
+    names = [str(column.name) for column in columns]
+    binary = [str(column.name) for column in columns if isinstance(column.type, LargeBinary)]
 
     def to_object(row: tuple[Any, ...]) -> dict[str, Any]:
         values = dict(zip(names, row, strict=True))

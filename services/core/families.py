@@ -9,18 +9,22 @@ loop (services/stream) folds, decides and appends; the shells (api, cli, runtime
     Content         which fields are user content
     Reads           where reads are answered
     Send            a command to another aggregate, derived from an event: the outbox
+    Item            a fact of an aggregate's history that is a row by itself
 
 Runs are a family of their own kind, with calls and children (services/stream/family.py).
 
 Before: a folder under services/families. After: services/stream/family.py wraps it for the loop.
 """
 
+import json
+import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
-from loomlog.schemas.generated.values import CommandEnvelope
+from loomlog.schemas.generated.values import CommandEnvelope, Envelope
 from loomlog.schemas.records import Record, Value
 
 StateT = TypeVar("StateT")
@@ -170,6 +174,69 @@ def no_sends(state: Any, event: Any) -> Sequence[Send]:
     return ()
 
 
+class Item(Value, frozen=True, kw_only=True):
+    """A fact of an aggregate's history that is found by itself, such as a version: a row of `entity_items`.
+
+    Texts but the document have at most NAME_BYTES_MAX bytes and can be printed.
+    """
+
+    kind: str
+    """A word of the family, such as `version`: lower-case letters and _."""
+    id: str
+    """Unique within family, tenant and kind, over all aggregates. The same id again replaces the row."""
+    key_a: str = ""
+    """What the row is looked up by, such as the run that was judged; empty: it is not."""
+    key_b: str = ""
+    number: float | None = None
+    """What rows are summed up by, such as a score; finite."""
+    document: str = ""
+    """JSON text of at most STATE_BYTES_MAX bytes; empty: the row is removed."""
+
+
+ITEMS_MAX = 200
+"""Most items of one event: they are written in one statement, below projections/engine/writer.py::COPY_FROM_ROWS."""
+ITEM_KIND = re.compile(r"[a-z][a-z_]{0,39}\Z")
+
+
+def no_items(state: Any, event: Any, envelope: Envelope) -> Sequence[Item]:
+    """`items` of a family whose rows are its aggregates alone."""
+    return ()
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
+ITEM_DOCUMENTS = json.JSONDecoder(parse_constant=_refuse_constant)
+
+
+def items_problem(items: Sequence[Item]) -> str:
+    """Return what is wrong with the items of an event; empty when nothing is."""
+    if len(items) > ITEMS_MAX:
+        return f"there are {len(items)} items: an event has at most {ITEMS_MAX}"
+    return next(filter(None, map(_item_problem, items)), "")
+
+
+def _item_problem(item: Item) -> str:
+    if not ITEM_KIND.match(item.kind):
+        return f"the kind {item.kind[:80]!r} of an item must be a word of a to z and _"
+    for field_name in ("id", "key_a", "key_b"):
+        text: str = getattr(item, field_name)
+        if (text or field_name == "id") and (problem := name_problem(text)):
+            return f"the {field_name} of the {item.kind} {item.id[:80]!r} {problem}"
+    if item.number is not None and not math.isfinite(item.number):
+        return f"the number of the {item.kind} {item.id[:80]!r} must be finite, not {item.number}"
+    if item.document:
+        try:
+            size = len(item.document.encode())
+            ITEM_DOCUMENTS.decode(item.document)
+        except (ValueError, RecursionError) as error:
+            return f"the document of the {item.kind} {item.id[:80]!r} is no JSON text: {error}"
+        if size > STATE_BYTES_MAX:
+            return f"the document of the {item.kind} {item.id[:80]!r} has {size} bytes: at most {STATE_BYTES_MAX}"
+    return ""
+
+
 def as_view(state: Any) -> Any:
     """Show a state as it is; the shells turn it into JSON."""
     return state
@@ -197,6 +264,9 @@ class Family(Generic[StateT, CommandT, EventT]):
     sends: Callable[[StateT, EventT], Sequence[Send]] = no_sends
     """Commands that follow from an event, whatever the state is: after a takeover it may be a later one. The state is
     for what was never part of the event, such as a template."""
+    items: Callable[[StateT, EventT, Envelope], Sequence[Item]] = no_items
+    """Rows that follow from an event, given the state after it; pure. Raise `rules.version` when the same events give
+    others. The envelope is that of the event: of an imported one, where it happened first."""
     topics: str = "entity"
     """Name of its topic set."""
     in_state_files: bool = True

@@ -3,17 +3,20 @@
 Before: services/families/registry.py. After: projections/engine/entity_fold.py.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from loomlog.connectors.crypto.installation_key import SecretKey
-from loomlog.projections.engine.entity_fold import EntityFold, EntitySummary, FoldFailed
+from loomlog.projections.engine.entity_fold import EntityFold, EntitySummary, FoldedItem, FoldFailed
 from loomlog.projections.engine.read_models import EntityModel
 from loomlog.projections.entities import Seal, keyed_seal, plain_seal
+from loomlog.schemas.generated.entity_events import AggregateEventImported
+from loomlog.schemas.generated.values import Envelope
 from loomlog.schemas.records import Record, replace
 from loomlog.services.core.canonical import StateCodec, UnreadableState
 from loomlog.services.core.entity import GENERIC_EVENTS, entity_rules
-from loomlog.services.core.families import Family
+from loomlog.services.core.entity_import import original_event
+from loomlog.services.core.families import Family, items_problem, no_items
 from loomlog.services.families.registry import all_families
 
 TIME_MAX_MS = 2**63 - 1
@@ -69,6 +72,36 @@ class FamilyFold:
         if not 0 <= due_ms <= TIME_MAX_MS:
             raise FoldFailed(f"{type(event).__name__}: the next timer is at {due_ms}, which is no time in milliseconds")
         return after
+
+    def items(self, state: Any, event: Record, envelope: Envelope) -> Sequence[FoldedItem]:
+        """Return the items of an event, or of the one that an imported one holds. Raises FoldFailed also for an item
+        that no row can hold.
+        """
+        if self._family.items is no_items:
+            return ()
+        if isinstance(event, AggregateEventImported):
+            event, envelope = original_event(event)
+        if type(event) in GENERIC_EVENTS:
+            return ()
+        try:
+            items = tuple(self._family.items(state.state, event, envelope))
+            problem = items_problem(items)
+        except Exception as error:
+            raise FoldFailed(f"{type(event).__name__}: items raised {type(error).__name__}: {error}") from error
+        if problem:
+            raise FoldFailed(f"{type(event).__name__}: {problem}")
+        return [
+            FoldedItem(
+                kind=item.kind,
+                id=item.id,
+                key_a=item.key_a,
+                key_b=item.key_b,
+                number=None if item.number is None else float(item.number),
+                at_ms=envelope.at_ms,
+                document=item.document,
+            )
+            for item in items
+        ]
 
     def summary(self, state: Any) -> EntitySummary:
         try:

@@ -1,5 +1,6 @@
 """Aggregates of the example family `counter` as records of the log, and the projection of them."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -8,13 +9,16 @@ from docs.examples.counter.counter import FAMILY, Counter
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.protocols import ConsumerRecord
 from loomlog.projections.engine.batch import ENTITY_EVENTS, Cursor, read_records
-from loomlog.projections.engine.entity_fold import EntityChanges, EntityState, fold_entities
+from loomlog.projections.engine.entity_fold import EntityChanges, EntityState, ItemKey, fold_entities
 from loomlog.projections.entities import EntityCommandRow, EntityRow, Seal, plain_seal, verify_seal
+from loomlog.projections.entity_items import ItemRow
 from loomlog.projections.problems import ProblemRow
 from loomlog.schemas.generated.counter_events import CounterIncremented, CounterReset
 from loomlog.schemas.generated.entity_events import AggregateRestated
+from loomlog.schemas.generated.values import Envelope
+from loomlog.schemas.records import replace as replace_value
 from loomlog.services.core.canonical import StateCodec
-from loomlog.services.core.families import Family
+from loomlog.services.core.families import Family, Item
 from loomlog.services.families.entity_folds import entity_folds
 from tests.projections.stories import Partition
 
@@ -46,6 +50,27 @@ def with_rules(**changes: Any) -> Family[Any, Any, Any]:
     return replace(FAMILY, rules=replace(FAMILY.rules, **changes))
 
 
+def counted(state: Counter, event: CounterIncremented | CounterReset, envelope: Envelope) -> list[Item]:
+    """Items of a counter: each increment, and the last value, which a reset removes."""
+    last = Item(kind="last", id=envelope.aggregate)
+    if isinstance(event, CounterReset):
+        return [last]
+    step = Item(
+        kind="step",
+        id=f"{envelope.aggregate}#{state.value}",
+        key_a=f"by {event.by}",
+        key_b=envelope.cause_id,
+        number=event.by / 4,
+        document=json.dumps({"value": state.value}),
+    )
+    return [step, replace_value(last, number=state.value, document="{}")]
+
+
+ITEMIZED: Family[Any, Any, Any] = replace(FAMILY, items=counted)
+"""The family with items."""
+ITEM_FOLDS = entity_folds([ITEMIZED, TALLY])
+
+
 class Counters(Partition):
     """A partition of the entity events; `add` takes names of counters of the tenant acme."""
 
@@ -61,6 +86,13 @@ def records_of(*partitions: Partition) -> dict[int, Sequence[ConsumerRecord]]:
     return {number: log.records[TOPIC, number] for number in range(len(partitions))}
 
 
+def apply_items(items: dict[ItemKey, ItemRow], changes: EntityChanges) -> None:
+    """Write the items of a poll as the projection does."""
+    for key in changes.removed_items:
+        items.pop(key, None)
+    items.update(((row.family, row.tenant, row.kind, row.id), row) for row in changes.items)
+
+
 class EntityTwin:
     """The tables in memory, with the writing policies of entity_projection.py."""
 
@@ -68,6 +100,7 @@ class EntityTwin:
         self.folds, self.seal = folds, seal
         self.entities: dict[str, EntityRow] = {}
         self.commands: dict[tuple[str, str], EntityCommandRow] = {}
+        self.items: dict[ItemKey, ItemRow] = {}
         self.problems: dict[tuple[int, int, str], ProblemRow] = {}
         self.states: dict[str, EntityState] = {}
         self.cursors: dict[int, Cursor] = {}
@@ -87,6 +120,7 @@ class EntityTwin:
             key = (command.command_id, command.aggregate)
             before = self.commands.get(key)
             self.commands[key] = command if before is None else before._replace(last_offset=command.last_offset)
+        apply_items(self.items, changes)
         for problem in changes.problems:
             problem_key = (problem.partition, problem.offset, problem.kind)
             assert problem_key not in self.problems, f"{problem_key} twice"
@@ -97,7 +131,7 @@ class EntityTwin:
 
     @property
     def tables(self) -> tuple[Any, ...]:
-        return self.entities, self.commands, self.problems
+        return self.entities, self.commands, self.items, self.problems
 
 
 def folded(polls: Sequence[Sequence[ConsumerRecord]], **options: Any) -> EntityTwin:

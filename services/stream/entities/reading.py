@@ -2,17 +2,20 @@
 
 A read includes everything that this process has written to the aggregate, and every position it is given. Rows are
 waited for by asking for their cursor; the owner's memory is not read, because a row is at most tens of milliseconds
-behind it.
+behind it. Items are rows for replicated families too.
 
 Before: services/application/entities.py, tools of agents. After: replicas.py; rows.py.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Literal
 
 from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.connectors.storage.postgres import PostgresReader
+from loomlog.projections import entity_items
 from loomlog.projections.entities import list_entities, load_entities
+from loomlog.projections.entity_items import ItemPage, ItemRow, ItemSums
 from loomlog.projections.tables import page_token
 from loomlog.schemas.position import Position
 from loomlog.services.core.families import aggregate_id, aggregate_key
@@ -20,7 +23,7 @@ from loomlog.services.stream.entities.client import EntityClient
 from loomlog.services.stream.entities.families import FamilySet
 from loomlog.services.stream.entities.reads import EntityRow, PositionNotRead
 from loomlog.services.stream.entities.replicas import Replicas
-from loomlog.services.stream.entities.rows import EntityRows
+from loomlog.services.stream.entities.rows import EntityRows, tables_may_be_missing
 
 WAIT_S = 2.0
 """How long a read waits for a position."""
@@ -56,8 +59,8 @@ class EntityReader:
         written = self._client.last_offset(full)
         if written >= 0:
             offsets[partition] = max(written, offsets.get(partition, -1))
-        await self._wait(family, offsets)
-        if self._families.by_name[family].is_replicated:
+        await self._wait(offsets, in_memory=self._is_replicated(family))
+        if self._is_replicated(family):
             entity = self._replicas.entity(full)
             return None if entity is None else EntityRow(name=name, entity=entity)
         rows = await load_entities(self._reader, [full])
@@ -66,12 +69,9 @@ class EntityReader:
     async def list(
         self, family: str, tenant: str, *, prefix: str = "", after: str = "", limit: int, positions: Sequence[str] = ()
     ) -> Sequence[EntityRow]:
-        offsets = _offsets(positions, self._replicas.topic)
-        for partition, offset in self._client.last_offsets(family, tenant).items():
-            offsets[partition] = max(offset, offsets.get(partition, -1))
-        await self._wait(family, offsets)
+        await self._wait(self._tenant_offsets(family, tenant, positions), in_memory=self._is_replicated(family))
         start = len(aggregate_id(family, tenant, ""))
-        if self._families.by_name[family].is_replicated:
+        if self._is_replicated(family):
             rows = [EntityRow(name=one.id[start:], entity=one) for one in self._replicas.entities(family, tenant)]
             rows.sort(key=lambda row: row.name.encode())
             return [
@@ -80,6 +80,77 @@ class EntityReader:
         token = page_token(tenant, after) if after else ""
         page = await list_entities(self._reader, family, tenant, prefix=prefix, limit=limit, after=token)
         return [EntityRow(name=row.name, entity=self._rows.shown(row)) for row in page.rows]
+
+    async def load_items(
+        self, family: str, tenant: str, kind: str, ids: Sequence[str], *, positions: Sequence[str] = ()
+    ) -> Sequence[ItemRow]:
+        await self._wait_for_rows(family, tenant, positions)
+        with tables_may_be_missing():
+            return await entity_items.load_items(self._reader, family, tenant, kind, ids)
+
+    async def list_items(
+        self,
+        family: str,
+        tenant: str,
+        kind: str,
+        *,
+        key_a: str = "",
+        key_b: str = "",
+        aggregate: str = "",
+        newest_first: bool = True,
+        limit: int,
+        after: str = "",
+        positions: Sequence[str] = (),
+    ) -> ItemPage:
+        await self._wait_for_rows(family, tenant, positions)
+        with tables_may_be_missing():
+            return await entity_items.list_items(
+                self._reader,
+                family,
+                tenant,
+                kind,
+                key_a=key_a,
+                key_b=key_b,
+                aggregate=aggregate,
+                newest_first=newest_first,
+                limit=limit,
+                after=after,
+            )
+
+    async def sum_items(
+        self,
+        family: str,
+        tenant: str,
+        kind: str,
+        *,
+        keys_a: Collection[str] | None = None,
+        keys_b: Collection[str] | None = None,
+        aggregates: Collection[str] | None = None,
+        positions: Sequence[str] = (),
+    ) -> ItemSums:
+        await self._wait_for_rows(family, tenant, positions)
+        with tables_may_be_missing():
+            return await entity_items.sum_items(
+                self._reader, family, tenant, kind, keys_a=keys_a, keys_b=keys_b, aggregates=aggregates
+            )
+
+    async def sum_items_by_key(
+        self,
+        family: str,
+        tenant: str,
+        kind: str,
+        by: Literal["key_a", "key_b"],
+        *,
+        keys_a: Collection[str] | None = None,
+        keys_b: Collection[str] | None = None,
+        aggregates: Collection[str] | None = None,
+        positions: Sequence[str] = (),
+    ) -> Mapping[str, ItemSums]:
+        await self._wait_for_rows(family, tenant, positions)
+        with tables_may_be_missing():
+            return await entity_items.sum_items_by_key(
+                self._reader, family, tenant, kind, by, keys_a=keys_a, keys_b=keys_b, aggregates=aggregates
+            )
 
     async def wait(self, partition: int, offset: int, *, timeout_s: float) -> int:
         deadline = asyncio.get_running_loop().time() + timeout_s
@@ -90,14 +161,26 @@ class EntityReader:
             await asyncio.sleep(POLL_S)
         return lag
 
-    async def _wait(self, family: str, offsets: dict[int, int]) -> None:
-        """Wait until what answers reads of the family has passed the offsets. Raises PositionNotRead."""
-        is_replicated = self._families.by_name[family].is_replicated
+    def _is_replicated(self, family: str) -> bool:
+        return self._families.by_name[family].is_replicated
+
+    def _tenant_offsets(self, family: str, tenant: str, positions: Sequence[str]) -> dict[int, int]:
+        """Return what a read of any aggregate of a tenant includes: the positions, and what this process wrote."""
+        offsets = _offsets(positions, self._replicas.topic)
+        for partition, offset in self._client.last_offsets(family, tenant).items():
+            offsets[partition] = max(offset, offsets.get(partition, -1))
+        return offsets
+
+    async def _wait_for_rows(self, family: str, tenant: str, positions: Sequence[str]) -> None:
+        await self._wait(self._tenant_offsets(family, tenant, positions), in_memory=False)
+
+    async def _wait(self, offsets: dict[int, int], *, in_memory: bool) -> None:
+        """Wait until what answers the read has passed the offsets. Raises PositionNotRead."""
         deadline = asyncio.get_running_loop().time() + self._wait_s
         for partition, offset in offsets.items():
             while True:
                 rest_s = deadline - asyncio.get_running_loop().time()
-                if is_replicated:
+                if in_memory:
                     lag = await self._replicas.wait(partition, offset, timeout_s=max(0.0, rest_s))
                 else:
                     lag = max(0, offset + 1 - await self._rows.next_offset(partition))

@@ -1,11 +1,14 @@
 """How entities are read, wherever their family's reads are answered: from rows in Postgres or from this process's fold.
 
+Items (rows for single facts of a history) are in Postgres for every family, so reads of them wait for the projector.
+
 Before: services/application/entities.py and the tools of agents. After: an implementation for each kind of Reads.
 """
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Literal, Protocol
 
+from loomlog.projections.entity_items import ItemPage, ItemRow, ItemSums
 from loomlog.schemas.records import Value
 from loomlog.services.core.entity import Entity
 
@@ -29,9 +32,9 @@ class PositionNotRead(Exception):
 
 
 class EntityReads(Protocol):
-    """Reads entities. `show` and `list` wait, within a bound of their own, until all `positions` (position tokens of
-    earlier writes) that may be of aggregates they return are included, and raise PositionNotRead otherwise;
-    ConnectorError when the store does not answer.
+    """Reads entities. All reads wait, within a bound of their own, until all `positions` (position tokens of earlier
+    writes) that may be of aggregates they return are included, and raise PositionNotRead otherwise; ConnectorError when
+    the store does not answer. Reads of items take what projections/entity_items.py takes.
     """
 
     topic: str
@@ -54,4 +57,59 @@ class EntityReads(Protocol):
         """Return at most `limit` aggregates of the tenant whose names begin with `prefix` and come after `after`, in
         the order of the UTF-8 bytes of their names.
         """
+        ...
+
+    async def load_items(
+        self, family: str, tenant: str, kind: str, ids: Sequence[str], *, positions: Sequence[str] = ()
+    ) -> Sequence[ItemRow]:
+        """Return those of the items that there are, in no order."""
+        ...
+
+    async def list_items(
+        self,
+        family: str,
+        tenant: str,
+        kind: str,
+        *,
+        key_a: str = "",
+        key_b: str = "",
+        aggregate: str = "",
+        newest_first: bool = True,
+        limit: int,
+        after: str = "",
+        positions: Sequence[str] = (),
+    ) -> ItemPage:
+        """Return a page of the items with these keys and of this aggregate (its full id), by time; empty: of any.
+
+        Raises InvalidPageToken.
+        """
+        ...
+
+    async def sum_items(
+        self,
+        family: str,
+        tenant: str,
+        kind: str,
+        *,
+        keys_a: Collection[str] | None = None,
+        keys_b: Collection[str] | None = None,
+        aggregates: Collection[str] | None = None,
+        positions: Sequence[str] = (),
+    ) -> ItemSums:
+        """Return the sums of the items with one of these keys and of one of these aggregates; None: of any."""
+        ...
+
+    async def sum_items_by_key(
+        self,
+        family: str,
+        tenant: str,
+        kind: str,
+        by: Literal["key_a", "key_b"],
+        *,
+        keys_a: Collection[str] | None = None,
+        keys_b: Collection[str] | None = None,
+        aggregates: Collection[str] | None = None,
+        positions: Sequence[str] = (),
+    ) -> Mapping[str, ItemSums]:
+        """Return the sums for each value of a key."""
         ...

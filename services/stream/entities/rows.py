@@ -34,18 +34,18 @@ class EntityRows:
         self._seals = seals
 
     async def next_offset(self, partition: int) -> int:
-        with _tables_may_be_missing():
+        with tables_may_be_missing():
             return await entities.next_offset(self._reader, self._topic, partition)
 
     async def load(self, partition: int, aggregates: Sequence[str]) -> tuple[int, dict[str, ColdAggregate]]:
         below = await self.next_offset(partition)  # first: the rows that are read after it are at least as new
-        with _tables_may_be_missing():
+        with tables_may_be_missing():
             rows = await entities.load_entities(self._reader, aggregates)
         return below, {row.aggregate: self.verified(row) for row in rows}
 
     async def find_command(self, partition: int, aggregate: str, command_id: str) -> tuple[int, HandledCommand | None]:
         below = await self.next_offset(partition)
-        with _tables_may_be_missing():
+        with tables_may_be_missing():
             rows = await entities.find_commands(self._reader, [command_id])
         for row in rows:
             if row.aggregate == aggregate:
@@ -53,7 +53,7 @@ class EntityRows:
         return below, None
 
     async def due_timers(self, partition: int, before_ms: int, limit: int) -> list[tuple[str, int]]:
-        with _tables_may_be_missing():
+        with tables_may_be_missing():
             timers = await entities.due_timers(self._reader, partition, before_ms, limit)
         return [(timer.aggregate, timer.due_ms) for timer in timers]
 
@@ -106,7 +106,7 @@ class EntityRows:
 
 
 @contextmanager
-def _tables_may_be_missing() -> Iterator[None]:
+def tables_may_be_missing() -> Iterator[None]:
     """Raise Transient for tables that do not exist: a projector that starts later makes them."""
     try:
         yield

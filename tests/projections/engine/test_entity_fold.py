@@ -1,17 +1,30 @@
 """The rows of entities are a function of the log: no other record, no cut into polls and no halt changes them."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from loomlog.projections.engine.writer import COPY_FROM_ROWS
 from loomlog.projections.entities import keyed_seal, verify_seal
-from loomlog.schemas.codec import digest
-from loomlog.schemas.generated.entity_events import AggregateQuarantined, CommandHadNoEffect, CommandRefused
+from loomlog.schemas.codec import digest, local_codec
+from loomlog.schemas.generated.entity_events import (
+    AggregateEventImported,
+    AggregateQuarantined,
+    CommandHadNoEffect,
+    CommandRefused,
+)
 from loomlog.schemas.generated.run_events import RunParked
+from loomlog.schemas.generated.values import Envelope
+from loomlog.schemas.records import replace as replace_value
+from loomlog.services.core.families import ITEMS_MAX, Item
 from loomlog.services.families.entity_folds import entity_folds
 from tests.projections.counters import (
     BOTH,
     FOLDS,
+    ITEM_FOLDS,
+    ITEMIZED,
     Counters,
     busy,
     counter,
@@ -258,3 +271,141 @@ def test_the_seal_covers_every_column():
         edited = row._replace(**{name: value + type(value)(b"x" if isinstance(value, bytes) else 1)})
         if edited != row:
             assert not verify_seal(edited, seal), name
+
+
+# --- items -----------------------------------------------------------------------------------------------------------
+
+WHOLE_ITEMS = folded([BUSY], folds=ITEM_FOLDS)
+
+
+def ids_of(twin, kind="step"):
+    return sorted(row.id for row in twin.items.values() if row.kind == kind)
+
+
+def test_an_item_has_what_the_family_says_and_where_its_event_is():
+    twin, _ = rows_after(lambda p: p.raise_("a", 1, 2, cause_id="c1"), folds=ITEM_FOLDS)
+    row = twin.items["counter", "acme", "step", f"{counter('a')}#2"]
+    assert row[:5] == ("counter", "acme", counter("a"), "a", "step")
+    assert (row.key_a, row.key_b, row.number, row.document) == ("by 1", "c1", 0.25, '{"value": 2}')
+    assert (row.partition, row.offset, row.seq) == (0, 2, 2)
+    assert row.at_ms == twin.entities[counter("a")].updated_at_ms
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.integers(min_value=0, max_value=len(BUSY)), max_size=8))
+def test_any_cut_into_polls_gives_the_same_items(edges):
+    assert folded(cut(BUSY, edges), folds=ITEM_FOLDS).tables == WHOLE_ITEMS.tables
+
+
+def test_no_item_is_of_a_stale_record_a_restatement_or_what_follows_a_halt():
+    assert ids_of(WHOLE_ITEMS) == sorted(
+        [f"{counter('a')}#{value}" for value in (1, 2)]
+        + [f"{counter('b')}#{value}" for value in (1, 2, 3, 4)]
+        + [f"{counter('a', 'other')}#3", f"{counter('gap')}#1", f"{counter('torn')}#41"]
+    )
+
+
+def test_an_item_is_replaced_by_its_id_and_removed_without_a_document():
+    last = {row.name: row.number for row in WHOLE_ITEMS.items.values() if (row.kind, row.tenant) == ("last", "acme")}
+    assert last == {"b": 4, "gap": 1, "torn": 41}
+
+
+def itemized(make):
+    return entity_folds([replace(ITEMIZED, items=make)])
+
+
+GOOD = Item(kind="step", id="x", document="{}")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"kind": ""}, "kind '' of an item must be a word"),
+        ({"kind": "Step"}, "must be a word"),
+        ({"id": ""}, "id of the step '' has 0 bytes"),
+        ({"id": "x" * 513}, "has 513 bytes"),
+        ({"id": "a\nb"}, "cannot be printed"),
+        ({"key_a": "nul\x00"}, "key_a of the step 'x' has characters that cannot be printed"),
+        ({"key_b": "\ud800"}, "key_b of the step 'x' has characters"),
+        ({"number": float("nan")}, "must be finite, not nan"),
+        ({"number": float("-inf")}, "must be finite"),
+        ({"document": "{"}, "is no JSON text"),
+        ({"document": "[NaN]"}, "NaN is no JSON"),
+        ({"document": '"\ud800"'}, "is no JSON text"),
+        ({"document": "[" * 100_000}, "is no JSON text"),
+        ({"document": '"' + "x" * 600_000 + '"'}, "has 600002 bytes"),
+    ],
+)
+@pytest.mark.parametrize("edges", [[], range(9)])
+def test_an_item_that_no_row_can_hold_halts_its_aggregate_at_that_event(changes, message, edges):
+    bad = replace_value(GOOD, **changes)
+    folds = itemized(lambda state, event, envelope: [GOOD, bad] if state.value == 2 else [GOOD])
+    partition = Counters()
+    partition.claim()
+    partition.raise_("a", 1, 2, 3)
+    partition.raise_("b", 1)
+    twin = folded(cut(records_of(partition)[0], edges), folds=folds)
+    assert problems_of(twin) == {(2, "fold_failed", counter("a"))}
+    assert message in twin.entities[counter("a")].quarantine
+    assert (twin.entities[counter("a")].seq, twin.entities[counter("b")].seq) == (1, 1)
+    assert twin.items["counter", "acme", "step", "x"].aggregate == counter("b")
+
+
+def test_items_that_raise_halt_their_aggregate():
+    folds = itemized(lambda state, event, envelope: 1 // (state.value - 2))
+    twin, _ = rows_after(lambda p: p.raise_("a", 2, 3), folds=folds)
+    assert problems_of(twin) == {(1, "fold_failed", counter("a"))}
+    assert "CounterIncremented: items raised ZeroDivisionError" in twin.entities[counter("a")].quarantine
+
+
+def test_an_event_has_so_many_items_that_they_are_written_in_one_statement():
+    assert ITEMS_MAX < COPY_FROM_ROWS, "what COPY has staged would be written again with the next event"
+    for count in (ITEMS_MAX, ITEMS_MAX + 1):
+        folds = itemized(lambda *_, n=count: [replace_value(GOOD, id=str(number)) for number in range(n)])
+        twin, _ = rows_after(lambda p: p.raise_("a", 1), folds=folds)
+        assert len(twin.items) == (count if count == ITEMS_MAX else 0)
+    assert "there are 201 items" in twin.entities[counter("a")].quarantine
+
+
+def test_events_whose_state_cannot_be_stored_have_no_items():
+    family = with_rules(
+        evolve=lambda state, event, at_ms: object() if event.value == 2 else type(state)(event.value),
+        next_timer_ms=lambda state: 0,
+    )
+    folds = entity_folds([replace(family, items=lambda state, event, envelope: [GOOD])])
+    twin, _ = rows_after(lambda p: p.raise_("a", 1, 2), folds=folds)
+    assert (twin.entities[counter("a")].seq, twin.items) == (0, {})
+
+
+def test_numbers_and_documents_at_their_bounds_are_taken():
+    good = replace_value(GOOD, number=-1.7e308, document='"\\u0000\\ud800"', id="é" * 256, key_a="x" * 512)
+    twin, _ = rows_after(lambda p: p.raise_("a", 1), folds=itemized(lambda state, event, envelope: [good]))
+    assert [row.number for row in twin.items.values()] == [-1.7e308]
+
+
+def test_generic_events_have_no_items():
+    def write(partition):
+        partition.add(counter("a"), CommandRefused(code="no", message="no"), tenant="acme")
+        partition.add(counter("a"), CommandHadNoEffect(), tenant="acme")
+        partition.add(counter("a"), AggregateQuarantined(error="a rule raised"), tenant="acme")
+
+    twin, _ = rows_after(write, folds=itemized(lambda state, event, envelope: [GOOD]))
+    assert not twin.items
+    assert twin.entities[counter("a")].seq == 3
+
+
+def test_an_imported_event_has_the_items_and_the_time_of_its_original():
+    there = Envelope(term=3, seq=1, aggregate=counter("a"), tenant="acme", at_ms=77, prev=bytes(16), cause_id="c9")
+
+    def write(partition):
+        imported = AggregateEventImported(event=local_codec().encode_event(there, raised(5)), remaining=0, origin=None)
+        refused = local_codec().encode_event(replace_value(there, seq=2), CommandRefused(code="no", message="no"))
+        partition.add(counter("a"), imported, tenant="acme")
+        partition.add(
+            counter("a"), AggregateEventImported(event=refused, remaining=0, origin=None), tenant="acme", cause_id="c1"
+        )
+
+    twin, _ = rows_after(write, folds=ITEM_FOLDS)
+    row = twin.items["counter", "acme", "step", f"{counter('a')}#5"]
+    assert (row.at_ms, row.offset, row.seq, row.key_b) == (77, 1, 1, "c9")
+    assert twin.entities[counter("a")].seq == 2

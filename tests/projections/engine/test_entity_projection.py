@@ -1,6 +1,7 @@
 """Rows of entities in Postgres: they are those of the fold in memory, whatever happens on the way."""
 
 import hashlib
+from dataclasses import replace
 
 import pytest
 
@@ -9,10 +10,14 @@ from loomlog.projections.engine.builds import ENTITY_TABLES
 from loomlog.projections.engine.cursors import Fenced
 from loomlog.projections.engine.entity_projection import EntityProjection
 from loomlog.projections.entities import load_entities
+from loomlog.projections.entity_items import list_items
 from loomlog.projections.problems import list_problems
+from loomlog.services.core.families import Item
+from loomlog.services.families import entity_folds as entity_folds_module
 from loomlog.services.families.entity_folds import entity_folds
+from tests.projections.counters import ITEM_FOLDS as FOLDS
 from tests.projections.counters import (
-    FOLDS,
+    ITEMIZED,
     TOPIC,
     Counters,
     busy,
@@ -20,6 +25,7 @@ from tests.projections.counters import (
     folded,
     raised,
     records_of,
+    reset,
     restated,
     with_rules,
 )
@@ -59,7 +65,7 @@ async def rows_of(connection, build):
 async def test_the_rows_in_postgres_are_those_of_the_fold(connection, entity_builds):
     projection = await opened(connection, entity_builds.build(1))
     applied = await projection.apply({0: BUSY})
-    twin = folded([BUSY])
+    twin = folded([BUSY], folds=FOLDS)
     expected = [sorted(map(tuple, table.values()), key=repr) for table in twin.tables]
     assert await rows_of(connection, entity_builds.build(1)) == expected
     assert len(applied.problems) == len(twin.problems)
@@ -93,7 +99,53 @@ async def test_copied_rows_and_rows_of_a_document_are_the_same(connection, entit
         await projection.apply({0: poll})
     hashes = await entity_builds.table_hashes(1)
     assert await entity_builds.table_hashes(other.number) == hashes
-    assert (hashes["entities"].rows, hashes["entity_commands"].rows) == (300, 300)
+    assert [hashes[name].rows for name in ("entities", "entity_commands", "entity_items")] == [300, 300, 900]
+
+
+@pytest.mark.parametrize("copied", [True, False])
+async def test_removed_items_are_gone_and_may_come_back(connection, entity_builds, monkeypatch, copied):
+    def write(partition):
+        for number in range(300):
+            partition.raise_(f"c{number}", 1)
+        for number in range(300):
+            partition.add(counter(f"c{number}"), reset(1), tenant="acme")
+        partition.raise_("c7", 5)
+
+    monkeypatch.setattr(writer, "COPY_FROM_ROWS", 250 if copied else 10**9)
+    events = records(write)
+    projection = await opened(connection, entity_builds.build(1))
+
+    async def last_values():
+        result = await connection.execute(
+            f"SELECT name, number FROM {entity_builds.build(1).schema}.entity_items WHERE kind = 'last'"
+        )
+        return dict(await result.fetchall())
+
+    for poll, expected in zip(
+        cut(events, [301, 601]), [{f"c{number}": 1 for number in range(300)}, {}, {"c7": 5}], strict=True
+    ):
+        await projection.apply({0: poll})
+        assert await last_values() == expected
+    assert (await entity_builds.table_hashes(1))["entity_items"].rows == 302
+
+
+@pytest.mark.parametrize("copy_from", [2, 250])
+async def test_an_item_that_postgres_refuses_halts_its_aggregate_alone(
+    connection, entity_builds, entity_reader, monkeypatch, copy_from
+):
+    def no_json(state, event, envelope):
+        document = "{" if state.value == 2 else "{}"
+        return [Item(kind="step", id=f"{envelope.aggregate}#{state.value}", document=document)]
+
+    monkeypatch.setattr(entity_folds_module, "items_problem", lambda items: "")
+    monkeypatch.setattr(writer, "COPY_FROM_ROWS", copy_from)
+    folds = entity_folds([replace(ITEMIZED, items=no_json)])
+    projection = await opened(connection, entity_builds.build(1), folds=folds)
+    await projection.apply({0: records(lambda p: (p.raise_("a", 1, 2, 3), p.raise_("b", 1)))})
+    rows = {row.name: row for row in await load_entities(entity_reader, [counter("a"), counter("b")])}
+    assert [(name, row.seq, row.halted_offset) for name, row in sorted(rows.items())] == [("a", 1, 2), ("b", 1, -1)]
+    items = await list_items(entity_reader, "counter", "acme", "step", newest_first=False)
+    assert [row.id for row in items.rows] == [f"{counter('a')}#1", f"{counter('b')}#1"]
 
 
 @pytest.mark.parametrize(("name", "value"), [("KNOWN_ENTITIES_MAX", 1), ("KNOWN_BYTES_MAX", 1)])

@@ -15,14 +15,17 @@ from loomlog.projections.engine.family_folds import NewerFold, outdated_families
 from loomlog.projections.engine.read_models import EntityModel
 from loomlog.projections.engine.rebuild import RebuildReport, rebuild
 from loomlog.projections.entities import keyed_seal, list_entities, list_folds, load_entities, plain_seal, verify_seal
+from loomlog.projections.entity_items import list_items
 from loomlog.projections.problems import list_problems
 from loomlog.projections.tables import EVERY_TENANT
 from loomlog.services.families.entity_folds import entity_folds
-from tests.projections.counters import BOTH, FOLDS, TALLY, TOPIC, Counters, counter, raised, restated, with_rules
+from tests.projections.counters import FOLDS, ITEMIZED, TALLY, TOPIC, Counters, counter, raised, restated
+from tests.projections.counters import ITEM_FOLDS as BOTH
 from tests.projections.stories import TOPIC as RUN_TOPIC
 from tests.projections.stories import Partition, many_runs
 
-NEWER = entity_folds([with_rules(version=2, evolve=lambda state, event, at_ms: replace_value(state, event)), TALLY])
+DOUBLED = replace(ITEMIZED.rules, version=2, evolve=lambda state, event, at_ms: replace_value(state, event))
+NEWER = entity_folds([replace(ITEMIZED, rules=DOUBLED), TALLY])
 """The family with another fold: it counts twice."""
 
 
@@ -99,6 +102,59 @@ async def values_of(reader) -> dict[str, int]:
     }
 
 
+async def items_of(reader, family: str = "counter") -> set[tuple[str, float | None]]:
+    pages = [await list_items(reader, family, EVERY_TENANT, kind) for kind in ("step", "last")]
+    return {(row.id.partition("/")[2], row.number) for page in pages for row in page.rows}
+
+
+ITEMS = {(f"{name}{n}#{step}", 0.25) for name in "abc" for n in range(2) for step in (1, 2)}
+LAST = {(f"{name}{n}", 2) for name in "abc" for n in range(2)}
+
+
+async def test_the_items_of_a_family_with_another_fold_are_made_again(it, entity_reader):
+    assert await items_of(entity_reader) == ITEMS | LAST
+    await it.connection.execute(
+        f"INSERT INTO {it.builds.build(1).schema}.entity_items VALUES "
+        "('tally', 'acme', 'tally:acme/a0', 'a0', 'step', 'counter:acme/a0#1', '', '', 1, 0, 0, 1, 1, '{}')"
+    )
+    tallies = await it.versions_of("entity_items", "tally", column="aggregate")
+    assert len(tallies) == 1
+    report = await it.rebuild("counter", model=EntityModel(NEWER))
+    assert (report.switched, report.tables["entity_items"][0].rows) == (True, 18)
+    doubled = {(f"{name}{n}#{step}", 0.25) for name in "abc" for n in range(2) for step in (2, 4)}
+    assert await items_of(entity_reader) == doubled | {(name, 4) for name, _ in LAST}
+    assert await it.versions_of("entity_items", "tally", column="aggregate") == tallies
+
+
+@pytest.mark.parametrize(
+    "damage", ["DELETE FROM {}.entity_items WHERE number = 0.25", "UPDATE {}.entity_items SET key_b = 'x'"]
+)
+async def test_damaged_items_are_found_and_made_again(it, entity_reader, damage):
+    await it.connection.execute(damage.format(it.builds.build(1).schema))
+    report = await it.rebuild("counter", model=EntityModel(BOTH))
+    assert (report.switched, report.equal) == (False, False)
+    assert report.tables["entities"][0] == report.tables["entities"][1]
+    assert (await it.rebuild("counter", model=EntityModel(BOTH), require_equal=False)).switched
+    assert await items_of(entity_reader) == ITEMS | LAST
+    assert (await it.rebuild("counter", model=EntityModel(BOTH))).equal
+
+
+async def test_a_rebuild_of_everything_and_a_lost_database_give_the_same_items(it, entity_reader):
+    before = (await it.builds.table_hashes(1))["entity_items"]
+    report = await it.rebuild(model=EntityModel(BOTH))
+    assert (report.switched, report.equal) == (True, True)
+    assert (await it.builds.table_hashes(2))["entity_items"] == before
+    for build in (1, 2):
+        await it.connection.execute(f"DROP SCHEMA {it.builds.build(build).schema} CASCADE")
+    await it.connection.execute(f"DROP SCHEMA {it.prefix} CASCADE")
+    await it.builds.prepare()
+    live = EntityModel(BOTH).projection(it.connection, it.builds.build(1), TOPIC, owner="live", codec=None)
+    await live.claim([0, 1])
+    await live.apply({number: it.log.records[TOPIC, number] for number in range(2)})
+    assert (await it.builds.table_hashes(1))["entity_items"] == before
+    assert await items_of(entity_reader) == ITEMS | LAST
+
+
 async def test_the_rows_of_a_family_with_another_fold_are_made_again_and_no_others(it, entity_reader):
     before = await it.builds.table_hashes(1)
     tallies = await it.versions_of("entities", "tally", column="aggregate")
@@ -142,7 +198,7 @@ async def test_a_rebuild_with_the_same_fold_finds_equal_rows(it):
     before = await it.builds.table_hashes(1)
     report = await it.rebuild("counter", model=EntityModel(BOTH))
     assert (report.switched, report.equal) == (True, True)
-    assert set(report.tables) == {"entities", "projection_problems"}
+    assert set(report.tables) == {"entities", "entity_items", "projection_problems"}
     assert report.tables["entities"][0].rows == 8
     assert await it.builds.table_hashes(1) == before
 
@@ -239,11 +295,11 @@ async def test_and_neither_can_it_rebuild_them(it):
 
 async def test_tables_of_another_version_are_rebuilt_whole(it):
     other = EntityModel(BOTH)
-    other.tables = replace(ENTITY_TABLES, version=2)
+    other.tables = replace(ENTITY_TABLES, version=3)
     with pytest.raises(Permanent, match="rebuild all of them"):
         await it.rebuild("counter", model=other)
     report = await it.rebuild(model=other)
-    assert (report.switched, (await it.builds.live()).version) == (True, 2)
+    assert (report.switched, (await it.builds.live()).version) == (True, 3)
 
 
 async def test_a_rebuild_of_all_entities_switches_builds(it, entity_reader):
