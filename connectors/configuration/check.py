@@ -24,6 +24,7 @@ from loomlog.connectors.configuration.routing import (
     resolve_choices,
 )
 from loomlog.connectors.configuration.shape import format_path
+from loomlog.connectors.configuration.skill_files import describe_skill_problem
 from loomlog.connectors.configuration.tree import KeyPath, MappingNode, ScalarNode, find_mark
 from loomlog.connectors.configuration.unsupported_keys import (
     EXTERNAL_TOOL_PREFIXES,
@@ -32,6 +33,7 @@ from loomlog.connectors.configuration.unsupported_keys import (
     UNSUPPORTED_DRIVERS,
     UNSUPPORTED_TOOLS,
 )
+from loomlog.connectors.tools.skill_patterns import parse_patterns
 from loomlog.connectors.tools.tool_guide import placeholder_names, unknown_placeholders
 from loomlog.schemas.client_names import TOOL_NAME_PREFIX as CLIENT_PREFIX
 from loomlog.schemas.client_names import is_client_grant, visible_name
@@ -54,6 +56,7 @@ def check_configuration(
     checking.check_models()
     checking.check_user_tiers()
     checking.check_volumes()
+    checking.check_skills()
     checking.check_remote_tools()
     checking.check_pricing()
     checking.check_principals()
@@ -129,6 +132,12 @@ class _ConfigurationCheck:
                 ("volumes", marked[1], "default"), f"only one volume may be the default; {marked[0]} is one already"
             )
 
+    def check_skills(self) -> None:
+        for name, skill in self.configuration.skills.items():
+            if problem := describe_skill_problem(skill):
+                key, message = problem
+                self._add_error(("skills", name, key), message)
+
     def check_remote_tools(self) -> None:
         for name, tool in self.configuration.remote_tools.items():
             path: KeyPath = ("remote_tools", name)
@@ -201,6 +210,10 @@ class _ConfigurationCheck:
         for position, tool in enumerate(agent.tools):
             self._check_tool((*path, "tools", position), tool)
         self._check_placeholders((*path, "system_prompt"), agent.system_prompt)
+        try:
+            parse_patterns(agent.skills)
+        except ValueError as error:
+            self._add_error((*path, "skills"), str(error))
 
     def warn_unsupported_tools(self) -> None:
         if not self.unsupported_tools:
@@ -228,8 +241,6 @@ class _ConfigurationCheck:
                 self._add_warning(
                     ("agents", names[0], key), f"has no effect in this version ({feature}){also}", of_key=True
                 )
-        if self.configuration.skills:
-            self._add_warning(("skills",), "has no effect in this version", of_key=True)
         for name, volume in self.configuration.volumes.items():
             if volume.dynamic_root:
                 message = "has no effect in this version (volumes made at run time)"

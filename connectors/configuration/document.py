@@ -65,6 +65,16 @@ TAVILY_API_KEY. Everything else stays as it is written.
 Relative `volumes.<name>.path` and `system_prompt_file` are resolved against the folder of the file that has them.
 Folders of writable volumes are created at start.
 
+Agents and skills may be Markdown files too. `LOOMLOG_AGENTS_ROOT` has `<name>.md` and `<group>/<name>.md`: a YAML
+frontmatter with the keys of `agents.<name>`, and the system prompt below it. `LOOMLOG_SKILLS_ROOT` has
+`<name>/SKILL.md`: `description` and `tools` (or `allowed-tools`) in the frontmatter, the instructions below it; up to
+64 further texts of the folder, 1 MiB together, are the skill's files. Lists of tools may be text with commas. A name
+that a configuration file has too is an error. Links that lead out of the folder are left out with a warning.
+
+An agent that may use a skill has the tool `Skill`: `skills` of the agent are patterns, `*` and `?` stay between two /,
+`**` spans any parts, `-` before a pattern takes away and always wins, `-*` takes all. A skill that needs a tool which
+the agent does not have is refused. A run keeps to the version of a skill that it used first.
+
 `provider_priority`, where no file sets it, is `ollama-local, deepseek, openai, anthropic, ollama`. Synthetic providers
 (`mock`, `mock-stable`) need `LOOMLOG_MOCK_ENABLED=1` or `options: {enabled: true}`.
 

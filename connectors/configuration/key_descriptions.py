@@ -80,7 +80,10 @@ KEY_DESCRIPTIONS: Mapping[type, Mapping[str, KeyDescription]] = {
         "code_body": KeyDescription(
             "Folder of a code agent: code decides each turn instead of a model.", "agents/summarise"
         ),
-        "skills": KeyDescription("Skills whose bodies the agent may load.", "[pdf]"),
+        "skills": KeyDescription(
+            "Patterns of the skills it may load: `team/*`, `-team/secret` takes away, `-*` all; empty = all skills.",
+            "[pdf, team/*]",
+        ),
         "max_concurrent_children": KeyDescription("Most runs that the Agent tool keeps going at a time; 0 = 4.", "8"),
         "compaction": KeyDescription("When and how a long conversation is summarised.", "{enabled: true}"),
         "search_providers": KeyDescription("Order of search services for WebSearch.", "[brave, exa]"),

@@ -76,7 +76,7 @@ def find_layers(
         if settings.no_default_providers
         else [Layer(path=BUILT_IN_PATH, display_name=BUILT_IN_NAME, is_built_in=True)]
     )
-    layers = [Layer(path=path, display_name=_display_path(path, working_directory)) for path in named if path.is_file()]
+    layers = [Layer(path=path, display_name=display_path(path, working_directory)) for path in named if path.is_file()]
     return [*bottom, *_find_presets(settings.presets, errors), *layers], errors, warnings
 
 
@@ -123,5 +123,6 @@ def _default_paths(environ: Mapping[str, str], working_directory: Path) -> list[
     return [*here, *(folder / name / f"{name}.yaml" for folder in folders for name in BASE_NAMES)]
 
 
-def _display_path(path: Path, working_directory: Path) -> str:
+def display_path(path: Path, working_directory: Path) -> str:
+    """Return the path as findings show it: relative to the working directory when it is below it."""
     return str(path.relative_to(working_directory)) if path.is_relative_to(working_directory) else str(path)

@@ -15,6 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from loomlog.connectors.configuration.agent_files import load_agent_files
 from loomlog.connectors.configuration.check import check_configuration
 from loomlog.connectors.configuration.code_bodies import find_disallowed_code_agents, load_code_bodies
 from loomlog.connectors.configuration.disabled_tools import find_disabled_tools
@@ -25,12 +26,22 @@ from loomlog.connectors.configuration.findings import (
     did_you_mean,
     format_value,
 )
-from loomlog.connectors.configuration.layers import Layer, find_layers, read_layer
+from loomlog.connectors.configuration.layers import find_layers, read_layer
 from loomlog.connectors.configuration.merge import merge
 from loomlog.connectors.configuration.model import Configuration, ValidationProblem, validate
 from loomlog.connectors.configuration.settings import Settings
 from loomlog.connectors.configuration.shape import extract_values, format_path, iter_paths
-from loomlog.connectors.configuration.tree import MappingNode, Mark, ScalarNode, find_mark, iter_scalars, read_tree
+from loomlog.connectors.configuration.skill_files import load_skill_files
+from loomlog.connectors.configuration.tree import (
+    MappingEntry,
+    MappingNode,
+    Mark,
+    ScalarNode,
+    find_mark,
+    iter_scalars,
+    read_tree,
+    to_plain,
+)
 from loomlog.connectors.configuration.unsupported_keys import UNSUPPORTED_BLOCKS
 from loomlog.connectors.tools.help import load_help_topics
 
@@ -119,14 +130,19 @@ def load_configuration(
         (errors if settings.config_strict else warnings).extend(overrides)
     names |= _collect_referenced_names(root, environ)
     errors += _check_help_topics(settings.help_root)
-    configuration = _build_configuration(root, layers, environ, settings, errors, warnings, family_tools)
+    folders = {layer.display_name: layer.path.parent for layer in layers}
+    secret_env_names = _collect_secret_env_names(root)
+    root, definition_names = _add_definition_files(
+        root, folders, environ, settings, working_directory, errors, warnings
+    )
+    configuration = _build_configuration(root, folders, environ, settings, errors, warnings, family_tools)
     if errors or configuration is None:
         raise ConfigurationError(_sort_findings(errors))
     return LoadedConfiguration(
         configuration=configuration,
         files=tuple(layer.path for layer in layers if not layer.is_built_in),
-        referenced_names=frozenset(names),
-        secret_env_names=_collect_secret_env_names(root),
+        referenced_names=frozenset(names | definition_names),
+        secret_env_names=secret_env_names,
         warnings=tuple(dict.fromkeys(_sort_findings(warnings))),
     )
 
@@ -147,7 +163,7 @@ def _sort_findings(findings: Sequence[ConfigurationFinding]) -> list[Configurati
 
 def _build_configuration(
     root: MappingNode,
-    file_layers: Sequence[Layer],
+    folders: Mapping[str, Path],
     environ: Mapping[str, str],
     settings: Settings,
     errors: list[ConfigurationFinding],
@@ -158,7 +174,6 @@ def _build_configuration(
     kept = _drop_unsupported_blocks(root, warnings)
     values, unknown = extract_values(kept, Configuration)
     errors += unknown
-    folders = {layer.display_name: layer.path.parent for layer in file_layers}
     _resolve_volume_paths(values, kept, folders, environ)
     errors += _read_prompts(values, kept, folders)
     if settings.code_agents_enabled:
@@ -173,6 +188,58 @@ def _build_configuration(
         warnings += found_warnings
         warnings += find_disabled_tools(configuration, root, settings)
     return configuration
+
+
+def _add_definition_files(
+    root: MappingNode,
+    folders: dict[str, Path],
+    environ: Mapping[str, str],
+    settings: Settings,
+    working_directory: Path,
+    errors: list[ConfigurationFinding],
+    warnings: list[ConfigurationFinding],
+) -> tuple[MappingNode, set[str]]:
+    """Return the tree with the agents and skills of the folders, and the environment names that these expand.
+
+    Findings and the folders of the files are added to the collections.
+    """
+    names: set[str] = set()
+    for block, folder, load_files in (
+        ("agents", settings.agents_root, load_agent_files),
+        ("skills", settings.skills_root, load_skill_files),
+    ):
+        if folder is None:
+            continue
+        try:
+            files = load_files(folder, environ=environ, working_directory=working_directory)
+        except ConfigurationError as error:
+            errors += error.findings
+            continue
+        errors += files.errors
+        warnings += files.warnings
+        folders |= files.folders
+        names |= files.names
+        root = _add_entries(root, block, files.entries, errors)
+    return root, names
+
+
+def _add_entries(
+    root: MappingNode, block: str, entries: Mapping[str, MappingEntry], errors: list[ConfigurationFinding]
+) -> MappingNode:
+    """Return the tree with further entries of a block. A name that the block has already is an error."""
+    below = root.entries.get(block)
+    if below is not None and not isinstance(below.node, MappingNode) and to_plain(below.node) is not None:
+        return root  # the model reports what is wrong with it
+    known = below.node.entries if below is not None and isinstance(below.node, MappingNode) else {}
+    merged = dict(known)
+    for name, entry in entries.items():
+        other = merged.setdefault(name, entry).key_mark
+        if name in known:
+            message = f"{block}.{name} is in {other.file}:{other.line} too; remove one of them"
+            errors.append(ConfigurationFinding(message=message, file=entry.key_mark.file, line=entry.key_mark.line))
+    node = MappingNode(entries=merged, mark=root.mark if below is None else below.node.mark)
+    joined = MappingEntry(key_mark=node.mark if below is None else below.key_mark, node=node)
+    return MappingNode(entries={**root.entries, block: joined}, mark=root.mark)
 
 
 def _drop_unsupported_blocks(root: MappingNode, warnings: list[ConfigurationFinding]) -> MappingNode:

@@ -260,7 +260,7 @@ class Configuration:
     pricing: Pricing = field(default_factory=Pricing)
     volumes: Mapping[VolumeName, VolumeBlock] = field(default_factory=dict)
     remote_tools: Mapping[RemoteToolName, RemoteToolBlock] = field(default_factory=dict)
-    skills: Mapping[str, SkillBlock] = field(default_factory=dict)
+    skills: Mapping[AgentName, SkillBlock] = field(default_factory=dict)
     interruption: InterruptionBlock = field(default_factory=InterruptionBlock)
     principals: Mapping[str, PrincipalBlock] = field(default_factory=dict)
     hooks: HooksBlock = field(default_factory=HooksBlock)

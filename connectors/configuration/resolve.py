@@ -41,6 +41,7 @@ from loomlog.connectors.configuration.routing import (
 from loomlog.connectors.configuration.unsupported_keys import UNSUPPORTED_DRIVERS
 from loomlog.connectors.models.pricing import Price
 from loomlog.connectors.protocols import VolumeBinding
+from loomlog.connectors.tools.skill_patterns import deny_everything
 from loomlog.connectors.tools.tool_guide import with_guide
 from loomlog.schemas.client_names import visible_name
 from loomlog.schemas.generated.values import Compaction, Sampling
@@ -63,6 +64,8 @@ DEFAULT_COMPACTION = CompactionBlock(
 """Values of the fields of an agent's compaction that its author left out."""
 CONTEXT_TOOL = "Context"
 """Tool that every agent has unless disable_context is set."""
+SKILL_TOOL = "Skill"
+"""Tool that every agent has that may use some skill."""
 UnavailableReason = Callable[[str, str], str]
 """Function of provider and model; returns why it cannot be called just now, for people, or empty when it can."""
 
@@ -153,8 +156,11 @@ def resolve_agent(
     usable: Collection[str],
     listings: Mapping[str, Sequence[str]] | None = None,
     unavailable_reason: UnavailableReason = lambda provider, model: "",
+    has_skills: bool = False,
 ) -> ResolvedAgent | UnresolvedAgent:
-    """Resolve the agent `name` for a user of the plan `user_tier`. `listings`: provider id -> the models it lists."""
+    """Resolve the agent `name` for a user of the plan `user_tier`. `listings`: provider id -> the models it lists.
+    `has_skills`: there are skills for it besides those of the configuration.
+    """
     agent = configuration.agents.get(name)
     if agent is None:
         return UnresolvedAgent(reason_code="unknown_agent", message=unknown_agent(name, configuration.agents))
@@ -180,7 +186,9 @@ def resolve_agent(
         )
     ordered = [best, *(choice for choice in picked if choice is not best)]
     plan = resolve_user_tier(configuration, user_tier)
-    resolved = _assemble_agent(configuration, name, agent, ordered, plan, usable, listings or {})
+    resolved = _assemble_agent(
+        configuration, name, agent, ordered, plan, usable, listings or {}, has_skills=has_skills
+    )
     return replace(
         resolved, definition_sha256=hashlib.sha256(canonical_json(build_hashed_definition(resolved))).hexdigest()
     )
@@ -271,6 +279,8 @@ def _assemble_agent(
     plan_name: str,
     usable: Collection[str],
     listings: Mapping[str, Sequence[str]],
+    *,
+    has_skills: bool,
 ) -> ResolvedAgent:
     plan = configuration.user_tiers.get(plan_name, UserTier())
     retries = plan.retry_attempts if agent.retry_attempts is None else agent.retry_attempts
@@ -282,7 +292,7 @@ def _assemble_agent(
         model=best.model,
         effort=best.effort or agent.effort or "",
         system_prompt=with_guide(agent.system_prompt) if agent.inject_tool_guide else agent.system_prompt,
-        tools=_granted_tools(agent),
+        tools=_granted_tools(agent, has_skills=has_skills or bool(configuration.skills)),
         max_tokens=agent.max_tokens,
         max_iterations=agent.max_iterations,
         unbounded_iterations=agent.unbounded_iterations,
@@ -319,8 +329,13 @@ def _is_code_agent(configuration: Configuration, choice: Choice) -> bool:
     return configuration.providers[choice.provider].driver == CODE_DRIVER
 
 
-def _granted_tools(agent: AgentBlock) -> tuple[str, ...]:
+def _granted_tools(agent: AgentBlock, *, has_skills: bool) -> tuple[str, ...]:
+    """Return the agent's tools and those that it need not list. Without any skill there is no tool for them, which
+    keeps prompts short.
+    """
     extra = () if agent.disable_context else (CONTEXT_TOOL,)
+    if (has_skills or agent.skills) and not deny_everything(agent.skills):
+        extra = (*extra, SKILL_TOOL)
     return tuple(dict.fromkeys((*map(visible_name, agent.tools), *extra)))
 
 

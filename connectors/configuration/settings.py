@@ -263,6 +263,22 @@ class Settings:
         "replaces it.",
         old=SAME_NAME,
     )
+    agents_root: Path | None = setting(
+        _C,
+        PATH,
+        None,
+        "Folder of agents, one `<name>.md` each, in subfolders `<group>/<name>`: the frontmatter has the keys of an "
+        "agent, the text below it is the system prompt.",
+        old=SAME_NAME,
+    )
+    skills_root: Path | None = setting(
+        _C,
+        PATH,
+        None,
+        "Folder of skills, one folder each with a `SKILL.md`: description and tools in the frontmatter, the "
+        "instructions below; up to 64 further texts of the folder, 1 MiB together, are files of the skill.",
+        old=SAME_NAME,
+    )
     no_default_providers: bool = setting(_C, FLAG, False, "Leave out the built-in providers.", old=SAME_NAME)
     presets: tuple[str, ...] = setting(
         _C,

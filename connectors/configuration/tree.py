@@ -96,7 +96,13 @@ class ParsedFile:
     """Environment names that the file expands."""
 
 
-def read_tree(text: str, *, file: str, environ: Mapping[str, str]) -> ParsedFile:
+def read_tree(
+    text: str,
+    *,
+    file: str,
+    environ: Mapping[str, str],
+    expected: str = "a mapping with blocks such as `agents:` at the top",
+) -> ParsedFile:
     """Read one YAML document. Mistakes are in `errors`; `root` has what could be read even then."""
     reading = ParsedFile(root=MappingNode(entries={}, mark=Mark(file=file, line=1)))
     try:
@@ -117,7 +123,7 @@ def read_tree(text: str, *, file: str, environ: Mapping[str, str]) -> ParsedFile
         if isinstance(node, MappingNode):
             reading.root = node
         elif not (isinstance(node, ScalarNode) and node.value is None):
-            message = "expected a mapping with blocks such as `agents:` at the top"
+            message = f"expected {expected}"
             reading.errors.append(ConfigurationFinding(message=message, file=file, line=node.mark.line))
     return reading
 

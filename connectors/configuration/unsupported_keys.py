@@ -48,7 +48,6 @@ UNSUPPORTED_AGENT_KEYS: Mapping[str, str] = {
     "schedule_def_scopes": "definitions",
     "search_providers": "web search",
     "skill_def_scopes": "definitions",
-    "skills": "skills",
     "sql_quota_bytes": "SQL memory",
     "sql_scopes": "SQL memory",
     "system_prompt_base": "shared prompts",
@@ -69,6 +68,7 @@ SUPPORTED_TOOLS = frozenset(
         "Interruption",
         "Ledger",
         "Read",
+        "Skill",
         "WebFetchTool",
         "Write",
     }
@@ -91,7 +91,6 @@ UNSUPPORTED_TOOLS: Mapping[str, str] = {
     "OperatorTokenDef": "definitions",
     "Path": "paths",
     "ScheduleDef": "definitions",
-    "Skill": "skills",
     "SkillDef": "definitions",
     "TeamDef": "definitions",
     "VolumeDef": "definitions",
@@ -129,7 +128,6 @@ UNSUPPORTED_SETTINGS: Mapping[str, str] = {
         "AUTH_CACHE_TTL_SECONDS AUTH_VERBOSE OPERATOR_TOKEN_PEPPER OPERATOR_TOKEN_ROTATION_GRACE_SECONDS",
     ),
     **_map_names("the audit file (the log is the audit here)", "AUDIT_LOG_PATH"),
-    **_map_names("definition folders", "AGENTS_ROOT SKILLS_ROOT"),
     **_map_names("storage backends", "STORAGE_BACKEND PG_AUTOMIGRATE PGVECTOR_ENABLED SQLITE_VEC_PATH"),
     **_map_names(
         "SQL memory",

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from loomlog.connectors.protocols import DefinitionsView, EffectClass, Tool, ToolSpec
+from loomlog.connectors.protocols import DefinitionsView, EffectClass, SkillShelf, Tool, ToolSpec
 from loomlog.connectors.tools.agent import IDLE_TTL_S, RESIDENTS_MAX, AgentTool
 from loomlog.connectors.tools.arguments import require_supported_schema
 from loomlog.connectors.tools.bash import BashTool
@@ -29,12 +29,15 @@ from loomlog.connectors.tools.interruption import InterruptionTool
 from loomlog.connectors.tools.ledger import LedgerTool, ReconcilingLedgerTool
 from loomlog.connectors.tools.read import build_read_tool
 from loomlog.connectors.tools.server_info import ServerInfo
+from loomlog.connectors.tools.skill import SkillTool
 from loomlog.connectors.tools.thread_pool import ThreadPool
 from loomlog.connectors.tools.web_client import WebClient
 from loomlog.connectors.tools.web_fetch import WebFetchTool
 from loomlog.connectors.tools.write import build_write_tool
 
 WILDCARD = "*"
+GRANTED_BY_NAME = frozenset({SkillTool.name})
+"""Tools that no pattern grants: connectors/configuration/resolve.py adds the name where an agent may use a skill."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +62,8 @@ class ToolOptions:
     """Folder of the operator's help topics."""
     definitions: DefinitionsView | None = None
     """Definitions as runs see them; None: Context has no ops about them."""
+    skills: SkillShelf | None = None
+    """Skills that runs may load; None: no Skill tool."""
 
 
 def build_tools(options: ToolOptions) -> dict[str, Tool]:
@@ -96,6 +101,10 @@ def build_tools(options: ToolOptions) -> dict[str, Tool]:
         tools[tool.name] = tool
     # Added without the schema check: the core reads its arguments and checks them itself.
     tools[InterruptionTool.name] = InterruptionTool()
+    if options.skills is not None:
+        skill = SkillTool(options.skills)
+        require_supported_schema(skill.name, skill.input_schema)
+        tools[skill.name] = skill  # the last one, so that a prompt cache of agents without it stays valid
     return tools
 
 
@@ -106,7 +115,9 @@ def select_granted(names: Iterable[str], available: Collection[str]) -> tuple[st
     granted = tuple(names)
     exact = {name for name in granted if not name.endswith(WILDCARD)}
     beginnings = tuple(name.removesuffix(WILDCARD) for name in granted if name.endswith(WILDCARD))
-    return tuple(name for name in available if name in exact or name.startswith(beginnings))
+    return tuple(
+        name for name in available if name in exact or (name.startswith(beginnings) and name not in GRANTED_BY_NAME)
+    )
 
 
 def build_specs(tools: Mapping[str, Tool], names: Iterable[str]) -> tuple[ToolSpec, ...]:

@@ -12,6 +12,7 @@ from loomlog.connectors.configuration.unsupported_keys import (
     UNSUPPORTED_TOOLS,
 )
 from loomlog.connectors.models.catalog import DRIVERS
+from loomlog.connectors.tools.file_skills import FileSkills
 from loomlog.connectors.tools.registry import ToolOptions, build_tools
 
 
@@ -21,7 +22,9 @@ def test_nothing_is_both_now_and_later():
 
 
 def test_what_is_here_now_is_what_the_process_can_build():
-    options = ToolOptions(bash_enabled=True, bench_enabled=True, ledger_path="unused")
+    options = ToolOptions(
+        bash_enabled=True, bench_enabled=True, ledger_path="unused", skills=FileSkills({}, lambda name, skill: "")
+    )
     assert set(build_tools(options)) == SUPPORTED_TOOLS
     assert set(DRIVERS) == set(get_args(Driver)) - set(UNSUPPORTED_DRIVERS)
 

@@ -4,6 +4,7 @@ import orjson
 import pytest
 
 from loomlog.connectors.protocols import EffectClass
+from loomlog.connectors.tools.file_skills import FileSkills
 from loomlog.connectors.tools.registry import ToolOptions, build_specs, build_tools, select_granted
 from tests.connectors.tools.given import binding, context
 
@@ -21,6 +22,13 @@ def test_what_the_operator_enabled_exists(tmp_path: Path) -> None:
     tools = build_tools(options)
     assert list(tools) == [*ALWAYS, "Bash", "Bench", "Ledger", "Interruption"]
     assert tools["Ledger"].effect_class({}) is EffectClass.IDEMPOTENT
+
+
+def test_the_tool_for_skills_comes_last_and_no_pattern_grants_it() -> None:
+    without, tools = build_tools(ToolOptions()), build_tools(ToolOptions(skills=FileSkills({}, lambda name, skill: "")))
+    assert list(tools) == [*without, "Skill"]
+    assert build_specs(tools, ["*", "Sk*"]) == build_specs(without, ["*", "Sk*"])
+    assert [spec.name for spec in build_specs(tools, ["Skill", "Re*"])] == ["Read", "Skill"]
 
 
 async def test_options_reach_the_tools(tmp_path: Path) -> None:

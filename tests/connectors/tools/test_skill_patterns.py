@@ -1,4 +1,5 @@
 import fnmatch
+import re
 import time
 
 import pytest
@@ -57,9 +58,8 @@ def test_entries_allow_and_refuse_names(entries: list[str], allowed: list[str], 
     ],
 )
 def test_an_unusable_entry_is_named(entry: str) -> None:
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError, match=re.escape(repr(entry[:60]))):
         parse_patterns(["pdf", entry])
-    assert repr(entry[:60]) in str(caught.value)
 
 
 def test_a_list_has_a_bound() -> None:
