@@ -10,8 +10,10 @@ from collections.abc import Callable, Mapping
 from loomlog.connectors.configuration import ProcessConfiguration
 from loomlog.connectors.configuration import find_price as configured_price
 from loomlog.connectors.configuration.concurrency_limits import resolve_limits
-from loomlog.connectors.protocols import DefinitionsView, EffectClass, LogAppender, Tool, VolumeBinding
+from loomlog.connectors.definitions import KINDS
+from loomlog.connectors.protocols import DefinitionsView, EffectClass, LogAppender, SkillShelf, Tool, VolumeBinding
 from loomlog.connectors.storage.blobs import FileBlobs
+from loomlog.connectors.tools.file_skills import FileSkills
 from loomlog.connectors.tools.registry import ToolOptions, build_tools, select_granted
 from loomlog.connectors.tools.server_info import ServerInfo
 from loomlog.connectors.tools.tool_guide import ToolGuide
@@ -94,8 +96,21 @@ def describe_server(loaded: ProcessConfiguration) -> ServerInfo:
     return ServerInfo(code_agents=settings.code_agents_enabled, max_request_bytes=settings.max_request_bytes)
 
 
-def build_process_tools(loaded: ProcessConfiguration, *, definitions: DefinitionsView | None = None) -> dict[str, Tool]:
-    """Build the tools that the operator allows; `definitions` as runs see them."""
+def file_skills(loaded: ProcessConfiguration) -> FileSkills:
+    """Return the skills of the configuration."""
+    kind = KINDS["skill"]
+    return FileSkills(loaded.configuration.skills, lambda name, skill: kind.hash(name, kind.content_of(skill)))
+
+
+def build_process_tools(
+    loaded: ProcessConfiguration,
+    *,
+    definitions: DefinitionsView | None = None,
+    skills: SkillShelf | None = None,
+) -> dict[str, Tool]:
+    """Build the tools that the operator allows; `definitions` as runs see them, `skills` instead of those of the
+    configuration.
+    """
     settings = loaded.settings
     return build_tools(
         ToolOptions(
@@ -112,6 +127,7 @@ def build_process_tools(loaded: ProcessConfiguration, *, definitions: Definition
             server=describe_server(loaded),
             help_root=settings.help_root,
             definitions=definitions,
+            skills=skills or file_skills(loaded),
         )
     )
 
@@ -132,10 +148,11 @@ def build_effect_handlers(
     extra_tools: Mapping[str, Tool] = NO_TOOLS,
     clients: ClientTools | None = None,
     definitions: DefinitionsView | None = None,
+    skills: SkillShelf | None = None,
 ) -> EffectHandlers:
     """Build the effect handlers of this process."""
     configuration = loaded.configuration
-    tools = build_process_tools(loaded, definitions=definitions)
+    tools = build_process_tools(loaded, definitions=definitions, skills=skills)
     assert not tools.keys() & extra_tools.keys(), f"tools named like built-in ones: {tools.keys() & extra_tools.keys()}"
     tools.update(extra_tools)  # added to the dict that Context already holds
     guide = ToolGuide(tools, describe_server(loaded))

@@ -189,6 +189,15 @@ async def test_a_tool_knows_the_version_and_the_grants_of_its_agent() -> None:
     assert (plain.agent_def_id, plain.grants) == ("", {})
 
 
+async def test_a_tool_knows_the_patterns_of_its_agent() -> None:
+    work = Work()
+    await work.run(given(tools=("Read", "mcp__*"), grants=AgentGrants(skills=("pdf", "-team/*"))))
+    await work.run(given())
+    (_, granted), (_, plain) = work.tool.calls
+    assert (granted.skills, granted.tool_grants) == (("pdf", "-team/*"), ("Read", "mcp__*"))
+    assert plain.skills == ()
+
+
 async def test_the_idempotency_key_is_that_of_the_call_over_all_its_attempts() -> None:
     work = Work()
     run = at_tools("Read")
