@@ -46,7 +46,8 @@ def _wrap_single(value: Any) -> Any:
     return (value,) if isinstance(value, str) else value
 
 
-def _check_agent_name(value: str) -> str:
+def check_agent_name(value: str) -> str:
+    """Return the name. Raises ValueError with what is expected."""
     if len(value) > AGENT_NAME_LENGTH or not _AGENT_NAME.fullmatch(value):
         raise ValueError(
             f"expected at most {AGENT_NAME_LENGTH} characters: letters, digits, _ and -, with / between parts"
@@ -70,7 +71,7 @@ PositiveInt = Annotated[int, Strict(), Field(ge=1)]
 FiniteFloat = Annotated[float, BeforeValidator(require_number), Field(allow_inf_nan=False)]
 StringList = Annotated[tuple[str, ...], BeforeValidator(_wrap_single)]
 
-AgentName = Annotated[str, AfterValidator(_check_agent_name)]
+AgentName = Annotated[str, AfterValidator(check_agent_name)]
 EnvName = Annotated[
     str, _match_pattern(_ENV_NAME, "the NAME of an environment variable (capitals, digits and _), never its value")
 ]

@@ -10,7 +10,7 @@ Before: model.py, tree.py. After: load.py; document.py lists the keys of each bl
 
 import types
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import Field, dataclass, fields, is_dataclass
 from functools import cache
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
@@ -38,12 +38,17 @@ def infer_shape(hint: Any) -> Shape:
         return next((shape for shape in shapes if shape != Shape()), Shape())
     if is_dataclass(hint) and isinstance(hint, type):
         hints = get_type_hints(hint, include_extras=True)
-        return Shape(keys={entry.name: hints[entry.name] for entry in fields(hint)})
+        return Shape(keys={key_of(entry): hints[entry.name] for entry in fields(hint)})
     if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
         return Shape(values=get_args(hint)[1])
     if origin is tuple:
         return Shape(items=get_args(hint)[0])
     return Shape()
+
+
+def key_of(entry: Field[Any]) -> str:
+    """Return the key of a field; a field that is named like a word of Python has an underscore behind it."""
+    return entry.name.removesuffix("_")
 
 
 def extract_values(root: MappingNode, hint: Any) -> tuple[dict[str, object], list[ConfigurationFinding]]:

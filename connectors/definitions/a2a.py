@@ -1,0 +1,135 @@
+"""The kinds a2aagent, an agent elsewhere that is called, and a2aservercard, what other installations see of our agents.
+
+Before: kind.py, mcp_server.py. After: kinds.py.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from loomlog.connectors.configuration.field_types import FORBID_EXTRA, AgentName, EnvName, StringList, Switch
+from loomlog.connectors.definitions.kind import Kind
+from loomlog.connectors.definitions.mcp_server import require_url
+from loomlog.connectors.definitions.problems import DefinitionProblem
+
+Text = Annotated[str, Field(min_length=1)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerAuth:
+    """How we prove who we are; `bearer_credential_ref` names a credential of the run."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    scheme: Literal["http", "apiKey", "oauth2", "mtls"]
+    bearer_credential_ref: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpectedSkill:
+    """A skill of the peer, which becomes a tool."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    id: Text
+    required: Switch = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class A2aAgentBlock:
+    """Content of an agent elsewhere: the address of its card, or an endpoint with the binding it speaks."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    agent_card_url: str = ""
+    endpoint: str = ""
+    binding: Literal["jsonrpc", "grpc", "rest"] | None = None
+    auth: PeerAuth | None = None
+    expected_skills: tuple[ExpectedSkill, ...] = ()
+    verify_signed_card: Switch = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CardProvider:
+    """Who offers the agents."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    organization: str = ""
+    url: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CardCapabilities:
+    """Parts of the protocol that the card promises."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    streaming: Switch = False
+    push_notifications: Switch = False
+    extended_agent_card: Switch = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExposedAgent:
+    """An agent of ours, as the skill that others call."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    agent_name: AgentName
+    skill_id: Text
+    skill_name: str = ""
+    description: str = ""
+    tags: StringList = ()
+    input_modes: StringList = ()
+    output_modes: StringList = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecurityScheme:
+    """How others prove who they are."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    kind: Literal["http", "apiKey"]
+    scheme: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class A2aServerCardBlock:
+    """Content of a card."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    name: Text
+    description: str = ""
+    provider: CardProvider | None = None
+    capabilities: CardCapabilities | None = None
+    exposed_agents: tuple[ExposedAgent, ...] = ()
+    security_schemes: tuple[SecurityScheme, ...] = ()
+    sign_with_key_env: EnvName | None = None
+
+
+def _check_agent(agent: A2aAgentBlock) -> None:
+    if agent.agent_card_url:
+        if agent.endpoint or agent.binding:
+            message = "agent_card_url comes with endpoint or binding; give either the card, or both of them"
+            raise DefinitionProblem("invalid_definition", message)
+        require_url("agent_card_url", agent.agent_card_url)
+    elif not agent.endpoint:
+        raise DefinitionProblem("missing_field", "missing required field: agent_card_url (or endpoint and binding)")
+    elif agent.binding is None:
+        raise DefinitionProblem("missing_field", "missing required field: binding (for an endpoint)")
+    elif agent.binding != "grpc":
+        require_url("endpoint", agent.endpoint)
+
+
+def _check_card(card: A2aServerCardBlock) -> None:
+    skills = [exposed.skill_id for exposed in card.exposed_agents]
+    for position, skill in enumerate(skills):
+        if skill in skills[:position]:
+            message = f"exposed_agents[{position}].skill_id: {skill[:80]} is the skill of another agent"
+            raise DefinitionProblem("invalid_definition", message)
+
+
+A2A_AGENT = Kind(
+    name="a2aagent",
+    tool="A2AAgentDef",
+    block=A2aAgentBlock,
+    alternatives=(frozenset({"agent_card_url"}), frozenset({"endpoint", "binding"})),
+    check=_check_agent,
+)
+A2A_SERVER_CARD = Kind(name="a2aservercard", tool="A2AServerCardDef", block=A2aServerCardBlock, check=_check_card)

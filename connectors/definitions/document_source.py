@@ -1,0 +1,48 @@
+"""The kind documentsource: another installation whose documents agents may read.
+
+Before: kind.py, memory_backend.py. After: kinds.py.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from loomlog.connectors.configuration.field_types import FORBID_EXTRA, EnvName
+from loomlog.connectors.definitions.kind import Kind
+from loomlog.connectors.definitions.mcp_server import require_url
+from loomlog.connectors.definitions.memory_backend import require_tenant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentSourceConfig:
+    """Address of the installation, and the NAME of the environment variable with its key."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    base_url: str
+    api_key_env: EnvName | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentTenancy:
+    """How tenants are kept apart: by a key for each; the pattern holds {tenant_id}."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    kind: Literal["key_per_tenant"]
+    env_pattern: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentSourceBlock:
+    """Content of a document source."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    config: DocumentSourceConfig
+    tenancy_strategy: DocumentTenancy | None = None
+
+
+def _check(source: DocumentSourceBlock) -> None:
+    require_url("config.base_url", source.config.base_url)
+    if source.tenancy_strategy:
+        require_tenant("tenancy_strategy.env_pattern", source.tenancy_strategy.env_pattern)
+
+
+DOCUMENT_SOURCE = Kind(name="documentsource", tool="DocumentSourceDef", block=DocumentSourceBlock, check=_check)

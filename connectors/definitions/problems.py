@@ -1,0 +1,17 @@
+"""Refusal of a definition, with the reason that a caller matches on.
+
+After: every module of this package raises it; the transports answer with its reason and its message.
+"""
+
+from typing import Literal
+
+Reason = Literal["missing_field", "unknown_field", "bad_name", "too_large", "too_many", "invalid_definition"]
+
+
+class DefinitionProblem(Exception):
+    """A definition cannot be used. `reason` is a word for programs, `message` a sentence for people."""
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(message)
+        self.reason: Reason = reason
+        self.message = message

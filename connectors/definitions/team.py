@@ -1,0 +1,178 @@
+"""The kind team: a graph of states, each with a handler, and of labelled transitions between them.
+
+Before: kind.py. After: kinds.py.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, NoReturn
+
+from pydantic import Field
+
+from loomlog.connectors.configuration.field_types import FORBID_EXTRA, NonNegativeInt
+from loomlog.connectors.definitions.go_json import select_set
+from loomlog.connectors.definitions.kind import Content, Kind
+from loomlog.connectors.definitions.problems import DefinitionProblem
+
+MAX_ITERATIONS = 1_000
+"""Largest number of entries per state; the limit of the reference."""
+_WAIT = re.compile(r"(all|any|at_least:0*[1-9][0-9]{0,8})?\Z")
+_ON = re.compile(r"success\Z|(pushback|conditional):.*\S", re.DOTALL)
+_HANDLER = ("agent", "agents", "wait", "consolidator", "input_template", "timeout_ms")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TeamHandler:
+    """Who acts in a state. `wait` all, any or at_least:N; empty: all. `timeout_ms` 0: no limit."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    kind: Literal["agent", "parallel", "consolidator", "terminal"]
+    agent: str = ""
+    agents: tuple[str, ...] = ()
+    wait: str = ""
+    consolidator: str = ""
+    input_template: str = ""
+    timeout_ms: NonNegativeInt = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TeamState:
+    """A node of the graph."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    state: str
+    handler: TeamHandler
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TeamTransition:
+    """An edge of the graph. `on`: success, pushback:<reason> or conditional:<expression>."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    from_: Annotated[str, Field(alias="from")]
+    to: str
+    on: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TeamColors:
+    """Colours of a drawing, by state and by label of a transition. They are not hashed."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    transitions: Mapping[str, str] = field(default_factory=dict)
+    states: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TeamBlock:
+    """Content of a team. `max_iterations` 0: 10 entries per state."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    entry: str
+    max_iterations: Annotated[NonNegativeInt, Field(le=MAX_ITERATIONS)] = 0
+    states: tuple[TeamState, ...]
+    transitions: tuple[TeamTransition, ...] | None = None
+    colors: TeamColors | None = None
+
+
+def _check(team: TeamBlock) -> None:
+    states = {state.state: state.handler for state in team.states}
+    if not states:
+        raise DefinitionProblem("missing_field", "missing required field: states (a team has at least one)")
+    for position, state in enumerate(team.states):
+        where = f"states[{position}]"
+        if not state.state.strip():
+            raise DefinitionProblem("missing_field", f"missing required field: {where}.state (it is blank)")
+        if any(other.state == state.state for other in team.states[:position]):
+            _refuse(f"{where}.state: {state.state} is the name of another state")
+        _check_handler(f"{where}.handler", state.handler)
+    if team.entry not in states:
+        _refuse(f"entry: there is no state {team.entry or '(empty)'}")
+    exits = _check_transitions(team.transitions or (), states)
+    for name, handler in states.items():
+        if handler.kind != "terminal" and not exits[name]:
+            _refuse(f"states: {name} is a dead end; only a terminal state has no transition")
+    reached, waiting = {team.entry}, [team.entry]
+    while waiting:
+        following = set(exits[waiting.pop()].values()) - reached
+        reached |= following
+        waiting += following
+    if missed := [name for name in states if name not in reached]:
+        _refuse(f"states: {missed[0]} cannot be reached from {team.entry}")
+
+
+def _check_handler(where: str, handler: TeamHandler) -> None:
+    if not _WAIT.match(handler.wait):
+        _refuse(f"{where}.wait: expected all, any or at_least:N with N of at least 1")
+    match handler.kind:
+        case "agent" | "consolidator":
+            _require(f"{where}.agent", handler.agent)
+            if handler.agents:
+                _refuse(f"{where}.agents: a handler of kind {handler.kind} has one agent; name it in agent")
+        case "parallel":
+            if not handler.agents:
+                raise DefinitionProblem("missing_field", f"missing required field: {where}.agents")
+            for position, agent in enumerate(handler.agents):
+                _require(f"{where}.agents[{position}]", agent)
+            _require(f"{where}.consolidator", handler.consolidator)
+        case "terminal":
+            if handler.agent or handler.agents or handler.consolidator:
+                _refuse(f"{where}: a terminal state has no agent, agents or consolidator")
+
+
+def _check_transitions(
+    transitions: tuple[TeamTransition, ...], states: Mapping[str, TeamHandler]
+) -> dict[str, dict[str, str]]:
+    """Return the exits of every state: label -> state."""
+    exits: dict[str, dict[str, str]] = {name: {} for name in states}
+    for position, edge in enumerate(transitions):
+        where = f"transitions[{position}]"
+        for end, name in (("from", edge.from_), ("to", edge.to)):
+            if name not in states:
+                _refuse(f"{where}.{end}: there is no state {name or '(empty)'}")
+        if not _ON.match(edge.on):
+            _refuse(f"{where}.on: expected success, pushback:<reason> or conditional:<expression>")
+        if states[edge.from_].kind == "terminal":
+            _refuse(f"{where}.from: {edge.from_} is terminal, and the walk ends there")
+        if edge.on in exits[edge.from_]:
+            _refuse(f"{where}.on: {edge.from_} has another transition with this label")
+        exits[edge.from_][edge.on] = edge.to
+    return exits
+
+
+def _require(field_name: str, text: str) -> None:
+    if not text.strip():
+        raise DefinitionProblem("missing_field", f"missing required field: {field_name}")
+
+
+def _refuse(message: str) -> NoReturn:
+    raise DefinitionProblem("invalid_definition", message)
+
+
+def _hashed(name: str, content: Content) -> dict[str, Any]:
+    return {
+        "name": name,
+        "entry": content["entry"],
+        **select_set(content, ("max_iterations",)),
+        "states": [
+            {
+                "state": state["state"],
+                "handler": {"kind": state["handler"]["kind"], **select_set(state["handler"], _HANDLER)},
+            }
+            for state in content["states"]
+        ],
+        "transitions": content.get("transitions"),
+    }
+
+
+TEAM = Kind(
+    name="team",
+    tool="TeamDef",
+    id_prefix="tdf_",
+    forks_promote=False,
+    has_verify=True,
+    block=TeamBlock,
+    check=_check,
+    hashed=_hashed,
+)
