@@ -14,6 +14,7 @@ from loomlog.connectors.configuration.key_descriptions import KEY_DESCRIPTIONS
 from loomlog.connectors.configuration.model import Configuration
 from loomlog.connectors.configuration.settings import PREFIX, Settings
 from loomlog.connectors.protocols import Tool
+from loomlog.connectors.tools.file_skills import FileSkills
 from loomlog.connectors.tools.help import HelpTopic, load_help_topics
 from loomlog.connectors.tools.registry import ToolOptions, build_tools
 from loomlog.connectors.tools.tool_guide import unknown_placeholders
@@ -35,7 +36,8 @@ TOPICS = tuple(load_help_topics().values())
 
 @cache
 def tools() -> dict[str, Tool]:
-    return build_tools(ToolOptions(bash_enabled=True, bench_enabled=True, ledger_path="unused"))
+    skills = FileSkills({}, lambda name, block: "")
+    return build_tools(ToolOptions(bash_enabled=True, bench_enabled=True, ledger_path="unused", skills=skills))
 
 
 def properties(schema: Any) -> Iterator[str]:
