@@ -29,20 +29,24 @@ COMPACTION_FAILED = "compaction_failed"
 
 def started_frames(at: int, event: RunStarted) -> list[Frame]:
     frames: list[Frame] = []
-    definition = event.definition
+    definition, blob = event.definition, event.definition.system_prompt_blob
     if event.segments:  # a fork may start without input of its own
         segments = segments_json(event.segments)
-        if definition.system_prompt:  # the input as the model gets it
-            text = {"type": "trusted-text", "text": definition.system_prompt, "source": "definition"}
+        if definition.system_prompt or blob is not None:  # the input as the model gets it
+            text: dict[str, Any] = {"type": "trusted-text", "text": definition.system_prompt, "source": "definition"}
+            if blob is not None:
+                text["blob"] = blob.to_avro()
             segments = [{"role": "system", "content": [text]}, *segments]
         frames.append(Frame(seq=at, type="user_input", event={"type": "user_input"}, payload=segments, live=False))
-    if definition.system_prompt:
-        prompt = {
+    if definition.system_prompt or blob is not None:
+        prompt: dict[str, Any] = {
             "type": "system_prompt",
             "text": definition.system_prompt,
             "agent": definition.name,
             "definition_sha256": definition.sha256,
         }
+        if blob is not None:
+            prompt["text_blob"] = blob.to_avro()
         frames.append(Frame(seq=at + len(frames), type="system_prompt", event=prompt, live=False))
     frames.append(Frame(seq=at + len(frames), type="started", event={"type": "started"}))
     return frames

@@ -18,6 +18,7 @@ from loomlog.schemas.generated.values import (
     RunPosition,
     Sampling,
     Segment,
+    SkillPin,
     ToolCall,
     Usage,
 )
@@ -377,6 +378,8 @@ class HandOverToolResult(Record, frozen=True, kw_only=True):
     """What hooks did about the call."""
     positions: tuple[str, ...] = ()
     """As in ToolReturned."""
+    skill_pin: SkillPin | None = None
+    """As in ToolReturned."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -393,6 +396,7 @@ class HandOverToolResult(Record, frozen=True, kw_only=True):
             "asks_compaction": self.asks_compaction,
             "hook_acts": [item.to_avro() for item in self.hook_acts],
             "positions": self.positions,
+            "skill_pin": None if self.skill_pin is None else self.skill_pin.to_avro(),
         }
 
     @classmethod
@@ -411,6 +415,7 @@ class HandOverToolResult(Record, frozen=True, kw_only=True):
             asks_compaction=value["asks_compaction"],
             hook_acts=tuple(HookAct.from_avro(item) for item in value["hook_acts"]),
             positions=tuple(value["positions"]),
+            skill_pin=None if value["skill_pin"] is None else SkillPin.from_avro(value["skill_pin"]),
         )
 
 

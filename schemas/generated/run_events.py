@@ -1405,6 +1405,8 @@ class RunStarted(Record, frozen=True, kw_only=True):
     """How full the context of the run it goes on with was, in tokens; 0: it goes on with none."""
     max_context_tokens: int = 0
     """The window of that run's model, when this run begins with the same; 0: not known."""
+    skill_pins: tuple[SkillPin, ...] = ()
+    """Versions of skills that a fork keeps to, as the run whose prefix it shares."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -1426,6 +1428,7 @@ class RunStarted(Record, frozen=True, kw_only=True):
             "seed": self.seed,
             "context_tokens": self.context_tokens,
             "max_context_tokens": self.max_context_tokens,
+            "skill_pins": [item.to_avro() for item in self.skill_pins],
         }
 
     @classmethod
@@ -1449,6 +1452,7 @@ class RunStarted(Record, frozen=True, kw_only=True):
             seed=value["seed"],
             context_tokens=value["context_tokens"],
             max_context_tokens=value["max_context_tokens"],
+            skill_pins=tuple(SkillPin.from_avro(item) for item in value["skill_pins"]),
         )
 
 

@@ -16,7 +16,7 @@ class AgentGrants(Record, frozen=True, kw_only=True):
     SCHEMA: ClassVar[str] = "loom.values.AgentGrants"
 
     skills: tuple[str, ...] = ()
-    """Patterns of the skills it may use."""
+    """Patterns of the skills it may use; empty = all."""
     agent_def_scopes: tuple[str, ...] = ()
     """Agent definitions it may author."""
     evaluation_scopes: tuple[str, ...] = ()
@@ -366,7 +366,7 @@ class AgentDefinition(Record, frozen=True, kw_only=True):
     pin_after_success: bool = False
     """After a turn has succeeded the run stays where it is."""
     max_concurrent_children: int = 4
-    """Children of one call that work at the same time."""
+    """Children of one call that work at the same time; 0 = 4."""
     compaction: Compaction | None = None
     """When and how the conversation is compacted."""
     interruption: InterruptionTerms | None = None
@@ -380,7 +380,7 @@ class AgentDefinition(Record, frozen=True, kw_only=True):
     system_prompt_blob: BlobRef | None = None
     """The system prompt when it is long; system_prompt is empty then."""
     grants: AgentGrants | None = None
-    """What it may use and author besides tools and volumes; null: nothing."""
+    """What it may use and author besides tools and volumes; null: all skills, nothing else."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -521,6 +521,58 @@ class ContentBlock(Record, frozen=True, kw_only=True):
             media_type=value["media_type"],
             data=value["data"],
             blob=None if value["blob"] is None else BlobRef.from_avro(value["blob"]),
+        )
+
+
+class DefinitionChange(Record, frozen=True, kw_only=True):
+    """One definition of a batch; the content is already merged."""
+
+    SCHEMA: ClassVar[str] = "loom.values.DefinitionChange"
+
+    kind: str
+    """Kind of definition: agent, skill, team, ..."""
+    name: str
+    """Name of the definition within its tenant and kind."""
+    content: str = ''
+    """The definition as canonical JSON; empty when it lies in content_blob."""
+    content_blob: BlobRef | None = None
+    """Where a long definition lies."""
+    content_sha256: str = ''
+    """Content hash, 'sha256:' and 64 hex digits."""
+    tools: tuple[str, ...] | None = None
+    """Tools that the content grants; null for kinds without tools."""
+    root_tools: tuple[str, ...] | None = None
+    """Tools of the root of the lineage; null: any."""
+    parent_def_id: str = ''
+    """Version that it was made from; empty for a first one."""
+    expect_active: str | None = None
+    """Refuse unless this is the id of the active version, empty for none; null: whatever it is."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "content": self.content,
+            "content_blob": None if self.content_blob is None else self.content_blob.to_avro(),
+            "content_sha256": self.content_sha256,
+            "tools": None if self.tools is None else list(self.tools),
+            "root_tools": None if self.root_tools is None else list(self.root_tools),
+            "parent_def_id": self.parent_def_id,
+            "expect_active": self.expect_active,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            kind=value["kind"],
+            name=value["name"],
+            content=value["content"],
+            content_blob=None if value["content_blob"] is None else BlobRef.from_avro(value["content_blob"]),
+            content_sha256=value["content_sha256"],
+            tools=None if value["tools"] is None else tuple(value["tools"]),
+            root_tools=None if value["root_tools"] is None else tuple(value["root_tools"]),
+            parent_def_id=value["parent_def_id"],
+            expect_active=value["expect_active"],
         )
 
 
@@ -1173,6 +1225,7 @@ RECORDS = (
     CommandEnvelope,
     Compaction,
     ContentBlock,
+    DefinitionChange,
     DefinitionOverrides,
     DefinitionPin,
     Envelope,

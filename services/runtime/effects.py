@@ -52,6 +52,7 @@ class EffectHandlers:
     def __init__(
         self, models: ModelCalls, tools: ToolCalls, summaries: SummaryCalls, mask: Callable[[str], str] = str
     ) -> None:
+        self.definition_texts = models.definition_texts
         self.partial_outputs = models.partial_outputs
         self.queues = models.queues
         self.mask = mask

@@ -27,7 +27,6 @@ from loomlog.connectors.kafka import (
     open_tail,
 )
 from loomlog.connectors.kafka.schema_registry import load_codec
-from loomlog.connectors.storage.blobs import FileBlobs
 from loomlog.connectors.storage.postgres import open_reader
 from loomlog.projections.engine.builds import PREFIX
 from loomlog.schemas.codec import Codec
@@ -37,7 +36,6 @@ from loomlog.services.runtime import topics
 from loomlog.services.runtime.clock import clock_ms
 from loomlog.services.runtime.content.run_credentials import Credentials
 from loomlog.services.runtime.entity_hosting import EntityResources, open_entities
-from loomlog.services.runtime.models.agent_definitions import store_scripts
 from loomlog.services.runtime.models.routing import Routing
 from loomlog.services.runtime.run.projected_index import ProjectedIndex
 from loomlog.services.runtime.run.run_index import RunIndex
@@ -132,9 +130,6 @@ async def open_resources(loaded: ProcessConfiguration) -> AsyncIterator[RuntimeR
         )
         if keys is not None:
             await tables.open(keys.global_table)
-        routing.definitions.scripts.update(
-            await store_scripts(loaded.configuration, FileBlobs(loaded.settings.effective_blob_folder))
-        )
         remote = await open_remote_tools(
             stack,
             loaded.configuration,

@@ -360,7 +360,7 @@ class SubjectErasure:
         if frame.type not in CONTENT_FRAMES:
             return
         event = orjson.loads(frame.event)
-        payload = [] if frame.payload is None else orjson.loads(frame.payload)
+        payload = [] if frame.payload is None else _without_definition(orjson.loads(frame.payload))
         texts = [text for text in _frame_texts(event, payload) if text]
         if texts:
             is_encrypted = all(map(has_tokens, texts))
@@ -410,7 +410,7 @@ def _keys_of(keys: SubjectKeys, tenant: str, user: str) -> tuple[KeyView, ...]:
     return (*erased, *present)
 
 
-def _frame_texts(event: Mapping[str, Any], payload: list[Mapping[str, Any]]) -> Iterator[str]:
+def _frame_texts(event: Mapping[str, Any], payload: list[dict[str, Any]]) -> Iterator[str]:
     """Yield the content texts of a frame."""
     yield event.get("text", "")
     use = event.get("tool_use")
@@ -419,9 +419,15 @@ def _frame_texts(event: Mapping[str, Any], payload: list[Mapping[str, Any]]) -> 
         yield tool_input if isinstance(tool_input, str) else orjson.dumps(tool_input).decode()
     for segment in payload:
         for block in segment.get("content", ()):
-            if block.get("source") == "definition":
-                continue  # the agent's system prompt, not the user's text
             yield block.get("text", "") or block.get("data", "")
+
+
+def _without_definition(segments: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the segments without the agent's system prompt, which is not the user's text."""
+    return [
+        {**segment, "content": [block for block in segment.get("content", ()) if block.get("source") != "definition"]}
+        for segment in segments
+    ]
 
 
 def _blob_refs(value: Any) -> Iterator[BlobRef]:

@@ -14,6 +14,7 @@ from loomlog.services.application.queries.json_types import (
     ComparedRun,
     ComparedStep,
     ConversationMessage,
+    JsonObject,
     MessageBlock,
     OpenToolCall,
     RunComparison,
@@ -196,14 +197,16 @@ def _counters(state: State) -> RunCounters:
         "currency": facts.currency or None,
         "model_errors": facts.model_errors,
         "definition": facts.definition.to_avro(),
-        "system": list(facts.system),
+        "system": [_text_json(text) for text in facts.system],
         "inherited_messages": facts.inherited_messages,
-        "waiting_inputs": [
-            text if isinstance(text, str) else {"blob": text.to_avro()} for text in facts.waiting_inputs
-        ],
+        "waiting_inputs": [_text_json(text) for text in facts.waiting_inputs],
         "interactive": facts.options.interactive,
         "quarantined": facts.quarantine_error or None,
     }
+
+
+def _text_json(text: str | BlobRef) -> str | JsonObject:
+    return text if isinstance(text, str) else {"blob": text.to_avro()}
 
 
 def _forked_from(replayed: ReplayResult) -> dict[str, Any] | None:

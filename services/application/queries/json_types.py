@@ -253,7 +253,7 @@ class RunCounters(TypedDict, total=False):
     currency: str | None
     model_errors: int
     definition: JsonObject
-    system: list[str]
+    system: list[Json]
     inherited_messages: int
     waiting_inputs: list[Json]
     interactive: bool

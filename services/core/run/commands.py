@@ -33,6 +33,7 @@ from loomlog.schemas.generated.values import (
     ModelChoice,
     ParentCall,
     RunPosition,
+    SkillPin,
     Spawn,
     ToolCall,
     Usage,
@@ -318,6 +319,8 @@ class ToolCompleted(Value, frozen=True, kw_only=True):
     """Actions of hooks on the call, in the order of the hooks."""
     positions: tuple[str, ...] = ()
     """Positions of what the call wrote to other aggregates."""
+    skill_pin: SkillPin | None = None
+    """Version of the skill that the call used."""
 
     @property
     def key(self) -> CallKey:

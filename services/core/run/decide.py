@@ -287,6 +287,7 @@ def _complete_tool_call(state: State, result: ToolCompleted) -> list[Event]:
         duration_ms=result.duration_ms,
         asks_compaction=result.asks_compaction,
         positions=result.positions,
+        skill_pin=result.skill_pin,
     )
     return [*acts, returned, *after_tools(state, [returned], result.at_ms)]
 

@@ -110,7 +110,7 @@ from loomlog.services.core.run.turns.evolve_model_calls import (
     require_failed_attempt,
 )
 
-REDUCER_VERSION = 14
+REDUCER_VERSION = 15
 """Raise it whenever the same events fold to another state; older snapshots are then ignored."""
 
 
@@ -227,6 +227,7 @@ def _apply_run_started(state: State, event: RunStarted, at_ms: int) -> AwaitingM
         if event.context_tokens
         else EMPTY_GAUGE,
         max_context_tokens=event.max_context_tokens,
+        skill_pins=event.skill_pins,
     )
     # No call is due yet: the intent follows in the same batch, and until then the turn is 0.
     return AwaitingModel(

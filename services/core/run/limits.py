@@ -20,6 +20,12 @@ POSITIONS_KEPT = 64
 """Positions of writes to other aggregates that a run remembers, one for each partition of a topic: more than an
 installation has partitions of entities. Older ones are long included in what reads see. About 3 KB of state.
 """
+SKILL_PINS_KEPT = 64
+"""Versions of skills that a run remembers; a run uses few. About 10 KB of state."""
+DEFINITION_TEXT_INLINE_BYTES = 16 * 1024
+"""Bytes of a prompt or script of a definition in an event; a longer one is in the blob store, because a definition is
+the same for thousands of runs.
+"""
 RETRY_ATTEMPTS_MAX = 5
 """Most retries a definition may ask for."""
 RETRY_BACKOFF_MS = (100, 300, 900, 2_700, 8_100)
@@ -81,6 +87,8 @@ SPAWNS_MAX = 32
 """Children of one call."""
 SPAWN_BYTES_MAX = 256 * 1024
 """Bytes of all prompts of one call: they must fit one append together with the rest of the decision."""
+CONCURRENT_CHILDREN_DEFAULT = 4
+"""Children of one call that work at the same time when the definition sets no number (parity)."""
 RESIDENTS_MAX = 8
 """Default limit of live resident children of a run."""
 CANCEL_TURN_WAIT_MS = 15_000

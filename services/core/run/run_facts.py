@@ -14,6 +14,7 @@ from loomlog.schemas.generated.values import (
     ModelChoice,
     ParentCall,
     RunOptions,
+    SkillPin,
     Usage,
 )
 from loomlog.schemas.records import Value, replace
@@ -21,6 +22,8 @@ from loomlog.services.core.run import limits
 from loomlog.services.core.run.interrupts.questions import ClosedQuestion
 
 NO_USAGE = Usage()
+FOREIGN = "imported"
+"""First word of the `import_identity` of a run that was not restored: whoever wrote its file is unknown."""
 
 
 class Pause(Value, frozen=True, kw_only=True):
@@ -80,7 +83,7 @@ class RunFacts(Value, frozen=True, kw_only=True):
     user_id: str
     options: RunOptions
     definition: AgentDefinition
-    system: tuple[str, ...]
+    system: tuple[str | BlobRef, ...]
     cache_marks: tuple[int, ...]
     """Indexes of the system texts that a provider may cache up to."""
     messages: tuple[Message, ...]
@@ -136,6 +139,8 @@ class RunFacts(Value, frozen=True, kw_only=True):
     """Run ids of its live resident children."""
     positions: tuple[str, ...] = ()
     """Position tokens of what it wrote to other aggregates, the newest of each partition, newest last."""
+    skill_pins: tuple[SkillPin, ...] = ()
+    """Versions of skills that it keeps to since their first use, one for each name."""
 
     @property
     def current_model(self) -> ModelChoice:
@@ -169,6 +174,17 @@ def with_positions(facts: RunFacts, written: tuple[str, ...]) -> RunFacts:
     return replace(facts, positions=tuple(newest.values())[-limits.POSITIONS_KEPT :])
 
 
+def with_skill_pin(facts: RunFacts, pin: SkillPin) -> RunFacts:
+    """Return the facts with the version of a skill that a call used; the first use of a name counts.
+
+    A run imported from a file of unknown author pins nothing: its fork would keep to versions that the file names.
+    """
+    is_known = any(known.name == pin.name for known in facts.skill_pins)
+    if is_known or len(facts.skill_pins) >= limits.SKILL_PINS_KEPT or facts.imported_as.startswith(FOREIGN):
+        return facts
+    return replace(facts, skill_pins=(*facts.skill_pins, pin))
+
+
 def _partition_of(token: str) -> str:
     """Return topic and partition of a position token, `<topic>/<partition>:<offset>`."""
     return token.rpartition(":")[0]
@@ -193,7 +209,7 @@ def import_identity(origin: ImportOrigin) -> str:
     """Return what all parts of one imported run share, in whichever file they came: import or restore, its length and
     how it ended.
     """
-    return f"{'restored' if origin.restored else 'imported'} {origin.events} {origin.tail_digest}"
+    return f"{'restored' if origin.restored else FOREIGN} {origin.events} {origin.tail_digest}"
 
 
 def deadline(run_timeout_s: int, at_ms: int) -> int:

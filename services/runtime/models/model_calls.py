@@ -39,6 +39,7 @@ from loomlog.services.core.run.limits import FALLBACK_CAUSE_MAX
 from loomlog.services.core.run.react import CallModel, Summarise
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import AwaitingModel, Compacting
+from loomlog.services.runtime.content.definition_texts import DefinitionTexts
 from loomlog.services.runtime.content.encryption import NO_CIPHER, PLAINTEXT, ContentEncryption, NoCipher
 from loomlog.services.runtime.content.payloads import fence_results, inline_or_blob, load_messages, make_storable
 from loomlog.services.runtime.content.redaction import NO_REDACTION, mask_credentials
@@ -140,6 +141,7 @@ class ModelCalls:
         self._currency = currency
         self._tools = tools
         self._blobs = blobs
+        self.definition_texts = DefinitionTexts(blobs)
         self._previews = previews
         self._tracing = tracing
         self._clock_ms = clock_ms
@@ -330,9 +332,10 @@ class ModelCalls:
         self, provider: RuntimeProvider, effect: CallModel, state: AwaitingModel, tenant: str
     ) -> ModelRequest:
         facts = state.facts
-        system = (
-            await self._encryption.decrypt_texts(facts.system, tenant) if self._encryption.is_enabled else facts.system
+        system = tuple(
+            [text if isinstance(text, str) else await self.definition_texts.load(text) for text in facts.system]
         )
+        system = await self._encryption.decrypt_texts(system, tenant)
         messages = await load_messages(facts.messages, self._blobs, self._encryption, tenant)
         if self._plugins is not None and provider.is_external:
             sent = await self._plugins.apply(OutboundConversation(system=system, messages=messages), facts, tenant)
@@ -396,7 +399,7 @@ class ModelCalls:
         definition = facts.definition
         body = definition.code_body
         if definition.code_blob is not None:
-            body = (await self._blobs.get(definition.code_blob)).decode()
+            body = await self.definition_texts.load(definition.code_blob)
         return ScriptRun(
             run_id=effect.run_id,
             agent=definition.name,

@@ -16,7 +16,7 @@ from typing import Any, assert_never
 
 from loomlog.schemas.generated.run_commands import CancelRun, CancelTurn, CloseResident, PostInput
 from loomlog.schemas.generated.run_events import RunRefused
-from loomlog.schemas.generated.values import CommandEnvelope, LimitNotice
+from loomlog.schemas.generated.values import AgentDefinition, CommandEnvelope, LimitNotice
 from loomlog.schemas.ids import partition_key
 from loomlog.schemas.records import replace
 from loomlog.services.core.run import limits
@@ -159,16 +159,29 @@ class ChildRunCoordinator:
     ) -> Sequence[PendingDecision]:
         """Start a child that is known not to have begun; refused when a hard limit is exhausted. Raises Transient."""
         user_id = _require_facts(parent.state).user_id
-        if self._budgets is None or not self._budgets.may_be_limited(parent.tenant, user_id):
+        has_waited = await self._context.store_texts(self._resolve(parent, child))
+        exhausted = None
+        if self._budgets is not None and self._budgets.may_be_limited(parent.tenant, user_id):
+            await continue_in_task()
+            exhausted = await self._budgets.exhausted_limit(parent.tenant, user_id)
+        elif not has_waited:
             return [self._prepare_child_start(parent, effect, plan, child)]
-        await continue_in_task()
-        exhausted = await self._budgets.exhausted_limit(parent.tenant, user_id)
         awaited = self._find_awaited_child(parent, effect, partition)
         if awaited is None or awaited[1].run_id in partition.aggregates or self._directory.is_ending(awaited[1].run_id):
             return NO_COMMANDS  # no longer awaited, or begun meanwhile: its own end is reported to the parent
         if self._directory.has_ended(awaited[1].run_id):
             return await self._resolve_absent_child(parent, effect, partition)  # and has already ended
         return [self._prepare_child_start(parent, effect, *awaited, exhausted=exhausted)]
+
+    def _resolve(self, parent: Aggregate, child: DelegatedChild) -> AgentDefinition | CommandRefusal:
+        options = _require_facts(parent.state).options
+        return self._context.definitions.resolve(
+            child.spawn.agent,
+            tenant=parent.tenant,
+            user_tier=options.user_tier,
+            credentials=options.credentials,
+            operator_key_restricted=options.operator_key_restricted,
+        )
 
     def _prepare_child_start(
         self,
@@ -183,13 +196,7 @@ class ChildRunCoordinator:
         if child.spawn.def_id:
             text = f"def_id {child.spawn.def_id}: this server keeps no versions of definitions; leave def_id out"
             return self._child_refusal(parent, child, text)
-        definition = self._context.definitions.resolve(
-            agent,
-            tenant=parent.tenant,
-            user_tier=facts.options.user_tier,
-            credentials=facts.options.credentials,
-            operator_key_restricted=facts.options.operator_key_restricted,
-        )
+        definition = self._resolve(parent, child)
         if isinstance(definition, CommandRefusal):
             return self._child_refusal(parent, child, definition.message)
         holder = self._directory.handle_holder(parent.tenant, child.agent_id)
@@ -202,7 +209,7 @@ class ChildRunCoordinator:
             index=effect.index,
             plan=plan,
             child=child,
-            definition=definition,
+            definition=self._context.with_text_references(definition),
             pauses=self._context.pauses_for(parent.tenant, agent),
             at_ms=self._clock_ms(),
         )

@@ -7,10 +7,12 @@ from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from loomlog.schemas.generated.values import BlobRef
+from loomlog.schemas.generated.values import AgentDefinition, BlobRef
+from loomlog.services.core.run.commands import CommandRefusal
 from loomlog.services.core.run.run_facts import Pause
 from loomlog.services.families.pause.state import PauseTable
 from loomlog.services.runtime.admission.queue import AdmissionQueue
+from loomlog.services.runtime.content.definition_texts import DefinitionTexts
 from loomlog.services.runtime.content.encryption import PLAINTEXT, ContentEncryption
 from loomlog.services.runtime.content.run_credentials import NO_CREDENTIALS, Credentials
 from loomlog.services.runtime.models.budget_reservation import StartBudgets
@@ -21,6 +23,7 @@ from loomlog.services.runtime.run.run_index import RunIndex
 from loomlog.services.runtime.telemetry.run_summaries import RunSummaries
 from loomlog.services.runtime.telemetry.tracing import NO_TRACING, Tracing
 from loomlog.services.stream.partition.ended_aggregates import EndedAggregates
+from loomlog.services.stream.partition.lookups import continue_in_task
 
 
 class ReplicaPositions(Protocol):
@@ -54,6 +57,24 @@ class RunContext:
     replicas: ReplicaPositions | None = None
     admission_queue: AdmissionQueue | None = None
     credentials: Credentials = NO_CREDENTIALS
+    definition_texts: DefinitionTexts | None = None
+
+    async def store_texts(self, definition: AgentDefinition | CommandRefusal) -> bool:
+        """Store the long texts of a definition, unless this process has done so; whether that took any time.
+
+        Raises ConnectorError.
+        """
+        if self.definition_texts is None or not isinstance(definition, AgentDefinition):
+            return False
+        texts = self.definition_texts.unstored(definition)
+        if texts:
+            await continue_in_task()
+            await self.definition_texts.store(texts)
+        return bool(texts)
+
+    def with_text_references(self, definition: AgentDefinition) -> AgentDefinition:
+        """Return the definition as the events of a run have it: its stored long texts by reference."""
+        return definition if self.definition_texts is None else self.definition_texts.with_references(definition)
 
     def pauses_for(self, tenant: str, agent: str) -> tuple[Pause, ...]:
         """Pauses wider than a run that hold runs of that tenant and agent now."""

@@ -14,6 +14,8 @@ not exist) is refused, and the message lists what exists.
 Before: command_handler.py has read the origin. After: services/core/run/lifecycle/fork.py.
 """
 
+from typing import Any
+
 from loomlog.schemas.generated.run_commands import ForkRun
 from loomlog.schemas.generated.run_events import RunStarted
 from loomlog.schemas.generated.values import AgentDefinition, VolumeGrant
@@ -21,15 +23,18 @@ from loomlog.schemas.records import replace
 from loomlog.services.core.run.commands import CommandRefusal
 from loomlog.services.core.run.lifecycle.fork import (
     DIGEST_PREFIX_MIN,
+    LONG_TEXTS,
     content_sha256,
     is_foreign_event,
     override_definition,
+    text_sha256,
 )
 from loomlog.services.core.run.limits import ITERATIONS_BACKSTOP, RETRY_ATTEMPTS_MAX
 from loomlog.services.runtime.models.definition_resolver import DefinitionResolver
 from loomlog.services.runtime.run.definition_overrides import intersect_grants
 
 CURRENT = "current"
+PROMPT, SCRIPT = LONG_TEXTS
 
 
 def resolve_fork_definition(
@@ -101,7 +106,7 @@ def restrict_to_current(imported: AgentDefinition, current: AgentDefinition) -> 
 
     Refused when the scripts differ: the imported one would run with the tools of the current one.
     """
-    if (imported.code_body, imported.code_blob) != (current.code_body, current.code_blob):
+    if text_sha256(imported, *SCRIPT) != text_sha256(current, *SCRIPT):
         return _bad_request(
             f"the run was imported, and the agent {current.name} has another script here than the run says it had: "
             f"fork it with the definition {CURRENT}, or name an agent"
@@ -117,7 +122,7 @@ def restrict_to_current(imported: AgentDefinition, current: AgentDefinition) -> 
         model=imported.model,
         effort=imported.effort,
         candidates=current.candidates if is_same_model else (),
-        system_prompt=imported.system_prompt,
+        **_prompt_of(imported if text_sha256(imported, *PROMPT) != text_sha256(current, *PROMPT) else current),
         sampling=imported.sampling,
         tools=intersect_grants(current.tools, imported.tools),
         volumes=_common_volumes(imported, current),
@@ -127,6 +132,10 @@ def restrict_to_current(imported: AgentDefinition, current: AgentDefinition) -> 
         retry_attempts=_clamp(imported.retry_attempts, RETRY_ATTEMPTS_MAX),
     )
     return definition if definition == current else replace(definition, sha256=content_sha256(definition))
+
+
+def _prompt_of(definition: AgentDefinition) -> dict[str, Any]:
+    return {name: getattr(definition, name) for name in PROMPT}
 
 
 def _common_volumes(imported: AgentDefinition, current: AgentDefinition) -> tuple[VolumeGrant, ...]:

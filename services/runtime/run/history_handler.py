@@ -56,7 +56,10 @@ class HistoryHandler:
                 if prefix is not None and prefix.point is not None and isinstance(prefix.started, RunStarted):
                     origin = ForkOrigin(started=prefix.started, state=prefix.aggregate.state, point=prefix.point)
         history = None if origin is None else build_conversation(origin.state)
-        stored = command if origin is None else await self._encrypt(command, fork_user_id(command, origin.started))
+        stored = command
+        if origin is not None:
+            stored = await self._encrypt(command, fork_user_id(command, origin.started))
+            await self._context.store_texts(self._resolve(stored, origin))
 
         def order() -> ForkCommand:
             return self._fork_command(stored, run_id, origin, unreadable, traceparent)
@@ -68,6 +71,11 @@ class HistoryHandler:
         encrypted = await self._encryption.encrypt_command(command, subject)
         assert isinstance(encrypted, ForkRun)
         return encrypted
+
+    def _resolve(self, command: ForkRun, origin: ForkOrigin) -> AgentDefinition | CommandRefusal:
+        return resolve_fork_definition(
+            command, origin.started, self._context.definitions, tenant=command.envelope.tenant
+        )
 
     def _fork_command(
         self,
@@ -81,14 +89,14 @@ class HistoryHandler:
         handle = command.agent_id or f"a_{run_id[2:]}"
         resolved: AgentDefinition | CommandRefusal | None = None
         if origin is not None:
-            resolved = resolve_fork_definition(command, origin.started, self._context.definitions, tenant=tenant)
+            resolved = self._resolve(command, origin)
         return ForkCommand(
             at_ms=self._clock_ms(),
             command=command,
             session_id=f"s_{run_id[2:]}",
             agent_id=handle,
             origin=origin,
-            definition=resolved if isinstance(resolved, AgentDefinition) else None,
+            definition=self._context.with_text_references(resolved) if isinstance(resolved, AgentDefinition) else None,
             origin_refusal=origin_refusal,
             definition_refusal=resolved if isinstance(resolved, CommandRefusal) else None,
             handle_live_run=self._directory.handle_holder(tenant, handle),

@@ -121,6 +121,7 @@ def encode_result(envelope: CommandEnvelope, run_id: str, order: Any) -> HandOve
                 duration_ms=order.duration_ms,
                 asks_compaction=order.asks_compaction,
                 positions=order.positions,
+                skill_pin=order.skill_pin,
                 hook_acts=order.hook_acts,
             )
         case _:
@@ -142,6 +143,7 @@ def decode_result(command: HandOverModelReply | HandOverToolResult, at_ms: int) 
             duration_ms=command.duration_ms,
             asks_compaction=command.asks_compaction,
             positions=command.positions,
+            skill_pin=command.skill_pin,
             hook_acts=command.hook_acts,
         )
     calls = len(command.tool_calls)

@@ -57,13 +57,13 @@ class StartHandler:
         """Prepare a start; with the exhausted hard limit of its user, if there is one. Raises Transient."""
         budgets, tenant = self._budgets, command.envelope.tenant
         exhausted = None
-        # XX
         if not self._knows(command):
             await continue_in_task()
             await self._read_to(command)
         if budgets is not None and budgets.may_be_limited(tenant, command.user_id):
             await continue_in_task()
             exhausted = await budgets.exhausted_limit(tenant, command.user_id)
+        await self._context.store_texts(self._resolve(command))
         prepared = await self._prepare_start(record, command, partition)
         order = prepared.command
         if exhausted is not None and order is not None:
@@ -150,25 +150,30 @@ class StartHandler:
 
         return PendingDecision(aggregate, order, command.envelope.command_id)
 
+    def _resolve(self, command: StartRun) -> AgentDefinition | CommandRefusal:
+        if self._context.encryption.is_erased(command):
+            return ERASED_REFUSAL  # erased while it waited: the agent would get no input, and the erased user a new key
+        return self._context.definitions.resolve(
+            command.agent,
+            tenant=command.envelope.tenant,
+            user_tier=command.options.user_tier,
+            credentials=command.options.credentials,
+            operator_key_restricted=command.options.operator_key_restricted,
+            tools=command.tools,
+        )
+
     def _start_command(
         self, command: StartRun, run_id: str, last: EndedRun | None, *, session_exists: bool, traceparent: str = ""
     ) -> StartCommand:
         tenant = command.envelope.tenant
         session = command.session_id or own_session(run_id)
         handle = command.agent_id or own_handle(run_id)
-        resolved = (
-            ERASED_REFUSAL  # erased while it waited: the agent would get no input, and the erased user a new key
-            if self._context.encryption.is_erased(command)
-            else self._context.definitions.resolve(
-                command.agent,
-                tenant=tenant,
-                user_tier=command.options.user_tier,
-                credentials=command.options.credentials,
-                operator_key_restricted=command.options.operator_key_restricted,
-                tools=command.tools,
-            )
+        resolved = self._resolve(command)
+        definition = (
+            apply_overrides(self._context.with_text_references(resolved), command)
+            if isinstance(resolved, AgentDefinition)
+            else None
         )
-        definition = apply_overrides(resolved, command) if isinstance(resolved, AgentDefinition) else None
         return StartCommand(
             at_ms=self._context.clock_ms(),
             command=command,

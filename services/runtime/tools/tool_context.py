@@ -76,6 +76,7 @@ class ToolContextFactory:
             attempt=effect.attempt,
             compaction=definition.compaction,
             positions=facts.positions,
+            skill_pins=facts.skill_pins,
             agent_def_id="" if definition.pin is None else definition.pin.def_id,
             grants=NO_GRANTS if definition.grants is None else structs.asdict(definition.grants),
         )

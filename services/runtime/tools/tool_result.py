@@ -78,6 +78,7 @@ class ToolResultBuilder:
             duration_ms=call_result.duration_ms,
             asks_compaction=result.asks_compaction,
             positions=result.positions,
+            skill_pin=result.skill_pin,
             hook_acts=self.encrypt_acts(call_result.acts, cipher) if call_result.acts else (),
         )
 

@@ -143,11 +143,11 @@ def is_in_clear(event: Record) -> bool:
 
 
 def payloads_of_event(event: Record) -> set[str]:
-    """Return hashes of the payloads with content of an event, or results of its tools. The script of an agent is not
-    content: it is as readable as the rest of its definition.
+    """Return hashes of the payloads with content of an event, or results of its tools. The prompt and the script of an
+    agent are not content: they are as readable as the rest of its definition.
     """
-    script = event.definition.code_blob if isinstance(event, RunStarted) else None
-    return {ref.sha256 for ref in blob_refs(event) if ref != script}
+    texts = set(blob_refs(event.definition)) if isinstance(event, RunStarted) else set()
+    return {ref.sha256 for ref in blob_refs(event) if ref not in texts}
 
 
 def dead_letter_value(

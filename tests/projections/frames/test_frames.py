@@ -96,6 +96,16 @@ def test_an_agent_without_a_system_prompt_stores_none_and_seqs_stay_dense():
     assert [(f.seq, f.type) for f in frames] == [(256, "user_input"), (257, "started")]
 
 
+def test_a_long_system_prompt_is_named_where_its_text_would_be():
+    ref = BlobRef(sha256="ab" * 32, size_bytes=70_000)
+    definition = AgentDefinition(name="a", provider="p", model="m", system_prompt_blob=ref)
+    request, prompt, _ = shown(started(definition=definition))
+    block = {"type": "trusted-text", "text": "", "source": "definition", "blob": ref.to_avro()}
+    assert request.payload is not None
+    assert request.payload[0] == {"role": "system", "content": [block]}
+    assert (prompt.type, prompt.event["text"], prompt.event["text_blob"]) == ("system_prompt", "", ref.to_avro())
+
+
 def test_a_turn_shows_thinking_text_calls_and_usage_in_this_order():
     frames = shown(replied(1, "Let me look.", call("c1"), call("c2", "Search", "{}"), reasoning="Hm."))
     assert [(f.seq, f.type) for f in frames] == [

@@ -145,6 +145,7 @@ class SmallRuntime:
             replicas=replicas,
             admission_queue=door,
             credentials=credentials,
+            definition_texts=models.definition_texts,
         )
         self.host = build_run_host(
             context,

@@ -20,6 +20,7 @@ folds with it.
 from collections.abc import Sequence
 
 from loomlog.schemas.conversation import Block, ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
+from loomlog.schemas.generated.values import BlobRef
 from loomlog.schemas.records import Value, replace
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.conversation.prompt import fence
@@ -121,9 +122,10 @@ def estimate_tokens(messages: Sequence[Message]) -> int:
     )
 
 
-def estimate_text(text: str) -> int:
+def estimate_text(text: str | BlobRef) -> int:
     """Estimate the tokens of a text by its characters."""
-    return -(-len(text) // limits.CHARACTERS_PER_TOKEN)
+    size = len(text) if isinstance(text, str) else text.size_bytes
+    return -(-size // limits.CHARACTERS_PER_TOKEN)
 
 
 def _earliest_cut(messages: Sequence[Message], cut_points: Sequence[int], tail_tokens_max: int) -> int:

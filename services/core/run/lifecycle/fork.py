@@ -25,14 +25,17 @@ from loomlog.schemas.generated.run_commands import ForkRun
 from loomlog.schemas.generated.run_events import Event, ModelCallRequested, RunRefused, RunStarted
 from loomlog.schemas.generated.values import (
     AgentDefinition,
+    BlobRef,
     DefinitionOverrides,
     ForkPoint,
     RunOptions,
     RunPosition,
     Sampling,
     Segment,
+    SkillPin,
 )
 from loomlog.schemas.records import replace
+from loomlog.services.core.run import limits
 from loomlog.services.core.run.commands import CommandRefusal, ForkCommand
 from loomlog.services.core.run.conversation import compaction
 from loomlog.services.core.run.conversation.conversation import build_conversation
@@ -53,6 +56,8 @@ from loomlog.services.core.run.state import (
 
 BAD_POINT = "bad_fork_point"
 """Refusal code for the fork point, as opposed to the request."""
+LONG_TEXTS = (("system_prompt", "system_prompt_blob"), ("code_body", "code_blob"))
+"""Texts of a definition with the fields of their references, which are set when the text is long."""
 DIGEST_PREFIX_MIN = 8
 """Hex digits needed to name a definition by its hash; fewer could match two by accident."""
 
@@ -94,6 +99,7 @@ def fork_run(state: State, request: ForkCommand) -> list[Event]:
             forked_from=origin.point,
             traceparent=request.traceparent,
             seed=command.seed,
+            skill_pins=() if is_foreign_event(before) else shared_skill_pins(origin.state),
         ),
         *map(pause.pause_requested, request.pauses),
     ]
@@ -145,6 +151,11 @@ def fork_point_error(state: State) -> str:
             return ""
         case _:
             assert_never(state)
+
+
+def shared_skill_pins(state: State) -> tuple[SkillPin, ...]:
+    """Return the versions of skills that a fork keeps to because its prefix has used them."""
+    return () if isinstance(state, Absent | Refused) else state.facts.skill_pins
 
 
 def needs_text(shared: tuple[Message, ...]) -> bool:
@@ -212,6 +223,8 @@ def override_definition(
         changes["unbounded_iterations"] = False
     if "provider" in changes or "model" in changes:
         changes["candidates"] = ()  # an explicit model is final: no other candidates
+    if "system_prompt" in changes:
+        changes["system_prompt_blob"] = None
     changed = replace(
         definition, sampling=merge_sampling(definition.sampling, overrides.sampling), tools=tools, **changes
     )
@@ -234,12 +247,31 @@ def merge_sampling(base: Sampling | None, over: Sampling | None) -> Sampling | N
 
 
 def content_sha256(definition: AgentDefinition) -> str:
-    """Return the hex SHA-256 over everything in a definition but its hash."""
+    """Return the hex SHA-256 over everything in a definition but its hash and pin. A long text counts by its hash,
+    whether the definition has it or refers to it.
+    """
     plain = definition.to_avro()
-    del plain["sha256"]
-    if definition.compaction is None:
-        del plain["compaction"]  # definitions older than the field keep their hash
+    del plain["sha256"], plain["pin"]
+    for text, blob in LONG_TEXTS:
+        if plain[blob] is not None or is_long(plain[text]):
+            plain[text], plain[blob] = text_sha256(definition, text, blob), True
+    for name in ("compaction", "system_prompt_blob", "grants"):
+        if plain[name] is None:
+            del plain[name]  # definitions older than the field keep their hash
     return hashlib.sha256(json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def is_long(text: str) -> bool:
+    """Whether a text of a definition belongs in the blob store."""
+    if text.isascii():
+        return len(text) > limits.DEFINITION_TEXT_INLINE_BYTES
+    return len(text.encode(errors="replace")) > limits.DEFINITION_TEXT_INLINE_BYTES
+
+
+def text_sha256(definition: AgentDefinition, text: str, blob: str) -> str:
+    """Return the hex SHA-256 of a text that a definition has in one of these two fields."""
+    ref: BlobRef | None = getattr(definition, blob)
+    return hashlib.sha256(getattr(definition, text).encode(errors="replace")).hexdigest() if ref is None else ref.sha256
 
 
 def _fork_options(command: ForkRun, origin: RunStarted, definition: AgentDefinition) -> RunOptions:

@@ -91,7 +91,7 @@ def plan_children(state: AwaitingTools, result: ChildrenRequested) -> list[Event
     if result.op == delegation.SEND and _pending_sends(state, result.child_run_id):
         return [*acts, plan]  # sent when the child has answered the text before it
     begun = delegation.begin_delegation(plan, result.at_ms)
-    width = max(1, state.facts.definition.max_concurrent_children)
+    width = max(1, state.facts.definition.max_concurrent_children or limits.CONCURRENT_CHILDREN_DEFAULT)
     first = delegation.next_waiting(begun, width)
     return [*acts, plan, *(_request_child(state, opened, begun, child) for child in first)]
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from loomlog.connectors.configuration.agent_block import AgentBlock
 from loomlog.connectors.configuration.settings import Settings
 from loomlog.connectors.tools.agent import IDLE_TTL_S
 from loomlog.services.core.run import limits
@@ -48,7 +47,7 @@ def default_of(record: Any, name: str) -> object:
         (limits.RESIDENTS_MAX, 8),
         (limits.CANCEL_TURN_WAIT_MS, 15_000),
         (IDLE_TTL_S, 30 * 60),
-        (default_of(AgentBlock, "max_concurrent_children"), 4),
+        (limits.CONCURRENT_CHILDREN_DEFAULT, 4),
         (default_of(Settings, "max_interactive_children"), 8),
         (default_of(Settings, "interactive_child_idle_ttl_ms"), 30 * MINUTE_MS),
         # 5.8 compaction

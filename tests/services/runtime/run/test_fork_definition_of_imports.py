@@ -1,5 +1,6 @@
 """Forks of runs that were imported: what the file says of definition and user is a wish, not a grant."""
 
+import hashlib
 from typing import Any
 
 import pytest
@@ -91,6 +92,22 @@ def test_its_model_and_its_words_stay_as_any_caller_could_ask_for_them() -> None
 def test_a_definition_that_is_the_one_here_is_the_one_here() -> None:
     assert resolved(replace(HERE, sha256="ff" * 32)) == HERE
     assert resolved(FORGED, definition="current") == HERE
+
+
+def test_a_text_is_the_same_whether_the_file_or_the_agent_here_has_it_by_reference() -> None:
+    data = b"Be kind."
+    ref = BlobRef(sha256=hashlib.sha256(data).hexdigest(), size_bytes=len(data))
+    known = Definitions()
+    known.known = {"helper": replace(HERE, system_prompt=data.decode(), code_body=data.decode())}
+    pinned = replace(HERE, system_prompt_blob=ref, code_blob=ref)
+    assert resolve_fork_definition(forking(1), told(pinned), known, tenant="t") == known.known["helper"]
+
+
+def test_the_long_words_of_the_file_stay() -> None:
+    ref = BlobRef(sha256="ab" * 32, size_bytes=70_000)
+    actual = resolved(replace(HERE, system_prompt_blob=ref))
+    assert isinstance(actual, AgentDefinition)
+    assert (actual.system_prompt, actual.system_prompt_blob) == ("", ref)
 
 
 def test_overrides_narrow_what_is_left() -> None:

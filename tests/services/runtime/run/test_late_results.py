@@ -8,7 +8,7 @@ from loomlog.connectors.errors import UnknownOutcome
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.generated.run_commands import HandOverModelReply
-from loomlog.schemas.generated.values import BlobRef, HookAct
+from loomlog.schemas.generated.values import BlobRef, HookAct, SkillPin
 from loomlog.schemas.ids import partition_key
 from loomlog.schemas.records import replace
 from loomlog.services.core.run.commands import HAPPENED, ModelAnswered
@@ -32,7 +32,8 @@ def model_result() -> ModelAnswered:
 def test_a_result_is_the_same_after_the_journey() -> None:
     act = HookAct(hook_id="h1", owner="ops", name="guard", phase="pre", act="widened_hosts", hosts_added=("a.com",))
     tool = returned(at_tools("A").state, 0, "found", is_error=True, outcome="timeout", text_blob=BLOB, hook_acts=(act,))
-    tool = replace(tool, positions=("loom.entity.events/1:7",))
+    pin = SkillPin(name="tidy", def_id="sdf_1", version=3, content_sha256="sha256:ab")
+    tool = replace(tool, positions=("loom.entity.events/1:7",), skill_pin=pin)
     for order in (model_result(), tool):
         command = encode_result(ENVELOPE, RUN, order)
         assert command is not None

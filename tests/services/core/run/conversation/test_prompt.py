@@ -11,6 +11,7 @@ from loomlog.schemas.generated.values import AgentDefinition, BlobRef, ContentBl
 from loomlog.services.core.run.conversation.prompt import (
     BLOCK_TYPES,
     UNTRUSTED_KINDS,
+    cache_marks,
     fence,
     fence_content,
     fence_tool_result,
@@ -195,3 +196,10 @@ def test_the_rest_of_what_a_tool_gave_is_shown_as_it_is() -> None:
 )
 def test_a_name_that_a_model_made_up_breaks_no_fence(tool: str, named: str) -> None:
     assert fence_tool_result("t", tool).split("\n")[0] == f'<tool_output tool="{named}">'
+
+
+def test_a_long_prompt_is_the_first_system_text_by_reference_and_marked_for_the_cache() -> None:
+    definition = AgentDefinition(name="a", provider="p", model="m", system_prompt_blob=REF)
+    segments = (Segment(role="system", content=(trusted("rule"),)), Segment(role="user", content=(trusted("go"),)))
+    assert first_message(definition, segments, {})[0] == (REF, "rule")
+    assert cache_marks(definition, segments) == (0,)

@@ -1,5 +1,6 @@
 """Forks: where one may leave its origin, what it shares, and with which definition it goes on."""
 
+import hashlib
 from typing import Any
 
 import pytest
@@ -10,12 +11,17 @@ from loomlog.schemas.conversation import Message
 from loomlog.schemas.generated.run_commands import ForkRun
 from loomlog.schemas.generated.run_events import ModelCallRequested, RunRefused, RunStarted
 from loomlog.schemas.generated.values import (
+    AgentGrants,
+    BlobRef,
     ContentBlock,
     DefinitionOverrides,
+    DefinitionPin,
     ForkPoint,
+    ImportOrigin,
     RunPosition,
     Sampling,
     Segment,
+    SkillPin,
 )
 from loomlog.schemas.records import replace
 from loomlog.services.core.run.commands import CommandRefusal, ForkCommand, ForkOrigin
@@ -341,3 +347,56 @@ def test_where_a_run_begins_is_read_off_its_first_event() -> None:
     assert conversation_origin(replace(first, continues=earlier)) == earlier
     assert conversation_origin(first) is None
     assert conversation_origin(begun().events[1]) is None
+
+
+# --- long prompts and pins -------------------------------------------------------------------------------------------
+
+LONG_PROMPT = "Be kind. " * 4_000
+LONG_REF = BlobRef(sha256=hashlib.sha256(LONG_PROMPT.encode()).hexdigest(), size_bytes=len(LONG_PROMPT))
+EARLIER_SHA256 = "2b6d16b6773062b1f5358a9a740b31912696565cf713edfb0a3c3c88fe59cc60"
+"""Of a definition before it could have grants, a pin and a prompt by reference."""
+SKILL = SkillPin(name="tidy", def_id="sdf_1", version=3, content_sha256="sha256:ab")
+
+
+def test_a_prompt_of_its_own_takes_the_place_of_a_long_one() -> None:
+    base = replace(DEFINITION, system_prompt="", system_prompt_blob=LONG_REF)
+    actual = override_definition(base, DefinitionOverrides(system_prompt="Be brief."), tools=base.tools)
+    assert (actual.system_prompt, actual.system_prompt_blob) == ("Be brief.", None)
+    kept = override_definition(base, DefinitionOverrides(max_tokens=7), tools=base.tools)
+    assert (kept.system_prompt, kept.system_prompt_blob) == ("", LONG_REF)
+
+
+def test_a_long_text_counts_by_its_hash_wherever_it_is() -> None:
+    inline = replace(DEFINITION, system_prompt=LONG_PROMPT, code_body=LONG_PROMPT)
+    by_reference = replace(DEFINITION, system_prompt="", system_prompt_blob=LONG_REF, code_body="", code_blob=LONG_REF)
+    assert content_sha256(inline) == content_sha256(by_reference)
+    assert content_sha256(replace(inline, system_prompt=LONG_PROMPT + "!")) != content_sha256(inline)
+
+
+def test_a_definition_without_the_later_fields_keeps_its_hash_and_grants_count() -> None:
+    assert content_sha256(replace(DEFINITION, tools=("Read", "Write"))) == EARLIER_SHA256
+    pin = DefinitionPin(def_id="def_1", version=2, content_sha256="sha256:ab")
+    assert content_sha256(replace(DEFINITION, pin=pin)) == content_sha256(DEFINITION)
+    assert content_sha256(replace(DEFINITION, grants=AgentGrants(skills=("x",)))) != content_sha256(DEFINITION)
+
+
+def with_skill() -> Run:
+    run = at_tools("Read")
+    run.give(replace(returned(run.state, 0), skill_pin=SKILL))
+    return run
+
+
+def test_a_fork_keeps_to_the_skills_that_its_prefix_has_used() -> None:
+    assert forked(origin(with_skill())).live.facts.skill_pins == (SKILL,)
+    assert forked(origin(with_skill(), 2), "go on").live.facts.skill_pins == ()
+
+
+def test_a_fork_of_an_import_does_not_keep_to_what_its_file_names() -> None:
+    found = origin(with_skill())
+    there = ImportOrigin(
+        topic="t", partition=0, first_offset=1, tenant="there", events=4, tail_digest="ab", bundle_sha256="cd"
+    )
+    for restored, expected in ((False, ()), (True, (SKILL,))):
+        started = replace(found.started, imported_from=replace(there, restored=restored))
+        fork_origin = ForkOrigin(started=started, state=found.state, point=found.point)
+        assert forked(fork_origin).live.facts.skill_pins == expected
