@@ -32,6 +32,7 @@ class RunFilter(Value, frozen=True, kw_only=True):
     user_id: str = ""
     session_id: str = ""
     root_run_id: str = ""
+    def_id: str = ""
     id_prefix: str = ""
     """Start of the run's id or handle, or of each of its parts: `r_24zns-0p60` for a fork."""
     resident: bool = False
@@ -135,7 +136,7 @@ def _conditions(filters: RunFilter) -> list[ColumnElement[bool]]:
     columns = runs.c
     conditions: list[ColumnElement[bool]] = [
         columns[name] == value
-        for name in ("agent", "agent_id", "parent_agent_id", "user_id", "session_id", "root_run_id")
+        for name in ("agent", "agent_id", "parent_agent_id", "user_id", "session_id", "root_run_id", "def_id")
         if (value := getattr(filters, name))
     ]
     if filters.id_prefix:

@@ -131,6 +131,10 @@ class RunRow(NamedTuple):
     max_context_tokens: int
     """0 = unknown."""
     definition_sha256: str
+    def_id: str
+    """Version of the agent's definition that it is pinned to; empty for an agent from a file."""
+    def_version: int
+    """Number of that version; 0 for an agent from a file."""
     partition: int
     first_offset: int
     last_offset: int
@@ -183,6 +187,7 @@ runs = define_table(
     Index("runs_session", "session_id", "tenant", "started_at_ms", "run_id"),
     Index("runs_root", "root_run_id", "tenant", "started_at_ms", "run_id"),
     Index("runs_user", "user_id", "tenant", "started_at_ms", "run_id"),
+    Index("runs_definition", "def_id", "tenant", "started_at_ms", "run_id", postgresql_where=text("def_id <> ''")),
     Index("runs_tenant", "tenant", "started_at_ms", "run_id"),
     Index("runs_time", "started_at_ms", "run_id"),
     # Live runs are few among many ended ones.
@@ -374,6 +379,8 @@ def _started_row(at: PositionedEvent, event: RunStarted) -> dict[str, Any]:
         "compactions": 0,
         "max_context_tokens": 0,
         "definition_sha256": definition.sha256,
+        "def_id": definition.pin.def_id if definition.pin else "",
+        "def_version": definition.pin.version if definition.pin else 0,
         "partition": at.partition,
         "first_offset": at.offset,
         "last_offset": at.offset,

@@ -301,6 +301,7 @@ def _parse_filter(request: Request) -> RunFilter:
         user_id=parse_user_id("user_id", query_text(request, "user_id")),
         session_id=_parse_id(request, "session_id"),
         root_run_id=_parse_id(request, "root_run_id"),
+        def_id=_parse_id(request, "def_id"),
         id_prefix=_parse_id(request, "prefix"),
         since_ms=parse_time_ms("from", since) if since else 0,
         until_ms=parse_time_ms("to", until) if until else 0,

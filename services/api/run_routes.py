@@ -77,6 +77,7 @@ RUN_ROUTES: tuple[Route, ...] = (
             QueryParameter(name="user_id", description="End user."),
             QueryParameter(name="session_id", description="Session."),
             QueryParameter(name="root_run_id", description="Root of a tree: all runs of the tree."),
+            QueryParameter(name="def_id", description="Version of the agent that the run is pinned to."),
             QueryParameter(name="prefix", description="Start of the run's id or of its handle."),
             QueryParameter(name="from", description="Started at or after this time (RFC 3339)."),
             QueryParameter(name="to", description="Started before this time (RFC 3339)."),

@@ -18,7 +18,15 @@ from loomlog.schemas.generated.run_events import (
     ToolOutcomeAsked,
     TurnCancelled,
 )
-from loomlog.schemas.generated.values import ImportOrigin, ParentCall, RunPosition, Usage
+from loomlog.schemas.generated.values import (
+    AgentDefinition,
+    DefinitionPin,
+    ImportOrigin,
+    ParentCall,
+    RunPosition,
+    Usage,
+)
+from loomlog.schemas.records import replace
 from tests.projections.engine.test_fold import records_of
 from tests.projections.stories import (
     COMPACTED,
@@ -204,6 +212,14 @@ def test_a_quarantined_run_says_why_and_is_still_running():
     assert (row.status, row.quarantined, row.quarantine_error) == ("running", True, "bad fold")
 
 
+def test_a_run_has_the_version_that_it_is_pinned_to_and_none_for_an_agent_of_a_file():
+    pin = DefinitionPin(def_id="def_00112233aabbccdd", version=7, content_sha256="sha256:00")
+    pinned = AgentDefinition(name="writer", provider="mock", model="mock-generic", system_prompt="", sha256="", pin=pin)
+    row = row_of(started(definition=pinned))
+    assert (row.def_id, row.def_version) == ("def_00112233aabbccdd", 7)
+    assert (row_of(started()).def_id, row_of(started()).def_version) == ("", 0)
+
+
 def test_a_run_that_was_never_accepted_has_no_row():
     partition = Partition()
     partition.claim()
@@ -323,6 +339,19 @@ async def test_a_list_is_newest_first_and_narrowed_by_every_filter(reader, some_
     sixth = (await run_by_id(reader, "default", "r_06")).started_at_ms
     assert await ids(reader, "default", since_ms=sixth) == ["r_11", "r_10", "r_09", "r_07", "r_06"]
     assert await ids(reader, "default", until_ms=sixth) == ["r_05", "r_03", "r_02", "r_01"]
+
+
+async def test_the_runs_of_a_version_are_found_by_its_id(reader, project):
+    partition = Partition()
+    partition.claim()
+    for run_id, def_id in (("r_1", "def_1"), ("r_2", "def_2"), ("r_3", "def_1")):
+        pin = DefinitionPin(def_id=def_id, version=1, content_sha256="")
+        definition = replace(started().definition, pin=pin)
+        partition.add(run_id, started(run_id, definition=definition))
+    partition.add("r_4", started("r_4"))
+    await project(partition)
+    assert await ids(reader, "default", def_id="def_1") == ["r_3", "r_1"]
+    assert await ids(reader, "acme", def_id="def_1") == []
 
 
 async def test_pages_join_to_the_whole_list_without_a_run_twice(reader, some_runs):

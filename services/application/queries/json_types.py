@@ -103,6 +103,8 @@ class Run(TypedDict):
     forked_from: ForkedFrom | None
     imported_from: str | None
     definition_sha256: str | None
+    def_id: str | None
+    def_version: int | None
     traceparent: str | None
     position: str
 

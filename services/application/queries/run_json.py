@@ -90,6 +90,8 @@ def run_json(row: RunRow, events_topic: str) -> Run:
         ),
         "imported_from": row.imported_from or None,
         "definition_sha256": row.definition_sha256 or None,
+        "def_id": row.def_id or None,
+        "def_version": row.def_version or None,
         "traceparent": row.traceparent or None,
         "position": str(Position(topic=events_topic, partition=row.partition, offset=row.last_offset)),
     }

@@ -169,7 +169,7 @@ def _wanted(wanted: RunFilter, row: RunRow) -> bool:
         (not wanted.statuses or row.status in wanted.statuses)
         and all(
             not getattr(wanted, name) or getattr(wanted, name) == getattr(row, name)
-            for name in ("agent", "agent_id", "parent_agent_id", "user_id", "session_id")
+            for name in ("agent", "agent_id", "parent_agent_id", "user_id", "session_id", "def_id")
         )
         and (not wanted.root_run_id or row.root_run_id == wanted.root_run_id)
         and any(is_short_form(wanted.id_prefix, one) for one in (row.run_id, row.agent_id))
