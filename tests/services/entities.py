@@ -6,15 +6,18 @@ Whoever asks with a known command id gets the first answer, as from an owner.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from loomlog.projections.entity_items import ItemPage, ItemRow, ItemSums
 from loomlog.schemas.generated.counter_commands import IncrementCounter
 from loomlog.schemas.generated.counter_events import CounterIncremented
 from loomlog.schemas.generated.entity_events import AggregateQuarantined, CommandHadNoEffect, CommandRefused
+from loomlog.schemas.generated.values import Envelope
 from loomlog.schemas.records import Value, replace
 from loomlog.services.core.access.scopes import RUNS_CREATE, RUNS_READ, TENANT
 from loomlog.services.core.entity import Entity, entity_rules
 from loomlog.services.core.families import At, Command, Family, Query, Rules, aggregate_id
 from loomlog.services.stream.entities.answers import Answer, CommandUnanswered
 from loomlog.services.stream.entities.reads import EntityRow, PositionNotRead
+from tests.services.memory_items import MemoryItems
 
 NOW_MS = 1_800_000_000_000
 MAX = 1_000
@@ -90,6 +93,7 @@ class MemoryEntities:
         self.unread: frozenset[str] = frozenset()
         """Positions that are never read."""
         self.offset = 0
+        self.items = MemoryItems(family)
         self._rules = entity_rules(family)
 
     async def ask(self, command: Any, *, wait_s: float) -> Answer:
@@ -111,8 +115,18 @@ class MemoryEntities:
             events = self._rules.decide(entity, command, at) or [CommandHadNoEffect()]
         for event in events:
             entity = self._rules.evolve(entity, event, NOW_MS)
+            self.offset += 1
+            written = Envelope(
+                term=1,
+                seq=entity.seq,
+                aggregate=aggregate,
+                tenant=envelope.tenant,
+                at_ms=NOW_MS,
+                prev=bytes(16),
+                cause_id=envelope.command_id,
+            )
+            self.items.add(entity, event, written, partition=1, offset=self.offset)
         self.entities[place] = entity
-        self.offset += len(events)
         answer = Answer(events=tuple(events), topic=TOPIC, partition=1, offset=self.offset)
         self.answers[envelope.command_id] = answer
         return answer
@@ -132,6 +146,30 @@ class MemoryEntities:
         self._wait(positions)
         names = sorted(name for of, name in self.entities if of == tenant and name.startswith(prefix) and name > after)
         return [EntityRow(name=name, entity=self.entities[tenant, name]) for name in names[:limit]]
+
+    async def load_items(
+        self, family: str, tenant: str, kind: str, ids: Sequence[str], *, positions: Sequence[str] = ()
+    ) -> Sequence[ItemRow]:
+        self._wait(positions)
+        return self.items.load(tenant, kind, ids)
+
+    async def list_items(
+        self, family: str, tenant: str, kind: str, *, limit: int, positions: Sequence[str] = (), **more: Any
+    ) -> ItemPage:
+        self._wait(positions)
+        return self.items.list(tenant, kind, limit=limit, **more)
+
+    async def sum_items(
+        self, family: str, tenant: str, kind: str, *, positions: Sequence[str] = (), **keys: Any
+    ) -> ItemSums:
+        self._wait(positions)
+        return self.items.sum(tenant, kind, **keys)
+
+    async def sum_items_by_key(
+        self, family: str, tenant: str, kind: str, by: Any, *, positions: Sequence[str] = (), **keys: Any
+    ) -> Mapping[str, ItemSums]:
+        self._wait(positions)
+        return self.items.sum_by_key(tenant, kind, by, **keys)
 
     async def wait(self, partition: int, offset: int, *, timeout_s: float) -> int:
         token = f"{TOPIC}/{partition}:{offset}"

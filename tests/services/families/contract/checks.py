@@ -11,7 +11,7 @@ from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.entity_events import CommandHadNoEffect, CommandRefused
 from loomlog.schemas.generated.values import CommandEnvelope, Envelope
 from loomlog.services.core.entity import Entity
-from loomlog.services.core.families import TIMER_FIRED, At, aggregate_id
+from loomlog.services.core.families import TIMER_FIRED, At, aggregate_id, items_problem
 from loomlog.services.stream.entities.families import EntityCommand, EntityFamilies, FamilySet
 from tests.services.families.contract.cases import Case
 from tests.services.families.contract.commands import commands_of
@@ -199,6 +199,35 @@ def sends_follow_from_the_event(case: Case) -> None:
                 state = hosted.rules.evolve(state, event, one.at_ms)
                 sent = list(hosted.declaration.sends(state.state, event))
                 assert list(hosted.declaration.sends(last[one.name].state, event)) == sent
+
+    for_every_play(case, check)
+
+
+def items_follow_from_state_and_event(case: Case) -> None:
+    """The items of an event can be stored, are the same from a state that was stored and read, and have ids that no
+    other aggregate uses.
+    """
+    families = FamilySet(case.families)
+
+    def check(decisions: list[Decided]) -> None:
+        owners: dict[tuple[str, str], str] = {}
+        for one in decisions:
+            hosted, state = families.of(one.name), one.before
+            for event in one.events:
+                state = hosted.rules.evolve(state, event, one.at_ms)
+                if isinstance(event, CommandRefused | CommandHadNoEffect):
+                    continue
+                envelope = Envelope(
+                    term=0, seq=state.seq, aggregate=one.name, tenant="acme", at_ms=one.at_ms, prev=bytes(16)
+                )
+                items = list(hosted.declaration.items(state.state, event, envelope))
+                assert not (problem := items_problem(items)), problem
+                stored = hosted.states.decode(hosted.states.encode(state)).state
+                read = CODEC.decode(CODEC.encode_event(envelope, event)).record
+                assert list(hosted.declaration.items(stored, read, envelope)) == items
+                for item in items:
+                    owner = owners.setdefault((item.kind, item.id), one.name)
+                    assert owner == one.name, f"the {item.kind} {item.id} is of {owner} and of {one.name}"
 
     for_every_play(case, check)
 

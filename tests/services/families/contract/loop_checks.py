@@ -8,7 +8,7 @@ from typing import Any
 from loomlog.connectors.crypto.content_encryption import has_tokens
 from loomlog.schemas.generated.entity_commands import RepairAggregate
 from loomlog.schemas.records import replace
-from loomlog.services.core.families import STATE_BYTES_MAX, At, aggregate_key
+from loomlog.services.core.families import STATE_BYTES_MAX, At, Item, aggregate_key
 from loomlog.services.stream.encryption.subject_keys import ERASED, SubjectKeys
 from loomlog.services.stream.entities.answers import CommandInvalid
 from loomlog.services.stream.entities.families import EntityCommand, EntityFamilies, FamilySet
@@ -169,6 +169,49 @@ async def _rows_say_the_same(world: ContractWorld, states: dict[str, bytes]) -> 
     assert rows == states
 
 
+async def items_are_those_of_the_full_fold(case: Case) -> None:
+    """Items are the same wherever the projector stood still, began again or was replaced, and in a lost database."""
+    cuts = len(script(case, world_of(case))) + 1
+    for cut in range(cuts):
+        async with opened(case) as world:
+            for number, command in enumerate(script(case, world)):
+                if number == cut:
+                    await world.checkpoint()
+                    await world.take_over()
+                    world.rows.restart()
+                await world.answer(command)
+                await world.settle()
+                await _items_are_folded(world)
+            families = FamilySet(world.families)
+            world.now = max(families.of(name).rules.next_timer_ms(state) for name, state in world.folded().items())
+            await world.fire_timers()
+            await _items_are_folded(world)
+            world.rows.rebuild()
+            await _items_are_folded(world)
+
+
+async def _items_are_folded(world: ContractWorld) -> None:
+    for number in range(world.partitions):
+        await world.rows.next_offset(number)
+    rows = {
+        key: (
+            Item(
+                kind=row.kind,
+                id=row.id,
+                key_a=row.key_a,
+                key_b=row.key_b,
+                number=row.number,
+                document=row.document,
+            ),
+            row.partition,
+            row.offset,
+            row.seq,
+        )
+        for key, row in world.rows.items.items()
+    }
+    assert rows == world.folded_items()
+
+
 async def played(case: Case, fault: Fault, *, shared: bool = False, by_topic: bool = False) -> ContractWorld:
     """Play the script with a checkpoint in its middle, and with that fault; the world is closed."""
     shares = SHARED if shared else (frozenset({0, 1}),)
@@ -253,7 +296,7 @@ async def content_is_never_in_clear(case: Case, *, by_topic: bool = False) -> No
             if has_content:
                 _content_is_readable(world, keys)
                 await keys.erase(TENANT, "ada", erasure_id="e1", reason="asked", by="op")
-                texts = "".join(data.decode() for data in world.encoded().values())
+                texts = "".join(_kept_texts(world).values())
                 assert CANARY not in keys.decrypt(texts, TENANT)
                 assert ERASED in keys.decrypt(texts, TENANT)
         finally:
@@ -261,12 +304,18 @@ async def content_is_never_in_clear(case: Case, *, by_topic: bool = False) -> No
 
 
 def _content_is_readable(world: ContractWorld, keys: SubjectKeys) -> None:
-    """What the states hold is decrypted in one pass, for its tenant only, also where the outbox has copied it."""
-    for name, data in world.encoded().items():
-        clear = keys.decrypt(data.decode(), TENANT)
-        assert not has_tokens(clear), f"{name} has content that was encrypted twice"
-        assert CANARY not in keys.decrypt(data.decode(), OTHER)
-    assert any(CANARY in keys.decrypt(data.decode(), TENANT) for data in world.encoded().values())
+    """What states and items hold is decrypted in one pass, for its tenant only, also where the outbox copied it."""
+    kept = _kept_texts(world)
+    for name, text in kept.items():
+        assert not has_tokens(keys.decrypt(text, TENANT)), f"{name} has content that was encrypted twice"
+        assert CANARY not in keys.decrypt(text, OTHER)
+    assert any(CANARY in keys.decrypt(text, TENANT) for text in kept.values())
+
+
+def _kept_texts(world: ContractWorld) -> dict[str, str]:
+    states = {name: data.decode() for name, data in world.encoded().items()}
+    items = {" ".join(map(str, key)): item.document for key, (item, *_) in world.folded_items().items()}
+    return states | items
 
 
 async def content_is_never_in_clear_in_the_commands_topic(case: Case) -> None:

@@ -14,10 +14,12 @@ from typing import Any
 from unittest.mock import patch
 
 from loomlog.projections import entities
+from loomlog.projections.engine import entity_fold
 from loomlog.schemas.generated.counter_events import CounterIncremented
 from loomlog.schemas.generated.entity_events import CommandHadNoEffect
 from loomlog.schemas.records import replace
-from loomlog.services.core.families import At
+from loomlog.services.core.families import At, Item
+from loomlog.services.families.entity_folds import FamilyFold
 from loomlog.services.stream.entities import client, families, handler, replicas
 from loomlog.services.stream.entities.answers import Answer
 from loomlog.services.stream.entities.checkpoints import EntityCheckpoints
@@ -224,6 +226,27 @@ def row_of_another_version() -> AbstractContextManager[Any]:
     return patch.object(loop_checks.ProjectedRows, "verified", lenient)
 
 
+def items_of_the_state_before() -> AbstractContextManager[Any]:
+    """Items are made from the state that an aggregate had before the event."""
+    evolve, items = FamilyFold.evolve, FamilyFold.items
+    states = dict[str, Any]()
+
+    def remember(self: FamilyFold, state: Any, event: Any, at_ms: int) -> Any:
+        states[state.id] = state
+        return evolve(self, state, event, at_ms)
+
+    def late(self: FamilyFold, state: Any, event: Any, envelope: Any) -> Any:
+        return items(self, states[state.id], event, envelope)
+
+    return _both(patch.object(FamilyFold, "evolve", remember), patch.object(FamilyFold, "items", late))
+
+
+def items_that_are_not_removed() -> AbstractContextManager[Any]:
+    """Items without a document are left as they were."""
+    make = entity_fold.EntityChanges
+    return patch.object(entity_fold, "EntityChanges", lambda **rows: make(**rows | {"removed_items": []}))
+
+
 def partial_answer_of_a_replica() -> AbstractContextManager[Any]:
     """A replica answers with the first event of a decision."""
     resolve = replicas.Replicas._resolve
@@ -290,6 +313,18 @@ def decide_what_cannot_be_written(counter: Counter, command: Any, at: At) -> Seq
 
 def evolve_without_resets(counter: Counter, event: Any, at_ms: int) -> Counter:
     return counter if not isinstance(event, CounterIncremented) else FAMILY.rules.evolve(counter, event, at_ms)
+
+
+def items_by_the_clock(counter: Counter, event: Any, envelope: Any) -> Sequence[Item]:
+    return [Item(kind="step", id=f"{envelope.aggregate}#{envelope.seq}", number=next(_ticks), document="{}")]
+
+
+def items_of_all_counters(counter: Counter, event: Any, envelope: Any) -> Sequence[Item]:
+    return [Item(kind="step", id=str(envelope.seq), document="{}")]
+
+
+def items_that_cannot_be_stored(counter: Counter, event: Any, envelope: Any) -> Sequence[Item]:
+    return [Item(kind="step", id="", document="{}")]
 
 
 def sends_by_the_state(counter: Counter, event: Any) -> Sequence[Any]:
@@ -373,6 +408,23 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "a timer that does not end": Mutation(
         breaks=INERT, check=checks.timers_fire_once, case=broken(evolve=evolve_without_resets)
+    ),
+    "items of the state before": Mutation(
+        breaks=items_of_the_state_before, check=loop_checks.items_are_those_of_the_full_fold, case=NOTEBOOK
+    ),
+    "items that are not removed": Mutation(
+        breaks=items_that_are_not_removed, check=loop_checks.items_are_those_of_the_full_fold, case=NOTEBOOK
+    ),
+    "items that depend on a clock": Mutation(
+        breaks=INERT, check=checks.items_follow_from_state_and_event, case=broken_family(items=items_by_the_clock)
+    ),
+    "items of two aggregates with one id": Mutation(
+        breaks=INERT, check=checks.items_follow_from_state_and_event, case=broken_family(items=items_of_all_counters)
+    ),
+    "items that cannot be stored": Mutation(
+        breaks=INERT,
+        check=checks.items_follow_from_state_and_event,
+        case=broken_family(items=items_that_cannot_be_stored),
     ),
     "sends that depend on the state": Mutation(
         breaks=INERT, check=checks.sends_follow_from_the_event, case=broken_family(sends=sends_by_the_state)

@@ -1,17 +1,20 @@
-"""A family that has everything: content, several events a decision, timers, an outbox, a state that keeps texts.
+"""A family that has everything: content, several events a decision, timers, an outbox, a state that keeps texts, items.
 
 It is made of the records of counters, so that it needs no schemas. `replicated` and `indexed` differ in their reads.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace as changed
+from hashlib import sha256
 from typing import Any
 
 from loomlog.schemas.generated.counter_commands import IncrementCounter, ResetCounter
 from loomlog.schemas.generated.counter_events import CounterIncremented, CounterReset
 from loomlog.schemas.generated.entity_events import CommandRefused
-from loomlog.schemas.records import Value
-from loomlog.services.core.families import FROM_OUTBOX, At, Content, Family, Reads, Rules, Send, TimerFired
+from loomlog.schemas.generated.values import Envelope
+from loomlog.schemas.records import Value, replace
+from loomlog.services.core.families import FROM_OUTBOX, At, Content, Family, Item, Reads, Rules, Send, TimerFired
 from tests.services.stream.entities.counters import FAMILY as COUNTER
 
 STEPS_MAX = 4
@@ -65,6 +68,24 @@ def sends(state: Notebook, event: CounterIncremented | CounterReset) -> Sequence
     return ()
 
 
+def items(state: Notebook, event: CounterIncremented | CounterReset, envelope: Envelope) -> Sequence[Item]:
+    """A row for each note, and one for the last note, which a reset removes."""
+    name = sha256(envelope.aggregate.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    last = Item(kind="last", id=name)
+    if isinstance(event, CounterReset):
+        return [last]
+    if not event.also:
+        return []
+    note = Item(
+        kind="note",
+        id=f"{name}{len(state.notes)}",
+        key_a=f"by {event.by}",
+        number=event.value,
+        document=json.dumps({"note": state.notes[-1], "seq": envelope.seq}),
+    )
+    return [note, replace(last, document=note.document)]
+
+
 indexed = Family(
     name="counter",
     summary="A number with notes.",
@@ -80,5 +101,6 @@ indexed = Family(
     scope=COUNTER.scope,
     content=Content(fields={IncrementCounter: ("also",)}),
     sends=sends,
+    items=items,
 )
 replicated = changed(indexed, reads=Reads.REPLICATED)

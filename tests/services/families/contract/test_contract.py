@@ -14,6 +14,7 @@ RULE_CHECKS = (
     checks.every_command_has_an_answer,
     checks.replies_follow_from_the_events_alone,
     checks.sends_follow_from_the_event,
+    checks.items_follow_from_state_and_event,
     checks.timers_fire_once,
 )
 LOOP_CHECKS = (
@@ -21,6 +22,7 @@ LOOP_CHECKS = (
     loop_checks.another_tenant_has_its_own_aggregates,
     loop_checks.misplaced_commands_are_dead_letters,
     loop_checks.rows_and_snapshots_continue_as_the_full_fold,
+    loop_checks.items_are_those_of_the_full_fold,
     loop_checks.content_is_never_in_clear,
     loop_checks.content_is_never_in_clear_in_the_commands_topic,
     loop_checks.states_are_bounded,

@@ -14,15 +14,16 @@ from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.connectors.protocols import LogRecord, ProducerRecord
 from loomlog.projections.engine.batch import ENTITY_EVENTS, Cursor, read_records
-from loomlog.projections.engine.entity_fold import EntityState, fold_entities
+from loomlog.projections.engine.entity_fold import EntityState, ItemKey, fold_entities
 from loomlog.projections.entities import EntityCommandRow, EntityRow, plain_seal
+from loomlog.projections.entity_items import ItemRow
 from loomlog.schemas.codec import DecodedRecord
 from loomlog.schemas.generated.entity_commands import RepairAggregate
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.reader import TermReader
 from loomlog.schemas.records import replace
-from loomlog.services.core.entity import Entity
-from loomlog.services.core.families import Family, aggregate_id, aggregate_key
+from loomlog.services.core.entity import GENERIC_EVENTS, Entity
+from loomlog.services.core.families import Family, Item, aggregate_id, aggregate_key
 from loomlog.services.families.entity_folds import entity_folds
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
 from loomlog.services.stream.entities.answers import Answer
@@ -32,6 +33,7 @@ from loomlog.services.stream.entities.families import EntityFamilies, FamilySet
 from loomlog.services.stream.entities.hosting import EntityParts
 from loomlog.services.stream.entities.rows import EntityRows
 from loomlog.services.stream.partition.asked import OwnerLost
+from tests.projections.counters import apply_items
 from tests.services.families.contract.cases import Case
 from tests.services.stream.entities.world import CODEC, PATIENCE_S, TOPICS, EntityWorld, Process
 from tests.services.stream.outside import Wire
@@ -70,6 +72,7 @@ class ProjectedRows(EntityRows):
         """Offset at which the projector of a partition stands still."""
         self.rows: dict[str, EntityRow] = {}
         self.commands: dict[tuple[str, str], EntityCommandRow] = {}
+        self.items: dict[ItemKey, ItemRow] = {}
         self.loads = 0
         self._log = log
         self._folds = entity_folds(families)
@@ -102,6 +105,7 @@ class ProjectedRows(EntityRows):
         changes = fold_entities(TOPICS.events, batch, known, folds=self._folds, seal=plain_seal)
         self._states.update(changes.states)
         self.rows.update((row.aggregate, row) for row in changes.entities)
+        apply_items(self.items, changes)
         for row in changes.commands:
             before = self.commands.get((row.command_id, row.aggregate))
             first = row.first_offset if before is None else before.first_offset
@@ -109,9 +113,16 @@ class ProjectedRows(EntityRows):
         for cursor in batch.new_cursors:
             self._cursors[cursor.partition] = cursor
 
+    def restart(self) -> None:
+        """Another projector goes on from the rows alone."""
+        self._states = {
+            name: EntityState(row=row, state=self._folds[row.family].decode(row.state.encode()))
+            for name, row in self.rows.items()
+        }
+
     def rebuild(self) -> None:
         """The database was lost: everything is folded from the log again."""
-        self.rows, self.commands, self._states = {}, {}, {}
+        self.rows, self.commands, self.items, self._states = {}, {}, {}, {}
         self._cursors = {number: Cursor(partition=number, next_offset=0, term=-1) for number in self._cursors}
 
     async def load(self, partition: int, aggregates: Sequence[str]) -> tuple[int, dict[str, ColdAggregate]]:
@@ -349,6 +360,27 @@ class ContractWorld(EntityWorld):
         """The canonical bytes of every aggregate."""
         families = FamilySet(self.families)
         return {name: families.of(name).states.encode(state) for name, state in self.folded().items()}
+
+    def folded_items(self) -> dict[ItemKey, tuple[Item, int, int, int]]:
+        """The items of every event, by the rules alone: each with partition, offset and seq of the event."""
+        families, states = FamilySet(self.families), dict[str, Any]()
+        items: dict[ItemKey, tuple[Item, int, int, int]] = {}
+        for offset, decoded in self.accepted():
+            envelope = decoded.envelope
+            assert envelope is not None
+            family = families.of(envelope.aggregate)
+            before = states.get(envelope.aggregate) or family.rules.initial(envelope.aggregate)
+            after = states[envelope.aggregate] = family.rules.evolve(before, decoded.record, envelope.at_ms)
+            if isinstance(decoded.record, GENERIC_EVENTS):
+                continue
+            for item in family.declaration.items(after.state, decoded.record, envelope):
+                key = (family.declaration.name, envelope.tenant, item.kind, item.id)
+                number = partition_of(aggregate_key(envelope.aggregate), self.partitions)
+                if item.document:
+                    items[key] = (item, number, offset, envelope.seq)
+                else:
+                    items.pop(key, None)
+        return items
 
     def all_bytes(self) -> bytes:
         """Every key, value and header in the log."""
