@@ -4,7 +4,7 @@ The frontmatter has description and tools (or allowed-tools), `name` may repeat 
 the body is the instructions. Further texts of the folder are the skill's files, within bounds: what does not fit is
 left out with a warning. A folder in it with a SKILL.md of its own is another skill.
 
-Before: markdown_files.py. After: load.py adds them to `skills`; `loomlog hash` parses single files.
+Before: markdown_files.py. After: load.py adds them to `skills`; `loomlog hash` and imports read single ones.
 """
 
 from collections.abc import Mapping, Sequence
@@ -84,6 +84,36 @@ def parse_skill_file(text: str, name: str, *, environ: Mapping[str, str] = NO_EN
         raise ConfigurationError(reading.errors)
     values, _ = extract_values(reading.root, SkillBlock)
     return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
+
+
+def read_skill_folder(
+    folder: Path, name: str, *, environ: Mapping[str, str] = NO_ENVIRONMENT
+) -> tuple[dict[str, object], list[ConfigurationFinding]]:
+    """Return description, tools, body and files of one skill as LOOMLOG_SKILLS_ROOT reads it, and warnings.
+
+    Raises ConfigurationError with every mistake of form.
+    """
+    warnings: list[ConfigurationFinding] = []
+    further: list[Path] = []
+    others: set[Path] = set()
+    for below, names in iter_files(folder, SKILL_FILE, warnings):
+        if below != folder and SKILL_FILE in names:
+            others.add(below)
+        if others.isdisjoint((below, *below.parents)):
+            further += [below / file for file in names if below != folder or file != SKILL_FILE]
+    try:
+        text = read_text(folder / SKILL_FILE, MAX_FILE_BYTES)
+    except ValueError as error:
+        raise ConfigurationError([ConfigurationFinding(message=str(error), file=SKILL_FILE)]) from error
+    reading = _read_skill(text, name, SKILL_FILE, environ)
+    _add_files(reading, folder, further)
+    if reading.errors:
+        raise ConfigurationError(reading.errors)
+    values, _ = extract_values(reading.root, SkillBlock)
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}, [
+        *warnings,
+        *reading.warnings,
+    ]
 
 
 def describe_skill_problem(skill: SkillBlock) -> tuple[str, str] | None:

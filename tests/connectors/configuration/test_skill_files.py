@@ -7,8 +7,11 @@ from loomlog.connectors.configuration.skill_files import (
     MAX_FILE_BYTES,
     MAX_SKILL_BODY_BYTES,
     MAX_SKILL_FILES,
+    load_skill_files,
     parse_skill_file,
+    read_skill_folder,
 )
+from loomlog.connectors.configuration.tree import to_plain
 from tests.connectors.configuration.conftest import Folder
 
 ON = {"LOOMLOG_SKILLS_ROOT": "skills"}
@@ -212,3 +215,27 @@ def test_other_patterns_are_another_definition(folder: Folder):
         assert isinstance(resolved, ResolvedAgent)
         hashes.add(resolved.definition_sha256)
     assert len(hashes) == 3
+
+
+def test_one_folder_is_read_as_in_the_root(tmp_path: Path) -> None:
+    folder = tmp_path / "pdf"
+    (folder / "ref").mkdir(parents=True)
+    (folder / "inner" / "deep").mkdir(parents=True)
+    (folder / "SKILL.md").write_text("---\nlicense: MIT\ntools: Read\n---\nRead it.")
+    (folder / "ref" / "a.md").write_text("more")
+    (folder / "logo.png").write_bytes(b"\xff")
+    (folder / "inner" / "SKILL.md").write_text("another skill")
+    (folder / "inner" / "deep" / "b.md").write_text("its file")
+    values, warnings = read_skill_folder(folder, "pdf")
+    assert values == {"tools": ["Read"], "body": "Read it.", "files": {"ref/a.md": "more"}}
+    loaded = load_skill_files(tmp_path, environ={}, working_directory=tmp_path)
+    assert [one.message for one in warnings] == [one.message for one in loaded.warnings if "pdf/SKILL" in one.file]
+    assert to_plain(loaded.entries["pdf"].node) == {**values, "tools": ("Read",)}
+
+
+def test_one_folder_with_a_mistake_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="it cannot be read"):
+        read_skill_folder(tmp_path, "pdf")
+    (tmp_path / "SKILL.md").write_text("---\nname: other\n---\nRead it.")
+    with pytest.raises(ConfigurationError, match="'other' is not the name"):
+        read_skill_folder(tmp_path, "pdf")
