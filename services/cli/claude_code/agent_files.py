@@ -22,7 +22,7 @@ from loomlog.connectors.configuration.agent_files import MAX_AGENT_FILE_BYTES
 from loomlog.connectors.configuration.check import ALL_TOOLS
 from loomlog.connectors.configuration.field_types import AGENT_NAME_LENGTH
 from loomlog.connectors.configuration.findings import did_you_mean
-from loomlog.connectors.configuration.markdown_files import FENCE, read_markdown, read_text, split_words
+from loomlog.connectors.configuration.markdown_files import FENCE, read_markdown, read_text, split_words, to_printable
 from loomlog.connectors.configuration.presets import load_presets
 from loomlog.connectors.configuration.tree import to_plain
 from loomlog.connectors.tools.tool_guide import unknown_placeholders
@@ -89,7 +89,7 @@ def read_agents(
     skipped: list[Skipped] = []
     tools = {*ALL_TOOLS, *family_tools, *mapping_of(configuration, "remote_tools")}
     for path in sorted((folder / "agents").glob("*.md")):
-        source = f"agents/{path.name}"
+        source = f"agents/{to_printable(path.name)}"
         try:
             entries.append(_read_agent(path, source, configuration, tools))
         except Unusable as problem:
@@ -121,7 +121,9 @@ def read_frontmatter(path: Path, source: str, max_bytes: int) -> tuple[dict[str,
 def _read_agent(path: Path, source: str, configuration: Mapping[str, Any], tools: Collection[str]) -> Entry:
     name = path.stem
     if not _NAME.fullmatch(name):
-        raise Unusable(f"{name!r} is no name of an agent: expected letters, digits, _ and -; rename the file")
+        raise Unusable(
+            f"{to_printable(name)!r} is no name of an agent: expected letters, digits, _ and -; rename the file"
+        )
     head, prompt, notes = read_frontmatter(path, source, MAX_AGENT_FILE_BYTES)
     if not prompt.strip():
         raise Unusable("it has no prompt: the text below the frontmatter is empty")

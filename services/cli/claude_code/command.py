@@ -17,6 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from loomlog.connectors.configuration.layers import Layer, read_layer
+from loomlog.connectors.configuration.markdown_files import to_printable
 from loomlog.schemas.records import Value
 from loomlog.services.cli.admin.init import FILE
 from loomlog.services.cli.claude_code.agent_files import read_agents
@@ -154,7 +155,7 @@ def _read_target(target: Path) -> str:
 def _iter_commands(folder: Path) -> Iterator[Skipped]:
     for path in sorted((folder / "commands").rglob("*.md")):
         reason = "commands have no counterpart; make it a skill or a prompt"
-        yield Skipped(source=path.relative_to(folder).as_posix(), reason=reason)
+        yield Skipped(source=to_printable(path.relative_to(folder).as_posix()), reason=reason)
 
 
 def _choose_action(entry: Entry, configuration: Mapping[str, Any], *, force: bool) -> str:

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from loomlog.connectors.configuration import load
 from loomlog.services.cli.main import app
@@ -242,6 +241,7 @@ def test_names_that_grant_a_scope(name: str, key: str | None, scope: str) -> Non
         ("a.md", "---\ntools: {a: b}\n---\nHi", "tools: expected a list of names"),
         ("a.md", "---\ndescription: [a]\n---\nHi", "description: expected a text"),
         ("a b.md", "Hi", "'a b' is no name of an agent"),
+        ("a\udcff.md", "Hi", "'a\ufffd' is no name of an agent"),
         ("a.md", "x" * (128 * 1024 + 1), "it has more than 131072 bytes"),
         ("a.md", "Key: ${LOOMLOG_ENCRYPTION_KEY}", "${LOOMLOG_ENCRYPTION_KEY} is a secret of the installation"),
         ("a.md", "{{tool:Nothing}}", "{{tool:Nothing}} is no placeholder"),
@@ -251,7 +251,7 @@ def test_a_malformed_agent_is_skipped_and_the_rest_goes_on(file: str, text: str 
     put(f".claude/agents/{file}", text)
     put(".claude/agents/good.md", "Hi")
     skipped = report()["skipped"]
-    assert [one["source"] for one in skipped] == [f"agents/{file}"]
+    assert [one["source"] for one in skipped] == [f"agents/{file}".replace("\udcff", "\ufffd")]
     assert skipped[0]["reason"].startswith(reason)
     assert list(written()["agents"]) == ["good"]
 
@@ -370,7 +370,11 @@ def test_files_of_skills_that_no_tool_can_read_stay_behind() -> None:
     put(".claude/skills/pdf/inner/SKILL.md", "x")
     Path(".claude/skills/pdf/link.txt").symlink_to("/etc/hostname")
     hints = notes("pdf", "--write", "--skills-dest", "mine")
-    assert hints.keys() == {"license", "Bash(git:*)", "logo.png", "big.txt", "link.txt", "inner/SKILL.md"}
+    assert "no grant of an agent covers it" in hints["Bash(git:*)"]
+    text = run().stdout
+    assert "license has no effect" in text
+    for left_out in ("logo.png: it is not UTF-8", "big.txt: the files of a skill have at most", "link.txt"):
+        assert left_out in text
     assert sorted(path.name for path in Path("mine").rglob("*.*")) == ["SKILL.md", "a.txt"]
     assert not Path("skills").exists()
 
@@ -379,9 +383,10 @@ def test_files_of_skills_that_no_tool_can_read_stay_behind() -> None:
     ("name", "text", "reason"),
     [
         ("pdf", "---\nname: other\n---\nHi", "name: 'other' is not the name by the path of the file"),
-        ("pdf", "---\nname: pdf\n---\n", "it has no instructions"),
+        ("pdf", "---\nname: pdf\n---\n", "body is empty"),
         ("p d f", "Hi", "'p d f' is no name of a skill"),
         ("pdf", "---\na: b: c\n---\nHi", "not YAML"),
+        ("pdf", "---\ntools: {a: b}\n---\nHi", "tools: expected a list"),
         ("pdf", "${LOOMLOG_ENCRYPTION_KEY}", "${LOOMLOG_ENCRYPTION_KEY} is a secret of the installation"),
     ],
 )
