@@ -332,5 +332,7 @@ def _format_expectation(kind: str, message: str) -> str:
         return f"expected {_EXPECTED_TYPES[kind]}"
     if kind == "too_long" and (bound := re.search(r"at most (\d+)", message)):
         return f"expected at most {bound[1]} items"
-    words = message.removeprefix("Value error, ").removeprefix("Input should be ").removeprefix("Input should have ")
+    words = message
+    for beginning in ("Value error, ", "Input should be ", "Input should have ", "String should have "):
+        words = words.removeprefix(beginning)
     return words if words.startswith("expected ") else f"expected {words[:1].lower()}{words[1:]}"

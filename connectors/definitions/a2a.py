@@ -11,7 +11,7 @@ from pydantic import Field
 from loomlog.connectors.configuration.field_types import FORBID_EXTRA, AgentName, EnvName, StringList, Switch
 from loomlog.connectors.definitions.kind import Kind
 from loomlog.connectors.definitions.mcp_server import require_url
-from loomlog.connectors.definitions.problems import DefinitionProblem
+from loomlog.connectors.definitions.problems import DefinitionProblem, quote
 
 Text = Annotated[str, Field(min_length=1)]
 
@@ -49,7 +49,7 @@ class A2aAgentBlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardProvider:
-    """Who offers the agents."""
+    """Organization that offers the agents."""
 
     __pydantic_config__ = FORBID_EXTRA
     organization: str = ""
@@ -121,7 +121,7 @@ def _check_card(card: A2aServerCardBlock) -> None:
     skills = [exposed.skill_id for exposed in card.exposed_agents]
     for position, skill in enumerate(skills):
         if skill in skills[:position]:
-            message = f"exposed_agents[{position}].skill_id: {skill[:80]} is the skill of another agent"
+            message = f"exposed_agents[{position}].skill_id: {quote(skill)} is the skill of another agent"
             raise DefinitionProblem("invalid_definition", message)
 
 

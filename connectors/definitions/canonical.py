@@ -10,11 +10,13 @@ import json
 import math
 from typing import Any
 
-from loomlog.connectors.definitions.problems import DefinitionProblem
+from loomlog.connectors.definitions.problems import DefinitionProblem, quote
 
 MAX_DEPTH = 32
 """Levels of objects and lists within each other; the deepest kind has seven, the rest is for free-form values."""
 MAX_INTEGER = 2**63 - 1
+MAX_SHOWN_PATH = 200
+"""Characters of a place that a message shows."""
 
 
 def canonical_json(content: Any) -> str:
@@ -24,11 +26,11 @@ def canonical_json(content: Any) -> str:
 
 
 def join_path(path: str, step: str | int) -> str:
-    """Return a path as `states[1].handler.agent`; keys that are no identifiers are quoted: `files["a/b.md"]`."""
+    """Return a path as `states[1].handler.agent`; keys that are no identifiers are quoted: `files["a b"]`."""
     if isinstance(step, int):
         return f"{path}[{step}]"
     if not step.isidentifier():
-        return f"{path}[{json.dumps(step)}]"
+        return f"{path}[{quote(step)}]"
     return f"{path}.{step}" if path else step
 
 
@@ -65,5 +67,5 @@ def _require_storable(text: str, path: str) -> None:
 
 
 def _invalid(path: str, expected: str) -> DefinitionProblem:
-    shown = path if len(path) <= 200 else path[:200] + "…"
+    shown = path if len(path) <= MAX_SHOWN_PATH else path[:MAX_SHOWN_PATH] + "…"
     return DefinitionProblem("invalid_definition", f"{shown or 'the definition'}: {expected}")

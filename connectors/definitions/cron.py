@@ -29,7 +29,7 @@ def find_cron_problem(text: str) -> str:
     """Return what is wrong with the times of a schedule, or an empty text."""
     if zone := _ZONE.match(text):
         if not is_time_zone(zone[1]):
-            return f"{zone[1]} is no name of a time zone"
+            return "expected the name of a time zone after TZ="
         text = text[zone.end() :]
     text = text.strip()
     if text.startswith("@every "):

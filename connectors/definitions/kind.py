@@ -26,7 +26,7 @@ from loomlog.connectors.configuration.model import ValidationProblem, list_probl
 from loomlog.connectors.configuration.shape import infer_shape, key_of
 from loomlog.connectors.definitions import go_json
 from loomlog.connectors.definitions.canonical import canonical_json, join_path
-from loomlog.connectors.definitions.problems import DefinitionProblem, Reason
+from loomlog.connectors.definitions.problems import DefinitionProblem, Reason, quote
 
 MAX_DEFINITION_BYTES = 131_072
 MAX_DESCRIPTION_BYTES = 8_192
@@ -97,8 +97,7 @@ class Kind:
             raise DefinitionProblem("invalid_definition", "overlay: expected an object")
         canonical_json(overlay)
         self._refuse_unknown(overlay)
-        given = _drop_nulls(overlay, self.block)
-        block = self._validate(self._merge(given, parent or {}))
+        block = self._validate(self._merge(_drop_nulls(overlay, self.block), parent or {}))
         self.check(block)
         content = self.content_of(block)
         self._check_sizes(content)
@@ -121,7 +120,7 @@ class Kind:
         return self.granted(content) if self.granted else None
 
     def block_of(self, content: Content) -> Any:
-        """Return the block of a content; it costs some 100 us, so callers keep it. Raises DefinitionProblem."""
+        """Return the block of a content; it costs 5 to 25 us, so callers keep it. Raises DefinitionProblem."""
         return self._validate(content)
 
     def content_of(self, block: Any) -> dict[str, Any]:
@@ -144,21 +143,15 @@ class Kind:
         if unknown := list(_list_unknown(overlay, self.block, "overlay", known)):
             raise DefinitionProblem("unknown_field", _join(unknown))
 
-    def _merge(self, given: dict[str, Any], parent: Content) -> dict[str, Any]:
-        given = {key: value for key, value in given.items() if value != {} or key not in self.kept_when_empty}
-        replaced = {
-            key
-            for group in self.alternatives
-            if given.keys() & group
-            for other in self.alternatives
-            if other != group
-            for key in other
-        }
+    def _merge(self, overlay: dict[str, Any], parent: Content) -> dict[str, Any]:
+        overlay = {key: value for key, value in overlay.items() if value != {} or key not in self.kept_when_empty}
+        chosen = [group for group in self.alternatives if group & overlay.keys()]
+        replaced = frozenset().union(*self.alternatives).difference(*chosen) if chosen else frozenset()
         merged = {key: value for key, value in parent.items() if key not in replaced}
-        for key, value in given.items():
+        for key, value in overlay.items():
             together = key in self.merged and isinstance(value, Mapping)
             merged[key] = {**merged.get(key, {}), **value} if together else value
-        self.complete(merged, given)
+        self.complete(merged, overlay)
         return merged
 
     def _validate(self, content: Content) -> Any:
@@ -171,10 +164,10 @@ class Kind:
 
     def _check_sizes(self, content: Content) -> None:
         require_size("description", content.get("description", ""), MAX_DESCRIPTION_BYTES)
-        for key, limit in self.byte_limits.items():
-            require_size(key, content.get(key, ""), limit)
         counted = {key: value for key, value in content.items() if key not in self.byte_limits}
         require_size("the definition", canonical_json(counted), MAX_DEFINITION_BYTES)
+        for key, limit in self.byte_limits.items():
+            require_size(key, content.get(key, ""), limit)
 
 
 def require_size(what: str, text: str | Mapping[str, str], limit: int) -> None:
@@ -199,7 +192,7 @@ def _list_unknown(value: Any, hint: Any, path: str, known: Any = None) -> Iterat
                 yield from _list_unknown(item, shape.keys[key], join_path(path, key))
             else:
                 hint_text = did_you_mean(key, names) or f"; known are {', '.join(names)}"
-                yield f'unknown field "{key[:60]}" in {path}{hint_text}'
+                yield f"unknown field {quote(key)} in {path}{hint_text}"
     elif isinstance(value, Mapping) and shape.values is not None:
         for key, item in value.items():
             yield from _list_unknown(item, shape.values, join_path(path, key))
@@ -220,8 +213,8 @@ def _drop_nulls(value: Any, hint: Any) -> Any:
 
 def _to_content(value: Any) -> Any:
     if is_dataclass(value):
-        given = ((entry, _to_content(getattr(value, entry.name))) for entry in fields(value))
-        return {key_of(entry): item for entry, item in given if not _is_unset(entry, getattr(value, entry.name), item)}
+        items = ((entry, _to_content(getattr(value, entry.name))) for entry in fields(value))
+        return {key_of(entry): item for entry, item in items if not _is_unset(entry, getattr(value, entry.name), item)}
     if isinstance(value, Mapping):
         return {key: _to_content(item) for key, item in value.items()}
     return [_to_content(item) for item in value] if isinstance(value, tuple | list) else value

@@ -1,7 +1,7 @@
 """The kind mcpserver: the address of a server whose tools agents may use.
 
-A server that is started as a process of this installation (stdio) is configured in files only, because whoever defines
-one decides what the installation executes.
+A server that is started as a process of this installation (stdio) is configured in files only, because its definition
+decides what the installation executes.
 
 Before: kind.py. After: kinds.py.
 """

@@ -3,8 +3,11 @@
 After: every module of this package raises it; the transports answer with its reason and its message.
 """
 
+import json
 from typing import Literal
 
+SHOWN_LENGTH = 60
+"""Characters of a text that a message repeats."""
 Reason = Literal["missing_field", "unknown_field", "bad_name", "too_large", "too_many", "invalid_definition"]
 
 
@@ -15,3 +18,8 @@ class DefinitionProblem(Exception):
         super().__init__(message)
         self.reason: Reason = reason
         self.message = message
+
+
+def quote(text: str) -> str:
+    """Return a text of the author as a message may repeat it: in quotes, escaped and short."""
+    return json.dumps(text if len(text) <= SHOWN_LENGTH else text[: SHOWN_LENGTH - 1] + "…", ensure_ascii=False)

@@ -32,7 +32,7 @@ def _check(skill: SkillBlock) -> None:
     for path in skill.files:
         if len(path) > MAX_PATH_LENGTH or not all(map(_SEGMENT.match, path.split("/"))):
             expected = f"a relative path without . and .. of at most {MAX_PATH_LENGTH} characters"
-            raise DefinitionProblem("invalid_definition", f"{join_path('files', path[:80])}: expected {expected}")
+            raise DefinitionProblem("invalid_definition", f"{join_path('files', path)}: expected {expected}")
 
 
 def _hashed(name: str, content: Content) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from pydantic import Field
 from loomlog.connectors.configuration.field_types import FORBID_EXTRA, NonNegativeInt
 from loomlog.connectors.definitions.go_json import select_set
 from loomlog.connectors.definitions.kind import Content, Kind
-from loomlog.connectors.definitions.problems import DefinitionProblem
+from loomlog.connectors.definitions.problems import DefinitionProblem, quote
 
 MAX_ITERATIONS = 1_000
 """Largest number of entries per state; the limit of the reference."""
@@ -24,7 +24,7 @@ _HANDLER = ("agent", "agents", "wait", "consolidator", "input_template", "timeou
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TeamHandler:
-    """Who acts in a state. `wait` all, any or at_least:N; empty: all. `timeout_ms` 0: no limit."""
+    """Handler of a state: who acts in it. `wait` all, any or at_least:N; empty: all. `timeout_ms` 0: no limit."""
 
     __pydantic_config__ = FORBID_EXTRA
     kind: Literal["agent", "parallel", "consolidator", "terminal"]
@@ -85,21 +85,21 @@ def _check(team: TeamBlock) -> None:
         if not state.state.strip():
             raise DefinitionProblem("missing_field", f"missing required field: {where}.state (it is blank)")
         if any(other.state == state.state for other in team.states[:position]):
-            _refuse(f"{where}.state: {state.state} is the name of another state")
+            _refuse(f"{where}.state: {quote(state.state)} is the name of another state")
         _check_handler(f"{where}.handler", state.handler)
     if team.entry not in states:
-        _refuse(f"entry: there is no state {team.entry or '(empty)'}")
+        _refuse(f"entry: there is no state {quote(team.entry)}")
     exits = _check_transitions(team.transitions or (), states)
     for name, handler in states.items():
         if handler.kind != "terminal" and not exits[name]:
-            _refuse(f"states: {name} is a dead end; only a terminal state has no transition")
+            _refuse(f"states: {quote(name)} is a dead end; only a terminal state has no transition")
     reached, waiting = {team.entry}, [team.entry]
     while waiting:
         following = set(exits[waiting.pop()].values()) - reached
         reached |= following
         waiting += following
     if missed := [name for name in states if name not in reached]:
-        _refuse(f"states: {missed[0]} cannot be reached from {team.entry}")
+        _refuse(f"states: {quote(missed[0])} cannot be reached from {quote(team.entry)}")
 
 
 def _check_handler(where: str, handler: TeamHandler) -> None:
@@ -130,13 +130,13 @@ def _check_transitions(
         where = f"transitions[{position}]"
         for end, name in (("from", edge.from_), ("to", edge.to)):
             if name not in states:
-                _refuse(f"{where}.{end}: there is no state {name or '(empty)'}")
+                _refuse(f"{where}.{end}: there is no state {quote(name)}")
         if not _ON.match(edge.on):
             _refuse(f"{where}.on: expected success, pushback:<reason> or conditional:<expression>")
         if states[edge.from_].kind == "terminal":
-            _refuse(f"{where}.from: {edge.from_} is terminal, and the walk ends there")
+            _refuse(f"{where}.from: {quote(edge.from_)} is terminal, and the walk ends there")
         if edge.on in exits[edge.from_]:
-            _refuse(f"{where}.on: {edge.from_} has another transition with this label")
+            _refuse(f"{where}.on: {quote(edge.from_)} has another transition with this label")
         exits[edge.from_][edge.on] = edge.to
     return exits
 
@@ -151,6 +151,7 @@ def _refuse(message: str) -> NoReturn:
 
 
 def _hashed(name: str, content: Content) -> dict[str, Any]:
+    edges = content.get("transitions")
     return {
         "name": name,
         "entry": content["entry"],
@@ -162,7 +163,7 @@ def _hashed(name: str, content: Content) -> dict[str, Any]:
             }
             for state in content["states"]
         ],
-        "transitions": content.get("transitions"),
+        "transitions": edges and [{key: edge[key] for key in ("from", "to", "on")} for edge in edges],
     }
 
 
