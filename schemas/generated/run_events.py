@@ -13,6 +13,7 @@ from loomlog.schemas.generated.values import (
     ImportOrigin,
     LimitNotice,
     ParentCall,
+    ResultDetails,
     RunOptions,
     RunPosition,
     Segment,
@@ -1603,12 +1604,8 @@ class ToolReturned(Record, frozen=True, kw_only=True):
     """Who knew the result when it is not the call's own: reconciler, operator, tool (which says itself that its
     outcome is unknown), or empty.
     """
-    asks_compaction: bool = False
-    """The run asked for a compaction with this call; it comes before the next turn."""
-    positions: tuple[str, ...] = ()
-    """Positions of what the call wrote to other aggregates: later reads of the run wait for them."""
-    skill_pin: SkillPin | None = None
-    """The version of the skill that the call used."""
+    details: ResultDetails | None = None
+    """What the call means for the run besides its result; null: nothing."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -1622,9 +1619,7 @@ class ToolReturned(Record, frozen=True, kw_only=True):
             "outcome": self.outcome,
             "duration_ms": self.duration_ms,
             "settled_by": self.settled_by,
-            "asks_compaction": self.asks_compaction,
-            "positions": self.positions,
-            "skill_pin": None if self.skill_pin is None else self.skill_pin.to_avro(),
+            "details": None if self.details is None else self.details.to_avro(),
         }
 
     @classmethod
@@ -1640,9 +1635,7 @@ class ToolReturned(Record, frozen=True, kw_only=True):
             outcome=value["outcome"],
             duration_ms=value["duration_ms"],
             settled_by=value["settled_by"],
-            asks_compaction=value["asks_compaction"],
-            positions=tuple(value["positions"]),
-            skill_pin=None if value["skill_pin"] is None else SkillPin.from_avro(value["skill_pin"]),
+            details=None if value["details"] is None else ResultDetails.from_avro(value["details"]),
         )
 
 

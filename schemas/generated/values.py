@@ -980,6 +980,66 @@ class ParentCall(Record, frozen=True, kw_only=True):
         )
 
 
+class SkillPin(Record, frozen=True, kw_only=True):
+    """The version of a skill that a run keeps to since its first use."""
+
+    SCHEMA: ClassVar[str] = "loom.values.SkillPin"
+
+    name: str
+    """Name of the skill."""
+    def_id: str
+    """Id of the version; empty for a skill from a file."""
+    version: int
+    """Number of the version in its line; 0 for a skill from a file."""
+    content_sha256: str
+    """Hash of the version's content: sha256: and hex."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "def_id": self.def_id,
+            "version": self.version,
+            "content_sha256": self.content_sha256,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            name=value["name"],
+            def_id=value["def_id"],
+            version=value["version"],
+            content_sha256=value["content_sha256"],
+        )
+
+
+class ResultDetails(Record, frozen=True, kw_only=True):
+    """What a tool call means for its run besides its result. Few calls have any, so the others pay one byte."""
+
+    SCHEMA: ClassVar[str] = "loom.values.ResultDetails"
+
+    asks_compaction: bool = False
+    """The run asked for a compaction with this call; it comes before the next turn."""
+    positions: tuple[str, ...] = ()
+    """Positions of what the call wrote to other aggregates: later reads of the run wait for them."""
+    skill_pin: SkillPin | None = None
+    """The version of the skill that the call used."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "asks_compaction": self.asks_compaction,
+            "positions": self.positions,
+            "skill_pin": None if self.skill_pin is None else self.skill_pin.to_avro(),
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            asks_compaction=value["asks_compaction"],
+            positions=tuple(value["positions"]),
+            skill_pin=None if value["skill_pin"] is None else SkillPin.from_avro(value["skill_pin"]),
+        )
+
+
 class RunOptions(Record, frozen=True, kw_only=True):
     """Options of a run, carried unchanged from its command to RunStarted and to its state."""
 
@@ -1094,38 +1154,6 @@ class Segment(Record, frozen=True, kw_only=True):
         )
 
 
-class SkillPin(Record, frozen=True, kw_only=True):
-    """The version of a skill that a run keeps to since its first use."""
-
-    SCHEMA: ClassVar[str] = "loom.values.SkillPin"
-
-    name: str
-    """Name of the skill."""
-    def_id: str
-    """Id of the version; empty for a skill from a file."""
-    version: int
-    """Number of the version in its line; 0 for a skill from a file."""
-    content_sha256: str
-    """Hash of the version's content: sha256: and hex."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "def_id": self.def_id,
-            "version": self.version,
-            "content_sha256": self.content_sha256,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            name=value["name"],
-            def_id=value["def_id"],
-            version=value["version"],
-            content_sha256=value["content_sha256"],
-        )
-
-
 class Spawn(Record, frozen=True, kw_only=True):
     """A sub-agent that a run wants, as its model asked for it."""
 
@@ -1237,6 +1265,7 @@ RECORDS = (
     LimitNotice,
     ModelChoice,
     ParentCall,
+    ResultDetails,
     RunOptions,
     RunPosition,
     Sampling,

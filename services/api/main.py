@@ -51,6 +51,7 @@ from loomlog.services.application import limits
 from loomlog.services.application.authentication import Authenticator
 from loomlog.services.application.bootstrap import open_application, wait_for
 from loomlog.services.families import FamilyProblem
+from loomlog.services.families.definition.files import configured_definitions
 from loomlog.services.families.registry import family_tools
 from loomlog.services.stream.encryption.subject_keys import WrongInstallationKey
 
@@ -190,6 +191,7 @@ async def _run_application(service: Service, loaded: ProcessConfiguration, setti
         keepalive_s=settings.keepalive_s,
         readiness=service.readiness,
         on_batch=service.metrics.batch_records.observe,
+        files=configured_definitions(loaded.configuration),
     ) as (layer, work):
         service.current_application = layer
         log.info("ready")

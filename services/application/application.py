@@ -21,6 +21,7 @@ running next to its transport. Every transport identifies the caller with `gate`
     pausing   pause, resume, state   (wider than a run; control has those of one run)
     budgets   limits, set, remove, usage
     entities  command, show, list, query   (of every family)
+    definitions operate, names, library, ...   (of agents, skills and other kinds)
     probing   probe                  (of the model providers)
     repairs   show, repair           (of an aggregate that is quarantined)
     clients   serve                  (a connection of a client that executes tools)
@@ -33,7 +34,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -56,6 +57,7 @@ from loomlog.services.application.authentication import Authenticator
 from loomlog.services.application.clients.connections import ClientConnections, ClientLimits
 from loomlog.services.application.command_publisher import CommandPublisher
 from loomlog.services.application.content import ContentAccess
+from loomlog.services.application.definitions import Definitions
 from loomlog.services.application.entities import Entities
 from loomlog.services.application.queries.audit_log import AuditLog
 from loomlog.services.application.queries.read_models import Positions, ReadModels
@@ -77,6 +79,8 @@ from loomlog.services.application.transfer.imports import RunImports
 from loomlog.services.application.transfer.restore import StateRestore
 from loomlog.services.application.transfer.state_files import Backups
 from loomlog.services.families.budget.accounts import BudgetAccounts
+from loomlog.services.families.definition.operations import DefinitionOperations
+from loomlog.services.families.definition.table import DefinitionTable, FileDefinition
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
 from loomlog.services.stream.entities.answers import EntityCommands
 from loomlog.services.stream.entities.hosting import EntityParts
@@ -87,6 +91,7 @@ from loomlog.services.stream.global_tables.providers import PROVIDERS
 
 log = logging.getLogger(__name__)
 
+NO_FILES: Mapping[tuple[str, str], FileDefinition] = {}
 TOPIC_PREFIX = "loom"
 RANDOM_BYTES = 10
 """Bytes of a new token; loomlog.schemas.ids takes that many."""
@@ -163,10 +168,11 @@ class Application:
         client_limits: ClientLimits | None = None,
         entity_commands: EntityCommands | None = None,
         entity_reads: EntityReads | None = None,
+        files: Mapping[tuple[str, str], FileDefinition] = NO_FILES,
     ) -> None:
-        """`entity_commands` and `entity_reads` None: no transport offers families. `keys` None: content is not
-        encrypted. `installation_key` None: callbacks are not signed. `credentials` None: requests with credentials are
-        refused.
+        """`files`: the definitions of the configuration, by kind and name. `entity_commands` and `entity_reads` None:
+        no transport offers families. `keys` None: content is not encrypted. `installation_key` None: callbacks are not
+        signed. `credentials` None: requests with credentials are refused.
         """
         new_token = repeatable(new_token)
         self.keys = keys
@@ -218,7 +224,7 @@ class Application:
             decision_wait_s=decision_wait_s,
             check_admission=self.wide_pauses.check_admission,
             credentials=credentials,
-            read_positions=lambda: tuple(filter(None, [accounts.limits_position()])),
+            read_positions=self._positions_of_start,
         )
         self.forks = Forks(self.runs, self.queries, clock_ms=clock_ms, fresh_token=new_token)
         self.imports = RunImports(sources, self.publisher, clock_ms=clock_ms, wait_s=decision_wait_s)
@@ -269,6 +275,11 @@ class Application:
                 wait_s=decision_wait_s,
             )
         )
+        self._definitions: Definitions | None = None
+        if entity_commands is not None and entity_reads is not None:
+            table = DefinitionTable(entities.replicas, files, blobs=blobs, reads=entity_reads)
+            operations = DefinitionOperations(entity_commands, entities.replicas, table, blobs=blobs)
+            self._definitions = Definitions(operations, clock_ms=clock_ms, new_token=new_token)
         self.run_states = RunStates(sources)
         self.interrupts = InterruptActions(sources, self.queries, self.control)
         self.compactions = SessionCompactions(
@@ -293,6 +304,18 @@ class Application:
         """The use cases of families."""
         assert self._entities is not None, "this process has families, and was not given their commands and reads"
         return self._entities
+
+    @property
+    def definitions(self) -> Definitions:
+        """The use cases of definitions."""
+        assert self._definitions is not None, "this process was not given commands and reads of families"
+        return self._definitions
+
+    def _positions_of_start(self, tenant: str, agent: str) -> tuple[str, ...]:
+        """Return what the owner of a run must have read of entities, because this process has."""
+        limits_position = self.accounts.limits_position()
+        known = self._definitions.read_positions(tenant, agent) if self._definitions is not None else ()
+        return (*([limits_position] if limits_position else []), *known)
 
     async def run(self, events: LogTail, previews: LogTail, *background_tasks: Callable[[], Awaitable[None]]) -> None:
         """Publish and read until cancelled, together with `background_tasks`."""

@@ -29,12 +29,13 @@ from loomlog.projections.engine.positions import PositionWatch
 from loomlog.projections.run_queries import RunFilter
 from loomlog.projections.tables import EVERY_TENANT
 from loomlog.schemas.codec import Codec
-from loomlog.services.application.application import TOPICS, Application, ApplicationTopics, clock_ms
+from loomlog.services.application.application import NO_FILES, TOPICS, Application, ApplicationTopics, clock_ms
 from loomlog.services.application.authentication import Authenticator
 from loomlog.services.application.clients.connections import ClientLimits
 from loomlog.services.application.errors import RequestRefused
 from loomlog.services.application.queries.read_models import SqlReadModels, has_no_tables
 from loomlog.services.application.streaming.event_hub import EventHub, HubStart
+from loomlog.services.families.definition.table import FileDefinition
 from loomlog.services.families.entity_folds import entity_seals
 from loomlog.services.families.registry import all_families
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys, open_subject_keys
@@ -93,8 +94,12 @@ async def open_application(
     keepalive_s: float,
     readiness: Readiness,
     on_batch: Callable[[int], None] = lambda records: None,
+    files: Mapping[tuple[str, str], FileDefinition] = NO_FILES,
 ) -> AsyncIterator[tuple[Application, Callable[[], Awaitable[None]]]]:
-    """Open the application, and the tasks that must run next to the transport until the context is left."""
+    """Open the application, and the tasks that must run next to the transport until the context is left.
+
+    `files`: the definitions of the configuration, by kind and name.
+    """
     readiness.missing |= {"broker": "not asked yet", "postgres": "not asked yet"}
     async with contextlib.AsyncExitStack() as stack:
         appender = KafkaAppender(endpoints.kafka)
@@ -181,6 +186,7 @@ async def open_application(
             entity_reads=EntityReader(
                 entities.family.families, entities.replicas, entity_rows, entity_reader, entities.client
             ),
+            files=files,
         )
         await layer.publisher.open()
 

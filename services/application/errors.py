@@ -86,6 +86,8 @@ CODES = frozenset(
         "not_quarantined",
         "command_invalid",
         "command_refused",
+        "tool_refused",
+        "definition_conflict",
         "aggregate_quarantined",
         # limits
         "backpressure",
@@ -120,6 +122,8 @@ CODES = frozenset(
         "repair_pending",
         "quarantine_pending",
         "command_pending",
+        "definition_pending",
+        "definitions_unavailable",
         "not_yet",
         "internal",
     }

@@ -37,6 +37,7 @@ from loomlog.services.runtime import topics
 from loomlog.services.runtime.admission.queue import build_admission_queue
 from loomlog.services.runtime.clock import clock_ms
 from loomlog.services.runtime.content.encryption import ContentEncryption
+from loomlog.services.runtime.definition_setup import open_definitions
 from loomlog.services.runtime.effects import NO_TOOLS, build_effect_handlers
 from loomlog.services.runtime.entity_hosting import host_entities
 from loomlog.services.runtime.models.budget_reservation import BudgetReservations
@@ -134,6 +135,8 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         owner = host.owners.get(partition)
         return owner.partition.term if owner is not None and owner.partition is not None else -1
 
+    definitions = open_definitions(loaded, resources.entities, clock_ms=clock_ms)
+    resources.routing.definitions.versions = definitions.table
     previews = Previews(codec, appender, topic=topics.DELTAS_TOPIC, partitions=resources.partitions, term_of=term_of)
     effects = build_effect_handlers(
         loaded,
@@ -149,6 +152,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         credentials=resources.credentials,
         extra_tools={
             **(remote_tools.tools if remote_tools is not None else NO_TOOLS),
+            **definitions.tools,
             **build_entity_tools(
                 all_families(),
                 resources.entities.parts.client,
@@ -158,6 +162,8 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
             ),
         },
         clients=resources.client_tools.tools,
+        definitions=definitions.view,
+        skills=definitions.skills,
     )
     admission_queue = build_admission_queue(loaded)
     context = RunContext(
@@ -177,6 +183,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         replicas=replicas,
         admission_queue=admission_queue,
         credentials=resources.credentials,
+        definition_texts=effects.definition_texts,
     )
     dead_letters = _dead_letters(resources)
     entities = host_entities(

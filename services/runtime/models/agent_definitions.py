@@ -1,7 +1,13 @@
-"""Resolution of configured agents to the definitions that runs are pinned to, on models that can be called now."""
+"""Resolution of agents to the definitions that runs are pinned to, on models that can be called now.
+
+Which version of an agent a name means is for the table of definitions to say (services/families/definition/table.py):
+the tenant's own, that of the configuration, or the shared one.
+"""
 
 import logging
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Set
+from dataclasses import dataclass
 
 from loomlog.connectors.configuration import (
     Configuration,
@@ -11,24 +17,30 @@ from loomlog.connectors.configuration import (
     resolve_agent,
     select_newest,
 )
-from loomlog.connectors.protocols import Blobs
+from loomlog.connectors.configuration.agent_block import AgentBlock
+from loomlog.connectors.configuration.resolve import unknown_agent
+from loomlog.connectors.definitions import KINDS, DefinitionProblem
+from loomlog.connectors.errors import Transient
+from loomlog.connectors.protocols import VolumeBinding
 from loomlog.connectors.tools.tool_guide import has_placeholders
-from loomlog.schemas.generated.values import AgentDefinition, BlobRef, InterruptionTerms, ModelChoice, VolumeGrant
+from loomlog.schemas.generated.values import AgentDefinition, DefinitionPin, InterruptionTerms, ModelChoice, VolumeGrant
 from loomlog.schemas.records import replace
-from loomlog.services.core.availability import AvailabilityTable
+from loomlog.services.core.availability import COOLDOWN_DEFAULT_MS, AvailabilityTable
 from loomlog.services.core.run.commands import CommandRefusal
-from loomlog.services.core.run.limits import RETRY_ATTEMPTS_MAX
+from loomlog.services.core.run.limits import CONCURRENT_CHILDREN_DEFAULT, FALLBACKS_DEFAULT, RETRY_ATTEMPTS_MAX
 from loomlog.services.core.run.turns.fallback import OPERATOR_KEY_RESTRICTED
-from loomlog.services.runtime.content.payloads import inline_or_blob
+from loomlog.services.families.definition.table import FILE, SHARED, DefinitionTable, Resolved
 from loomlog.services.runtime.run.definition_overrides import intersect_grants
+from loomlog.services.stream.entities.reads import PositionNotRead
 
 NO_TIME_LIMITS: Mapping[str, int] = {}
 NO_KEY_NAMES: Mapping[str, str] = {}
 NO_KEYS: frozenset[str] = frozenset()
 log = logging.getLogger("loomlog.runtime")
 
+AGENT = KINDS["agent"]
 CACHE_MAX = 10_000
-"""Resolved definitions kept by (agent, user tier); resolving again would cost a hash for every start."""
+"""Resolved definitions kept by agent, version and user tier; resolving again would cost a hash for every start."""
 EMPTY_TABLE = AvailabilityTable()
 FillPrompt = Callable[[str, tuple[str, ...]], str]
 """Returns a prompt for a run with these names and patterns of tools."""
@@ -39,9 +51,27 @@ def keep_prompt(prompt: str, tools: tuple[str, ...]) -> str:
     return prompt
 
 
-class ConfiguredDefinitions:
-    """Protocol loomlog.services.runtime.models.definition_resolver.DefinitionResolver over a configuration that does
-    not change during the life of the process.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSource:
+    """Where the definition of an agent comes from. `version_id` and `pin` are empty for one of the configuration."""
+
+    block: AgentBlock
+    describes_tools: bool
+    """Its prompt depends on the tools of the run."""
+    version_id: str = ""
+    pin: DefinitionPin | None = None
+
+
+def agent_source(block: AgentBlock, *, version_id: str = "", pin: DefinitionPin | None = None) -> AgentSource:
+    """Return the source with that block."""
+    describes_tools = block.inject_tool_guide or has_placeholders(block.system_prompt)
+    return AgentSource(block=block, describes_tools=describes_tools, version_id=version_id, pin=pin)
+
+
+class AgentDefinitions:
+    """Protocol loomlog.services.runtime.models.definition_resolver.DefinitionResolver.
+
+    `versions`, once it is set, has the agents that were defined at run time.
 
     `availability_table` returns what is known of the models now; a resolved definition is kept until that changes, or
     until a rate limit ends. `pins_after_success`: runs stay with a model that has answered. `unbounded_providers`:
@@ -64,8 +94,6 @@ class ConfiguredDefinitions:
     ) -> None:
         self._key_names = key_names
         self._all_key_names = frozenset(key_names.values())
-        self.scripts: dict[str, BlobRef] = {}
-        """Blob references of the scripts that are too long for an event, by script text."""
         self._unbounded_providers = frozenset(unbounded_providers)
         self._time_limits_s = time_limits_s
         self._configuration = configuration
@@ -75,13 +103,11 @@ class ConfiguredDefinitions:
         self._pins_after_success = pins_after_success
         self.fill_prompt: FillPrompt = keep_prompt
         """Replaces the placeholders of prompts; set once the tools of the process exist."""
-        self._described_tools = frozenset(
-            name
-            for name, block in configuration.agents.items()
-            if block.inject_tool_guide or has_placeholders(block.system_prompt)
-        )
-        """Agents whose prompt depends on their tools."""
-        self._cache: dict[tuple[str, str, frozenset[str], bool], AgentDefinition] = {}
+        self._configured = {name: agent_source(block) for name, block in configuration.agents.items()}
+        self.versions: DefinitionTable | None = None
+        self._sources: OrderedDict[str, AgentSource] = OrderedDict()
+        """By def_id."""
+        self._cache: OrderedDict[tuple[str, str, str, frozenset[str], bool, bool], AgentDefinition] = OrderedDict()
         self._table = EMPTY_TABLE
         self._table_valid_until_ms = 0
         """Time in ms until which the table is valid; 0 = until the matrix changes."""
@@ -97,8 +123,11 @@ class ConfiguredDefinitions:
         credentials: Collection[str] = (),
         operator_key_restricted: bool = False,
         tools: tuple[str, ...] | None = None,
+        def_id: str = "",
     ) -> AgentDefinition | CommandRefusal:
         """Return the definition, or a refusal. Definitions of the configuration belong to every tenant.
+
+        A version whose content must be loaded first (`load`) is refused as definition_pending.
 
         `credentials`: the names of those that the run brings. A provider whose key has one of these names is paid by
         the run; others are available when the run may use the operator's keys and there is one, or when they need none.
@@ -108,28 +137,102 @@ class ConfiguredDefinitions:
         self._refresh_table(now_ms)
         # A run may bring any number of other credentials.
         own = self._all_key_names.intersection(credentials) if credentials else NO_KEYS
-        narrowed = tools if agent in self._described_tools else None
-        key = (agent, user_tier, own, operator_key_restricted)
+        source = self._find_source(agent, tenant, def_id)
+        if isinstance(source, CommandRefusal):
+            return source
+        narrowed = tools if source.describes_tools else None
+        has_skills = self.versions is not None and self.versions.has_skills(tenant)
+        key = (agent, source.version_id, user_tier, own, operator_key_restricted, has_skills)
         resolved: AgentDefinition | CommandRefusal | None = self._cache.get(key) if narrowed is None else None
         if resolved is None:
             resolved = self._resolve_uncached(
-                agent, user_tier, own, now_ms, restricted=operator_key_restricted, tools=narrowed
+                source, agent, tenant, user_tier, own, now_ms, restricted=operator_key_restricted, tools=narrowed
             )
             if isinstance(resolved, CommandRefusal):
                 resolved = self._explain_refusal(
-                    resolved, agent, tenant, user_tier, own, restricted=operator_key_restricted
+                    resolved, source, agent, tenant, user_tier, own, restricted=operator_key_restricted
                 )
             # Refusals and choices of tools are not cached: callers can invent any number of them.
-            elif narrowed is None and len(self._cache) < CACHE_MAX:
+            elif narrowed is None:
                 self._cache[key] = resolved
+                if len(self._cache) > CACHE_MAX:
+                    self._cache.popitem(last=False)
         return resolved
+
+    def _find_source(self, agent: str, tenant: str, def_id: str) -> AgentSource | CommandRefusal:
+        """Return what the name means for the tenant, or that version of it."""
+        found = self._resolve_name(agent, tenant, def_id)
+        if isinstance(found, CommandRefusal):
+            return found
+        if found is None or found.source == FILE:
+            configured = self._configured.get(agent)
+            if configured is None:
+                known = self._configuration.agents
+                return CommandRefusal(code="unknown_agent", message=unknown_agent(agent, known))
+            return configured
+        source = self._sources.get(found.def_id)
+        if source is None:
+            if found.content is None:
+                return CommandRefusal(code="definition_pending", message=f"the definition of {agent} is being loaded")
+            try:
+                block = AGENT.block_of(found.content)
+            except DefinitionProblem as problem:
+                return CommandRefusal(code="bad_request", message=f"agent {agent}, {found.def_id}: {problem}")
+            pin = DefinitionPin(
+                def_id=found.def_id, version=found.version, content_sha256=AGENT.hash(agent, found.content)
+            )
+            source = agent_source(block, version_id=found.def_id, pin=pin)
+            self._sources[found.def_id] = source
+            if len(self._sources) > CACHE_MAX:
+                self._sources.popitem(last=False)
+        return source
+
+    def _resolve_name(self, agent: str, tenant: str, def_id: str) -> Resolved | CommandRefusal | None:
+        versions = self.versions
+        if versions is None:
+            return None
+        if not def_id:
+            return versions.resolve(AGENT.name, tenant, agent)
+        file = versions.find_file(def_id)
+        if file is not None and (file.kind, file.name) == (AGENT.name, agent):
+            return versions.file_version(file)
+        line, version = versions.find(def_id) or (None, None)
+        if line is None or version is None or line.kind != AGENT.name or line.tenant not in (tenant, SHARED):
+            return CommandRefusal(code="not_found", message=f"version {def_id[:80]} of {agent} not found")
+        if line.name != agent:
+            return CommandRefusal(code="not_found", message=f"{def_id} is a version of {line.name}, not of {agent}")
+        if version.is_retired or line.is_deleted:
+            return CommandRefusal(code="not_found", message=f"version {def_id} of {agent} is retired")
+        return versions.resolved(line, version)
+
+    def is_loaded(self, agent: str, *, tenant: str, def_id: str = "") -> bool:
+        """Whether `resolve` needs nothing that must be loaded first."""
+        found = self._resolve_name(agent, tenant, def_id)
+        return not isinstance(found, Resolved) or found.content is not None or found.def_id in self._sources
+
+    async def load(self, agent: str, *, tenant: str, def_id: str = "") -> None:
+        """Load what `resolve` needs. Raises ConnectorError."""
+        found = self._resolve_name(agent, tenant, def_id)
+        if isinstance(found, Resolved) and self.versions is not None:
+            try:
+                await self.versions.load(found)
+            except PositionNotRead as error:
+                raise Transient(str(error), kind="unavailable") from error
+
+    def _volume_of(self, tenant: str) -> Callable[[str], VolumeBinding | None]:
+        def find(name: str) -> VolumeBinding | None:
+            return self.versions.volume(tenant, name) if self.versions is not None else None
+
+        return find
 
     def providers(self) -> Set[str]:
         return self._usable | self._key_names.keys()
 
     def _resolve_uncached(
         self,
+        source: AgentSource,
         agent: str,
+        tenant: str,
         user_tier: str,
         own_key_names: frozenset[str],
         now_ms: int,
@@ -155,12 +258,19 @@ class ConfiguredDefinitions:
             usable=operators | paid,
             listings=listings,
             unavailable_reason=why_not,
+            has_skills=self.versions is not None and self.versions.has_skills(tenant),
+            block=source.block,
+            find_volume=self._volume_of(tenant),
         )
-        return self._pin(resolved, tools) if isinstance(resolved, ResolvedAgent) else to_refusal(resolved)
+        if not isinstance(resolved, ResolvedAgent):
+            return to_refusal(resolved)
+        definition = self._pin(resolved, tools)
+        return definition if source.pin is None else replace(definition, pin=source.pin)
 
     def _explain_refusal(
         self,
         original: CommandRefusal,
+        source: AgentSource,
         agent: str,
         tenant: str,
         user_tier: str,
@@ -170,11 +280,13 @@ class ConfiguredDefinitions:
     ) -> CommandRefusal:
         """Return the refusal with the keys that would help, if keys are missing; otherwise the real cause."""
         if restricted:
-            anyway = self.resolve(agent, tenant=tenant, user_tier=user_tier, credentials=own_key_names)
+            anyway = self._resolve_uncached(
+                source, agent, tenant, user_tier, own_key_names, self._clock_ms(), restricted=False
+            )
             if isinstance(anyway, CommandRefusal):
-                return anyway
+                return self._explain_refusal(anyway, source, agent, tenant, user_tier, own_key_names, restricted=False)
         with_all = self._resolve_uncached(
-            agent, user_tier, self._all_key_names, self._clock_ms(), restricted=restricted
+            source, agent, tenant, user_tier, self._all_key_names, self._clock_ms(), restricted=restricted
         )
         if isinstance(with_all, CommandRefusal):
             return original
@@ -200,8 +312,6 @@ class ConfiguredDefinitions:
         definition = pin_definition(
             agent, self.fill_prompt(agent.system_prompt, granted), pins_after_success=self._pins_after_success
         )
-        if (blob := self.scripts.get(agent.code_body)) is not None:
-            definition = replace(definition, code_body="", code_blob=blob)
         if agent.provider in self._unbounded_providers:
             definition = replace(definition, unbounded_iterations=True)
         if not definition.run_timeout_s and agent.provider in self._time_limits_s:
@@ -229,16 +339,6 @@ class ConfiguredDefinitions:
                 self._pattern_models[provider, pattern] = pick
 
 
-async def store_scripts(configuration: Configuration, blobs: Blobs) -> dict[str, BlobRef]:
-    """Store the scripts that are too long for an event in the blob store; by their text. Raises ConnectorError."""
-    refs: dict[str, BlobRef] = {}
-    for agent in configuration.agents.values():
-        _, blob = await inline_or_blob(agent.code_body, blobs)
-        if blob is not None:
-            refs[agent.code_body] = blob
-    return refs
-
-
 def to_refusal(unresolved: UnresolvedAgent) -> CommandRefusal:
     """Return the reason why an agent cannot run as a refusal, in the codes that the API maps."""
     code = "bad_request" if unresolved.reason_code == "invalid_argument" else unresolved.reason_code
@@ -246,7 +346,10 @@ def to_refusal(unresolved: UnresolvedAgent) -> CommandRefusal:
 
 
 def pin_definition(agent: ResolvedAgent, system_prompt: str, *, pins_after_success: bool = False) -> AgentDefinition:
-    """Return a resolved agent in the form that a run keeps, with its prompt as the model is to see it."""
+    """Return a resolved agent in the form that a run keeps, with its prompt as the model is to see it.
+
+    A number that is the default is 0, which takes the least space in the log.
+    """
     others = [ModelChoice(provider=other.provider, model=other.model, effort=other.effort) for other in agent.fallbacks]
     first = ModelChoice(provider=agent.provider, model=agent.model, effort=agent.effort)
     return AgentDefinition(
@@ -266,15 +369,20 @@ def pin_definition(agent: ResolvedAgent, system_prompt: str, *, pins_after_succe
         unknown_outcome=agent.unknown_outcome,
         code_body=agent.code_body,
         interruption=_interruption_terms(agent),
-        max_concurrent_children=agent.max_concurrent_children,
+        max_concurrent_children=_zero_if_default(agent.max_concurrent_children, CONCURRENT_CHILDREN_DEFAULT),
         compaction=agent.compaction,
         volumes=tuple(VolumeGrant(name=v.name, mode=v.mode, is_default=v.is_default) for v in agent.volumes),
         candidates=(first, *others) if others else (),
         fallback_on_error=agent.fallback_on_error,
-        max_fallback_attempts=agent.max_fallback_attempts,
-        rate_limit_cooldown_ms=agent.rate_limit_cooldown_ms,
+        max_fallback_attempts=_zero_if_default(agent.max_fallback_attempts, FALLBACKS_DEFAULT),
+        rate_limit_cooldown_ms=_zero_if_default(agent.rate_limit_cooldown_ms, COOLDOWN_DEFAULT_MS),
         pin_after_success=pins_after_success,
+        grants=agent.grants,
     )
+
+
+def _zero_if_default(value: int, default: int) -> int:
+    return 0 if value == default else value
 
 
 def _interruption_terms(agent: ResolvedAgent) -> InterruptionTerms | None:

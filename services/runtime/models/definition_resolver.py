@@ -12,7 +12,7 @@ from loomlog.services.core.run.commands import CommandRefusal
 
 
 class DefinitionResolver(Protocol):
-    """Resolves an agent by name to the definition that a run is pinned to.
+    """Resolves an agent by name to the definition that a run is pinned to; `def_id`: to that version of it.
 
     `credentials`: the names of those that the run brings, which may be keys for its calls. `tools`: the caller's choice
     of tools, for a prompt that describes them; the definition's own list of tools is not narrowed.
@@ -27,7 +27,16 @@ class DefinitionResolver(Protocol):
         credentials: Collection[str] = (),
         operator_key_restricted: bool = False,
         tools: tuple[str, ...] | None = None,
+        def_id: str = "",
     ) -> AgentDefinition | CommandRefusal: ...
+
+    def is_loaded(self, agent: str, *, tenant: str, def_id: str = "") -> bool:
+        """Whether `resolve` has what it needs; otherwise `load` it first."""
+        ...
+
+    async def load(self, agent: str, *, tenant: str, def_id: str = "") -> None:
+        """Load the content of a definition that lies elsewhere. Raises ConnectorError."""
+        ...
 
     def providers(self) -> Set[str]:
         """Return the providers that can be called, some perhaps only with keys that the run brings."""

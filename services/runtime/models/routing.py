@@ -21,7 +21,7 @@ from loomlog.connectors.models import model_capabilities
 from loomlog.connectors.models.catalog import build_models
 from loomlog.connectors.protocols import LogAppender, Model
 from loomlog.schemas.codec import Codec
-from loomlog.services.runtime.models.agent_definitions import ConfiguredDefinitions
+from loomlog.services.runtime.models.agent_definitions import AgentDefinitions
 from loomlog.services.runtime.models.availability import AvailabilityTracker, ModelTraits
 from loomlog.services.runtime.models.provider_probe import ProviderProber
 from loomlog.services.stream.global_tables.global_table import GlobalTable, GlobalTables
@@ -58,7 +58,7 @@ class Routing:
             clock_ms=clock_ms,
             name=name,
         )
-        self.definitions = ConfiguredDefinitions(
+        self.definitions = AgentDefinitions(
             loaded.configuration,
             usable,
             availability_table=lambda: self.global_table.table,

@@ -159,7 +159,13 @@ class ChildRunCoordinator:
     ) -> Sequence[PendingDecision]:
         """Start a child that is known not to have begun; refused when a hard limit is exhausted. Raises Transient."""
         user_id = _require_facts(parent.state).user_id
-        has_waited = await self._context.store_texts(self._resolve(parent, child))
+        has_waited = await self._context.load_definition(
+            child.spawn.agent,
+            parent.tenant,
+            def_id=child.spawn.def_id,
+            positions=_require_facts(parent.state).positions,
+        )
+        has_waited |= await self._context.store_texts(self._resolve(parent, child))
         exhausted = None
         if self._budgets is not None and self._budgets.may_be_limited(parent.tenant, user_id):
             await continue_in_task()
@@ -181,6 +187,7 @@ class ChildRunCoordinator:
             user_tier=options.user_tier,
             credentials=options.credentials,
             operator_key_restricted=options.operator_key_restricted,
+            def_id=child.spawn.def_id,
         )
 
     def _prepare_child_start(
@@ -193,9 +200,6 @@ class ChildRunCoordinator:
         exhausted: LimitNotice | None = None,
     ) -> PendingDecision:
         facts, agent = _require_facts(parent.state), child.spawn.agent
-        if child.spawn.def_id:
-            text = f"def_id {child.spawn.def_id}: this server keeps no versions of definitions; leave def_id out"
-            return self._child_refusal(parent, child, text)
         definition = self._resolve(parent, child)
         if isinstance(definition, CommandRefusal):
             return self._child_refusal(parent, child, definition.message)

@@ -25,9 +25,14 @@ from loomlog.services.runtime.telemetry.tracing import NO_TRACING, Tracing
 from loomlog.services.stream.partition.ended_aggregates import EndedAggregates
 from loomlog.services.stream.partition.lookups import continue_in_task
 
+READ_WAIT_S = 10.0
+"""Seconds to wait for what a parent has written of definitions."""
+
 
 class ReplicaPositions(Protocol):
     """The part of Replicas (services/stream/entities/replicas.py) that the start of a run needs."""
+
+    topic: str
 
     def has_read(self, positions: Iterable[str]) -> bool: ...
     async def read_to(self, positions: Iterable[str], *, timeout_s: float) -> None: ...
@@ -58,6 +63,25 @@ class RunContext:
     admission_queue: AdmissionQueue | None = None
     credentials: Credentials = NO_CREDENTIALS
     definition_texts: DefinitionTexts | None = None
+
+    async def load_definition(
+        self, agent: str, tenant: str, *, def_id: str = "", positions: tuple[str, ...] = ()
+    ) -> bool:
+        """Read what the agent means at `positions` or later, and its content; whether that took any time.
+
+        Raises ConnectorError.
+        """
+        replicas, has_waited = self.replicas, False
+        own = positions if replicas is None else tuple(p for p in positions if p.startswith(f"{replicas.topic}/"))
+        if replicas is not None and not replicas.has_read(own):
+            await continue_in_task()
+            await replicas.read_to(own, timeout_s=READ_WAIT_S)
+            has_waited = True
+        if not self.definitions.is_loaded(agent, tenant=tenant, def_id=def_id):
+            await continue_in_task()
+            await self.definitions.load(agent, tenant=tenant, def_id=def_id)
+            has_waited = True
+        return has_waited
 
     async def store_texts(self, definition: AgentDefinition | CommandRefusal) -> bool:
         """Store the long texts of a definition, unless this process has done so; whether that took any time.

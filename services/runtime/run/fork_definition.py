@@ -34,6 +34,8 @@ from loomlog.services.runtime.models.definition_resolver import DefinitionResolv
 from loomlog.services.runtime.run.definition_overrides import intersect_grants
 
 CURRENT = "current"
+VERSION_PREFIX = "def_"
+"""Beginning of the ids of versions of agents."""
 PROMPT, SCRIPT = LONG_TEXTS
 
 
@@ -59,6 +61,11 @@ def resolve_fork_definition(
     return override_definition(chosen, overrides, tools=intersect_grants(chosen.tools, overrides.tools))
 
 
+def version_in(command: ForkRun) -> str:
+    """Return the def_id that a fork names as its definition; empty if it names something else."""
+    return command.definition if command.definition.startswith(VERSION_PREFIX) else ""
+
+
 def _bad_request(message: str) -> CommandRefusal:
     return CommandRefusal(code="bad_request", message=message)
 
@@ -78,8 +85,9 @@ def _base_definition(
         credentials=command.credentials,
         operator_key_restricted=command.operator_key_restricted,
         tools=None if command.overrides is None else command.overrides.tools,
+        def_id=version_in(command),
     )
-    if command.agent or text == CURRENT:
+    if command.agent or text == CURRENT or version_in(command):
         return current
     if is_foreign_event(started):
         if isinstance(current, CommandRefusal):

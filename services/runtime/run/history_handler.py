@@ -19,7 +19,7 @@ from loomlog.services.core.run.conversation.conversation import build_conversati
 from loomlog.services.core.run.lifecycle.fork import conversation_origin, fork_user_id
 from loomlog.services.core.run.run_facts import Pause, RunFacts
 from loomlog.services.runtime.run.context import RunContext
-from loomlog.services.runtime.run.fork_definition import resolve_fork_definition
+from loomlog.services.runtime.run.fork_definition import resolve_fork_definition, version_in
 from loomlog.services.runtime.run.run_directory import RunDirectory
 from loomlog.services.stream.context import PendingDecision
 from loomlog.services.stream.partition.ended_aggregates import Prefix
@@ -59,6 +59,9 @@ class HistoryHandler:
         stored = command
         if origin is not None:
             stored = await self._encrypt(command, fork_user_id(command, origin.started))
+            await self._context.load_definition(
+                stored.agent or origin.started.definition.name, stored.envelope.tenant, def_id=version_in(stored)
+            )
             await self._context.store_texts(self._resolve(stored, origin))
 
         def order() -> ForkCommand:

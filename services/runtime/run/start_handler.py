@@ -63,6 +63,7 @@ class StartHandler:
         if budgets is not None and budgets.may_be_limited(tenant, command.user_id):
             await continue_in_task()
             exhausted = await budgets.exhausted_limit(tenant, command.user_id)
+        await self._context.load_definition(command.agent, tenant)
         await self._context.store_texts(self._resolve(command))
         prepared = await self._prepare_start(record, command, partition)
         order = prepared.command

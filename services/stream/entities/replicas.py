@@ -61,6 +61,7 @@ class Replicas:
         self._cut: dict[int, dict[tuple[str, str], list[RawEvent]]] = {}
         """The answer at the end of a poll, which may go on with the next one, by partition."""
         self._changed: dict[str, list[Callable[[], None]]] = {}
+        self._folded: dict[str, list[Callable[[str], None]]] = {}
         self._grown = asyncio.Event()
 
     # --- queries -----------------------------------------------------------------------------------------------------
@@ -120,6 +121,13 @@ class Replicas:
     def on_change(self, family: str, changed: Callable[[], None]) -> None:
         """Call `changed` after events of the family were folded."""
         self._changed.setdefault(family, []).append(changed)
+
+    def on_fold(self, family: str, folded: Callable[[str], None]) -> None:
+        """Call `folded` with the id of each aggregate of the family that has events, now and after further ones."""
+        self._folded.setdefault(family, []).append(folded)
+        for name in self._aggregates:
+            if name.partition(":")[0] == family:
+                folded(name)
 
     async def wait(self, partition: int, offset: int, *, timeout_s: float) -> int:
         """Wait until the record at the offset has been read; returns the number of missing records, 0 when it has."""
@@ -207,6 +215,8 @@ class Replicas:
                 touched.setdefault(event.aggregate, []).append(event)
         for name, events in touched.items():
             await self._fold(name, events)
+            for folded in self._folded.get(name.partition(":")[0], ()):
+                folded(name)
         self.next_offsets[partition] = reader.next_offset
         grown, self._grown = self._grown, asyncio.Event()
         grown.set()

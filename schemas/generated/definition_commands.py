@@ -1,0 +1,696 @@
+"""Records of the namespace loom.definition.commands."""
+
+# Written by schemas/generate.py from schemas/avro. Edit the .avsc files, then run `make schemas`.
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+from msgspec import field
+
+from loomlog.schemas.generated.values import BlobRef, CommandEnvelope, DefinitionChange
+from loomlog.schemas.records import Record
+
+
+class AnswerStage(Record, frozen=True, kw_only=True):
+    """Tells a batch whether a line has staged its version."""
+
+    SCHEMA: ClassVar[str] = "loom.definition.commands.AnswerStage"
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id."""
+    kind: str
+    """Kind of definition: agent, skill, team, ..."""
+    name: str
+    """Name of the definition within its tenant and kind."""
+    change: int
+    """Number of the change, from 0."""
+    def_id: str = ''
+    """The staged version; empty: refused."""
+    reason: str = ''
+    """Why not."""
+    message: str = ''
+    """Why not, for people."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "kind": self.kind,
+            "name": self.name,
+            "change": self.change,
+            "def_id": self.def_id,
+            "reason": self.reason,
+            "message": self.message,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            kind=value["kind"],
+            name=value["name"],
+            change=value["change"],
+            def_id=value["def_id"],
+            reason=value["reason"],
+            message=value["message"],
+        )
+
+
+class ApplyDefinitions(Record, frozen=True, kw_only=True):
+    """Makes versions of several definitions active, all at once or none."""
+
+    SCHEMA: ClassVar[str] = "loom.definition.commands.ApplyDefinitions"
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id."""
+    kind: str
+    """Kind of definition: agent, skill, team, ..."""
+    name: str
+    """Name of the definition within its tenant and kind."""
+    changes: tuple[DefinitionChange, ...]
+    """At most 32, of different definitions."""
+    description: str = ''
+    """Why this version was made."""
+    created_by_agent_id: str = ''
+    """Handle of the agent that made it; empty for people and services."""
+    created_by_agent: str = ''
+    """Name of that agent."""
+    created_by_run_id: str = ''
+    """Run that made it; empty for people and services."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "kind": self.kind,
+            "name": self.name,
+            "changes": [item.to_avro() for item in self.changes],
+            "description": self.description,
+            "created_by_agent_id": self.created_by_agent_id,
+            "created_by_agent": self.created_by_agent,
+            "created_by_run_id": self.created_by_run_id,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            kind=value["kind"],
+            name=value["name"],
+            changes=tuple(DefinitionChange.from_avro(item) for item in value["changes"]),
+            description=value["description"],
+            created_by_agent_id=value["created_by_agent_id"],
+            created_by_agent=value["created_by_agent"],
+            created_by_run_id=value["created_by_run_id"],
+        )
+
+
+class DefineVersion(Record, frozen=True, kw_only=True):
+    """Makes a version of a definition. Content that equals the active version makes none."""
+
+    SCHEMA: ClassVar[str] = "loom.definition.commands.DefineVersion"
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id."""
+    kind: str
+    """Kind of definition: agent, skill, team, ..."""
+    name: str
+    """Name of the definition within its tenant and kind."""
+    content: str = ''
+    """The definition as canonical JSON; empty when it lies in content_blob."""
+    content_blob: BlobRef | None = None
+    """Where a long definition lies."""
+    content_sha256: str = ''
+    """Content hash, 'sha256:' and 64 hex digits."""
+    description: str = ''
+    """Why this version was made."""
+    created_by_agent_id: str = ''
+    """Handle of the agent that made it; empty for people and services."""
+    created_by_agent: str = ''
+    """Name of that agent."""
+    created_by_run_id: str = ''
+    """Run that made it; empty for people and services."""
+    tools: tuple[str, ...] | None = None
+    """Tools that the content grants; null for kinds without tools."""
+    ceiling: tuple[str, ...] | None = None
+    """Tools that the author may grant at most; null: any."""
+    promote: bool = True
+    """Whether the version becomes the active one."""
+    expect_active: str | None = None
+    """Refuse unless this is the id of the active version, empty for none; null: whatever it is."""
+    expires_at_ms: int = 0
+    """When the version is retired by itself, UTC milliseconds; 0: never."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "kind": self.kind,
+            "name": self.name,
+            "content": self.content,
+            "content_blob": None if self.content_blob is None else self.content_blob.to_avro(),
+            "content_sha256": self.content_sha256,
+            "description": self.description,
+            "created_by_agent_id": self.created_by_agent_id,
+            "created_by_agent": self.created_by_agent,
+            "created_by_run_id": self.created_by_run_id,
+            "tools": None if self.tools is None else list(self.tools),
+            "ceiling": None if self.ceiling is None else list(self.ceiling),
+            "promote": self.promote,
+            "expect_active": self.expect_active,
+            "expires_at_ms": self.expires_at_ms,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            kind=value["kind"],
+            name=value["name"],
+            content=value["content"],
+            content_blob=None if value["content_blob"] is None else BlobRef.from_avro(value["content_blob"]),
+            content_sha256=value["content_sha256"],
+            description=value["description"],
+            created_by_agent_id=value["created_by_agent_id"],
+            created_by_agent=value["created_by_agent"],
+            created_by_run_id=value["created_by_run_id"],
+            tools=None if value["tools"] is None else tuple(value["tools"]),
+            ceiling=None if value["ceiling"] is None else tuple(value["ceiling"]),
+            promote=value["promote"],
+            expect_active=value["expect_active"],
+            expires_at_ms=value["expires_at_ms"],
+        )
+
+
+class DeleteLine(Record, frozen=True, kw_only=True):
+    """Deletes a definition with all its versions."""
+
+    SCHEMA: ClassVar[str] = "loom.definition.commands.DeleteLine"
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id."""
+    kind: str
+    """Kind of definition: agent, skill, team, ..."""
+    name: str
+    """Name of the definition within its tenant and kind."""
+    why: str = ''
+    """Reason, for people."""
+    expect_sha256: str = ''
+    """Refuse unless the active content has this SHA-256, in hex; empty: whatever it is."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "kind": self.kind,
+            "name": self.name,
+            "why": self.why,
+            "expect_sha256": self.expect_sha256,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            kind=value["kind"],
+            name=value["name"],
+            why=value["why"],
+            expect_sha256=value["expect_sha256"],
+        )
+
+
+class ForkVersion(Record, frozen=True, kw_only=True):
+    """Makes a version from an earlier one; the content is already merged."""
+
+    SCHEMA: ClassVar[str] = "loom.definition.commands.ForkVersion"
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id."""
+    kind: str
+    """Kind of definition: agent, skill, team, ..."""
+    name: str
+    """Name of the definition within its tenant and kind."""
+    content: str = ''
+    """The definition as canonical JSON; empty when it lies in content_blob."""
+    content_blob: BlobRef | None = None
+    """Where a long definition lies."""
+    content_sha256: str = ''
+    """Content hash, 'sha256:' and 64 hex digits."""
+    description: str = ''
+    """Why this version was made."""
+    created_by_agent_id: str = ''
+    """Handle of the agent that made it; empty for people and services."""
+    created_by_agent: str = ''
+    """Name of that agent."""
+    created_by_run_id: str = ''
+    """Run that made it; empty for people and services."""
+    tools: tuple[str, ...] | None = None
+    """Tools that the content grants; null for kinds without tools."""
+    ceiling: tuple[str, ...] | None = None
+    """Tools that the author may grant at most; null: any."""
+    promote: bool = True
+    """Whether the version becomes the active one."""
+    expect_active: str | None = None
+    """Refuse unless this is the id of the active version, empty for none; null: whatever it is."""
+    expires_at_ms: int = 0
+    """When the version is retired by itself, UTC milliseconds; 0: never."""
+    parent_def_id: str = ''
+    """Version that it is made from; empty: the content of the file, which becomes version 1 first."""
+    base_content: str = ''
+    """Content of the file, when parent_def_id is empty."""
+    base_blob: BlobRef | None = None
+    """Where that content lies, if it is long."""
+    base_sha256: str = ''
+    """Content hash of the file's definition."""
+    root_tools: tuple[str, ...] | None = None
+    """Tools of the root of the lineage, when the parent is of another line or from the file; null: any."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "kind": self.kind,
+            "name": self.name,
+            "content": self.content,
+            "content_blob": None if self.content_blob is None else self.content_blob.to_avro(),
+            "content_sha256": self.content_sha256,
+            "description": self.description,
+            "created_by_agent_id": self.created_by_agent_id,
+            "created_by_agent": self.created_by_agent,
+            "created_by_run_id": self.created_by_run_id,
+            "tools": None if self.tools is None else list(self.tools),
+            "ceiling": None if self.ceiling is None else list(self.ceiling),
+            "promote": self.promote,
+            "expect_active": self.expect_active,
+            "expires_at_ms": self.expires_at_ms,
+            "parent_def_id": self.parent_def_id,
+            "base_content": self.base_content,
+            "base_blob": None if self.base_blob is None else self.base_blob.to_avro(),
+            "base_sha256": self.base_sha256,
+            "root_tools": None if self.root_tools is None else list(self.root_tools),
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            kind=value["kind"],
+            name=value["name"],
+            content=value["content"],
+            content_blob=None if value["content_blob"] is None else BlobRef.from_avro(value["content_blob"]),
+            content_sha256=value["content_sha256"],
+            description=value["description"],
+            created_by_agent_id=value["created_by_agent_id"],
+            created_by_agent=value["created_by_agent"],
+            created_by_run_id=value["created_by_run_id"],
+            tools=None if value["tools"] is None else tuple(value["tools"]),
+            ceiling=None if value["ceiling"] is None else tuple(value["ceiling"]),
+            promote=value["promote"],
+            expect_active=value["expect_active"],
+            expires_at_ms=value["expires_at_ms"],
+            parent_def_id=value["parent_def_id"],
+            base_content=value["base_content"],
+            base_blob=None if value["base_blob"] is None else BlobRef.from_avro(value["base_blob"]),
+            base_sha256=value["base_sha256"],
+            root_tools=None if value["root_tools"] is None else tuple(value["root_tools"]),
+        )
+
+
+class ObserveStatic(Record, frozen=True, kw_only=True):
+    """Tells what a configuration file says of a definition."""
+
+    SCHEMA: ClassVar[str] = "loom.definition.commands.ObserveStatic"
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id."""
+    kind: str
+    """Kind of definition: agent, skill, team, ..."""
+    name: str
+    """Name of the definition within its tenant and kind."""
+    observer: str
+    """Process that has read the file."""
+    content: str = ''
+    """The definition as canonical JSON; empty when it lies in content_blob."""
+    content_blob: BlobRef | None = None
+    """Where a long definition lies."""
+    content_sha256: str = ''
+    """Content hash, 'sha256:' and 64 hex digits."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "kind": self.kind,
+            "name": self.name,
+            "content": self.content,
+            "content_blob": None if self.content_blob is None else self.content_blob.to_avro(),
+            "content_sha256": self.content_sha256,
+            "observer": self.observer,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            kind=value["kind"],
+            name=value["name"],
+            content=value["content"],
+            content_blob=None if value["content_blob"] is None else BlobRef.from_avro(value["content_blob"]),
+            content_sha256=value["content_sha256"],
+            observer=value["observer"],
+        )
+
+
+class PromoteVersion(Record, frozen=True, kw_only=True):
+    """Makes a version the active one."""
+
+    SCHEMA: ClassVar[str] = "loom.definition.commands.PromoteVersion"
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id."""
+    kind: str
+    """Kind of definition: agent, skill, team, ..."""
+    name: str
+    """Name of the definition within its tenant and kind."""
+    def_id: str
+    """The version."""
+    why: str = ''
+    """Reason, for people."""
+    by_agent_id: str = ''
+    """Handle of the agent that asked; empty for people and services."""
+    expect_active: str | None = None
+    """Refuse unless this is the id of the active version, empty for none; null: whatever it is."""
+    content: str = ''
+    """Content of the version, if the line no longer holds it."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "kind": self.kind,
+            "name": self.name,
+            "def_id": self.def_id,
+            "why": self.why,
+            "by_agent_id": self.by_agent_id,
+            "expect_active": self.expect_active,
+            "content": self.content,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            kind=value["kind"],
+            name=value["name"],
+            def_id=value["def_id"],
+            why=value["why"],
+            by_agent_id=value["by_agent_id"],
+            expect_active=value["expect_active"],
+            content=value["content"],
+        )
+
+
+class RetireVersion(Record, frozen=True, kw_only=True):
+    """Retires a version, or restores a retired one."""
+
+    SCHEMA: ClassVar[str] = "loom.definition.commands.RetireVersion"
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id."""
+    kind: str
+    """Kind of definition: agent, skill, team, ..."""
+    name: str
+    """Name of the definition within its tenant and kind."""
+    def_id: str
+    """The version."""
+    retired: bool = True
+    """True retires it, false restores it."""
+    why: str = ''
+    """Reason, for people."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "kind": self.kind,
+            "name": self.name,
+            "def_id": self.def_id,
+            "retired": self.retired,
+            "why": self.why,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            kind=value["kind"],
+            name=value["name"],
+            def_id=value["def_id"],
+            retired=value["retired"],
+            why=value["why"],
+        )
+
+
+class RollBack(Record, frozen=True, kw_only=True):
+    """Makes the version active that was so before the active one."""
+
+    SCHEMA: ClassVar[str] = "loom.definition.commands.RollBack"
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id."""
+    kind: str
+    """Kind of definition: agent, skill, team, ..."""
+    name: str
+    """Name of the definition within its tenant and kind."""
+    why: str = ''
+    """Reason, for people."""
+    by_agent_id: str = ''
+    """Handle of the agent that asked; empty for people and services."""
+    expect_active: str | None = None
+    """Refuse unless this is the id of the active version, empty for none; null: whatever it is."""
+    content: str = ''
+    """Content of the version, if the line no longer holds it."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "kind": self.kind,
+            "name": self.name,
+            "why": self.why,
+            "by_agent_id": self.by_agent_id,
+            "expect_active": self.expect_active,
+            "content": self.content,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            kind=value["kind"],
+            name=value["name"],
+            why=value["why"],
+            by_agent_id=value["by_agent_id"],
+            expect_active=value["expect_active"],
+            content=value["content"],
+        )
+
+
+class SettleStage(Record, frozen=True, kw_only=True):
+    """Ends a stage: the version is active, or is none."""
+
+    SCHEMA: ClassVar[str] = "loom.definition.commands.SettleStage"
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id."""
+    kind: str
+    """Kind of definition: agent, skill, team, ..."""
+    name: str
+    """Name of the definition within its tenant and kind."""
+    batch: str
+    """Id of the batch."""
+    is_applied: bool
+    """Whether it is active now."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "kind": self.kind,
+            "name": self.name,
+            "batch": self.batch,
+            "is_applied": self.is_applied,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            kind=value["kind"],
+            name=value["name"],
+            batch=value["batch"],
+            is_applied=value["is_applied"],
+        )
+
+
+class StageVersion(Record, frozen=True, kw_only=True):
+    """Makes a version that is active once its batch is applied."""
+
+    SCHEMA: ClassVar[str] = "loom.definition.commands.StageVersion"
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id."""
+    kind: str
+    """Kind of definition: agent, skill, team, ..."""
+    name: str
+    """Name of the definition within its tenant and kind."""
+    batch: str
+    """Id of the batch."""
+    change: int
+    """Number of the change, from 0."""
+    content: str = ''
+    """The definition as canonical JSON; empty when it lies in content_blob."""
+    content_blob: BlobRef | None = None
+    """Where a long definition lies."""
+    content_sha256: str = ''
+    """Content hash, 'sha256:' and 64 hex digits."""
+    tools: tuple[str, ...] | None = None
+    """Tools that the content grants; null for kinds without tools."""
+    root_tools: tuple[str, ...] | None = None
+    """Tools of the root of the lineage; null: any."""
+    parent_def_id: str = ''
+    """Version that it was made from; empty for a first one."""
+    expect_active: str | None = None
+    """Refuse unless this is the id of the active version, empty for none; null: whatever it is."""
+    description: str = ''
+    """Why this version was made."""
+    created_by_agent_id: str = ''
+    """Handle of the agent that made it; empty for people and services."""
+    created_by_agent: str = ''
+    """Name of that agent."""
+    created_by_run_id: str = ''
+    """Run that made it; empty for people and services."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "kind": self.kind,
+            "name": self.name,
+            "batch": self.batch,
+            "content": self.content,
+            "content_blob": None if self.content_blob is None else self.content_blob.to_avro(),
+            "content_sha256": self.content_sha256,
+            "tools": None if self.tools is None else list(self.tools),
+            "root_tools": None if self.root_tools is None else list(self.root_tools),
+            "parent_def_id": self.parent_def_id,
+            "expect_active": self.expect_active,
+            "description": self.description,
+            "created_by_agent_id": self.created_by_agent_id,
+            "created_by_agent": self.created_by_agent,
+            "created_by_run_id": self.created_by_run_id,
+            "change": self.change,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            kind=value["kind"],
+            name=value["name"],
+            batch=value["batch"],
+            content=value["content"],
+            content_blob=None if value["content_blob"] is None else BlobRef.from_avro(value["content_blob"]),
+            content_sha256=value["content_sha256"],
+            tools=None if value["tools"] is None else tuple(value["tools"]),
+            root_tools=None if value["root_tools"] is None else tuple(value["root_tools"]),
+            parent_def_id=value["parent_def_id"],
+            expect_active=value["expect_active"],
+            description=value["description"],
+            created_by_agent_id=value["created_by_agent_id"],
+            created_by_agent=value["created_by_agent"],
+            created_by_run_id=value["created_by_run_id"],
+            change=value["change"],
+        )
+
+
+class SubmitJudgement(Record, frozen=True, kw_only=True):
+    """Judges a run of a definition."""
+
+    SCHEMA: ClassVar[str] = "loom.definition.commands.SubmitJudgement"
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id."""
+    kind: str
+    """Kind of definition: agent, skill, team, ..."""
+    name: str
+    """Name of the definition within its tenant and kind."""
+    eval_id: str
+    """Id of the judgement."""
+    run_id: str
+    """Run that is judged."""
+    def_id: str
+    """Version of the definition that the run is pinned to."""
+    score: float
+    """Finite."""
+    emitter_role: str
+    """external, self, parent, sibling or unrelated."""
+    version: int = 0
+    """Number of that version; 0 for a definition from a file."""
+    dimensions: Mapping[str, float] = field(default_factory=dict)
+    """Further scores by name."""
+    judgement: str = ''
+    """JSON of the judgement; user content."""
+    rationale: str = ''
+    """Why, for people; user content."""
+    emitter_agent_id: str = ''
+    """Handle of the judge; empty outside a run."""
+    emitter_run_id: str = ''
+    """Run of the judge; empty outside a run."""
+    user_id: str = ''
+    """User of the judged run, whose key encrypts the judgement."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "kind": self.kind,
+            "name": self.name,
+            "eval_id": self.eval_id,
+            "run_id": self.run_id,
+            "def_id": self.def_id,
+            "version": self.version,
+            "score": self.score,
+            "dimensions": self.dimensions,
+            "judgement": self.judgement,
+            "rationale": self.rationale,
+            "emitter_role": self.emitter_role,
+            "emitter_agent_id": self.emitter_agent_id,
+            "emitter_run_id": self.emitter_run_id,
+            "user_id": self.user_id,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            kind=value["kind"],
+            name=value["name"],
+            eval_id=value["eval_id"],
+            run_id=value["run_id"],
+            def_id=value["def_id"],
+            version=value["version"],
+            score=value["score"],
+            dimensions=value["dimensions"],
+            judgement=value["judgement"],
+            rationale=value["rationale"],
+            emitter_role=value["emitter_role"],
+            emitter_agent_id=value["emitter_agent_id"],
+            emitter_run_id=value["emitter_run_id"],
+            user_id=value["user_id"],
+        )
+
+
+RECORDS = (
+    AnswerStage,
+    ApplyDefinitions,
+    DefineVersion,
+    DeleteLine,
+    ForkVersion,
+    ObserveStatic,
+    PromoteVersion,
+    RetireVersion,
+    RollBack,
+    SettleStage,
+    StageVersion,
+    SubmitJudgement,
+)
+Command = AnswerStage | ApplyDefinitions | DefineVersion | DeleteLine | ForkVersion | ObserveStatic | PromoteVersion | RetireVersion | RollBack | SettleStage | StageVersion | SubmitJudgement

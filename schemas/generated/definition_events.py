@@ -1,0 +1,629 @@
+"""Records of the namespace loom.definition.events."""
+
+# Written by schemas/generate.py from schemas/avro. Edit the .avsc files, then run `make schemas`.
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+from msgspec import field
+
+from loomlog.schemas.generated.values import BlobRef, DefinitionChange
+from loomlog.schemas.records import Record
+
+
+class ApplyBegan(Record, frozen=True, kw_only=True):
+    """A batch begins: each definition stages its version."""
+
+    SCHEMA: ClassVar[str] = "loom.definition.events.ApplyBegan"
+
+    kind: str
+    """Kind of definition: agent, skill, team, ..."""
+    name: str
+    """Name of the definition within its tenant and kind."""
+    changes: tuple[DefinitionChange, ...]
+    """What is to be made."""
+    description: str = ''
+    """Why this version was made."""
+    created_by_agent_id: str = ''
+    """Handle of the agent that made it; empty for people and services."""
+    created_by_agent: str = ''
+    """Name of that agent."""
+    created_by_run_id: str = ''
+    """Run that made it; empty for people and services."""
+    by: str = ''
+    """Subject of the principal or name of the service that asked."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "changes": [item.to_avro() for item in self.changes],
+            "description": self.description,
+            "created_by_agent_id": self.created_by_agent_id,
+            "created_by_agent": self.created_by_agent,
+            "created_by_run_id": self.created_by_run_id,
+            "by": self.by,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            kind=value["kind"],
+            name=value["name"],
+            changes=tuple(DefinitionChange.from_avro(item) for item in value["changes"]),
+            description=value["description"],
+            created_by_agent_id=value["created_by_agent_id"],
+            created_by_agent=value["created_by_agent"],
+            created_by_run_id=value["created_by_run_id"],
+            by=value["by"],
+        )
+
+
+class ApplyRefused(Record, frozen=True, kw_only=True):
+    """Nothing of the batch becomes active."""
+
+    SCHEMA: ClassVar[str] = "loom.definition.events.ApplyRefused"
+
+    kind: str
+    """Kind of definition: agent, skill, team, ..."""
+    name: str
+    """Name of the definition within its tenant and kind."""
+    reason: str
+    """Why."""
+    message: str = ''
+    """Why, for people."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "reason": self.reason,
+            "message": self.message,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            kind=value["kind"],
+            name=value["name"],
+            reason=value["reason"],
+            message=value["message"],
+        )
+
+
+class DefDeleted(Record, frozen=True, kw_only=True):
+    """The definition is deleted: nothing of it is resolved."""
+
+    SCHEMA: ClassVar[str] = "loom.definition.events.DefDeleted"
+
+    kind: str
+    """Kind of definition: agent, skill, team, ..."""
+    name: str
+    """Name of the definition within its tenant and kind."""
+    why: str = ''
+    """Reason, for people."""
+    by: str = ''
+    """Subject of the principal or name of the service that asked."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "why": self.why,
+            "by": self.by,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            kind=value["kind"],
+            name=value["name"],
+            why=value["why"],
+            by=value["by"],
+        )
+
+
+class DefPromoted(Record, frozen=True, kw_only=True):
+    """A version is the active one from here on."""
+
+    SCHEMA: ClassVar[str] = "loom.definition.events.DefPromoted"
+
+    kind: str
+    """Kind of definition: agent, skill, team, ..."""
+    name: str
+    """Name of the definition within its tenant and kind."""
+    to_def_id: str
+    """Version that is active now."""
+    version: int
+    """Its number."""
+    from_def_id: str = ''
+    """Version that was active; empty for none."""
+    why: str = ''
+    """Reason, for people."""
+    undoes: str = ''
+    """Version whose promotion a rollback undoes; empty for a promotion."""
+    by_agent_id: str = ''
+    """Handle of the agent that asked; empty for people and services."""
+    by: str = ''
+    """Subject of the principal or name of the service that asked."""
+    content: str = ''
+    """Its content, if the line no longer held it."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "from_def_id": self.from_def_id,
+            "to_def_id": self.to_def_id,
+            "version": self.version,
+            "why": self.why,
+            "undoes": self.undoes,
+            "by_agent_id": self.by_agent_id,
+            "by": self.by,
+            "content": self.content,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            kind=value["kind"],
+            name=value["name"],
+            from_def_id=value["from_def_id"],
+            to_def_id=value["to_def_id"],
+            version=value["version"],
+            why=value["why"],
+            undoes=value["undoes"],
+            by_agent_id=value["by_agent_id"],
+            by=value["by"],
+            content=value["content"],
+        )
+
+
+class DefRestored(Record, frozen=True, kw_only=True):
+    """A retired version may be promoted again. It is not active by that."""
+
+    SCHEMA: ClassVar[str] = "loom.definition.events.DefRestored"
+
+    kind: str
+    """Kind of definition: agent, skill, team, ..."""
+    name: str
+    """Name of the definition within its tenant and kind."""
+    def_id: str
+    """The version."""
+    version: int
+    """Its number."""
+    why: str = ''
+    """Reason, for people."""
+    by: str = ''
+    """Subject of the principal or name of the service that asked."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "def_id": self.def_id,
+            "version": self.version,
+            "why": self.why,
+            "by": self.by,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            kind=value["kind"],
+            name=value["name"],
+            def_id=value["def_id"],
+            version=value["version"],
+            why=value["why"],
+            by=value["by"],
+        )
+
+
+class DefRetired(Record, frozen=True, kw_only=True):
+    """A version is retired: it is never resolved."""
+
+    SCHEMA: ClassVar[str] = "loom.definition.events.DefRetired"
+
+    kind: str
+    """Kind of definition: agent, skill, team, ..."""
+    name: str
+    """Name of the definition within its tenant and kind."""
+    def_id: str
+    """The version."""
+    version: int
+    """Its number."""
+    was_active: bool = False
+    """It was the active one; there is none now."""
+    why: str = ''
+    """Reason, for people."""
+    by: str = ''
+    """Subject of the principal or name of the service that asked."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "def_id": self.def_id,
+            "version": self.version,
+            "was_active": self.was_active,
+            "why": self.why,
+            "by": self.by,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            kind=value["kind"],
+            name=value["name"],
+            def_id=value["def_id"],
+            version=value["version"],
+            was_active=value["was_active"],
+            why=value["why"],
+            by=value["by"],
+        )
+
+
+class DefVersionCreated(Record, frozen=True, kw_only=True):
+    """A version of a definition exists. It is not active by that."""
+
+    SCHEMA: ClassVar[str] = "loom.definition.events.DefVersionCreated"
+
+    kind: str
+    """Kind of definition: agent, skill, team, ..."""
+    name: str
+    """Name of the definition within its tenant and kind."""
+    version: int
+    """Its number, from 1."""
+    def_id: str
+    """Its id."""
+    parent_def_id: str = ''
+    """Version that it was made from; empty for a first one."""
+    content: str = ''
+    """The definition as canonical JSON; empty when it lies in content_blob."""
+    content_blob: BlobRef | None = None
+    """Where a long definition lies."""
+    content_sha256: str = ''
+    """Content hash, 'sha256:' and 64 hex digits."""
+    description: str = ''
+    """Why this version was made."""
+    created_by_agent_id: str = ''
+    """Handle of the agent that made it; empty for people and services."""
+    created_by_agent: str = ''
+    """Name of that agent."""
+    created_by_run_id: str = ''
+    """Run that made it; empty for people and services."""
+    tools: tuple[str, ...] | None = None
+    """Tools that the content grants; null for kinds without tools."""
+    root: int = 0
+    """Number of the first version of its lineage in this line."""
+    is_bootstrapped: bool = False
+    """It is the content of a file."""
+    expires_at_ms: int = 0
+    """When it is retired by itself, UTC milliseconds; 0: never."""
+    by: str = ''
+    """Subject of the principal or name of the service that asked."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "version": self.version,
+            "def_id": self.def_id,
+            "parent_def_id": self.parent_def_id,
+            "content": self.content,
+            "content_blob": None if self.content_blob is None else self.content_blob.to_avro(),
+            "content_sha256": self.content_sha256,
+            "description": self.description,
+            "created_by_agent_id": self.created_by_agent_id,
+            "created_by_agent": self.created_by_agent,
+            "created_by_run_id": self.created_by_run_id,
+            "tools": None if self.tools is None else list(self.tools),
+            "root": self.root,
+            "is_bootstrapped": self.is_bootstrapped,
+            "expires_at_ms": self.expires_at_ms,
+            "by": self.by,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            kind=value["kind"],
+            name=value["name"],
+            version=value["version"],
+            def_id=value["def_id"],
+            parent_def_id=value["parent_def_id"],
+            content=value["content"],
+            content_blob=None if value["content_blob"] is None else BlobRef.from_avro(value["content_blob"]),
+            content_sha256=value["content_sha256"],
+            description=value["description"],
+            created_by_agent_id=value["created_by_agent_id"],
+            created_by_agent=value["created_by_agent"],
+            created_by_run_id=value["created_by_run_id"],
+            tools=None if value["tools"] is None else tuple(value["tools"]),
+            root=value["root"],
+            is_bootstrapped=value["is_bootstrapped"],
+            expires_at_ms=value["expires_at_ms"],
+            by=value["by"],
+        )
+
+
+class DefinitionsApplied(Record, frozen=True, kw_only=True):
+    """All versions of the batch are active from here on."""
+
+    SCHEMA: ClassVar[str] = "loom.definition.events.DefinitionsApplied"
+
+    kind: str
+    """Kind of definition: agent, skill, team, ..."""
+    name: str
+    """Name of the definition within its tenant and kind."""
+    def_ids: tuple[str, ...]
+    """In the order of the changes."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "def_ids": self.def_ids,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            kind=value["kind"],
+            name=value["name"],
+            def_ids=tuple(value["def_ids"]),
+        )
+
+
+class RunJudged(Record, frozen=True, kw_only=True):
+    """A run of the definition was judged."""
+
+    SCHEMA: ClassVar[str] = "loom.definition.events.RunJudged"
+
+    kind: str
+    """Kind of definition: agent, skill, team, ..."""
+    name: str
+    """Name of the definition within its tenant and kind."""
+    eval_id: str
+    """Id of the judgement."""
+    run_id: str
+    """Run that is judged."""
+    def_id: str
+    """Version of the definition that the run is pinned to."""
+    score: float
+    """Finite."""
+    emitter_role: str
+    """external, self, parent, sibling or unrelated."""
+    version: int = 0
+    """Number of that version; 0 for a definition from a file."""
+    dimensions: Mapping[str, float] = field(default_factory=dict)
+    """Further scores by name."""
+    judgement: str = ''
+    """JSON of the judgement; user content."""
+    rationale: str = ''
+    """Why, for people; user content."""
+    emitter_agent_id: str = ''
+    """Handle of the judge; empty outside a run."""
+    emitter_run_id: str = ''
+    """Run of the judge; empty outside a run."""
+    user_id: str = ''
+    """User of the judged run, whose key encrypts the judgement."""
+    by: str = ''
+    """Subject of the principal or name of the service that asked."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "eval_id": self.eval_id,
+            "run_id": self.run_id,
+            "def_id": self.def_id,
+            "version": self.version,
+            "score": self.score,
+            "dimensions": self.dimensions,
+            "judgement": self.judgement,
+            "rationale": self.rationale,
+            "emitter_role": self.emitter_role,
+            "emitter_agent_id": self.emitter_agent_id,
+            "emitter_run_id": self.emitter_run_id,
+            "user_id": self.user_id,
+            "by": self.by,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            kind=value["kind"],
+            name=value["name"],
+            eval_id=value["eval_id"],
+            run_id=value["run_id"],
+            def_id=value["def_id"],
+            version=value["version"],
+            score=value["score"],
+            dimensions=value["dimensions"],
+            judgement=value["judgement"],
+            rationale=value["rationale"],
+            emitter_role=value["emitter_role"],
+            emitter_agent_id=value["emitter_agent_id"],
+            emitter_run_id=value["emitter_run_id"],
+            user_id=value["user_id"],
+            by=value["by"],
+        )
+
+
+class StageAnswered(Record, frozen=True, kw_only=True):
+    """A definition of the batch has staged its version, or refused."""
+
+    SCHEMA: ClassVar[str] = "loom.definition.events.StageAnswered"
+
+    kind: str
+    """Kind of definition: agent, skill, team, ..."""
+    name: str
+    """Name of the definition within its tenant and kind."""
+    change: int
+    """Number of the change, from 0."""
+    def_id: str = ''
+    """The staged version; empty: refused."""
+    reason: str = ''
+    """Why not."""
+    message: str = ''
+    """Why not, for people."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "change": self.change,
+            "def_id": self.def_id,
+            "reason": self.reason,
+            "message": self.message,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            kind=value["kind"],
+            name=value["name"],
+            change=value["change"],
+            def_id=value["def_id"],
+            reason=value["reason"],
+            message=value["message"],
+        )
+
+
+class StageSettled(Record, frozen=True, kw_only=True):
+    """The stage ended without the version becoming active."""
+
+    SCHEMA: ClassVar[str] = "loom.definition.events.StageSettled"
+
+    kind: str
+    """Kind of definition: agent, skill, team, ..."""
+    name: str
+    """Name of the definition within its tenant and kind."""
+    batch: str
+    """Id of the batch."""
+    version: int
+    """Its number."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "batch": self.batch,
+            "version": self.version,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            kind=value["kind"],
+            name=value["name"],
+            batch=value["batch"],
+            version=value["version"],
+        )
+
+
+class StaticObserved(Record, frozen=True, kw_only=True):
+    """A configuration file says this of a definition."""
+
+    SCHEMA: ClassVar[str] = "loom.definition.events.StaticObserved"
+
+    kind: str
+    """Kind of definition: agent, skill, team, ..."""
+    name: str
+    """Name of the definition within its tenant and kind."""
+    observer: str
+    """Process that has read the file."""
+    content: str = ''
+    """The definition as canonical JSON; empty when it lies in content_blob."""
+    content_blob: BlobRef | None = None
+    """Where a long definition lies."""
+    content_sha256: str = ''
+    """Content hash, 'sha256:' and 64 hex digits."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "content": self.content,
+            "content_blob": None if self.content_blob is None else self.content_blob.to_avro(),
+            "content_sha256": self.content_sha256,
+            "observer": self.observer,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            kind=value["kind"],
+            name=value["name"],
+            content=value["content"],
+            content_blob=None if value["content_blob"] is None else BlobRef.from_avro(value["content_blob"]),
+            content_sha256=value["content_sha256"],
+            observer=value["observer"],
+        )
+
+
+class VersionStaged(Record, frozen=True, kw_only=True):
+    """A version waits for its batch."""
+
+    SCHEMA: ClassVar[str] = "loom.definition.events.VersionStaged"
+
+    kind: str
+    """Kind of definition: agent, skill, team, ..."""
+    name: str
+    """Name of the definition within its tenant and kind."""
+    batch: str
+    """Id of the batch."""
+    change: int
+    """Number of the change, from 0."""
+    def_id: str = ''
+    """The version; empty: the stage is refused."""
+    version: int = 0
+    """Its number."""
+    reason: str = ''
+    """Why not."""
+    message: str = ''
+    """Why not, for people."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "batch": self.batch,
+            "change": self.change,
+            "def_id": self.def_id,
+            "version": self.version,
+            "reason": self.reason,
+            "message": self.message,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            kind=value["kind"],
+            name=value["name"],
+            batch=value["batch"],
+            change=value["change"],
+            def_id=value["def_id"],
+            version=value["version"],
+            reason=value["reason"],
+            message=value["message"],
+        )
+
+
+RECORDS = (
+    ApplyBegan,
+    ApplyRefused,
+    DefDeleted,
+    DefPromoted,
+    DefRestored,
+    DefRetired,
+    DefVersionCreated,
+    DefinitionsApplied,
+    RunJudged,
+    StageAnswered,
+    StageSettled,
+    StaticObserved,
+    VersionStaged,
+)
+Event = ApplyBegan | ApplyRefused | DefDeleted | DefPromoted | DefRestored | DefRetired | DefVersionCreated | DefinitionsApplied | RunJudged | StageAnswered | StageSettled | StaticObserved | VersionStaged

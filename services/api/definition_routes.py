@@ -1,0 +1,104 @@
+"""The routes of definitions: one for the operations of each kind, and what is asked of all kinds.
+
+Before: routes.py. After: definition_endpoints.py.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from loomlog.connectors.definitions import KINDS, Kind
+from loomlog.services.api import definition_endpoints
+from loomlog.services.api.route import NamedSchema, QueryParameter, Route, Tag
+from loomlog.services.core.access.scopes import RUNS_READ
+from loomlog.services.core.access.scopes import TENANT as TENANT_SCOPE
+from loomlog.services.families.definition.operations import FIELDS, operations_of
+
+TAG = Tag(name="Definitions", description="Agents, skills and other definitions, as versions in the log.")
+TENANT = QueryParameter(
+    name="tenant", description="Administrators: the tenant, or _shared for the definitions of all tenants."
+)
+TEXT = {"type": "string"}
+OBJECT = {"type": "object"}
+FIELD_SCHEMAS: dict[str, dict[str, Any]] = {
+    "name": {**TEXT, "description": "Name of the definition."},
+    "overlay": {**OBJECT, "description": "Keys of the definition; a fork keeps those that are absent."},
+    "description": {**TEXT, "description": "Why this version is made."},
+    "promote": {"type": "boolean", "description": "Whether the version becomes the active one."},
+    "expect_active": {**TEXT, "description": "Refuse unless this version is active; empty: unless none is."},
+    "expires_at": {**TEXT, "description": "When the version is retired by itself, RFC 3339."},
+    "parent_def_id": {**TEXT, "description": "Version to fork; absent: the active one, or the file's."},
+    "def_id": {**TEXT, "description": "Id of a version."},
+    "retired": {"type": "boolean", "description": "True retires the version, false restores it."},
+    "why": {**TEXT, "description": "Reason, for people."},
+    "content_sha256": {**TEXT, "description": "Content hash to compare with the active version's."},
+}
+
+
+def operation_schema(kind: Kind) -> dict[str, Any]:
+    """Return the JSON schema of the operations of a kind."""
+    operations = operations_of(kind)
+    fields = {name for op in operations for name in FIELDS[op]}
+    return {
+        "type": "object",
+        "properties": {
+            "op": {**TEXT, "enum": list(operations), "description": "What to do."},
+            **{name: schema for name, schema in FIELD_SCHEMAS.items() if name in fields},
+        },
+        "required": ["op"],
+    }
+
+
+def _kind_routes(kind: Kind) -> Iterator[Route]:
+    yield Route(
+        method="POST",
+        path=f"/v1/_{kind.name}def",
+        access=TENANT_SCOPE,
+        handler=definition_endpoints.operation_handler(kind),
+        operation=f"{kind.name}def",
+        tag=TAG,
+        summary=f"Create, fork, promote, retire or read a definition of the kind {kind.name}.",
+        body=NamedSchema(
+            name=f"{kind.tool}Operation",
+            schema=operation_schema(kind),
+            example={"op": "list", "name": "researcher"},
+        ),
+        response=NamedSchema(name=f"{kind.tool}Answer", schema=OBJECT),
+        query=(TENANT,),
+        refusal_statuses=(409, 422, 503),
+    )
+    yield Route(
+        method="GET",
+        path=f"/v1/_{kind.name}def/names",
+        access=TENANT_SCOPE,
+        handler=definition_endpoints.names_handler(kind),
+        operation=f"{kind.name}def_names",
+        tag=TAG,
+        summary=f"List the names of the kind {kind.name}, with the number of their versions.",
+        response=NamedSchema(name=f"{kind.tool}Names", schema=OBJECT),
+        query=(TENANT,),
+    )
+
+
+DEFINITION_ROUTES: tuple[Route, ...] = (
+    *(route for kind in KINDS.values() for route in _kind_routes(kind)),
+    Route(
+        method="GET",
+        path="/v1/_library/{shelf}",
+        access=TENANT_SCOPE,
+        handler=definition_endpoints.list_library,
+        tag=TAG,
+        summary="List agents, skills or mcp-servers, from files and made at run time.",
+        response=NamedSchema(name="Library", schema=OBJECT),
+        query=(TENANT,),
+        refusal_statuses=(404,),
+    ),
+    Route(
+        method="GET",
+        path="/v1/_runnable-agents",
+        access=RUNS_READ,
+        handler=definition_endpoints.list_runnable_agents,
+        tag=TAG,
+        summary="List the agents that the caller's tenant can run.",
+        response=NamedSchema(name="RunnableAgents", schema=OBJECT),
+    ),
+)

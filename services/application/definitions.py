@@ -1,0 +1,163 @@
+"""Definitions for callers outside of runs: operations, lists, differences, lineage, and which definition a run used.
+
+Before: services/api/definition_endpoints.py. After: services/families/definition/operations.py, which the tools of
+agents share.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from loomlog.connectors.definitions import KINDS, Kind
+from loomlog.connectors.errors import ConnectorError
+from loomlog.schemas.ids import hashed_token
+from loomlog.services.application.authentication import require_member, require_scope
+from loomlog.services.application.errors import RETRY_SOON_S, RequestRefused, bad_request, unavailable
+from loomlog.services.application.request_context import current_request
+from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.access.scopes import RUNS_READ, TENANT
+from loomlog.services.families.definition.answers import format_time
+from loomlog.services.families.definition.decide import CONFLICT
+from loomlog.services.families.definition.operations import (
+    Author,
+    DefinitionOperations,
+    DefinitionRefused,
+    DefinitionsUnavailable,
+    Reply,
+)
+from loomlog.services.families.definition.table import SHARED, DefinitionTable
+from loomlog.services.stream.entities.reads import PositionNotRead
+
+SHARED_NAME = "_shared"
+"""Value of `tenant` for the definitions that all tenants share."""
+LIBRARY_KINDS: Mapping[str, str] = {"agents": "agent", "skills": "skill", "mcp-servers": "mcpserver"}
+
+
+class Definitions:
+    """The use cases. All methods raise RequestRefused."""
+
+    def __init__(
+        self,
+        operations: DefinitionOperations,
+        *,
+        clock_ms: Callable[[], int],
+        new_token: Callable[[], str],
+    ) -> None:
+        self.operations = operations
+        self.table: DefinitionTable = operations.table
+        self._clock_ms = clock_ms
+        self._new_token = new_token
+
+    async def operate(self, caller: Caller, kind: Kind, body: Any, *, tenant: str = "") -> Reply:
+        """Carry out an operation; `body` is that of the tool. Refusals have the code tool_refused, with a reason."""
+        require_scope(caller, TENANT)
+        require_member(caller)
+        author = self.author(caller, kind.name, tenant)
+        reply: Reply = await self.refusing(kind.tool, self.operations.run(kind, body, author))
+        return reply
+
+    def author(self, caller: Caller, kind: str, tenant: str) -> Author:
+        """Return the caller as an author. Each call has a command id of its own."""
+        owner = self.tenant(caller, tenant)
+        return Author(
+            tenant=owner,
+            subject=caller.subject,
+            command_id=hashed_token("entity", "definition", kind, owner, self._new_token()),
+            issued_at_ms=0 if current_request.get().idempotency_key else self._clock_ms(),
+            is_admin=caller.is_admin,
+            agent_id=f"a_http-{caller.name or caller.subject}"[:64],
+        )
+
+    async def refusing(self, tool: str, operation: Any) -> Any:
+        """Return what an operation gives; its refusals become those of requests."""
+        try:
+            return await operation
+        except DefinitionRefused as refused:
+            code = CONFLICT if refused.reason == CONFLICT else "tool_refused"
+            details = {"tool": tool, "reason": refused.reason}
+            raise RequestRefused(code, refused.message, details=details) from refused
+        except DefinitionsUnavailable as error:
+            code = "definition_pending" if error.is_pending else "definitions_unavailable"
+            raise RequestRefused(code, str(error), retry_after_s=RETRY_SOON_S) from error
+
+    def tenant(self, caller: Caller, named: str) -> str:
+        """Return the tenant of a request; administrators may name another one, or the shared definitions."""
+        if not named or named == caller.tenant:
+            return caller.tenant
+        if not caller.is_admin:
+            text = f"the tenant {named[:80]} is not yours"
+            raise RequestRefused("insufficient_scope", text, details={"scope": "substrate:admin"})
+        return SHARED if named == SHARED_NAME else named
+
+    def names(self, caller: Caller, kind: Kind, *, tenant: str = "") -> dict[str, Any]:
+        """Return the names of a kind: of the caller's tenant, for an administrator of all."""
+        require_scope(caller, TENANT)
+        require_member(caller)
+        everywhere = caller.is_admin and not tenant
+        return self.operations.names(kind, None if everywhere else self.tenant(caller, tenant))
+
+    def library(self, caller: Caller, shelf: str, *, tenant: str = "") -> dict[str, Any]:
+        """Return what there is of a kind, from files and made at run time. Raises not_found."""
+        require_scope(caller, TENANT)
+        require_member(caller)
+        kind = LIBRARY_KINDS.get(shelf)
+        if kind is None:
+            raise RequestRefused("not_found", f"there is no library {shelf[:60]}: {', '.join(LIBRARY_KINDS)}")
+        owner = self.tenant(caller, tenant)
+        lines = {line.name: line for line in self.table.lines(kind, owner)}
+        files = {name: file for (of, name), file in self.table.files.items() if of == kind}
+        entries = []
+        for name in sorted(lines.keys() | files.keys()):
+            line, file = lines.get(name), files.get(name)
+            active = line.active_version if line is not None else None
+            source = (
+                "both" if line is not None and file is not None else "dynamic-only" if file is None else "static-only"
+            )
+            entries.append(
+                {
+                    "name": name,
+                    "source": source,
+                    "in_static": file is not None,
+                    "in_substrate": line is not None,
+                    "version_count": len(line.versions) if line is not None else 0,
+                    "live_version_count": sum(not one.is_retired for one in line.versions) if line is not None else 0,
+                    "latest_version": len(line.versions) if line is not None else 0,
+                    "active_def_id": line.id_of(line.active) if line is not None else "",
+                    "active_retired": active is not None and active.is_retired,
+                    "last_updated": format_time(line.versions[-1].created_at_ms) if line is not None else None,
+                    "static_definition": file.content if file is not None else None,
+                }
+            )
+        return {"entries": entries}
+
+    def runnable_agents(self, caller: Caller) -> dict[str, Any]:
+        """Return the agents that the caller's tenant can run."""
+        require_scope(caller, RUNS_READ)
+        sources = {name: "bundled" for (kind, name) in self.table.files if kind == "agent"}
+        for owner, source in ((SHARED, "shared"), (caller.tenant, "tenant")):
+            for line in self.table.lines("agent", owner):
+                active = line.active_version
+                if active is None or active.is_retired or (owner == SHARED and line.name in sources):
+                    continue
+                sources[line.name] = source
+        return {"agents": [{"name": name, "source": sources[name]} for name in sorted(sources)]}
+
+    def read_positions(self, tenant: str, agent: str) -> Sequence[str]:
+        """Return the positions that a start of the agent must include, as far as this process has read."""
+        lines = (self.table.line("agent", owner, agent) for owner in dict.fromkeys((tenant, SHARED)))
+        return [self.table.position(line) for line in lines if line is not None]
+
+    async def read(self, reading: Any) -> Any:
+        """Return what a read gives; errors of stores become refusals."""
+        try:
+            return await reading
+        except PositionNotRead as error:
+            raise RequestRefused("definitions_unavailable", str(error), retry_after_s=RETRY_SOON_S) from error
+        except ConnectorError as error:
+            raise unavailable("projection", error) from error
+
+
+def kind_named(name: str) -> Kind:
+    """Return a kind by its name. Raises RequestRefused(bad_request)."""
+    if (kind := KINDS.get(name)) is None:
+        raise bad_request(f"kind is {name[:60]!r}: expected {', '.join(sorted(KINDS))}")
+    return kind

@@ -1,0 +1,67 @@
+"""The JSON of definitions on the wire, as existing clients read it (reference runtime 4.7).
+
+Before: operations.py. After: HTTP and tools.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from loomlog.services.families.definition.state import Line, Version
+
+
+def version_row(
+    line: Line, version: Version, item: Mapping[str, Any], definition: Mapping[str, Any], *, promoted: bool | None
+) -> dict[str, Any]:
+    """Return a version as every answer shows it; `item` is its row in the read model, or the fields of its event."""
+    row = {
+        "def_id": line.id_of(version.number),
+        "name": line.name,
+        "version": version.number,
+        "parent_def_id": version.parent,
+        "description": item.get("description", ""),
+        "created_at": format_time(version.created_at_ms),
+        "created_by_agent_id": version.created_by_agent_id,
+        "created_by_run_id": item.get("created_by_run_id", ""),
+        "retired": version.is_retired,
+        "bootstrapped_from_static": version.is_bootstrapped,
+        "content_sha256": item.get("content_sha256", ""),
+        "definition": dict(definition),
+    }
+    if version.expires_at_ms:
+        row["expires_at"] = format_time(version.expires_at_ms)
+    return row if promoted is None else row | {"promoted": promoted}
+
+
+def names_row(line: Line) -> dict[str, Any]:
+    """Return a line as lists of names show it."""
+    active = line.active_version
+    row: dict[str, Any] = {
+        "name": line.name,
+        "tenant_id": line.tenant,
+        "version_count": len(line.versions),
+        "live_version_count": sum(not version.is_retired for version in line.versions),
+        "latest_version": len(line.versions),
+        "last_updated": format_time(max(line.promoted_at_ms, line.versions[-1].created_at_ms)),
+    }
+    if active is not None:
+        row |= {"active_def_id": line.id_of(active.number), "active_retired": active.is_retired}
+    return row
+
+
+def lineage_row(line: Line, version: Version, description: str = "") -> dict[str, Any]:
+    """Return a version as a lineage shows it."""
+    row = {
+        "def_id": line.id_of(version.number),
+        "name": line.name,
+        "version": version.number,
+        "parent_def_id": version.parent,
+        "retired": version.is_retired,
+    }
+    return row | ({"description": description} if description else {})
+
+
+def format_time(at_ms: int) -> str:
+    """Return a time as RFC 3339 with nine digits after the second."""
+    whole, rest = divmod(at_ms, 1000)
+    return f"{datetime.fromtimestamp(whole, UTC):%Y-%m-%dT%H:%M:%S}.{rest:03d}000000Z"

@@ -1,0 +1,608 @@
+"""What is done with definitions: one handler for the bodies of HTTP requests and the inputs of tool calls.
+
+    create fork get list retire promote verify rollback delete      of the versioned kinds
+    create get list delete purge                                    of volumes (volumes.py)
+
+An overlay is merged and checked here, with what this process has read; the owner of the line decides. An answer is
+given once this process has read the events, so whoever has it can use the definition at once.
+
+Before: services/api/definition_endpoints.py, services/runtime/tools/definition_tools.py. After:
+services/stream/entities/client.py and decide.py; table.py.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from loomlog.connectors.configuration.findings import did_you_mean
+from loomlog.connectors.definitions import DefinitionProblem, Kind, canonical_json
+from loomlog.connectors.errors import ConnectorError, Transient
+from loomlog.connectors.protocols import Blobs
+from loomlog.connectors.tools.tool_guide import unknown_placeholders
+from loomlog.schemas.generated.definition_commands import (
+    DefineVersion,
+    DeleteLine,
+    ForkVersion,
+    PromoteVersion,
+    RetireVersion,
+    RollBack,
+)
+from loomlog.schemas.generated.definition_events import DefVersionCreated
+from loomlog.schemas.generated.entity_events import CommandRefused
+from loomlog.schemas.generated.values import BlobRef, CommandEnvelope
+from loomlog.services.families.definition import limits
+from loomlog.services.families.definition.answers import names_row, version_row
+from loomlog.services.families.definition.content import parse_time_ms
+from loomlog.services.families.definition.decide import CONFLICT, rollback_target
+from loomlog.services.families.definition.state import Line, Version, digest_of
+from loomlog.services.families.definition.table import SHARED, DefinitionTable, FileDefinition
+from loomlog.services.stream.entities.answers import Answer, CommandInvalid, CommandUnanswered, EntityCommands
+from loomlog.services.stream.entities.reads import PositionNotRead
+from loomlog.services.stream.entities.replicas import Replicas
+
+WAIT_S = 30.0
+"""Seconds to wait for the owner's answer, and again for its events."""
+MEDIA_TYPE = "application/json"
+ANY = "any"
+UNKNOWN_OP, UNKNOWN_FIELD, MISSING, NOT_FOUND = "unknown_op", "unknown_field", "missing_field", "not_found"
+SCOPE_FIELDS: Mapping[str, str] = {
+    "agent": "agent_def_scopes",
+    "schedule": "schedule_def_scopes",
+    "a2aagent": "a2a_agent_def_scopes",
+    "a2aservercard": "a2a_server_card_def_scopes",
+    "volume": "volume_def_scopes",
+}
+"""Kinds with scopes of authorship of their own, and the agent's key for them (reference runtime 4.5)."""
+OPERATORS_ONLY = frozenset({"webhook", "memorybackend", "documentsource"})
+"""Kinds that agents may not write."""
+FIELDS: Mapping[str, frozenset[str]] = {
+    "create": frozenset({"name", "overlay", "description", "promote", "expect_active", "expires_at"}),
+    "fork": frozenset({"name", "overlay", "description", "promote", "expect_active", "expires_at", "parent_def_id"}),
+    "get": frozenset({"def_id"}),
+    "list": frozenset({"name"}),
+    "promote": frozenset({"def_id", "why", "expect_active"}),
+    "rollback": frozenset({"name", "why", "expect_active"}),
+    "retire": frozenset({"def_id", "retired", "why"}),
+    "delete": frozenset({"name", "why"}),
+    "verify": frozenset({"name", "content_sha256"}),
+}
+READS = frozenset({"get", "list", "verify"})
+
+
+class DefinitionRefused(Exception):
+    """The operation is refused. `reason` is of the list in docs/OPERATING.md."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+
+
+class DefinitionsUnavailable(Exception):
+    """A store or the owner does not answer. `is_pending`: the command may still be carried out."""
+
+    def __init__(self, message: str, *, is_pending: bool = False) -> None:
+        super().__init__(message)
+        self.is_pending = is_pending
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Author:
+    """Who asks. Outside a run nothing but the tenant is limited."""
+
+    tenant: str
+    subject: str
+    command_id: str
+    """The same for a repetition."""
+    issued_at_ms: int
+    is_admin: bool = False
+    agent_id: str = ""
+    agent: str = ""
+    run_id: str = ""
+    tools: tuple[str, ...] | None = None
+    """Tools that it may grant at most; None: any."""
+    grants: Mapping[str, Any] | None = None
+    """What its agent may author, by key of the agent; None outside a run."""
+    allows_skill: Callable[[str], bool] = lambda name: True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """An answer, and the position of the events behind it; empty for a read."""
+
+    fields: Mapping[str, Any]
+    position: str = ""
+
+
+class DefinitionOperations:
+    """The handler. All methods raise DefinitionRefused and DefinitionsUnavailable."""
+
+    def __init__(
+        self,
+        commands: EntityCommands,
+        replicas: Replicas,
+        table: DefinitionTable,
+        *,
+        blobs: Blobs,
+        wait_s: float = WAIT_S,
+    ) -> None:
+        self.table = table
+        self._commands = commands
+        self._replicas = replicas
+        self._blobs = blobs
+        self._wait_s = wait_s
+        self._handlers: Mapping[str, Callable[[Kind, Mapping[str, Any], Author], Awaitable[Reply]]] = {
+            "create": self._create,
+            "fork": self._fork,
+            "get": self._get,
+            "list": self._list,
+            "promote": self._promote,
+            "rollback": self._roll_back,
+            "retire": self._retire,
+            "delete": self._delete,
+            "verify": self._verify,
+        }
+
+    async def run(self, kind: Kind, body: Any, author: Author) -> Reply:
+        """Carry out an operation of a versioned kind; `body` is the JSON of the request or the call."""
+        op, fields = parse_operation(body, operations_of(kind), FIELDS)
+        try:
+            return await self._handlers[op](kind, fields, author)
+        except DefinitionProblem as problem:
+            raise DefinitionRefused(problem.reason, str(problem)) from problem
+        except PositionNotRead as error:
+            raise DefinitionsUnavailable(str(error)) from error
+        except ConnectorError as error:
+            raise DefinitionsUnavailable(str(error)) from error
+
+    # --- making versions ---------------------------------------------------------------------------------------------
+
+    async def _create(self, kind: Kind, fields: Mapping[str, Any], author: Author) -> Reply:
+        name = self._name(kind, fields, author)
+        self._check_author(kind, name, author)
+        if self._is_static(kind, name):
+            text = f"{name} is defined by a configuration file: fork it instead of creating it"
+            raise DefinitionRefused("static_name", text)
+        content = _composed(kind, name, _overlay(fields))
+        self._check_room(kind, name, author)
+        text, blob, _ = await self._stored(content)
+        command = DefineVersion(
+            envelope=command_envelope(author),
+            kind=kind.name,
+            name=name,
+            content=text,
+            content_blob=blob,
+            content_sha256=kind.hash(name, content),
+            description=text_field(fields, "description"),
+            created_by_agent_id=author.agent_id,
+            created_by_agent=author.agent,
+            created_by_run_id=author.run_id,
+            tools=_granted(kind, content),
+            ceiling=author.tools,
+            promote=flag_field(fields, "promote", default=True),
+            expect_active=_optional_text(fields, "expect_active"),
+            expires_at_ms=parse_time_ms(text_field(fields, "expires_at"), "expires_at"),
+        )
+        answer = await self.ask(command)
+        line = self._line(kind, author.tenant, name)
+        made = [event for event in answer.events if isinstance(event, DefVersionCreated)]
+        if made:
+            return await self._made(line, made[-1], content, answer)
+        digest = digest_of(text, blob)
+        same = next((one for one in reversed(line.versions) if one.digest == digest), None)
+        if same is None:
+            raise DefinitionRefused(CONFLICT, f"{name} has changed meanwhile: ask again")
+        row = version_row(line, same, await self.table.item(line, same), content, promoted=line.active == same.number)
+        return Reply(fields=row | {"deduplicated": True}, position=answer.position)
+
+    async def _fork(self, kind: Kind, fields: Mapping[str, Any], author: Author) -> Reply:
+        parent_id = text_field(fields, "parent_def_id")
+        parent = self._visible(kind, parent_id, author) if parent_id else None
+        if parent_id and parent is None:
+            raise DefinitionRefused("parent_not_found", f"parent_def_id {parent_id[:80]} not found")
+        name = text_field(fields, "name") or (parent[0].name if parent is not None else "")
+        name = self._name(kind, {"name": name}, author)
+        self._check_author(kind, name, author)
+        if parent is not None and parent[0].name != name:
+            text = f"parent_def_id {parent_id} is a version of {parent[0].name}, not of {name}"
+            raise DefinitionRefused("name_mismatch", text)
+        file: FileDefinition | None = None
+        if parent is None:
+            parent = self._default_parent(kind, name, author.tenant)
+            file = self.table.files.get((kind.name, name)) if parent is None else None
+        if parent is not None:
+            base = await self.table.content(*parent)
+        elif file is not None:
+            base = file.content
+        else:
+            raise DefinitionRefused("parent_not_found", f"{kind.name} {name} not found: there is nothing to fork")
+        content = _composed(kind, name, _overlay(fields), base)
+        self._check_room(kind, name, author)
+        text, blob, _ = await self._stored(content)
+        base_text, base_blob, _ = await self._stored(file.content) if file is not None else ("", None, b"")
+        command = ForkVersion(
+            envelope=command_envelope(author),
+            kind=kind.name,
+            name=name,
+            content=text,
+            content_blob=blob,
+            content_sha256=kind.hash(name, content),
+            description=text_field(fields, "description"),
+            created_by_agent_id=author.agent_id,
+            created_by_agent=author.agent,
+            created_by_run_id=author.run_id,
+            tools=_granted(kind, content),
+            ceiling=None,
+            promote=flag_field(fields, "promote", default=kind.forks_promote),
+            expect_active=_optional_text(fields, "expect_active"),
+            expires_at_ms=parse_time_ms(text_field(fields, "expires_at"), "expires_at"),
+            parent_def_id=parent[0].id_of(parent[1].number) if parent is not None else "",
+            base_content=base_text,
+            base_blob=base_blob,
+            base_sha256=file.content_sha256 if file is not None else "",
+            root_tools=_root_tools(kind, parent, file),
+        )
+        answer = await self.ask(command)
+        made = [event for event in answer.events if isinstance(event, DefVersionCreated)]
+        return await self._made(self._line(kind, author.tenant, name), made[-1], content, answer)
+
+    def _default_parent(self, kind: Kind, name: str, tenant: str) -> tuple[Line, Version] | None:
+        for owner in dict.fromkeys((tenant, SHARED)):
+            line = self.table.line(kind.name, owner, name)
+            version = line.active_version if line is not None else None
+            if line is not None and version is not None:
+                return line, version
+        return None
+
+    async def _made(self, line: Line, event: DefVersionCreated, content: Mapping[str, Any], answer: Answer) -> Reply:
+        version = line.version(event.version)
+        assert version is not None, "the answer was read"
+        item = {
+            "description": event.description,
+            "content_sha256": event.content_sha256,
+            "created_by_run_id": event.created_by_run_id,
+        }
+        row = version_row(line, version, item, content, promoted=line.active == version.number)
+        return Reply(fields=row, position=answer.position)
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    async def _get(self, kind: Kind, fields: Mapping[str, Any], author: Author) -> Reply:
+        line, version = self._require(kind, required_field(fields, "def_id"), author)
+        return Reply(fields=await self.describe(line, version))
+
+    async def describe(self, line: Line, version: Version) -> dict[str, Any]:
+        """Return a version as `get` does. Raises ConnectorError, PositionNotRead."""
+        item = await self.table.item(line, version)
+        content = await self.table.content(line, version)
+        return version_row(line, version, item, content, promoted=line.active == version.number)
+
+    async def _list(self, kind: Kind, fields: Mapping[str, Any], author: Author) -> Reply:
+        name = self._name(kind, fields, author)
+        line = self.table.line(kind.name, author.tenant, name)
+        if line is None or line.is_deleted:
+            return Reply(fields={"name": name, "versions": []})
+        versions = list(reversed(line.versions))
+        items = await self.table.items(line, versions)
+        rows = [
+            version_row(
+                line,
+                version,
+                items.get(version.number, {}),
+                await self.table.content(line, version),
+                promoted=line.active == version.number,
+            )
+            for version in versions
+        ]
+        return Reply(fields={"name": name, "versions": rows})
+
+    async def _verify(self, kind: Kind, fields: Mapping[str, Any], author: Author) -> Reply:
+        name = self._name(kind, fields, author)
+        wanted = required_field(fields, "content_sha256")
+        line = self.table.line(kind.name, author.tenant, name)
+        version = line.active_version if line is not None else None
+        if line is None or version is None:
+            none = {"matches": False, "current_sha256": "", "current_def_id": "", "version": 0}
+            return Reply(fields=none | {"name": name, "deployed": False})
+        current = kind.hash(name, await self.table.content(line, version))
+        return Reply(
+            fields={
+                "matches": wanted == current,
+                "current_sha256": current,
+                "current_def_id": line.id_of(version.number),
+                "version": version.number,
+                "name": name,
+                "deployed": True,
+            }
+        )
+
+    def names(self, kind: Kind, tenant: str | None) -> dict[str, Any]:
+        """Return the names of a kind with their counts, of a tenant or of all."""
+        tenants = self.table.tenants(kind.name) if tenant is None else [tenant]
+        return {"names": [names_row(line) for owner in tenants for line in self.table.lines(kind.name, owner)]}
+
+    # --- changing what is active -------------------------------------------------------------------------------------
+
+    async def _promote(self, kind: Kind, fields: Mapping[str, Any], author: Author) -> Reply:
+        line, version = self._require(kind, required_field(fields, "def_id"), author)
+        self._require_own(line, author)
+        self._check_author(kind, line.name, author)
+        command = PromoteVersion(
+            envelope=command_envelope(author, line.tenant),
+            kind=kind.name,
+            name=line.name,
+            def_id=line.id_of(version.number),
+            why=text_field(fields, "why"),
+            by_agent_id=author.agent_id,
+            expect_active=_optional_text(fields, "expect_active"),
+            content=await self._content_for(line, version),
+        )
+        answer = await self.ask(command)
+        promoted = {"def_id": command.def_id, "name": line.name, "version": version.number, "promoted": True}
+        return Reply(fields=promoted, position=answer.position)
+
+    async def _roll_back(self, kind: Kind, fields: Mapping[str, Any], author: Author) -> Reply:
+        name = self._name(kind, fields, author)
+        self._check_author(kind, name, author)
+        line = self.table.line(kind.name, author.tenant, name)
+        target = rollback_target(line) if line is not None else None
+        if line is None or target is None:
+            raise DefinitionRefused(NOT_FOUND, f"{kind.name} {name}: an earlier active version is not found")
+        command = RollBack(
+            envelope=command_envelope(author),
+            kind=kind.name,
+            name=name,
+            why=text_field(fields, "why"),
+            by_agent_id=author.agent_id,
+            expect_active=_optional_text(fields, "expect_active"),
+            content=await self._content_for(line, target),
+        )
+        answer = await self.ask(command)
+        event = answer.events[-1]
+        back = {"def_id": event.to_def_id, "name": name, "version": event.version, "promoted": True}
+        return Reply(fields=back | {"undone_def_id": event.undoes}, position=answer.position)
+
+    async def _content_for(self, line: Line, version: Version) -> str:
+        """Return the content that a promotion must carry, because the line's state no longer has it."""
+        return "" if version.content or version.blob is not None else await self.table.text(line, version)
+
+    async def _retire(self, kind: Kind, fields: Mapping[str, Any], author: Author) -> Reply:
+        line, version = self._require(kind, required_field(fields, "def_id"), author)
+        if "retired" not in fields:
+            raise DefinitionRefused(MISSING, "missing required field: retired")
+        retired = flag_field(fields, "retired", default=True)
+        self._require_own(line, author)
+        self._check_author(kind, line.name, author)
+        command = RetireVersion(
+            envelope=command_envelope(author, line.tenant),
+            kind=kind.name,
+            name=line.name,
+            def_id=line.id_of(version.number),
+            retired=retired,
+            why=text_field(fields, "why"),
+        )
+        answer = await self.ask(command)
+        return Reply(fields={"def_id": command.def_id, "retired": retired}, position=answer.position)
+
+    async def _delete(self, kind: Kind, fields: Mapping[str, Any], author: Author) -> Reply:
+        name = self._name(kind, fields, author)
+        self._check_author(kind, name, author)
+        command = DeleteLine(
+            envelope=command_envelope(author), kind=kind.name, name=name, why=text_field(fields, "why")
+        )
+        answer = await self.ask(command)
+        return Reply(fields={"name": name, "deleted": True}, position=answer.position)
+
+    # --- checks ------------------------------------------------------------------------------------------------------
+
+    def _name(self, kind: Kind, fields: Mapping[str, Any], author: Author) -> str:
+        name = required_field(fields, "name")
+        kind.check_name(name)
+        return name
+
+    def _is_static(self, kind: Kind, name: str) -> bool:
+        shared = self.table.line(kind.name, SHARED, name)
+        return (kind.name, name) in self.table.files or (shared is not None and shared.static is not None)
+
+    def _visible(self, kind: Kind, def_id: str, author: Author) -> tuple[Line, Version] | None:
+        found = self.table.find(def_id)
+        if found is None or found[0].kind != kind.name or found[0].is_deleted:
+            return None
+        return found if author.is_admin or found[0].tenant in (author.tenant, SHARED) else None
+
+    def _require(self, kind: Kind, def_id: str, author: Author) -> tuple[Line, Version]:
+        found = self._visible(kind, def_id, author)
+        if found is None:
+            raise DefinitionRefused(NOT_FOUND, f"{kind.name} version {def_id[:80]} not found")
+        return found
+
+    def _require_own(self, line: Line, author: Author) -> None:
+        if line.tenant != author.tenant and not author.is_admin:
+            raise DefinitionRefused(
+                "scope_denied", f"{line.name} is shared by all tenants: only an administrator changes it"
+            )
+
+    def _check_room(self, kind: Kind, name: str, author: Author) -> None:
+        if self.table.line(kind.name, author.tenant, name) is not None:
+            return
+        if self.table.count(author.tenant) >= limits.LINES_PER_TENANT_MAX:
+            raise DefinitionRefused("too_many", f"the tenant has {limits.LINES_PER_TENANT_MAX} definitions already")
+        if self.table.count() >= limits.LINES_MAX:
+            raise DefinitionRefused("too_many", f"the installation has {limits.LINES_MAX} definitions already")
+
+    def _check_author(self, kind: Kind, name: str, author: Author) -> None:
+        """Check what an agent may write (reference runtime 4.5)."""
+        if author.grants is None:
+            return
+        if kind.name in OPERATORS_ONLY:
+            raise DefinitionRefused("scope_denied", f"agents may not write a {kind.name}: operators do")
+        if kind.name == "skill":
+            if not author.allows_skill(name):
+                raise DefinitionRefused("scope_denied", f"the agent's skills do not include {name}")
+            return
+        field = SCOPE_FIELDS.get(kind.name)
+        if field is None:
+            return
+        scopes = tuple(author.grants.get(field) or ())
+        if not self.may_author(kind.name, name, author, scopes):
+            shown = ", ".join(scopes) or "none"
+            raise DefinitionRefused("scope_denied", f"the agent may not write {name}: its {field} are {shown}")
+
+    def may_author(self, kind: str, name: str, author: Author, scopes: tuple[str, ...]) -> bool:
+        """Whether scopes of authorship cover a name: any, self, named:<name>, or descendants: what the agent, or an
+        agent that it made, has made.
+        """
+        if ANY in scopes or f"named:{name}" in scopes or ("self" in scopes and name == author.agent):
+            return True
+        if "descendants" not in scopes:
+            return False
+        line = self.table.line(kind, author.tenant, name)
+        if line is None:
+            return True  # it makes it
+        made_by, seen = line.made_by_agent, set[str]()
+        while made_by and made_by not in seen:
+            if made_by == author.agent:
+                return True
+            seen.add(made_by)
+            maker = self.table.line("agent", author.tenant, made_by)
+            made_by = maker.made_by_agent if maker is not None else ""
+        return False
+
+    # --- sending -----------------------------------------------------------------------------------------------------
+
+    def _line(self, kind: Kind, tenant: str, name: str) -> Line:
+        line = self.table.line(kind.name, tenant, name)
+        assert line is not None, "the answer was read"
+        return line
+
+    async def _stored(self, content: Mapping[str, Any]) -> tuple[str, BlobRef | None, bytes]:
+        """Return the content for a command, and its digest: in clear, or stored in the blob store when it is long."""
+        text = canonical_json(content)
+        if len(text.encode()) <= limits.INLINE_BYTES_MAX:
+            return text, None, digest_of(text, None)
+        blob = await self._blobs.put(text.encode(), MEDIA_TYPE)
+        return "", blob, digest_of("", blob)
+
+    async def ask(self, command: Any) -> Answer:
+        """Return the answer, whose events this process has read."""
+        answer = await ask_owner(self._commands, command, wait_s=self._wait_s)
+        await self._replicas.wait(answer.partition, answer.offset, timeout_s=self._wait_s)
+        return answer
+
+
+async def ask_owner(commands: EntityCommands, command: Any, *, wait_s: float) -> Answer:
+    """Return the answer of the owner of a line. Raises DefinitionRefused and DefinitionsUnavailable."""
+    try:
+        answer = await commands.ask(command, wait_s=wait_s)
+    except CommandInvalid as error:
+        raise DefinitionRefused("invalid_definition", str(error)) from error
+    except (CommandUnanswered, Transient) as error:
+        raise DefinitionsUnavailable(
+            f"no owner has answered, and the command may still be carried out: {error}", is_pending=True
+        ) from error
+    last = answer.events[-1]
+    if isinstance(last, CommandRefused):
+        raise DefinitionRefused(last.code, last.message)
+    return answer
+
+
+def operations_of(kind: Kind) -> tuple[str, ...]:
+    """Return the operations of a kind."""
+    left_out = set() if kind.has_verify else {"verify"}
+    if kind.name != "team":
+        left_out.add("delete")
+    return tuple(op for op in FIELDS if op not in left_out)
+
+
+def parse_operation(
+    body: Any, operations: tuple[str, ...], fields: Mapping[str, frozenset[str]]
+) -> tuple[str, Mapping[str, Any]]:
+    """Return the operation of a body and its fields that are not null. Raises DefinitionRefused."""
+    if not isinstance(body, Mapping):
+        raise DefinitionRefused("invalid_definition", "expected a JSON object with op")
+    op = body.get("op")
+    if op is None:
+        raise DefinitionRefused(MISSING, f"missing required field: op; expected one of {', '.join(operations)}")
+    if not isinstance(op, str) or op not in operations:
+        hint = did_you_mean(op, operations) if isinstance(op, str) else ""
+        raise DefinitionRefused(UNKNOWN_OP, f"unknown op {str(op)[:60]!r}{hint}: expected {', '.join(operations)}")
+    given = {name: value for name, value in body.items() if name != "op" and value is not None}
+    for name in given:
+        if name not in fields[op]:
+            hint = did_you_mean(name, fields[op])
+            expected = ", ".join(sorted(fields[op]))
+            raise DefinitionRefused(UNKNOWN_FIELD, f"unknown field {name[:60]!r}{hint}: {op} takes {expected}")
+    return op, given
+
+
+def _composed(
+    kind: Kind, name: str, overlay: Mapping[str, Any], base: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    content = kind.compose(name, overlay, base)
+    if unknown := unknown_placeholders(str(content.get("system_prompt", ""))):
+        raise DefinitionRefused("invalid_definition", f"system_prompt: unknown placeholder {unknown[0][:80]}")
+    return content
+
+
+def _overlay(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    overlay = fields.get("overlay", {})
+    if not isinstance(overlay, Mapping):
+        raise DefinitionRefused("invalid_definition", "overlay: expected an object")
+    return overlay
+
+
+def required_field(fields: Mapping[str, Any], name: str) -> str:
+    if not (value := text_field(fields, name)):
+        raise DefinitionRefused(MISSING, f"missing required field: {name}")
+    return value
+
+
+def text_field(fields: Mapping[str, Any], name: str) -> str:
+    return _optional_text(fields, name) or ""
+
+
+def _optional_text(fields: Mapping[str, Any], name: str) -> str | None:
+    value = fields.get(name)
+    if value is not None and not isinstance(value, str):
+        raise DefinitionRefused("invalid_definition", f"{name}: expected text")
+    if value is not None and ("\0" in value or not _is_text(value)):
+        raise DefinitionRefused("invalid_definition", f"{name}: has characters that no store takes")
+    return value
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def flag_field(fields: Mapping[str, Any], name: str, *, default: bool) -> bool:
+    value = fields.get(name, default)
+    if not isinstance(value, bool):
+        raise DefinitionRefused("invalid_definition", f"{name}: expected true or false")
+    return value
+
+
+def _granted(kind: Kind, content: Mapping[str, Any]) -> tuple[str, ...] | None:
+    return kind.tools(content)
+
+
+def _root_tools(kind: Kind, parent: tuple[Line, Version] | None, file: FileDefinition | None) -> tuple[str, ...] | None:
+    if file is not None:
+        return kind.tools(file.content)
+    if parent is None:
+        return None
+    line, version = parent
+    root = line.version(version.root or version.number)
+    return root.tools if root is not None else None
+
+
+def command_envelope(author: Author, tenant: str | None = None) -> CommandEnvelope:
+    return CommandEnvelope(
+        command_id=author.command_id,
+        tenant=author.tenant if tenant is None else tenant,
+        subject=author.subject,
+        issued_at_ms=author.issued_at_ms,
+    )

@@ -1,0 +1,294 @@
+"""What resolves to what, in every process: the lines of definitions as far as this process has read, and the files.
+
+One order for all kinds: the tenant's own line, the configuration files, the shared line (tenant ""). Volumes: the files
+first, so that no line ever shadows an operator's folder. A retired version is never resolved.
+
+Before: the replicas fold a line. After: operations.py; the runtime at each start, spawn and use of a skill.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import orjson
+
+from loomlog.connectors.definitions import KINDS, DefinitionProblem, canonical_json
+from loomlog.connectors.errors import Permanent
+from loomlog.connectors.protocols import Blobs, VolumeBinding
+from loomlog.schemas.generated.values import BlobRef
+from loomlog.schemas.records import Value
+from loomlog.services.core.families import aggregate_id
+from loomlog.services.families.definition.apply import APPLIED, Batch
+from loomlog.services.families.definition.content import parse_content
+from loomlog.services.families.definition.decide import VOLUME
+from loomlog.services.families.definition.items import VERSION_ITEM
+from loomlog.services.families.definition.state import Line, Version, digest_of, line_id, static_def_id
+from loomlog.services.stream.entities.reads import EntityReads
+from loomlog.services.stream.entities.replicas import Replicas
+
+NAME = "definition"
+"""Of the family."""
+SHARED = ""
+"""Tenant of the lines that all tenants see."""
+TENANT, FILE, SHARED_SOURCE = "tenant", "file", "shared"
+CONTENTS_MAX = 20_000
+"""Parsed contents kept; another costs the parsing of its JSON."""
+
+Content = dict[str, Any]
+
+
+class FileDefinition(Value, frozen=True, kw_only=True):
+    """A definition of the configuration files."""
+
+    kind: str
+    name: str
+    content: Content
+    text: str
+    """The content as canonical JSON."""
+    digest: bytes
+    content_sha256: str
+
+    @property
+    def def_id(self) -> str:
+        return static_def_id(self.kind, self.name, self.digest)
+
+
+class Resolved(Value, frozen=True, kw_only=True):
+    """What a name resolves to. `content` is None while a long one has not been loaded (`DefinitionTable.load`)."""
+
+    kind: str
+    name: str
+    source: str
+    def_id: str
+    version: int = 0
+    """0 for a definition of a file."""
+    digest: bytes
+    content: Content | None
+    line: Line | None = None
+
+
+def file_definition(kind: str, name: str, content: Content) -> FileDefinition:
+    """Return a definition of a file with its hashes."""
+    text = canonical_json(content)
+    known = KINDS.get(kind)
+    content_sha256 = known.hash(name, content) if known is not None else ""
+    return FileDefinition(
+        kind=kind, name=name, content=content, text=text, digest=digest_of(text, None), content_sha256=content_sha256
+    )
+
+
+class DefinitionTable:
+    """The lines and the files. `files`: by kind and name. `reads` has the contents that states do not keep."""
+
+    def __init__(
+        self,
+        replicas: Replicas,
+        files: Mapping[tuple[str, str], FileDefinition],
+        *,
+        blobs: Blobs,
+        reads: EntityReads,
+    ) -> None:
+        self.files = files
+        self._replicas = replicas
+        self._blobs = blobs
+        self._reads = reads
+        self._names: dict[tuple[str, str], dict[str, str]] = {}
+        """By tenant and kind: names, and the ids of their aggregates."""
+        self._versions: dict[str, tuple[str, int]] = {}
+        """By def_id: aggregate and number."""
+        self._counted: dict[str, int] = {}
+        """Number of versions in `_versions`, by aggregate."""
+        self._batches: dict[str, Batch] = {}
+        self._contents: OrderedDict[bytes, Content] = OrderedDict()
+        self._file_ids = {one.def_id: one for one in files.values()}
+        self.changes = 0
+        """Grows with each change, so that what was derived can be derived again."""
+        replicas.on_fold(NAME, self._folded)
+
+    def _folded(self, aggregate: str) -> None:
+        self.changes += 1
+        line = self._replicas.state(aggregate)
+        if isinstance(line, Batch):
+            self._batches[line.id] = line
+            return
+        self._names.setdefault((line.tenant, line.kind), {})[line.name] = aggregate
+        for version in line.versions[self._counted.get(aggregate, 0) :]:
+            self._versions[line.id_of(version.number)] = (aggregate, version.number)
+        self._counted[aggregate] = len(line.versions)
+
+    # --- lines -------------------------------------------------------------------------------------------------------
+
+    def line(self, kind: str, tenant: str, name: str) -> Line | None:
+        """Return a line that has had events, deleted or not."""
+        aggregate = aggregate_id(NAME, tenant, line_id(kind, name))
+        return self._replicas.state(aggregate) if aggregate in self._counted else None
+
+    def position(self, line: Line) -> str:
+        """Return the position token of the line's last event."""
+        return self._replicas.position(aggregate_id(NAME, line.tenant, line_id(line.kind, line.name)))
+
+    def lines(self, kind: str, tenant: str) -> Iterator[Line]:
+        """Yield a tenant's lines of a kind that are not deleted and have versions, by name."""
+        names = self._names.get((tenant, kind), {})
+        for name in sorted(names):
+            line: Line = self._replicas.state(names[name])
+            if line.versions and not line.is_deleted:
+                yield line
+
+    def all_lines(self) -> Iterator[Line]:
+        """Yield every line, by tenant, kind and name; deleted ones and those with nothing but a file too."""
+        for key in sorted(self._names):
+            for name in sorted(self._names[key]):
+                yield self._replicas.state(self._names[key][name])
+
+    def tenants(self, kind: str) -> list[str]:
+        """Return the tenants that have lines of a kind."""
+        return sorted(tenant for tenant, of_kind in self._names if of_kind == kind)
+
+    def count(self, tenant: str | None = None) -> int:
+        """Return the number of lines of a tenant, or of all."""
+        return sum(len(names) for (owner, _), names in self._names.items() if tenant is None or owner == tenant)
+
+    def find(self, def_id: str) -> tuple[Line, Version] | None:
+        """Return the version with that id, whose ever it is."""
+        place = self._versions.get(def_id)
+        if place is None:
+            return None
+        line: Line = self._replicas.state(place[0])
+        version = line.version(place[1])
+        return None if version is None else (line, version)
+
+    def find_file(self, def_id: str) -> FileDefinition | None:
+        """Return the definition of a file of this process with that id."""
+        return self._file_ids.get(def_id)
+
+    # --- resolving ---------------------------------------------------------------------------------------------------
+
+    def resolve(self, kind: str, tenant: str, name: str) -> Resolved | None:
+        """Return what the name means for a tenant; None if nothing."""
+        file = self.files.get((kind, name))
+        if kind == VOLUME and file is not None:
+            return _of_file(file)
+        own = self._active(kind, tenant, name, TENANT) if tenant != SHARED else None
+        if own is not None:
+            return own
+        return _of_file(file) if file is not None else self._active(kind, SHARED, name, SHARED_SOURCE)
+
+    def file_version(self, file: FileDefinition) -> Resolved:
+        """Return a definition of a file as what a name resolves to."""
+        return _of_file(file)
+
+    def has_skills(self, tenant: str) -> bool:
+        """Whether any skill was defined at run time that the tenant may see."""
+        return any(self._names.get((owner, "skill")) for owner in (tenant, SHARED))
+
+    def volume(self, tenant: str, name: str) -> VolumeBinding | None:
+        """Return a volume that was made at run time."""
+        found = self.resolve(VOLUME, tenant, name)
+        if found is None or found.content is None:
+            return None
+        return VolumeBinding(
+            name=name, path=str(found.content["path"]), mode=str(found.content["mode"]), is_default=False
+        )
+
+    def _active(self, kind: str, tenant: str, name: str, source: str) -> Resolved | None:
+        line = self.line(kind, tenant, name)
+        if line is None or line.is_deleted:
+            return None
+        version = line.version(line.staged) if line.staged and self._is_applied(line.staged_by) else line.active_version
+        return None if version is None or version.is_retired else self.resolved(line, version, source)
+
+    def _is_applied(self, batch_id: str) -> bool:
+        """Whether a batch is applied, and all its versions have been read here: its lines are in other partitions."""
+        batch = self._batches.get(batch_id)
+        if batch is None or batch.status != APPLIED:
+            return False
+        return all(change.def_id in self._versions for change in batch.changes)
+
+    def batch(self, batch_id: str) -> Batch | None:
+        """Return a batch as far as this process has read."""
+        return self._batches.get(batch_id)
+
+    def resolved(self, line: Line, version: Version, source: str = "") -> Resolved:
+        """Return a version of a line as what a name resolves to."""
+        return Resolved(
+            kind=line.kind,
+            name=line.name,
+            source=source or (TENANT if line.tenant else SHARED_SOURCE),
+            def_id=line.id_of(version.number),
+            version=version.number,
+            digest=version.digest,
+            content=self._known_content(version.digest, version.content),
+            line=line,
+        )
+
+    def _known_content(self, digest: bytes, text: str) -> Content | None:
+        content = self._contents.get(digest)
+        if content is None and text:
+            content = self._keep(digest, parse_content(text))
+        return content
+
+    def _keep(self, digest: bytes, content: Content) -> Content:
+        self._contents[digest] = content
+        if len(self._contents) > CONTENTS_MAX:
+            self._contents.popitem(last=False)
+        return content
+
+    async def load(self, resolved: Resolved) -> Content:
+        """Return the content, from wherever it lies. Raises ConnectorError, PositionNotRead."""
+        if resolved.content is not None:
+            return resolved.content
+        assert resolved.line is not None, "only a version may lie elsewhere"
+        version = resolved.line.version(resolved.version)
+        assert version is not None
+        return await self.content(resolved.line, version)
+
+    async def content(self, line: Line, version: Version) -> Content:
+        """Return the content of a version, from wherever it lies. Raises ConnectorError, PositionNotRead."""
+        known = self._known_content(version.digest, version.content)
+        if known is not None:
+            return known
+        return self._keep(version.digest, parse_content(await self.text(line, version)))
+
+    async def text(self, line: Line, version: Version) -> str:
+        """Return the canonical JSON of a version. Raises ConnectorError, PositionNotRead; Permanent(invalid) for one
+        that is not what its hash says.
+        """
+        blob = version.blob
+        text = version.content
+        if not text and blob is None:
+            item = await self.item(line, version)
+            text = str(item.get("content", ""))
+            blob = BlobRef.from_avro(item["blob"]) if item.get("blob") else None
+        if not text and blob is not None:
+            text = (await self._blobs.get(blob)).decode(errors="replace")
+        try:
+            parse_content(text)
+        except DefinitionProblem as problem:
+            raise Permanent(
+                f"{line.kind} {line.name}, version {version.number}: {problem}", kind="invalid"
+            ) from problem
+        return text
+
+    async def item(self, line: Line, version: Version) -> Mapping[str, Any]:
+        """Return the row of a version: author, reason, content hash. Raises ConnectorError, PositionNotRead."""
+        rows = await self.items(line, [version])
+        if not rows:
+            raise Permanent(
+                f"{line.kind} {line.name}, version {version.number}: its row is missing; rebuild the read model of "
+                "entities",
+                kind="not_found",
+            )
+        return rows[version.number]
+
+    async def items(self, line: Line, versions: list[Version]) -> dict[int, Mapping[str, Any]]:
+        """Return the rows of versions, by number. Raises ConnectorError, PositionNotRead."""
+        ids = {line.id_of(version.number): version.number for version in versions}
+        rows = await self._reads.load_items(NAME, line.tenant, VERSION_ITEM, list(ids), positions=[self.position(line)])
+        return {ids[row.id]: orjson.loads(row.document) for row in rows}
+
+
+def _of_file(file: FileDefinition) -> Resolved:
+    return Resolved(
+        kind=file.kind, name=file.name, source=FILE, def_id=file.def_id, digest=file.digest, content=file.content
+    )

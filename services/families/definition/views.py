@@ -1,0 +1,109 @@
+"""Definitions as runs see them: the skills that they load, and what the Context tool tells.
+
+Before: the Skill and Context tools. After: table.py.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from loomlog.connectors.definitions import KINDS
+from loomlog.connectors.errors import Transient
+from loomlog.connectors.protocols import SkillSummary, SkillText
+from loomlog.schemas.generated.values import SkillPin
+from loomlog.services.families.definition.lineage import lineage
+from loomlog.services.families.definition.table import FILE, SHARED, TENANT, DefinitionTable, Resolved
+from loomlog.services.stream.entities.reads import PositionNotRead
+
+AGENT, SKILL = KINDS["agent"], KINDS["skill"]
+SOURCES = {FILE: "static", TENANT: "dynamic"}
+
+
+class DefinedSkills:
+    """Protocol loomlog.connectors.protocols.SkillShelf over the table of definitions."""
+
+    def __init__(self, table: DefinitionTable) -> None:
+        self._table = table
+
+    async def find(self, tenant: str, name: str) -> SkillText | None:
+        found = self._table.resolve(SKILL.name, tenant, name)
+        return None if found is None else await self._text(found)
+
+    async def version(self, tenant: str, pin: SkillPin) -> SkillText | None:
+        place = self._table.find(pin.def_id)
+        if place is not None and place[0].kind == SKILL.name and place[0].tenant in (tenant, SHARED):
+            return await self._text(self._table.resolved(*place))
+        file = self._table.files.get((SKILL.name, pin.name))
+        same = file is not None and not pin.def_id and file.content_sha256 == pin.content_sha256
+        return await self._text(self._table.file_version(file)) if file is not None and same else None
+
+    async def names(self, tenant: str) -> Sequence[SkillSummary]:
+        table = self._table
+        names = {name for kind, name in table.files if kind == SKILL.name}
+        names |= {line.name for owner in (tenant, SHARED) for line in table.lines(SKILL.name, owner)}
+        summaries = []
+        for name in sorted(names):
+            found = table.resolve(SKILL.name, tenant, name)
+            if found is not None:
+                description = str((await self._content(found)).get("description", ""))
+                source = SOURCES.get(found.source, "shared")
+                summaries.append(SkillSummary(name=name, description=description, source=source))
+        return summaries
+
+    async def _content(self, found: Resolved) -> Mapping[str, Any]:
+        try:
+            return await self._table.load(found)
+        except PositionNotRead as error:
+            raise Transient(str(error), kind="unavailable") from error
+
+    async def _text(self, found: Resolved) -> SkillText:
+        content = await self._content(found)
+        return SkillText(
+            name=found.name,
+            description=str(content.get("description", "")),
+            body=str(content["body"]),
+            tools=tuple(content.get("tools", ())),
+            files=content.get("files", {}),
+            def_id="" if found.source == FILE else found.def_id,
+            version=found.version,
+            content_sha256=SKILL.hash(found.name, content),
+        )
+
+
+class RunDefinitions:
+    """Protocol loomlog.connectors.protocols.DefinitionsView over the table of definitions."""
+
+    def __init__(self, table: DefinitionTable, evaluations: Any) -> None:
+        self._table = table
+        self._evaluations = evaluations
+
+    def agents(self, tenant: str, prefix: str) -> Sequence[Mapping[str, Any]]:
+        table = self._table
+        names = {name for kind, name in table.files if kind == AGENT.name}
+        names |= {line.name for owner in (tenant, SHARED) for line in table.lines(AGENT.name, owner)}
+        found = (table.resolve(AGENT.name, tenant, name) for name in sorted(names) if name.startswith(prefix))
+        return [_agent_row(one) for one in found if one is not None]
+
+    async def lineage(self, tenant: str, def_id: str, depth: int) -> Mapping[str, Any] | None:
+        place = self._table.find(def_id)
+        if place is None or place[0].tenant not in (tenant, SHARED):
+            return None
+        return lineage(self._table, *place, depth)
+
+    async def evaluations(
+        self, tenant: str, def_id: str, include_lineage: bool, positions: Sequence[str]
+    ) -> Mapping[str, Any] | None:
+        if self._table.find_file(def_id) is None:
+            place = self._table.find(def_id)
+            if place is None or place[0].tenant not in (tenant, SHARED):
+                return None
+        summary: Mapping[str, Any] = await self._evaluations.aggregate(
+            tenant, def_id, include_lineage=include_lineage, positions=positions
+        )
+        return summary
+
+
+def _agent_row(found: Resolved) -> dict[str, Any]:
+    content = found.content or {}
+    row = {"name": found.name, "tools_count": len(content.get("tools", ()))}
+    row |= {key: content[key] for key in ("tier", "model", "provider") if content.get(key)}
+    return row if found.source == FILE else row | {"active_def_id": found.def_id}

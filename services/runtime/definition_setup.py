@@ -1,0 +1,45 @@
+"""Definitions in a runtime process: the table that resolves agents and skills, and the tools of agents that write them.
+
+Before: main.py. After: services/families/definition; services/runtime/models/agent_definitions.py resolves with it.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from loomlog.connectors.configuration import ProcessConfiguration
+from loomlog.connectors.protocols import Blobs, Tool
+from loomlog.connectors.storage.blobs import FileBlobs
+from loomlog.services.families.definition.files import configured_definitions
+from loomlog.services.families.definition.operations import DefinitionOperations
+from loomlog.services.families.definition.table import DefinitionTable
+from loomlog.services.families.definition.views import DefinedSkills, RunDefinitions
+from loomlog.services.runtime.entity_hosting import EntityResources
+from loomlog.services.runtime.tools.definition_tools import build_definition_tools
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DefinitionSetup:
+    """What a runtime has of definitions."""
+
+    table: DefinitionTable
+    skills: DefinedSkills
+    view: RunDefinitions
+    tools: Mapping[str, Tool]
+
+
+def open_definitions(
+    loaded: ProcessConfiguration, entities: EntityResources, *, clock_ms: Callable[[], int]
+) -> DefinitionSetup:
+    """Build the table over the lines that this process has read, and what uses it."""
+    blobs: Blobs = FileBlobs(loaded.settings.effective_blob_folder)
+    parts = entities.parts
+    table = DefinitionTable(
+        parts.replicas, configured_definitions(loaded.configuration), blobs=blobs, reads=entities.reads
+    )
+    operations = DefinitionOperations(parts.client, parts.replicas, table, blobs=blobs)
+    return DefinitionSetup(
+        table=table,
+        skills=DefinedSkills(table),
+        view=RunDefinitions(table, None),
+        tools=build_definition_tools(operations, clock_ms=clock_ms),
+    )

@@ -1,0 +1,114 @@
+"""The tools of agents that write definitions: AgentDef, SkillDef and the others, with the bodies of the HTTP routes.
+
+A write carries the call's idempotency key as its command id, so however often the call is made, one version is made.
+
+Before: services/runtime/main.py. After: services/families/definition/operations.py.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import orjson
+
+from loomlog.connectors.definitions import KINDS, Kind
+from loomlog.connectors.protocols import EffectClass, Tool, ToolContext, ToolResult
+from loomlog.connectors.tools.results import ToolCallRefused, error_result
+from loomlog.connectors.tools.skill_patterns import parse_patterns
+from loomlog.services.families.definition.operations import (
+    FIELDS,
+    READS,
+    Author,
+    DefinitionOperations,
+    DefinitionRefused,
+    DefinitionsUnavailable,
+    operations_of,
+)
+
+TIMEOUT_S = 60.0
+OPERATION = "op"
+FIELD_SCHEMAS: Mapping[str, Mapping[str, Any]] = {
+    "name": {"type": "string", "description": "Name of the definition."},
+    "overlay": {"type": "object", "description": "Keys of the definition; a fork keeps those that are absent."},
+    "description": {"type": "string", "description": "Why this version is made."},
+    "promote": {"type": "boolean", "description": "Whether the version becomes the active one."},
+    "expect_active": {"type": "string", "description": "Refuse unless this version is active; empty: none."},
+    "expires_at": {"type": "string", "description": "When the version is retired by itself, RFC 3339."},
+    "parent_def_id": {"type": "string", "description": "Version to fork; absent: the active one."},
+    "def_id": {"type": "string", "description": "Id of a version."},
+    "retired": {"type": "boolean", "description": "True retires the version, false restores it."},
+    "why": {"type": "string", "description": "Reason, for people."},
+    "content_sha256": {"type": "string", "description": "Content hash to compare with the active version's."},
+}
+
+
+class DefinitionTool:
+    """The tool of one kind (protocol Tool)."""
+
+    side_effect_class = "state"
+    timeout_s: float = TIMEOUT_S
+
+    def __init__(self, kind: Kind, operations: DefinitionOperations, *, clock_ms: Callable[[], int]) -> None:
+        self.name = kind.tool
+        self._kind = kind
+        self._operations = operations
+        self._clock_ms = clock_ms
+        verbs = operations_of(kind)
+        fields = {field for verb in verbs for field in FIELDS[verb]}
+        self.description = (
+            f"Defines what other runs use: versions of a definition of the kind {kind.name}. op create makes one and "
+            "promotes it; fork makes one from an earlier version; promote, rollback and retire decide which one new "
+            "runs use; get and list read."
+        )
+        self.usage_hint = "create, fork and promote versions; runs under way keep theirs"
+        self.input_schema: Mapping[str, Any] = {
+            "type": "object",
+            "properties": {
+                OPERATION: {"type": "string", "enum": list(verbs), "description": "What to do."},
+                **{name: schema for name, schema in FIELD_SCHEMAS.items() if name in fields},
+            },
+            "required": [OPERATION],
+            "additionalProperties": False,
+        }
+
+    def effect_class(self, arguments: Mapping[str, Any]) -> EffectClass:
+        return EffectClass.READ if arguments.get(OPERATION) in READS else EffectClass.IDEMPOTENT
+
+    async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        author = author_of(context, issued_at_ms=self._clock_ms())
+        return await definition_result(self.name, self._operations.run(self._kind, arguments, author))
+
+
+def author_of(context: ToolContext, *, issued_at_ms: int) -> Author:
+    """Return the run of a call as an author."""
+    patterns = parse_patterns(tuple(context.grants.get("skills") or ()))
+    return Author(
+        tenant=context.tenant,
+        subject=context.user_id or context.subject,
+        command_id=context.idempotency_key,
+        # An earlier attempt issued it at a time that is lost: 0 makes the owner look it up.
+        issued_at_ms=issued_at_ms if context.attempt == 1 else 0,
+        agent_id=context.agent_id,
+        agent=context.agent,
+        run_id=context.run_id,
+        tools=context.tools,
+        grants=context.grants,
+        allows_skill=patterns.allows,
+    )
+
+
+async def definition_result(tool: str, operation: Any) -> ToolResult:
+    """Return the result of an operation; refusals are errors that the model reads."""
+    try:
+        reply = await operation
+    except DefinitionRefused as refused:
+        return error_result(ToolCallRefused(f"{tool} was refused ({refused.reason}): {refused.message}"))
+    except DefinitionsUnavailable as error:
+        text = f"{tool} has no answer: {error}"
+        return ToolResult(text=text, is_error=True, is_unknown=error.is_pending)
+    positions = (reply.position,) if reply.position else ()
+    return ToolResult(text=orjson.dumps(reply.fields).decode(), positions=positions)
+
+
+def build_definition_tools(operations: DefinitionOperations, *, clock_ms: Callable[[], int]) -> dict[str, Tool]:
+    """Return the tools of all versioned kinds by name."""
+    return {kind.tool: DefinitionTool(kind, operations, clock_ms=clock_ms) for kind in KINDS.values()}
