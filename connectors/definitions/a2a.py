@@ -118,11 +118,12 @@ def _check_agent(agent: A2aAgentBlock) -> None:
 
 
 def _check_card(card: A2aServerCardBlock) -> None:
-    skills = [exposed.skill_id for exposed in card.exposed_agents]
-    for position, skill in enumerate(skills):
-        if skill in skills[:position]:
+    seen: set[str] = set()
+    for position, skill in enumerate(exposed.skill_id for exposed in card.exposed_agents):
+        if skill in seen:
             message = f"exposed_agents[{position}].skill_id: {quote(skill)} is the skill of another agent"
             raise DefinitionProblem("invalid_definition", message)
+        seen.add(skill)
 
 
 A2A_AGENT = Kind(

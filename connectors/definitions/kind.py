@@ -16,6 +16,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from functools import cache
+from itertools import islice
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -86,7 +87,7 @@ class Kind:
     def check_name(self, name: str) -> None:
         """Raise DefinitionProblem(bad_name) for a name that cannot be used."""
         try:
-            check_agent_name(name)
+            check_agent_name(name if isinstance(name, str) else "")
         except ValueError as error:
             raise DefinitionProblem("bad_name", f"name: {error}") from None
 
@@ -96,11 +97,12 @@ class Kind:
         if not isinstance(overlay, Mapping):
             raise DefinitionProblem("invalid_definition", "overlay: expected an object")
         canonical_json(overlay)
+        self._require_counted_size(overlay)
         self._refuse_unknown(overlay)
         block = self._validate(self._merge(_drop_nulls(overlay, self.block), parent or {}))
-        self.check(block)
         content = self.content_of(block)
         self._check_sizes(content)
+        self.check(block)
         return content
 
     def hash(self, name: str, content: Content) -> str:
@@ -140,7 +142,7 @@ class Kind:
                 raise DefinitionProblem("unknown_field", f"overlay.{key} is a key of files; {self.file_only[key]}")
             if key in self.server_set:
                 raise DefinitionProblem("unknown_field", f"overlay.{key} is set by the server; leave it out")
-        if unknown := list(_list_unknown(overlay, self.block, "overlay", known)):
+        if unknown := list(islice(_list_unknown(overlay, self.block, "overlay", known), MAX_PROBLEMS + 1)):
             raise DefinitionProblem("unknown_field", _join(unknown))
 
     def _merge(self, overlay: dict[str, Any], parent: Content) -> dict[str, Any]:
@@ -159,15 +161,18 @@ class Kind:
             return _adapter(self.block).validate_python(content)
         except ValidationError as error:
             problems = list_problems(error)
-            sentences = [_describe(problem, content) for problem in problems]
-            raise DefinitionProblem(_reason(problems[0]), _join(list(dict.fromkeys(sentences)))) from None
+            sentences = dict.fromkeys(_describe(problem, content) for problem in problems[: 2 * MAX_PROBLEMS])
+            raise DefinitionProblem(_reason(problems[0]), _join(list(sentences))) from None
 
     def _check_sizes(self, content: Content) -> None:
         require_size("description", content.get("description", ""), MAX_DESCRIPTION_BYTES)
-        counted = {key: value for key, value in content.items() if key not in self.byte_limits}
-        require_size("the definition", canonical_json(counted), MAX_DEFINITION_BYTES)
+        self._require_counted_size(content)
         for key, limit in self.byte_limits.items():
             require_size(key, content.get(key, ""), limit)
+
+    def _require_counted_size(self, content: Content) -> None:
+        counted = {key: value for key, value in content.items() if key not in self.byte_limits}
+        require_size("the definition", canonical_json(counted), MAX_DEFINITION_BYTES)
 
 
 def require_size(what: str, text: str | Mapping[str, str], limit: int) -> None:
@@ -249,5 +254,4 @@ def _reason(problem: ValidationProblem) -> Reason:
 
 
 def _join(sentences: list[str]) -> str:
-    more = len(sentences) - MAX_PROBLEMS
-    return "; ".join(sentences[:MAX_PROBLEMS]) + (f"; and {more} more" if more > 0 else "")
+    return "; ".join(sentences[:MAX_PROBLEMS]) + ("; and more" if len(sentences) > MAX_PROBLEMS else "")

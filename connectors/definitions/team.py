@@ -80,12 +80,13 @@ def _check(team: TeamBlock) -> None:
     states = {state.state: state.handler for state in team.states}
     if not states:
         raise DefinitionProblem("missing_field", "missing required field: states (a team has at least one)")
+    seen: set[str] = set()
     for position, state in enumerate(team.states):
         where = f"states[{position}]"
-        if not state.state.strip():
-            raise DefinitionProblem("missing_field", f"missing required field: {where}.state (it is blank)")
-        if any(other.state == state.state for other in team.states[:position]):
+        _require(f"{where}.state", state.state)
+        if state.state in seen:
             _refuse(f"{where}.state: {quote(state.state)} is the name of another state")
+        seen.add(state.state)
         _check_handler(f"{where}.handler", state.handler)
     if team.entry not in states:
         _refuse(f"entry: there is no state {quote(team.entry)}")

@@ -1,4 +1,5 @@
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
@@ -217,7 +218,7 @@ def test_several_mistakes_are_told_at_once_and_values_are_not_repeated():
     reason, message = refused("agent", {f"secret{number}": "hunter2" for number in range(7)})
     assert reason == "unknown_field"
     assert message.count("unknown field") == 5
-    assert message.endswith("; and 2 more")
+    assert message.endswith("; and more")
     _, message = refused("agent", {"max_tokens": "hunter2", "effort": "hunter2"})
     assert message.count(";") == 1
     assert "hunter2" not in message
@@ -228,6 +229,24 @@ def test_several_mistakes_are_told_at_once_and_values_are_not_repeated():
 )
 def test_a_name_that_could_be_mistaken_is_refused(name: str):
     assert refused("skill", {"body": "b"}, name=name)[0] == "bad_name"
+
+
+@pytest.mark.parametrize(
+    ("kind", "overlay"),
+    [
+        ("agent", {f"key{number}": 1 for number in range(50_000)}),
+        ("agent", {f"k{number}": 1 for number in range(11_000)}),
+        ("agent", {"tools": [1] * 65_000}),
+        ("agent", {"x" * 1_000_000: 1}),
+        ("agent", {"tools": [1] * 100_000}),
+        ("team", {"entry": "a", "states": [{"state": "a", "handler": {"kind": "terminal"}}] * 20_000}),
+        ("team", {"entry": "0", "states": [{"state": str(n), "handler": {"kind": "terminal"}} for n in range(2_500)]}),
+    ],
+)
+def test_a_huge_overlay_is_refused_soon_and_in_few_words(kind: str, overlay: dict[str, Any]):
+    begun = time.perf_counter()
+    assert len(refused(kind, overlay)[1]) < 10_000
+    assert time.perf_counter() - begun < 10
 
 
 def test_a_prompt_of_the_largest_size_is_taken_though_its_base_repeats_it():
