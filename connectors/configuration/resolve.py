@@ -44,7 +44,7 @@ from loomlog.connectors.protocols import VolumeBinding
 from loomlog.connectors.tools.skill_patterns import deny_everything
 from loomlog.connectors.tools.tool_guide import with_guide
 from loomlog.schemas.client_names import visible_name
-from loomlog.schemas.generated.values import Compaction, Sampling
+from loomlog.schemas.generated.values import AgentGrants, Compaction, Sampling
 
 MAX_RETRY_ATTEMPTS = 5
 """Largest number of retry attempts, as in the reference; larger values are reduced to it."""
@@ -66,6 +66,10 @@ CONTEXT_TOOL = "Context"
 """Tool that every agent has unless disable_context is set."""
 SKILL_TOOL = "Skill"
 """Tool that every agent has that may use some skill."""
+NO_GRANTS = AgentGrants()
+GRANTED_FIELDS = tuple(name for name in AgentGrants.__struct_fields__ if not name.startswith("channels_"))
+"""Grants that an agent's definition has under the same name."""
+FindVolume = Callable[[str], VolumeBinding | None]
 UnavailableReason = Callable[[str, str], str]
 """Function of provider and model; returns why it cannot be called just now, for people, or empty when it can."""
 
@@ -119,8 +123,8 @@ class ResolvedAgent:
     """Currency of the prices."""
     code_body: str = ""
     """The script of a code agent."""
-    skills: tuple[str, ...] = ()
-    """Patterns of the skills it may use; empty = all."""
+    grants: AgentGrants | None = None
+    """What it may use and author besides tools and volumes; None when its author grants nothing."""
     definition_sha256: str = ""
 
 
@@ -157,11 +161,14 @@ def resolve_agent(
     listings: Mapping[str, Sequence[str]] | None = None,
     unavailable_reason: UnavailableReason = lambda provider, model: "",
     has_skills: bool = False,
+    block: AgentBlock | None = None,
+    find_volume: FindVolume | None = None,
 ) -> ResolvedAgent | UnresolvedAgent:
     """Resolve the agent `name` for a user of the plan `user_tier`. `listings`: provider id -> the models it lists.
-    `has_skills`: there are skills for it besides those of the configuration.
+    `has_skills`: there are skills for it besides those of the configuration. `block`: its definition, if it is not that
+    of the configuration; `find_volume` finds the volumes that it names and the configuration does not have.
     """
-    agent = configuration.agents.get(name)
+    agent = configuration.agents.get(name) if block is None else block
     if agent is None:
         return UnresolvedAgent(reason_code="unknown_agent", message=unknown_agent(name, configuration.agents))
     if user_tier not in ("", DEFAULT_USER_TIER) and user_tier not in configuration.user_tiers:
@@ -187,7 +194,15 @@ def resolve_agent(
     ordered = [best, *(choice for choice in picked if choice is not best)]
     plan = resolve_user_tier(configuration, user_tier)
     resolved = _assemble_agent(
-        configuration, name, agent, ordered, plan, usable, listings or {}, has_skills=has_skills
+        configuration,
+        name,
+        agent,
+        ordered,
+        plan,
+        usable,
+        listings or {},
+        has_skills=has_skills,
+        find_volume=find_volume,
     )
     return replace(
         resolved, definition_sha256=hashlib.sha256(canonical_json(build_hashed_definition(resolved))).hexdigest()
@@ -214,7 +229,7 @@ def build_hashed_definition(agent: ResolvedAgent) -> dict[str, object]:
         "interruption": asdict(agent.interruption),
         # Left out while they have the default: definitions made before these keys keep their hash.
         **({"code_body": agent.code_body} if agent.code_body else {}),
-        **({"skills": list(agent.skills)} if agent.skills else {}),
+        **({name: value for name, value in agent.grants.to_avro().items() if value} if agent.grants else {}),
         **({"unknown_outcome": agent.unknown_outcome} if agent.unknown_outcome != "tell" else {}),
         **(
             {}
@@ -281,6 +296,7 @@ def _assemble_agent(
     listings: Mapping[str, Sequence[str]],
     *,
     has_skills: bool,
+    find_volume: FindVolume | None,
 ) -> ResolvedAgent:
     plan = configuration.user_tiers.get(plan_name, UserTier())
     retries = plan.retry_attempts if agent.retry_attempts is None else agent.retry_attempts
@@ -300,10 +316,10 @@ def _assemble_agent(
         unknown_outcome=agent.unknown_outcome,
         run_timeout_s=agent.run_timeout_seconds,
         code_body=agent.code_body if _is_code_agent(configuration, best) else "",
-        skills=agent.skills,
+        grants=_to_grants(agent),
         sampling=_to_sampling(agent.sampling),
         compaction=_to_compaction(configuration, agent.compaction, usable, listings),
-        volumes=_to_volume_bindings(configuration, agent),
+        volumes=_to_volume_bindings(configuration, agent, find_volume),
         max_concurrent_children=agent.max_concurrent_children or DEFAULT_CONCURRENT_CHILDREN,
         interruption=_to_interruption(agent),
         interruption_bounds=configuration.interruption,
@@ -346,6 +362,15 @@ def _to_interruption(agent: AgentBlock) -> InterruptionAccess:
         kinds=block.kinds or default.kinds,
         max_pending=block.max_pending or default.max_pending,
     )
+
+
+def _to_grants(agent: AgentBlock) -> AgentGrants | None:
+    grants = AgentGrants(
+        **{name: getattr(agent, name) for name in GRANTED_FIELDS},
+        channels_publish=agent.channels.publish,
+        channels_subscribe=agent.channels.subscribe,
+    )
+    return None if grants == NO_GRANTS else grants
 
 
 def _to_sampling(block: SamplingBlock | None) -> Sampling | None:
@@ -392,14 +417,16 @@ def _to_compaction(
     )
 
 
-def _to_volume_bindings(configuration: Configuration, agent: AgentBlock) -> tuple[VolumeBinding, ...]:
+def _to_volume_bindings(
+    configuration: Configuration, agent: AgentBlock, find_volume: FindVolume | None
+) -> tuple[VolumeBinding, ...]:
+    """Return the volumes that the agent names. One that there is no more is left out."""
     names = tuple(dict.fromkeys(agent.volumes))
-    return tuple(
-        VolumeBinding(
-            name=name,
-            path=(volume := configuration.volumes[name]).path,
-            mode=volume.mode,
-            is_default=volume.default or len(names) == 1,
-        )
-        for name in names
-    )
+    bindings: list[VolumeBinding] = []
+    for name in names:
+        volume = configuration.volumes.get(name)
+        found = find_volume(name) if volume is None and find_volume is not None else volume
+        if found is not None:
+            is_default = (volume is not None and volume.default) or len(names) == 1
+            bindings.append(VolumeBinding(name=name, path=found.path, mode=found.mode, is_default=is_default))
+    return tuple(bindings)

@@ -16,6 +16,7 @@ from loomlog.schemas.generated.run_events import (
     ToolReturned,
     TurnCancelled,
 )
+from loomlog.schemas.generated.values import ResultDetails
 from loomlog.schemas.records import replace
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.commands import (
@@ -285,11 +286,15 @@ def _complete_tool_call(state: State, result: ToolCompleted) -> list[Event]:
         is_error=result.is_error,
         outcome=result.outcome,
         duration_ms=result.duration_ms,
-        asks_compaction=result.asks_compaction,
-        positions=result.positions,
-        skill_pin=result.skill_pin,
+        details=_details_of(result),
     )
     return [*acts, returned, *after_tools(state, [returned], result.at_ms)]
+
+
+def _details_of(result: ToolCompleted) -> ResultDetails | None:
+    if not (result.asks_compaction or result.positions or result.skill_pin):
+        return None
+    return ResultDetails(asks_compaction=result.asks_compaction, positions=result.positions, skill_pin=result.skill_pin)
 
 
 def _fire_timer(state: State, command: RunTimerFired) -> list[Event]:

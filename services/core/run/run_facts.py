@@ -13,6 +13,7 @@ from loomlog.schemas.generated.values import (
     ImportOrigin,
     ModelChoice,
     ParentCall,
+    ResultDetails,
     RunOptions,
     SkillPin,
     Usage,
@@ -172,6 +173,15 @@ def with_positions(facts: RunFacts, written: tuple[str, ...]) -> RunFacts:
         newest.pop(partition, None)  # to the end
         newest[partition] = token
     return replace(facts, positions=tuple(newest.values())[-limits.POSITIONS_KEPT :])
+
+
+def with_details(facts: RunFacts, details: ResultDetails) -> RunFacts:
+    """Return the facts with what a call means for the run besides its result."""
+    if details.asks_compaction:
+        facts = with_compaction_requested(facts, is_requested=True)
+    if details.skill_pin is not None:
+        facts = with_skill_pin(facts, details.skill_pin)
+    return with_positions(facts, details.positions)
 
 
 def with_skill_pin(facts: RunFacts, pin: SkillPin) -> RunFacts:

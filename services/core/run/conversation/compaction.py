@@ -29,6 +29,7 @@ from loomlog.schemas.generated.run_events import (
     RunCompleted,
     RunFailed,
     RunParked,
+    ToolReturned,
 )
 from loomlog.schemas.generated.values import AgentDefinition, Compaction
 from loomlog.schemas.records import Value, replace
@@ -147,7 +148,10 @@ def due_after_events(state: State, events: list[Event], at_ms: int) -> Compactio
     """Return the compaction that is due at the turn boundary after these events, of a run that no pause holds; None:
     the next turn.
     """
-    is_requested = any(getattr(event, "asks_compaction", False) for event in events)
+    is_requested = any(
+        isinstance(event, ToolReturned) and event.details is not None and event.details.asks_compaction
+        for event in events
+    )
     facts: RunFacts | None = getattr(state, "facts", None)
     if facts is None or not (is_requested or may_be_due(facts)):
         return None

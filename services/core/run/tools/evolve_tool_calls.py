@@ -22,13 +22,7 @@ from loomlog.schemas.generated.run_events import (
 from loomlog.schemas.records import replace
 from loomlog.services.core.run.conversation.conversation import result_block
 from loomlog.services.core.run.interrupts.evolve_questions import with_idle_time
-from loomlog.services.core.run.run_facts import (
-    Losses,
-    with_compaction_requested,
-    with_positions,
-    with_skill_pin,
-    without_resident,
-)
+from loomlog.services.core.run.run_facts import Losses, with_details, without_resident
 from loomlog.services.core.run.state import (
     CALL_CANCELLED,
     OUTCOME_UNKNOWN,
@@ -186,12 +180,8 @@ def apply_tool_returned(state: State, event: ToolReturned, at_ms: int) -> Awaiti
         state = _with_owner_loss(state, event.index, at_ms)
     if event.outcome == CALL_CANCELLED:
         state = _drop_unopened_resident(state, event.index)
-    if event.asks_compaction:
-        state = replace(state, facts=with_compaction_requested(state.facts, is_requested=True))
-    if event.positions:
-        state = replace(state, facts=with_positions(state.facts, event.positions))
-    if event.skill_pin is not None:
-        state = replace(state, facts=with_skill_pin(state.facts, event.skill_pin))
+    if event.details is not None:
+        state = replace(state, facts=with_details(state.facts, event.details))
     answer = CallResult(
         index=event.index,
         call=state.requested_calls[event.index],

@@ -15,6 +15,8 @@ from loomlog.connectors.tools.server_info import ServerInfo
 from loomlog.connectors.tools.tool_guide import ToolGuide
 from loomlog.schemas.generated.counter_commands import IncrementCounter
 from loomlog.schemas.generated.entity_events import CommandRefused
+from loomlog.schemas.generated.run_events import ToolReturned
+from loomlog.schemas.generated.values import ResultDetails
 from loomlog.schemas.records import replace
 from loomlog.services.core.command_fields import field_names, fields_schema
 from loomlog.services.core.families import Command
@@ -263,7 +265,8 @@ async def test_the_positions_of_a_call_are_in_its_event_and_known_to_the_next_ca
     assert isinstance(result, ToolCompleted)
     assert result.positions == ("loom.entity.events/1:1",)
     returned = run.give(result)[0]
-    assert returned.positions == result.positions
+    assert isinstance(returned, ToolReturned)
+    assert returned.details == ResultDetails(positions=result.positions)
     assert run.state.facts.positions == result.positions
     awaiting = replace(
         at_tools("Counter", definition=replace(DEFINITION, tools=("Counter",))).state, facts=run.state.facts

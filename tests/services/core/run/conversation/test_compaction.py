@@ -19,7 +19,7 @@ from loomlog.schemas.generated.run_events import (
     RunStarted,
     ToolReturned,
 )
-from loomlog.schemas.generated.values import AgentDefinition, Compaction, ForkPoint, Usage
+from loomlog.schemas.generated.values import AgentDefinition, Compaction, ForkPoint, ResultDetails, Usage
 from loomlog.schemas.records import replace
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.commands import CallsUnstarted, ForkCommand, ForkOrigin, RunTimerFired
@@ -307,7 +307,7 @@ def test_a_run_that_asks_for_it_is_compacted_before_its_next_turn() -> None:
     run = working(10, enabled=False)
     returned_event, intent = run.give(returned(run.state, 0, asks_compaction=True))
     assert isinstance(returned_event, ToolReturned)
-    assert returned_event.asks_compaction
+    assert returned_event.details == ResultDetails(asks_compaction=True)
     assert isinstance(intent, CompactionRequested)
     assert intent.trigger == SELF
     run.give(summarised(run.state))
