@@ -1,7 +1,7 @@
 """Entities: a row for each aggregate of the entity topics, and an index of the commands that were handled.
 
 An aggregate rests in its row: state, seq and digest are what its owner needs to continue with it. The rows are complete
-below the cursor of a partition; so read the cursor (`next_offset`) first and the rows after it.
+below the cursor of a partition; so read the cursor (`next_offsets`) first and the rows after it.
 
 A row carries a seal over all its other columns, an HMAC where the installation has a secret key, so that a row that was
 edited is recognised and folded again from the log (`verify_seal`).
@@ -169,11 +169,12 @@ def _sealed_bytes(row: EntityRow) -> bytes:
     return json.encode(row[:-1])
 
 
-async def next_offset(reader: PostgresReader, topic: str, partition: int) -> int:
-    """Offset below which every event of the partition is in the rows; 0 before a projector has claimed it."""
-    query = select(cursors.c.next_offset).where(cursors.c.topic == topic, cursors.c.partition == partition)
-    rows = await reader.fetch(query)
-    return int(rows[0][0]) if rows else 0
+async def next_offsets(reader: PostgresReader, topic: str, partitions: Sequence[int]) -> dict[int, int]:
+    """Offsets below which every event of a partition is in the rows; left out: before a projector has claimed it."""
+    query = select(cursors.c.partition, cursors.c.next_offset).where(
+        cursors.c.topic == topic, cursors.c.partition.in_(partitions)
+    )
+    return {int(partition): int(offset) for partition, offset in await reader.fetch(query)}
 
 
 async def load_entities(reader: PostgresReader, ids: Sequence[str]) -> list[EntityRow]:

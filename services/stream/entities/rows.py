@@ -3,7 +3,8 @@
 Before: services/stream/entities/handler.py asks. After: projections/entities.py.
 """
 
-from collections.abc import Iterator, Sequence
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,8 +15,12 @@ from loomlog.projections.entities import EntityRow, Seal
 from loomlog.schemas.records import replace
 from loomlog.services.core.canonical import UnreadableState
 from loomlog.services.core.entity import Entity
+from loomlog.services.stream.entities.batched_lookups import BatchedLookups
 from loomlog.services.stream.entities.cold import ColdAggregate, HandledCommand
 from loomlog.services.stream.entities.families import FamilySet, UnknownFamily
+
+BATCH_MAX = 1_000
+"""Most keys of one query."""
 
 
 class EntityRows:
@@ -32,25 +37,37 @@ class EntityRows:
         self._families = families
         self._topic = events_topic
         self._seals = seals
+        self._offsets = BatchedLookups(self._fetch_offsets, batch_max=BATCH_MAX)
+        self._aggregates = BatchedLookups(self._fetch_rows, batch_max=BATCH_MAX)
+        self._commands = BatchedLookups(self._fetch_commands, batch_max=BATCH_MAX)
 
     async def next_offset(self, partition: int) -> int:
-        with tables_may_be_missing():
-            return await entities.next_offset(self._reader, self._topic, partition)
+        return await self._offsets.get(partition) or 0
 
     async def load(self, partition: int, aggregates: Sequence[str]) -> tuple[int, dict[str, ColdAggregate]]:
         below = await self.next_offset(partition)  # first: the rows that are read after it are at least as new
-        with tables_may_be_missing():
-            rows = await entities.load_entities(self._reader, aggregates)
-        return below, {row.aggregate: self.verified(row) for row in rows}
+        rows = await asyncio.gather(*map(self._aggregates.get, aggregates))
+        return below, {row.aggregate: self.verified(row) for row in rows if row is not None}
 
     async def find_command(self, partition: int, aggregate: str, command_id: str) -> tuple[int, HandledCommand | None]:
         below = await self.next_offset(partition)
+        return below, await self._commands.get((aggregate, command_id))
+
+    async def _fetch_offsets(self, partitions: Sequence[int]) -> Mapping[int, int]:
         with tables_may_be_missing():
-            rows = await entities.find_commands(self._reader, [command_id])
-        for row in rows:
-            if row.aggregate == aggregate:
-                return below, HandledCommand(first_offset=row.first_offset, last_offset=row.last_offset)
-        return below, None
+            return await entities.next_offsets(self._reader, self._topic, partitions)
+
+    async def _fetch_rows(self, names: Sequence[str]) -> Mapping[str, EntityRow]:
+        with tables_may_be_missing():
+            return {row.aggregate: row for row in await entities.load_entities(self._reader, names)}
+
+    async def _fetch_commands(self, keys: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], HandledCommand]:
+        with tables_may_be_missing():
+            rows = await entities.find_commands(self._reader, [command_id for _, command_id in keys])
+        return {
+            (row.aggregate, row.command_id): HandledCommand(first_offset=row.first_offset, last_offset=row.last_offset)
+            for row in rows
+        }
 
     async def due_timers(self, partition: int, before_ms: int, limit: int) -> list[tuple[str, int]]:
         with tables_may_be_missing():

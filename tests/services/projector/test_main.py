@@ -14,7 +14,7 @@ from loomlog.connectors.process import logs
 from loomlog.connectors.storage.postgres import PostgresOptions
 from loomlog.projections.engine import rebuild as rebuild_module
 from loomlog.projections.engine.builds import read_status
-from loomlog.projections.entities import load_entities, next_offset
+from loomlog.projections.entities import load_entities, next_offsets
 from loomlog.redpanda.apply import apply
 from loomlog.schemas.codec import Codec, local_codec
 from loomlog.services.families.registry import all_families
@@ -137,7 +137,7 @@ async def test_one_process_projects_both_topics_and_sigterm_ends_it_with_zero(
         async with asyncio.timeout(20):
             while (
                 sum((await builds.positions(1, settings.topic)).values()) < 482
-                or await next_offset(entity_reader, settings.entity_topic, 1) < 4
+                or (await next_offsets(entity_reader, settings.entity_topic, [1])).get(1, 0) < 4
                 or not await read_status(entity_reader)
             ):
                 assert child.returncode is None
