@@ -177,6 +177,8 @@ class VolumeBinding(Value, frozen=True, kw_only=True):
     mode: str
     """Access: ro or rw."""
     is_default: bool = False
+    root: str = ""
+    """Folder below which its own must lie without a symlink between them; empty: symlinks are followed."""
 
 
 class ToolContext(Secretive, frozen=True, kw_only=True):
@@ -196,6 +198,8 @@ class ToolContext(Secretive, frozen=True, kw_only=True):
     model: str
     tools: tuple[str, ...]
     """Names of the tools the run may use."""
+    root_run_id: str = ""
+    """Root run of its tree, which is itself when no run started it."""
     tool_grants: tuple[str, ...] = ()
     """Names and trailing-* patterns that the definition grants, whether or not a tool of that name is offered now."""
     skills: tuple[str, ...] = ()

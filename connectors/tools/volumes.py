@@ -82,7 +82,11 @@ class Volume:
             raise ToolCallRefused(
                 f'Volume "{binding.name}" is configured with a relative path; the operator must give it in full.'
             )
-        root = _resolve_symlinks((), binding.path, binding.name)
+        root = resolve_symlinks((), binding.path, binding.name)
+        if binding.root:
+            names = binding.path.removeprefix(binding.root).split("/")
+            if root != (*resolve_symlinks((), binding.root, binding.name), *filter(None, names)):
+                raise ToolCallRefused(f'The folder of volume "{binding.name}" was replaced by a symlink.')
         volume = cls(name=binding.name, root=root, is_writable=binding.mode == READ_WRITE)
         with volume.open_folder(()):
             return volume
@@ -107,7 +111,7 @@ class Volume:
         if not path or "\0" in path or len(data) > MAX_PATH_BYTES:
             problem = "is empty" if not path else "holds a NUL" if "\0" in path else f"is over {MAX_PATH_BYTES} bytes"
             raise ToolCallRefused(f"The path {problem}. Expected is a path relative to the root of the volume.")
-        parts = _resolve_symlinks(self.root, path, self.name)
+        parts = resolve_symlinks(self.root, path, self.name)
         if parts[: len(self.root)] != self.root:
             raise ToolCallRefused(
                 f'The path "{escape_name(path)}" leads outside volume "{self.name}". Expected is a path relative to '
@@ -230,7 +234,7 @@ class LockedFile:
         return stat.S_IMODE(existing.st_mode)
 
 
-def _resolve_symlinks(start: PathParts, path: str, volume: str) -> PathParts:
+def resolve_symlinks(start: PathParts, path: str, volume: str) -> PathParts:
     """Return names from `/` with every symlink followed. Missing names are kept: a file may be about to be created."""
     done: list[str] = [] if path.startswith("/") else list(start)
     todo = path.split("/")[::-1]

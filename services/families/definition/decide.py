@@ -41,13 +41,12 @@ from loomlog.services.core.families import At, TimerFired, name_problem
 from loomlog.services.families.definition import limits
 from loomlog.services.families.definition.apply import Batch, BatchCommand, decide_batch
 from loomlog.services.families.definition.items import dimension_problem
-from loomlog.services.families.definition.state import DefinitionEvent, Line, Version, digest_of, evolve_line
+from loomlog.services.families.definition.state import VOLUME, DefinitionEvent, Line, Version, digest_of, evolve_line
 
 BLOB_NAME = re.compile(r"[0-9a-f]{64}\Z")
 NO_LINE = Line()
 NO_LINE_COMMAND = CommandRefused(code="invalid_definition", message="the kind apply is for batches only")
 NO_BATCH_COMMAND = CommandRefused(code="invalid_definition", message="a batch has the kind apply")
-VOLUME = "volume"
 CONFLICT = "definition_conflict"
 
 LineCommand = (
@@ -103,6 +102,7 @@ def _decide(line: Line, command: LineCommand | TimerFired, at: At) -> Decision:
             return _retire(line, command, at)
         case DeleteLine():
             _require_line(line)
+            _expect_content(line, command.expect_sha256)
             return [DefDeleted(kind=line.kind, name=line.name, why=command.why, by=at.caller)]
         case ObserveStatic():
             return _observe(line, command)
@@ -243,16 +243,18 @@ def _check(line: Line, command: DefineVersion | ForkVersion | StageVersion) -> N
     for tools in (command.tools, None if isinstance(command, DefineVersion) else command.root_tools):
         if tools is not None and sum(map(len, tools)) > limits.TOOLS_CHARACTERS_MAX:
             raise _Refused("too_large", f"tools: at most {limits.TOOLS_CHARACTERS_MAX} characters together")
-    if line.kind == VOLUME:
-        return
     # Imported here, because the command line reads the declarations of families and checks no definition.
     from loomlog.connectors.definitions import KINDS, DefinitionProblem
     from loomlog.services.families.definition.content import parse_content
+    from loomlog.services.families.definition.volume_content import parse_volume
 
     kind = KINDS.get(line.kind)
-    if kind is None:
+    if kind is None and line.kind != VOLUME:
         raise _Refused("invalid_definition", f"kind is {line.kind[:60]!r}: expected {', '.join(sorted(KINDS))}")
     try:
+        if kind is None:
+            parse_volume(line.name, parse_content(command.content))
+            return
         kind.check_name(line.name)
         if command.content:
             kind.check(kind.block_of(parse_content(command.content)))
@@ -292,6 +294,12 @@ def _expect_active(line: Line, expected: str | None) -> None:
         raise _Refused(
             CONFLICT, f"{line.name}: the active version is {shown}, and {expected[:80] or 'none'} was expected"
         )
+
+
+def _expect_content(line: Line, sha256: str) -> None:
+    active = line.active_version
+    if sha256 and (active is None or active.digest.hex() != sha256):
+        raise _Refused(CONFLICT, f"{line.name}: other content is active than was expected")
 
 
 def _require_line(line: Line) -> None:

@@ -17,6 +17,11 @@ def configured_definitions(configuration: Configuration) -> dict[tuple[str, str]
         for name, block in named.items()
     }
     for name, volume in configuration.volumes.items():
-        content = {"path": volume.path, "mode": volume.mode, "default": volume.default}
+        content = {
+            "path": volume.path,
+            "mode": volume.mode,
+            "default": volume.default,
+            "dynamic_root": volume.dynamic_root,
+        }
         files["volume", name] = file_definition("volume", name, content)
     return files

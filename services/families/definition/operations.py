@@ -99,6 +99,8 @@ class Author:
     agent_id: str = ""
     agent: str = ""
     run_id: str = ""
+    root_run_id: str = ""
+    """Root of the tree of its run."""
     tools: tuple[str, ...] | None = None
     """Tools that it may grant at most; None: any."""
     grants: Mapping[str, Any] | None = None
@@ -164,7 +166,7 @@ class DefinitionOperations:
             text = f"{name} is defined by a configuration file: fork it instead of creating it"
             raise DefinitionRefused("static_name", text)
         content = _composed(kind, name, _overlay(fields))
-        self._check_room(kind, name, author)
+        self.check_room(kind.name, name, author.tenant)
         text, blob, _ = await self._stored(content)
         command = DefineVersion(
             envelope=command_envelope(author),
@@ -217,7 +219,7 @@ class DefinitionOperations:
         else:
             raise DefinitionRefused("parent_not_found", f"{kind.name} {name} not found: there is nothing to fork")
         content = _composed(kind, name, _overlay(fields), base)
-        self._check_room(kind, name, author)
+        self.check_room(kind.name, name, author.tenant)
         text, blob, _ = await self._stored(content)
         base_text, base_blob, _ = await self._stored(file.content) if file is not None else ("", None, b"")
         command = ForkVersion(
@@ -422,10 +424,11 @@ class DefinitionOperations:
                 "scope_denied", f"{line.name} is shared by all tenants: only an administrator changes it"
             )
 
-    def _check_room(self, kind: Kind, name: str, author: Author) -> None:
-        if self.table.line(kind.name, author.tenant, name) is not None:
+    def check_room(self, kind: str, name: str, tenant: str) -> None:
+        """Check that a line may be added. Raises DefinitionRefused(too_many)."""
+        if self.table.line(kind, tenant, name) is not None:
             return
-        if self.table.count(author.tenant) >= limits.LINES_PER_TENANT_MAX:
+        if self.table.count(tenant) >= limits.LINES_PER_TENANT_MAX:
             raise DefinitionRefused("too_many", f"the tenant has {limits.LINES_PER_TENANT_MAX} definitions already")
         if self.table.count() >= limits.LINES_MAX:
             raise DefinitionRefused("too_many", f"the installation has {limits.LINES_MAX} definitions already")
@@ -457,7 +460,7 @@ class DefinitionOperations:
         if "descendants" not in scopes:
             return False
         line = self.table.line(kind, author.tenant, name)
-        if line is None:
+        if line is None or not line.versions:
             return True  # it makes it
         made_by, seen = line.made_by_agent, set[str]()
         while made_by and made_by not in seen:

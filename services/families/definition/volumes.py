@@ -1,0 +1,299 @@
+"""What is done with volumes that are made at run time: one handler for HTTP and for the tool VolumeDef.
+
+    create get list delete purge
+
+The server derives the path; a request never has one. create makes the folder first and the line second, so a volume
+that is listed has a folder. delete removes the line and keeps the files. purge removes the files first and the line
+last: after a crash in between the volume is still listed, and purging it again finishes the work; the other way round
+its files would wait, unlisted, for the next volume of that name. An ephemeral volume has nothing without its run, so
+deleting it removes its files too.
+
+Processes that make and remove folders (an api for HTTP, a runtime for runs) must share the disk of the dynamic root.
+
+Before: services/application/volumes.py, services/runtime/tools/volume_tool.py, and
+services/runtime/tools/ephemeral_volumes.py at the end of a run. After: volume_table.py, decide.py,
+connectors/tools/volume_folders.py.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from loomlog.connectors.definitions import DefinitionProblem, canonical_json
+from loomlog.connectors.errors import ConnectorError
+from loomlog.connectors.tools.thread_pool import ThreadPool
+from loomlog.connectors.tools.volume_folders import FolderProblem, VolumeFolders
+from loomlog.schemas.generated.definition_commands import DefineVersion, DeleteLine
+from loomlog.services.families.definition.answers import format_time
+from loomlog.services.families.definition.decide import CONFLICT
+from loomlog.services.families.definition.operations import (
+    NOT_FOUND,
+    SCOPE_FIELDS,
+    Author,
+    DefinitionOperations,
+    DefinitionRefused,
+    DefinitionsUnavailable,
+    Reply,
+    command_envelope,
+    flag_field,
+    parse_operation,
+    required_field,
+    text_field,
+)
+from loomlog.services.families.definition.state import VOLUME
+from loomlog.services.families.definition.table import SHARED
+from loomlog.services.families.definition.volume_content import (
+    MODES,
+    MOUNT_CHARACTERS_MAX,
+    VolumeContent,
+    check_volume_name,
+    folder_parts,
+)
+from loomlog.services.families.definition.volume_table import MadeVolume, VolumeTable
+from loomlog.services.stream.entities.reads import PositionNotRead
+
+TOOL = "VolumeDef"
+FIELDS: Mapping[str, frozenset[str]] = {
+    "create": frozenset({"name", "mode", "ephemeral", "mount_at"}),
+    "get": frozenset({"name"}),
+    "list": frozenset(),
+    "delete": frozenset({"name", "why"}),
+    "purge": frozenset({"name", "why"}),
+}
+READS = frozenset({"get", "list"})
+FOLDER_THREADS = 2
+RUN_VOLUMES_MAX = 32
+"""Ephemeral volumes that a tree of runs may have."""
+EPHEMERAL_MAX = 2_000
+"""Ephemeral volumes that a tenant may have at once."""
+SLOT_TRIES = 8
+"""Free lines to try when other runs take them at the same time."""
+NO_ROOT = (
+    "volumes cannot be made at run time here: the configuration needs a volume with dynamic_root: true, whose folder "
+    "theirs will lie in"
+)
+NO_NAMES_YET = "this version has no tree of names yet: {} is kept with the volume, and leads nowhere"
+
+
+class VolumeOperations:
+    """The handler. All methods raise DefinitionRefused and DefinitionsUnavailable."""
+
+    def __init__(self, operations: DefinitionOperations, volumes: VolumeTable) -> None:
+        self.volumes = volumes
+        self._operations = operations
+        self._threads = ThreadPool(FOLDER_THREADS)
+        self._handlers: Mapping[str, Callable[[Mapping[str, Any], Author], Awaitable[Reply]]] = {
+            "create": self._create,
+            "get": self._get,
+            "list": self._list,
+            "delete": self._delete,
+            "purge": self._purge,
+        }
+
+    async def run(self, body: Any, author: Author) -> Reply:
+        """Carry out an operation; `body` is the JSON of the request or the call."""
+        op, fields = parse_operation(body, tuple(FIELDS), FIELDS)
+        try:
+            return await self._handlers[op](fields, author)
+        except DefinitionProblem as problem:
+            raise DefinitionRefused(problem.reason, str(problem)) from problem
+        except FolderProblem as problem:
+            raise DefinitionRefused("invalid_definition", str(problem)) from problem
+        except (ConnectorError, PositionNotRead) as error:
+            raise DefinitionsUnavailable(str(error)) from error
+
+    # --- making ------------------------------------------------------------------------------------------------------
+
+    async def _create(self, fields: Mapping[str, Any], author: Author) -> Reply:
+        name = self._writable_name(fields, author)
+        mode = text_field(fields, "mode") or MODES[0]
+        if mode not in MODES:
+            raise DefinitionRefused("invalid_definition", f"mode is {mode[:20]!r}: expected rw or ro")
+        folders = self._folders()
+        is_ephemeral = flag_field(fields, "ephemeral", default=False)
+        if is_ephemeral and not author.root_run_id:
+            text = "an ephemeral volume ends with the run that makes it: only a run can make one"
+            raise DefinitionRefused("invalid_definition", text)
+        mount_at = "" if is_ephemeral else _mount_at(fields)
+        root_run = author.root_run_id if is_ephemeral else ""
+        if is_ephemeral:
+            self._check_run(name, author)
+        else:
+            self._operations.check_room(VOLUME, name, author.tenant)
+        parts = folder_parts(author.tenant, name, root_run)
+        content = VolumeContent(name=name, path=folders.path(parts), mode=mode, root_run=root_run, mount_at=mount_at)
+        await self._threads.run(lambda _: folders.make(parts))
+        if is_ephemeral:
+            return await self._create_ephemeral(content, author)
+        position = await self._define(name, content, author, expect_active=None)
+        made = self.volumes.made(author.tenant, name)
+        if made is None:
+            raise DefinitionRefused(CONFLICT, f"{name} was deleted meanwhile: ask again")
+        warning = NO_NAMES_YET.format(mount_at or f"/vol/{name}")
+        return Reply(fields=_row(made) | {"mount_warning": warning}, position=position)
+
+    def _check_run(self, name: str, author: Author) -> None:
+        if self.volumes.find(author.tenant, name) is not None:
+            raise DefinitionRefused(CONFLICT, f"there is a volume {name} that lasts: choose another name")
+        own = {one.content.name for one in self.volumes.ephemeral(author.tenant, author.root_run_id)}
+        if name not in own and len(own) >= RUN_VOLUMES_MAX:
+            raise DefinitionRefused(
+                "too_many", f"the runs of this tree have {RUN_VOLUMES_MAX} ephemeral volumes already"
+            )
+        if self.volumes.ephemeral_count(author.tenant) >= EPHEMERAL_MAX:
+            raise DefinitionRefused("too_many", f"the tenant has {EPHEMERAL_MAX} ephemeral volumes already")
+
+    async def _create_ephemeral(self, content: VolumeContent, author: Author) -> Reply:
+        known = self.volumes.ephemeral(author.tenant, content.root_run, content.name)
+        position = ""
+        if known:
+            for one in known:
+                position = await self._define(one.line, content, author, expect_active=None)
+        else:
+            position = await self._take_slot(content, author)
+        made = self.volumes.ephemeral(author.tenant, content.root_run, content.name)
+        if not made:
+            raise DefinitionRefused(CONFLICT, f"{content.name} was deleted meanwhile: ask again")
+        return Reply(fields=_row(made[-1]), position=position)
+
+    async def _take_slot(self, content: VolumeContent, author: Author) -> str:
+        tried: list[str] = []
+        while True:
+            line = self.volumes.free_slot(author.tenant, tried)
+            self._operations.check_room(VOLUME, line, author.tenant)
+            try:
+                return await self._define(line, content, author, expect_active="")
+            except DefinitionRefused as refused:
+                if refused.reason != CONFLICT or len(tried) >= SLOT_TRIES:
+                    raise
+                tried.append(line)
+
+    async def _define(self, line: str, content: VolumeContent, author: Author, *, expect_active: str | None) -> str:
+        command = DefineVersion(
+            envelope=command_envelope(author),
+            kind=VOLUME,
+            name=line,
+            content=canonical_json(content.to_json()),
+            created_by_agent_id=author.agent_id,
+            created_by_agent=author.agent,
+            created_by_run_id=author.run_id,
+            promote=True,
+            expect_active=expect_active,
+        )
+        return (await self._operations.ask(command)).position
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    async def _get(self, fields: Mapping[str, Any], author: Author) -> Reply:
+        name = check_volume_name(required_field(fields, "name"))
+        own = self.volumes.ephemeral(author.tenant, author.root_run_id, name)
+        lasting = (self.volumes.made(owner, name) for owner in dict.fromkeys((author.tenant, SHARED)))
+        made = next(filter(None, (*own, *lasting)), None)
+        if made is None:
+            raise DefinitionRefused(NOT_FOUND, f"volume {name} not found")
+        return Reply(fields=_row(made))
+
+    async def _list(self, fields: Mapping[str, Any], author: Author) -> Reply:
+        own = {one.content.name: one for one in self.volumes.ephemeral(author.tenant, author.root_run_id)}
+        return Reply(fields={"volumes": [_row(one) for one in (*self.volumes.lasting(author.tenant), *own.values())]})
+
+    # --- removing ----------------------------------------------------------------------------------------------------
+
+    async def _delete(self, fields: Mapping[str, Any], author: Author) -> Reply:
+        return await self._remove(fields, author, with_files=False)
+
+    async def _purge(self, fields: Mapping[str, Any], author: Author) -> Reply:
+        return await self._remove(fields, author, with_files=True)
+
+    async def _remove(self, fields: Mapping[str, Any], author: Author, *, with_files: bool) -> Reply:
+        name = self._writable_name(fields, author)
+        why = text_field(fields, "why")
+        ephemeral = self.volumes.ephemeral(author.tenant, author.root_run_id, name)
+        if ephemeral:
+            position = await self._end(ephemeral, author, why)
+            return Reply(fields={"name": name, "deleted": True, "files_removed": True}, position=position)
+        line = self.volumes.definitions.line(VOLUME, author.tenant, name)
+        is_known = line is not None and line.active_version is not None
+        if not is_known and author.issued_at_ms:
+            raise DefinitionRefused(NOT_FOUND, f"volume {name} not found")
+        # A command without a time may be a repeated one that was carried out: then its owner answers as before.
+        if is_known and with_files:
+            made = self.volumes.made(author.tenant, name)
+            if made is None:
+                text = (
+                    f"the folder of {name} is not below {self._folders().root}: nothing was removed; delete it instead"
+                )
+                raise DefinitionRefused("invalid_definition", text)
+            await self._remove_folder(made)
+        command = DeleteLine(envelope=command_envelope(author), kind=VOLUME, name=name, why=why)
+        answer = await self._operations.ask(command)
+        is_removed = with_files and not await self._has_folder(author.tenant, name)
+        return Reply(fields={"name": name, "deleted": True, "files_removed": is_removed}, position=answer.position)
+
+    async def end_run(self, tenant: str, root_run: str, *, at_ms: int) -> None:
+        """Remove the ephemeral volumes of a tree of runs that is over. Raises FolderProblem too."""
+        command_id = f"{root_run}:ended:{at_ms}"
+        author = Author(tenant=tenant, subject="loomlog", command_id=command_id, issued_at_ms=at_ms)
+        await self._end(self.volumes.ephemeral(tenant, root_run), author, "its run has ended")
+
+    async def _end(self, volumes: list[MadeVolume], author: Author, why: str) -> str:
+        position = ""
+        for one in volumes:
+            await self._remove_folder(one)
+            command = DeleteLine(
+                envelope=command_envelope(author),
+                kind=VOLUME,
+                name=one.line,
+                why=why,
+                expect_sha256=one.digest.hex(),  # another run may have taken the line meanwhile
+            )
+            try:
+                position = (await self._operations.ask(command)).position
+            except DefinitionRefused as refused:
+                if refused.reason not in (CONFLICT, NOT_FOUND):  # others have removed it
+                    raise
+        return position
+
+    async def _has_folder(self, tenant: str, name: str) -> bool:
+        folders, parts = self._folders(), folder_parts(tenant, name)
+        return await self._threads.run(lambda _: folders.exists(parts))
+
+    async def _remove_folder(self, made: MadeVolume) -> None:
+        folders = self._folders()
+        await self._threads.run(lambda stop: folders.remove(made.parts, made.content.path, stop))
+
+    # --- checks ------------------------------------------------------------------------------------------------------
+
+    def _folders(self) -> VolumeFolders:
+        if self.volumes.folders is None:
+            raise DefinitionRefused("invalid_definition", NO_ROOT)
+        return self.volumes.folders
+
+    def _writable_name(self, fields: Mapping[str, Any], author: Author) -> str:
+        """Return the name of a volume that the author may make and remove."""
+        name = check_volume_name(required_field(fields, "name"))
+        if (VOLUME, name) in self._operations.table.files:
+            raise DefinitionRefused("static_name", f"{name} is a volume of the configuration file: change it there")
+        if author.grants is not None:
+            field = SCOPE_FIELDS[VOLUME]
+            scopes = tuple(author.grants.get(field) or ())
+            if not self._operations.may_author(VOLUME, name, author, scopes):
+                shown = ", ".join(scopes) or "none"
+                raise DefinitionRefused("scope_denied", f"the agent may not write {name}: its {field} are {shown}")
+        return name
+
+
+def _mount_at(fields: Mapping[str, Any]) -> str:
+    mount_at = text_field(fields, "mount_at")
+    if mount_at and (not mount_at.startswith("/") or len(mount_at) > MOUNT_CHARACTERS_MAX):
+        text = f"mount_at: expected a path of at most {MOUNT_CHARACTERS_MAX} characters that begins with /"
+        raise DefinitionRefused("invalid_definition", text)
+    return mount_at
+
+
+def _row(made: MadeVolume) -> dict[str, Any]:
+    """Return a volume as answers show it."""
+    content = made.content
+    row: dict[str, Any] = {"name": content.name, "path": content.path, "mode": content.mode}
+    if content.root_run:
+        return row | {"ephemeral": True, "created_at": format_time(made.created_at_ms)}
+    return row | {"created_at": format_time(made.created_at_ms), "updated_at": format_time(made.updated_at_ms)}
