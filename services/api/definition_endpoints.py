@@ -8,7 +8,7 @@ from typing import Any
 from starlette.requests import Request
 
 from loomlog.connectors.definitions import Kind
-from loomlog.services.api.request_parsing import json_value, query_text
+from loomlog.services.api.request_parsing import CONTROL_BODY_MAX, json_value, query_text
 from loomlog.services.api.responses import POSITION_HEADER, JsonResponse, json_response
 from loomlog.services.api.route import Handler
 from loomlog.services.api.service import Service
@@ -37,6 +37,13 @@ def names_handler(kind: Kind) -> Handler:
         return json_response(service.application.definitions.names(caller, kind, tenant=query_text(request, "tenant")))
 
     return names
+
+
+async def evaluation(service: Service, caller: Caller, request: Request) -> JsonResponse[dict[str, Any]]:
+    body = await json_value(request, limit=CONTROL_BODY_MAX)
+    reply = await service.application.evaluations.operate(caller, body, tenant=query_text(request, "tenant"))
+    headers = {POSITION_HEADER: reply.position} if reply.position else {}
+    return json_response(dict(reply.fields), headers=headers)
 
 
 async def list_library(service: Service, caller: Caller, request: Request) -> JsonResponse[dict[str, Any]]:

@@ -11,6 +11,7 @@ from loomlog.services.api import definition_endpoints
 from loomlog.services.api.route import NamedSchema, QueryParameter, Route, Tag
 from loomlog.services.core.access.scopes import RUNS_READ
 from loomlog.services.core.access.scopes import TENANT as TENANT_SCOPE
+from loomlog.services.families.definition.evaluations import INPUT_SCHEMA
 from loomlog.services.families.definition.operations import FIELDS, operations_of
 
 TAG = Tag(name="Definitions", description="Agents, skills and other definitions, as versions in the log.")
@@ -81,6 +82,22 @@ def _kind_routes(kind: Kind) -> Iterator[Route]:
 
 DEFINITION_ROUTES: tuple[Route, ...] = (
     *(route for kind in KINDS.values() for route in _kind_routes(kind)),
+    Route(
+        method="POST",
+        path="/v1/_evaluation",
+        access=TENANT_SCOPE,
+        handler=definition_endpoints.evaluation,
+        tag=TAG,
+        summary="Judge a run, or read judgements.",
+        body=NamedSchema(
+            name="EvaluationOperation",
+            schema=INPUT_SCHEMA,
+            example={"op": "aggregate", "def_id": "def_00112233aabbccdd"},
+        ),
+        response=NamedSchema(name="EvaluationAnswer", schema=OBJECT),
+        query=(TENANT,),
+        refusal_statuses=(422, 503),
+    ),
     Route(
         method="GET",
         path="/v1/_library/{shelf}",

@@ -22,6 +22,7 @@ running next to its transport. Every transport identifies the caller with `gate`
     budgets   limits, set, remove, usage
     entities  command, show, list, query   (of every family)
     definitions operate, names, library, ...   (of agents, skills and other kinds)
+    evaluations operate              (judgements of runs)
     probing   probe                  (of the model providers)
     repairs   show, repair           (of an aggregate that is quarantined)
     clients   serve                  (a connection of a client that executes tools)
@@ -59,6 +60,7 @@ from loomlog.services.application.command_publisher import CommandPublisher
 from loomlog.services.application.content import ContentAccess
 from loomlog.services.application.definitions import Definitions
 from loomlog.services.application.entities import Entities
+from loomlog.services.application.evaluations import ReadModelRuns, RunEvaluations
 from loomlog.services.application.queries.audit_log import AuditLog
 from loomlog.services.application.queries.read_models import Positions, ReadModels
 from loomlog.services.application.queries.read_your_writes import PositionBarrier
@@ -79,6 +81,7 @@ from loomlog.services.application.transfer.imports import RunImports
 from loomlog.services.application.transfer.restore import StateRestore
 from loomlog.services.application.transfer.state_files import Backups
 from loomlog.services.families.budget.accounts import BudgetAccounts
+from loomlog.services.families.definition.evaluations import Evaluations
 from loomlog.services.families.definition.operations import DefinitionOperations
 from loomlog.services.families.definition.table import DefinitionTable, FileDefinition
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
@@ -276,10 +279,15 @@ class Application:
             )
         )
         self._definitions: Definitions | None = None
+        self._evaluations: RunEvaluations | None = None
         if entity_commands is not None and entity_reads is not None:
             table = DefinitionTable(entities.replicas, files, blobs=blobs, reads=entity_reads)
             operations = DefinitionOperations(entity_commands, entities.replicas, table, blobs=blobs)
             self._definitions = Definitions(operations, clock_ms=clock_ms, new_token=new_token)
+            evaluations = Evaluations(
+                entity_commands, table, entity_reads, ReadModelRuns(projection), decrypt=sources.content.decrypt
+            )
+            self._evaluations = RunEvaluations(self._definitions, evaluations)
         self.run_states = RunStates(sources)
         self.interrupts = InterruptActions(sources, self.queries, self.control)
         self.compactions = SessionCompactions(
@@ -310,6 +318,12 @@ class Application:
         """The use cases of definitions."""
         assert self._definitions is not None, "this process was not given commands and reads of families"
         return self._definitions
+
+    @property
+    def evaluations(self) -> RunEvaluations:
+        """The use cases of judgements."""
+        assert self._evaluations is not None, "this process was not given commands and reads of families"
+        return self._evaluations
 
     def _positions_of_start(self, tenant: str, agent: str) -> tuple[str, ...]:
         """Return what the owner of a run must have read of entities, because this process has."""

@@ -9,12 +9,15 @@ from dataclasses import dataclass
 from loomlog.connectors.configuration import ProcessConfiguration
 from loomlog.connectors.protocols import Blobs, Tool
 from loomlog.connectors.storage.blobs import FileBlobs
+from loomlog.services.families.definition.evaluations import Evaluations, JudgedRuns
 from loomlog.services.families.definition.files import configured_definitions
 from loomlog.services.families.definition.operations import DefinitionOperations
 from loomlog.services.families.definition.table import DefinitionTable
 from loomlog.services.families.definition.views import DefinedSkills, RunDefinitions
+from loomlog.services.runtime.content.encryption import ContentEncryption
 from loomlog.services.runtime.entity_hosting import EntityResources
 from loomlog.services.runtime.tools.definition_tools import build_definition_tools
+from loomlog.services.runtime.tools.evaluation_tool import build_evaluation_tool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +31,12 @@ class DefinitionSetup:
 
 
 def open_definitions(
-    loaded: ProcessConfiguration, entities: EntityResources, *, clock_ms: Callable[[], int]
+    loaded: ProcessConfiguration,
+    entities: EntityResources,
+    *,
+    judged_runs: JudgedRuns,
+    encryption: ContentEncryption,
+    clock_ms: Callable[[], int],
 ) -> DefinitionSetup:
     """Build the table over the lines that this process has read, and what uses it."""
     blobs: Blobs = FileBlobs(loaded.settings.effective_blob_folder)
@@ -37,9 +45,13 @@ def open_definitions(
         parts.replicas, configured_definitions(loaded.configuration), blobs=blobs, reads=entities.reads
     )
     operations = DefinitionOperations(parts.client, parts.replicas, table, blobs=blobs)
+    evaluations = Evaluations(parts.client, table, entities.reads, judged_runs, decrypt=encryption.decrypt_json)
     return DefinitionSetup(
         table=table,
         skills=DefinedSkills(table),
-        view=RunDefinitions(table, None),
-        tools=build_definition_tools(operations, clock_ms=clock_ms),
+        view=RunDefinitions(table, evaluations),
+        tools={
+            **build_definition_tools(operations, clock_ms=clock_ms),
+            **build_evaluation_tool(evaluations, clock_ms=clock_ms),
+        },
     )

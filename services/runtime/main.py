@@ -135,7 +135,13 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         owner = host.owners.get(partition)
         return owner.partition.term if owner is not None and owner.partition is not None else -1
 
-    definitions = open_definitions(loaded, resources.entities, clock_ms=clock_ms)
+    definitions = open_definitions(
+        loaded,
+        resources.entities,
+        judged_runs=resources.judged_runs,
+        encryption=encryption,
+        clock_ms=clock_ms,
+    )
     resources.routing.definitions.versions = definitions.table
     previews = Previews(codec, appender, topic=topics.DELTAS_TOPIC, partitions=resources.partitions, term_of=term_of)
     effects = build_effect_handlers(

@@ -30,6 +30,7 @@ from loomlog.connectors.kafka.schema_registry import load_codec
 from loomlog.connectors.storage.postgres import open_reader
 from loomlog.projections.engine.builds import PREFIX
 from loomlog.schemas.codec import Codec
+from loomlog.services.families.definition.evaluations import JudgedRuns
 from loomlog.services.families.entity_folds import entity_seals
 from loomlog.services.families.hook import HOOKS
 from loomlog.services.runtime import topics
@@ -37,7 +38,7 @@ from loomlog.services.runtime.clock import clock_ms
 from loomlog.services.runtime.content.run_credentials import Credentials
 from loomlog.services.runtime.entity_hosting import EntityResources, open_entities
 from loomlog.services.runtime.models.routing import Routing
-from loomlog.services.runtime.run.projected_index import ProjectedIndex
+from loomlog.services.runtime.run.projected_index import ProjectedIndex, ProjectedRuns
 from loomlog.services.runtime.run.run_index import RunIndex
 from loomlog.services.runtime.settings import RuntimeSettings, build_runtime_settings
 from loomlog.services.runtime.standby_setup import StandbyResources, open_readers, open_standby
@@ -67,6 +68,7 @@ class RuntimeResources:
     tables: GlobalTables
     group: KafkaGroup
     index: RunIndex
+    judged_runs: JudgedRuns
     partitions: int
     keys: SubjectKeys | None
     incarnation: str
@@ -186,6 +188,7 @@ async def open_resources(loaded: ProcessConfiguration) -> AsyncIterator[RuntimeR
             tables=tables,
             group=group,
             index=index,
+            judged_runs=ProjectedRuns(reader),
             partitions=partitions,
             keys=keys,
             incarnation=life,

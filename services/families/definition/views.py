@@ -10,6 +10,7 @@ from loomlog.connectors.definitions import KINDS
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.protocols import SkillSummary, SkillText
 from loomlog.schemas.generated.values import SkillPin
+from loomlog.services.families.definition.evaluations import Evaluations
 from loomlog.services.families.definition.lineage import lineage
 from loomlog.services.families.definition.table import FILE, SHARED, TENANT, DefinitionTable, Resolved
 from loomlog.services.stream.entities.reads import PositionNotRead
@@ -72,7 +73,7 @@ class DefinedSkills:
 class RunDefinitions:
     """Protocol loomlog.connectors.protocols.DefinitionsView over the table of definitions."""
 
-    def __init__(self, table: DefinitionTable, evaluations: Any) -> None:
+    def __init__(self, table: DefinitionTable, evaluations: Evaluations) -> None:
         self._table = table
         self._evaluations = evaluations
 
@@ -96,10 +97,12 @@ class RunDefinitions:
             place = self._table.find(def_id)
             if place is None or place[0].tenant not in (tenant, SHARED):
                 return None
-        summary: Mapping[str, Any] = await self._evaluations.aggregate(
-            tenant, def_id, include_lineage=include_lineage, positions=positions
-        )
-        return summary
+        try:
+            return await self._evaluations.aggregate(
+                tenant, def_id, include_lineage=include_lineage, positions=positions
+            )
+        except PositionNotRead as error:
+            raise Transient(str(error), kind="unavailable") from error
 
 
 def _agent_row(found: Resolved) -> dict[str, Any]:

@@ -121,6 +121,20 @@ class ContentEncryption:
             return values
         return {name: await self.decrypt_text(text, tenant) for name, text in values.items()}
 
+    async def decrypt_json(self, value: Any, tenant: str) -> Any:
+        """Return a JSON value with its texts in plaintext. Raises as `decrypt_text`."""
+        if self._keys is None:
+            return value
+        match value:
+            case str():
+                return await self.decrypt_text(value, tenant)
+            case list():
+                return [await self.decrypt_json(item, tenant) for item in value]
+            case dict():
+                return {name: await self.decrypt_json(item, tenant) for name, item in value.items()}
+            case _:
+                return value
+
     async def decrypt_messages(self, messages: tuple[Message, ...], tenant: str) -> tuple[Message, ...]:
         """Return the conversation in plaintext, for a model. Raises as `decrypt_text`."""
         if self._keys is None:

@@ -240,28 +240,12 @@ def build_entity_tools(
     clock_ms: Callable[[], int],
 ) -> dict[str, Tool]:
     """Return the tools of the families that have one, by name."""
-
-    async def decrypt(value: Any, tenant: str) -> Any:
-        return await _decrypt_json(encryption, value, tenant) if encryption.is_enabled else value
-
     tools: dict[str, Tool] = {}
     for family in families:
         if family.tool:
             assert family.tool not in tools, f"two families have the tool {family.tool}"
-            tools[family.tool] = EntityTool(family, commands, reads, decrypt=decrypt, clock_ms=clock_ms)
+            tools[family.tool] = EntityTool(family, commands, reads, decrypt=encryption.decrypt_json, clock_ms=clock_ms)
     return tools
-
-
-async def _decrypt_json(encryption: ContentEncryption, value: Any, tenant: str) -> Any:
-    match value:
-        case str():
-            return await encryption.decrypt_text(value, tenant)
-        case list():
-            return [await _decrypt_json(encryption, item, tenant) for item in value]
-        case dict():
-            return {name: await _decrypt_json(encryption, item, tenant) for name, item in value.items()}
-        case _:
-            return value
 
 
 def _merge_forms(variants: list[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
