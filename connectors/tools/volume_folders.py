@@ -54,6 +54,7 @@ class VolumeFolders:
 
     def make(self, parts: PathParts) -> None:
         """Make a folder, and the root if there is none; durable on return. Raises FolderProblem."""
+        self.path(parts)
         with self._problems(parts):
             os.makedirs(self.root, exist_ok=True)
             for attempt in range(TRIES):
