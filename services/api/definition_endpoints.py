@@ -9,6 +9,7 @@ from starlette.requests import Request
 
 from loomlog.connectors.definitions import Kind
 from loomlog.services.api.request_parsing import CONTROL_BODY_MAX, json_value, query_text
+from loomlog.services.api.response_models import Library
 from loomlog.services.api.responses import POSITION_HEADER, JsonResponse, json_response
 from loomlog.services.api.route import Handler
 from loomlog.services.api.service import Service
@@ -46,13 +47,9 @@ async def evaluation(service: Service, caller: Caller, request: Request) -> Json
     return json_response(dict(reply.fields), headers=headers)
 
 
-async def list_library(service: Service, caller: Caller, request: Request) -> JsonResponse[dict[str, Any]]:
+async def list_library(service: Service, caller: Caller, request: Request) -> JsonResponse[Library]:
     return json_response(
         service.application.definitions.library(
             caller, request.path_params["shelf"], tenant=query_text(request, "tenant")
         )
     )
-
-
-async def list_runnable_agents(service: Service, caller: Caller, request: Request) -> JsonResponse[dict[str, Any]]:
-    return json_response(service.application.definitions.runnable_agents(caller))

@@ -8,8 +8,7 @@ from typing import Any
 
 from loomlog.connectors.definitions import KINDS, Kind
 from loomlog.services.api import definition_endpoints
-from loomlog.services.api.route import NamedSchema, QueryParameter, Route, Tag
-from loomlog.services.core.access.scopes import RUNS_READ
+from loomlog.services.api.route import Access, NamedSchema, QueryParameter, Route, Tag
 from loomlog.services.core.access.scopes import TENANT as TENANT_SCOPE
 from loomlog.services.families.definition.evaluations import INPUT_SCHEMA
 from loomlog.services.families.definition.operations import FIELDS, operations_of
@@ -101,21 +100,11 @@ DEFINITION_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path="/v1/_library/{shelf}",
-        access=TENANT_SCOPE,
+        access=Access.MEMBER,
         handler=definition_endpoints.list_library,
         tag=TAG,
         summary="List agents, skills or mcp-servers, from files and made at run time.",
-        response=NamedSchema(name="Library", schema=OBJECT),
         query=(TENANT,),
         refusal_statuses=(404,),
-    ),
-    Route(
-        method="GET",
-        path="/v1/_runnable-agents",
-        access=RUNS_READ,
-        handler=definition_endpoints.list_runnable_agents,
-        tag=TAG,
-        summary="List the agents that the caller's tenant can run.",
-        response=NamedSchema(name="RunnableAgents", schema=OBJECT),
     ),
 )

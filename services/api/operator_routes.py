@@ -96,13 +96,6 @@ OPERATOR_ROUTES: tuple[Route, ...] = (
     ),
     Route(
         method="GET",
-        path="/v1/_library/agents",
-        access=Access.MEMBER,
-        handler=agent_endpoints.list_agent_library,
-        summary="List the definitions of agents.",
-    ),
-    Route(
-        method="GET",
         path="/v1/_presets",
         access=ADMIN,
         handler=configuration_endpoints.list_presets,

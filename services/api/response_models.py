@@ -639,7 +639,7 @@ class AgentDefinitionView(RunnableAgent):
 
 
 class LibraryEntry(TypedDict):
-    """An agent's definition in the files, and its versions."""
+    """A definition of the files, its versions, or both."""
 
     name: str
     source: str
@@ -651,11 +651,11 @@ class LibraryEntry(TypedDict):
     active_retired: bool
     latest_version: int
     last_updated: str | None
-    static_definition: dict[str, Any]
+    static_definition: dict[str, Any] | None
 
 
-class AgentLibrary(TypedDict):
-    """Definitions of agents."""
+class Library(TypedDict):
+    """Definitions of a kind."""
 
     entries: list[LibraryEntry]
 

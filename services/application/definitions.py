@@ -5,6 +5,7 @@ agents share.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from loomlog.connectors.definitions import KINDS, Kind
@@ -24,12 +25,24 @@ from loomlog.services.families.definition.operations import (
     DefinitionsUnavailable,
     Reply,
 )
-from loomlog.services.families.definition.table import SHARED, DefinitionTable
+from loomlog.services.families.definition.table import FILE, SHARED, DefinitionTable
 from loomlog.services.stream.entities.reads import PositionNotRead
 
 SHARED_NAME = "_shared"
 """Value of `tenant` for the definitions that all tenants share."""
+AGENT = "agent"
+SOURCES = {FILE: "bundled"}
+"""Names of sources on the wire, where they are others (parity: reference surfaces 1.4)."""
 LIBRARY_KINDS: Mapping[str, str] = {"agents": "agent", "skills": "skill", "mcp-servers": "mcpserver"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunnableDefinition:
+    """An agent that can be run. `source`: bundled (a file), tenant or shared."""
+
+    name: str
+    source: str
+    content: Mapping[str, Any]
 
 
 class Definitions:
@@ -95,9 +108,8 @@ class Definitions:
         everywhere = caller.is_admin and not tenant
         return self.operations.names(kind, None if everywhere else self.tenant(caller, tenant))
 
-    def library(self, caller: Caller, shelf: str, *, tenant: str = "") -> dict[str, Any]:
+    def library(self, caller: Caller, shelf: str, *, tenant: str = "") -> Any:
         """Return what there is of a kind, from files and made at run time. Raises not_found."""
-        require_scope(caller, TENANT)
         require_member(caller)
         kind = LIBRARY_KINDS.get(shelf)
         if kind is None:
@@ -121,7 +133,7 @@ class Definitions:
                     "version_count": len(line.versions) if line is not None else 0,
                     "live_version_count": sum(not one.is_retired for one in line.versions) if line is not None else 0,
                     "latest_version": len(line.versions) if line is not None else 0,
-                    "active_def_id": line.id_of(line.active) if line is not None else "",
+                    "active_def_id": line.id_of(line.active) if active is not None and line is not None else None,
                     "active_retired": active is not None and active.is_retired,
                     "last_updated": format_time(line.versions[-1].created_at_ms) if line is not None else None,
                     "static_definition": file.content if file is not None else None,
@@ -129,17 +141,25 @@ class Definitions:
             )
         return {"entries": entries}
 
-    def runnable_agents(self, caller: Caller) -> dict[str, Any]:
-        """Return the agents that the caller's tenant can run."""
+    async def runnable_agents(self, caller: Caller) -> list["RunnableDefinition"]:
+        """Return the agents that the caller's tenant can run, by name."""
         require_scope(caller, RUNS_READ)
-        sources = {name: "bundled" for (kind, name) in self.table.files if kind == "agent"}
-        for owner, source in ((SHARED, "shared"), (caller.tenant, "tenant")):
-            for line in self.table.lines("agent", owner):
-                active = line.active_version
-                if active is None or active.is_retired or (owner == SHARED and line.name in sources):
-                    continue
-                sources[line.name] = source
-        return {"agents": [{"name": name, "source": sources[name]} for name in sorted(sources)]}
+        names = {name for (kind, name) in self.table.files if kind == AGENT}
+        names |= {line.name for owner in (SHARED, caller.tenant) for line in self.table.lines(AGENT, owner)}
+        found = [await self._runnable(caller.tenant, name) for name in sorted(names)]
+        return [one for one in found if one is not None]
+
+    async def runnable_agent(self, caller: Caller, name: str) -> "RunnableDefinition | None":
+        """Return an agent that the caller's tenant can run."""
+        require_member(caller)
+        return await self._runnable(caller.tenant, name)
+
+    async def _runnable(self, tenant: str, name: str) -> "RunnableDefinition | None":
+        found = self.table.resolve(AGENT, tenant, name)
+        if found is None:
+            return None
+        content = await self.read(self.table.load(found))
+        return RunnableDefinition(name=name, source=SOURCES.get(found.source, found.source), content=content)
 
     def read_positions(self, tenant: str, agent: str) -> Sequence[str]:
         """Return the positions that a start of the agent must include, as far as this process has read."""
