@@ -10,15 +10,15 @@ Before: services/stream/snapshots/schedule.py cuts. After: `load` at a takeover,
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 from loomlog.connectors.protocols import LogAppender, LogRanges, ProducerRecord
 from loomlog.schemas.codec import Codec, Undecodable
 from loomlog.schemas.generated.stream_records import EntityCheckpoint, EntitySnapshot
 from loomlog.services.core.canonical import UnreadableState
-from loomlog.services.stream.entities.families import FamilySet, UnknownFamily
+from loomlog.services.stream.entities.families import FamilySet, HostedFamily, UnknownFamily
 from loomlog.services.stream.partition.command_offsets import CommandProgress
 from loomlog.services.stream.partition.fold import SnapshotBase
 from loomlog.services.stream.partition.partition import Aggregate
@@ -28,6 +28,16 @@ from loomlog.services.stream.snapshots.snapshots import CHECKPOINT_KEY, Consiste
 PROJECTOR_WAIT_S = 3.0
 """How long a checkpoint waits for the projector to pass its offset; it is tens of milliseconds behind normally."""
 PROJECTOR_POLL_S = 0.1
+PAUSE_EVERY = 200
+"""Aggregates that are read or compared in one turn of the event loop, which heartbeats share: some milliseconds."""
+
+
+class _Written(NamedTuple):
+    """The newest snapshot of an aggregate: of the state after which event, and what it adds to the sum."""
+
+    seq: int
+    tail_digest: bytes
+    part: int
 
 
 class EntityCheckpoints:
@@ -56,8 +66,8 @@ class EntityCheckpoints:
         self._projected_below = projected_below
         self._is_delivered_below = is_delivered_below
         self._on_written = on_written
-        self._written: dict[int, dict[str, str]] = {}
-        """Hash of the state in the newest snapshot of each replicated aggregate, by partition."""
+        self._written: dict[int, dict[str, _Written]] = {}
+        """The newest snapshot of each replicated aggregate, by partition."""
 
     async def read_state(self, partition: int, aggregate: Aggregate) -> Any:
         raise SnapshotUnusable(f"{aggregate.id} is an entity: its state at rest is a row")
@@ -92,13 +102,20 @@ class EntityCheckpoints:
                     else:
                         problem = f"{self._topic}/{partition} offset {record.offset}: {type(decoded).__name__}"
                 await asyncio.sleep(0)  # heartbeats share this event loop
-        self._written[partition] = {name: one.state_sha256 for name, one in snapshots.items()}
+        self._written.pop(partition, None)
         if newest is None:
             return FoldStart(first_offset, ignored=problem)
         # A snapshot after the checkpoint is newer than it: the fold skips what it contains already.
-        return self._verify(newest, snapshots, first_offset)
+        start = await self._verify(newest, snapshots, first_offset)
+        if self._projected_below is not None:
+            # Without bases the fold begins anew, perhaps with other rules: then all snapshots are written again.
+            self._written[partition] = {
+                name: _Written(base.seq, base.digest, _part(name, base.seq, base.sha256))
+                for name, base in start.bases.items()
+            }
+        return start
 
-    def _verify(
+    async def _verify(
         self, checkpoint: EntityCheckpoint, snapshots: Mapping[str, EntitySnapshot], first_offset: int
     ) -> FoldStart:
         name = f"the checkpoint at {checkpoint.next_offset}"
@@ -114,7 +131,10 @@ class EntityCheckpoints:
             return FoldStart(
                 first_offset, ignored=f"{name} counts {checkpoint.replicated} snapshots, {len(snapshots)} are there"
             )
-        for snapshot in snapshots.values():
+        total = 0
+        for number, snapshot in enumerate(snapshots.values(), start=1):
+            if number % PAUSE_EVERY == 0:
+                await asyncio.sleep(0)
             if sha256(snapshot.state).hexdigest() != snapshot.state_sha256:
                 return FoldStart(
                     first_offset, ignored=f"the snapshot of {snapshot.aggregate} has not the hash it names"
@@ -136,8 +156,9 @@ class EntityCheckpoints:
                 last_offset=snapshot.last_offset,
                 sha256=snapshot.state_sha256,
             )
+            total += _part(snapshot.aggregate, snapshot.seq, snapshot.state_sha256)
         is_as_counted = all(base.last_offset < checkpoint.next_offset for base in bases.values())
-        if is_as_counted and _sum(bases.items()) != checkpoint.replicated_sha256:
+        if is_as_counted and _sum_text(total) != checkpoint.replicated_sha256:
             return FoldStart(first_offset, ignored=f"{name} was made of other snapshots than are there")
         return FoldStart(
             checkpoint.next_offset,
@@ -168,34 +189,25 @@ class EntityCheckpoints:
             return problem
         written = self._written.setdefault(partition, {})
         outgoing: list[ProducerRecord] = []
-        bases: dict[str, SnapshotBase] = {}
-        for aggregate, state, seq, tail, _ in cut.aggregates:
+        fresh: dict[str, _Written] = {}
+        count = total = 0
+        for number, (aggregate, state, seq, tail, _) in enumerate(cut.aggregates, start=1):
+            if number % PAUSE_EVERY == 0:
+                await asyncio.sleep(0)
             family = self._families.of(aggregate.id)
             if not family.is_replicated:
                 continue
             if aggregate.pending_events:
                 return f"{aggregate.id} cannot be folded: repair it"
-            data = family.states.encode(state)
-            mark = sha256(data).hexdigest()
-            snapshot = EntitySnapshot(
-                aggregate=aggregate.id,
-                key=aggregate.key,
-                tenant=aggregate.tenant,
-                first_offset=aggregate.first_offset,
-                # The aggregate may have gone on since the cut; what counts is that it is not below its last event.
-                last_offset=min(aggregate.last_offset, next_offset - 1),
-                seq=seq,
-                tail_digest=tail,
-                version=family.rules.version,
-                state_sha256=mark,
-                state=data,
-            )
-            bases[aggregate.id] = SnapshotBase(
-                state, seq, tail, aggregate.key, aggregate.tenant, snapshot.first_offset, snapshot.last_offset, mark
-            )
-            if written.get(aggregate.id) != mark:
+            known = written.get(aggregate.id)
+            if known is None or (known.seq, known.tail_digest) != (seq, tail):
+                snapshot = _snapshot(aggregate, family, state, seq, tail, next_offset)
+                known = _Written(seq, tail, _part(aggregate.id, seq, snapshot.state_sha256))
+                fresh[aggregate.id] = known
                 outgoing.append(ProducerRecord(key=aggregate.id.encode(), value=self._codec.encode(snapshot)))
-            await asyncio.sleep(0)  # heartbeats share this event loop
+                await asyncio.sleep(0)
+            count += 1
+            total += known.part
         checkpoint = EntityCheckpoint(
             partition=partition,
             term=term,
@@ -205,13 +217,13 @@ class EntityCheckpoints:
             at_ms=at_ms,
             issued_until_ms=issued_until_ms,
             versions=self._families.versions,
-            replicated=len(bases),
-            replicated_sha256=_sum(bases.items()),
+            replicated=count,
+            replicated_sha256=_sum_text(total),
         )
         outgoing.append(ProducerRecord(key=CHECKPOINT_KEY, value=self._codec.encode(checkpoint)))
         for batch in batch_records(outgoing):
             await self._appender.append(self._topic, partition, batch)
-        written.update((name, base.sha256) for name, base in bases.items())
+        written.update(fresh)
         self._on_written(partition, next_offset)
         return ""
 
@@ -227,9 +239,29 @@ class EntityCheckpoints:
         return ""
 
 
-def _sum(bases: Iterable[tuple[str, SnapshotBase]]) -> str:
-    """Return the sum over replicated aggregates: of the hashes of id, seq and state, in any order."""
-    total = sum(
-        int.from_bytes(sha256(f"{name} {base.seq} {base.sha256}".encode()).digest(), "big") for name, base in bases
+def _snapshot(
+    aggregate: Aggregate, family: HostedFamily, state: Any, seq: int, tail: bytes, next_offset: int
+) -> EntitySnapshot:
+    data = family.states.encode(state)
+    return EntitySnapshot(
+        aggregate=aggregate.id,
+        key=aggregate.key,
+        tenant=aggregate.tenant,
+        first_offset=aggregate.first_offset,
+        # The aggregate may have gone on since the cut; what counts is that it is not below its last event.
+        last_offset=min(aggregate.last_offset, next_offset - 1),
+        seq=seq,
+        tail_digest=tail,
+        version=family.rules.version,
+        state_sha256=sha256(data).hexdigest(),
+        state=data,
     )
+
+
+def _part(name: str, seq: int, state_sha256: str) -> int:
+    """Return what an aggregate adds to the sum over the replicated ones."""
+    return int.from_bytes(sha256(f"{name} {seq} {state_sha256}".encode()).digest(), "big")
+
+
+def _sum_text(total: int) -> str:
     return f"{total % 2**256:064x}"

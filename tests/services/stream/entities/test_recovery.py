@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace as changed
+from typing import Any
 
 import pytest
 
@@ -12,8 +13,10 @@ from loomlog.schemas.records import replace
 from loomlog.services.core.families import NAME_BYTES_MAX, Reads
 from loomlog.services.stream.entities import checkpoints, replicas
 from loomlog.services.stream.entities.answers import Answer, CommandInvalid
+from loomlog.services.stream.entities.families import FamilySet
+from loomlog.services.stream.snapshots.snapshots import FoldStart
 from tests.services.stream.entities.counters import FAMILY
-from tests.services.stream.entities.world import TOPICS, EntityWorld, Process
+from tests.services.stream.entities.world import CODEC, TOPICS, EntityWorld, Process
 
 REPLICATED = changed(FAMILY, reads=Reads.REPLICATED)
 
@@ -113,6 +116,74 @@ async def test_a_command_in_a_snapshot_that_is_newer_than_the_checkpoint_is_know
     assert await world.ask(other, world.increment("hits", "c2", also="to")) == first
     assert values(world, "hits") == [1, 2]
     await world.until(lambda: values(world, "to") == [1])
+
+
+async def start_of(world: EntityWorld) -> FoldStart:
+    """Where the fold of partition 0 begins."""
+    families = FamilySet(world.families)
+    reading = checkpoints.EntityCheckpoints(
+        families, CODEC, appender=world.log, ranges=world.log, topic=TOPICS.snapshots
+    )
+    return await reading.load(0, 0)
+
+
+async def test_a_checkpoint_writes_and_encodes_what_has_changed_since_the_last_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = EntityWorld(families=(REPLICATED,), partitions=1)
+    encoded: list[Any] = []
+    snapshot = checkpoints._snapshot
+
+    def counted(*parts: Any) -> Any:
+        encoded.append(parts)
+        return snapshot(*parts)
+
+    monkeypatch.setattr(checkpoints, "_snapshot", counted)
+    try:
+        process = await world.process()
+        for name in ("hits", "misses"):
+            await world.ask(process, world.increment(name, f"c-{name}"))
+        assert await checkpointed(process)
+        assert len(encoded) == 2
+        await world.ask(process, world.increment("hits", "c2"))
+        assert await checkpointed(process)
+        assert len(encoded) == 3
+        kept = list(world.log.records[TOPICS.snapshots, 0])
+        assert [record.key for record in kept].count(b"counter:acme/misses") == 1
+        await process.kill()
+        other = await world.process(name="b")
+        assert other.entities.parts.replicas.state("counter:acme/hits").value == 2
+        await world.ask(other, world.increment("misses", "c3"))
+        assert await checkpointed(other)
+        assert len(encoded) == 4, "what the last owner has written is known to the next one"
+        start = await start_of(world)
+        assert (start.ignored, {name: base.seq for name, base in start.bases.items()}) == (
+            "",
+            {"counter:acme/hits": 2, "counter:acme/misses": 2},
+        )
+    finally:
+        await world.close()
+
+
+async def test_after_a_change_of_the_rules_every_snapshot_is_written_again() -> None:
+    world = EntityWorld(families=(REPLICATED,), partitions=1)
+    try:
+        process = await world.process()
+        for name in ("hits", "misses"):
+            await world.ask(process, world.increment(name, f"c-{name}"))
+        assert await checkpointed(process)
+        await process.kill()
+        world.families = (changed(REPLICATED, rules=changed(REPLICATED.rules, version=REPLICATED.rules.version + 1)),)
+        other = await world.process(name="b")
+        await world.ask(other, world.increment("hits", "c2"))
+        assert await checkpointed(other)
+        keys = [record.key for record in world.log.records[TOPICS.snapshots, 0]]
+        assert keys.count(b"counter:acme/misses") == 2
+        start = await start_of(world)
+        assert start.ignored == ""
+        assert len(start.bases) == 2
+    finally:
+        await world.close()
 
 
 async def test_an_aggregate_with_the_longest_name_sends_too(world: EntityWorld) -> None:
