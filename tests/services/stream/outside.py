@@ -119,5 +119,11 @@ class Definitions:
         definition = self.known.get(agent)
         return definition or CommandRefusal(code="unknown_agent", message=f"agent {agent} does not exist")
 
+    def is_loaded(self, agent: str, **_: object) -> bool:
+        return True
+
+    async def load(self, agent: str, **_: object) -> None:
+        """Everything is loaded."""
+
     def providers(self) -> frozenset[str]:
         return frozenset(known.provider for known in self.known.values())
