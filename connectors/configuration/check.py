@@ -131,6 +131,10 @@ class _ConfigurationCheck:
             self._add_error(
                 ("volumes", marked[1], "default"), f"only one volume may be the default; {marked[0]} is one already"
             )
+        roots = [name for name, volume in self.configuration.volumes.items() if volume.dynamic_root]
+        if len(roots) > 1:
+            message = f"volumes made at run time lie in one folder; {roots[0]} is it already"
+            self._add_error(("volumes", roots[1], "dynamic_root"), message)
 
     def check_skills(self) -> None:
         for name, skill in self.configuration.skills.items():
@@ -203,10 +207,15 @@ class _ConfigurationCheck:
             self._check_model(path, agent)
         self._check_provider_names((*path, "providers"), agent.providers)
         self._check_candidates((*path, "models"), agent.models)
+        makes_volumes = any(volume.dynamic_root for volume in self.configuration.volumes.values())
         for position, volume in enumerate(agent.volumes):
             if volume not in self.configuration.volumes:
                 hint = did_you_mean(volume, self.configuration.volumes)
-                self._add_error((*path, "volumes", position), f"there is no volume {volume}{hint}")
+                message = f"there is no volume {volume}{hint}"
+                if makes_volumes:
+                    self._add_warning((*path, "volumes", position), f"{message}, unless one is made at run time")
+                else:
+                    self._add_error((*path, "volumes", position), message)
         for position, tool in enumerate(agent.tools):
             self._check_tool((*path, "tools", position), tool)
         self._check_placeholders((*path, "system_prompt"), agent.system_prompt)
@@ -241,10 +250,6 @@ class _ConfigurationCheck:
                 self._add_warning(
                     ("agents", names[0], key), f"has no effect in this version ({feature}){also}", of_key=True
                 )
-        for name, volume in self.configuration.volumes.items():
-            if volume.dynamic_root:
-                message = "has no effect in this version (volumes made at run time)"
-                self._add_warning(("volumes", name, "dynamic_root"), message)
 
     def _check_model(self, path: KeyPath, agent: AgentBlock) -> None:
         choices = resolve_choices(self.configuration, agent)

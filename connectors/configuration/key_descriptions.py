@@ -61,7 +61,7 @@ KEY_DESCRIPTIONS: Mapping[type, Mapping[str, KeyDescription]] = {
             "Tools the model may call: names, or beginnings with `*`. None are given by default.",
             "[Read, Grep, 'client:*']",
         ),
-        "volumes": KeyDescription("Folders the file tools may use; the first is the working directory.", "[source]"),
+        "volumes": KeyDescription("Folders the file tools may use; none: the volume named `default`.", "[source]"),
         "max_tokens": KeyDescription("Most tokens of one answer; 0 = the provider's default.", "4096"),
         "max_iterations": KeyDescription("Most model calls of a run; 0 = the default of the process.", "30"),
         "unbounded_iterations": KeyDescription(
@@ -207,8 +207,8 @@ KEY_DESCRIPTIONS: Mapping[type, Mapping[str, KeyDescription]] = {
     model.VolumeBlock: {
         "path": KeyDescription("Folder; a relative one is below the folder of the file.", "./src"),
         "mode": KeyDescription("Read only, or read and write.", "rw"),
-        "default": KeyDescription("Given to agents that list no volume.", "true"),
-        "dynamic_root": KeyDescription("Volumes made at run time lie in it.", "true"),
+        "default": KeyDescription("Used by calls that name no volume, if their agent has it.", "true"),
+        "dynamic_root": KeyDescription("Volumes made at run time lie in it; one volume at most.", "true"),
     },
     model.RemoteToolBlock: {
         "description": KeyDescription("What it does, for the model.", "Looks up an order by its number"),

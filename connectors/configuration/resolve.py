@@ -69,6 +69,8 @@ SKILL_TOOL = "Skill"
 NO_GRANTS = AgentGrants()
 GRANTED_FIELDS = tuple(name for name in AgentGrants.__struct_fields__ if not name.startswith("channels_"))
 """Grants that an agent's definition has under the same name."""
+DEFAULT_VOLUME = "default"
+"""Volume of the agents that name none."""
 FindVolume = Callable[[str], VolumeBinding | None]
 UnavailableReason = Callable[[str, str], str]
 """Function of provider and model; returns why it cannot be called just now, for people, or empty when it can."""
@@ -420,8 +422,8 @@ def _to_compaction(
 def _to_volume_bindings(
     configuration: Configuration, agent: AgentBlock, find_volume: FindVolume | None
 ) -> tuple[VolumeBinding, ...]:
-    """Return the volumes that the agent names. One that there is no more is left out."""
-    names = tuple(dict.fromkeys(agent.volumes))
+    """Return the volumes that the agent names, or the one named `default`. One that there is not is left out."""
+    names = tuple(dict.fromkeys(agent.volumes)) or (DEFAULT_VOLUME,)
     bindings: list[VolumeBinding] = []
     for name in names:
         volume = configuration.volumes.get(name)

@@ -456,6 +456,13 @@ class Settings:
         "Idle time after which a resident sub-agent is closed, when its opener names none; milliseconds.",
         old=SAME_NAME,
     )
+    ephemeral_volume_sweep_ms: int = setting(
+        _T,
+        integer(1_000, 3_600_000, "milliseconds"),
+        60_000,
+        "Time between two looks for ephemeral volumes whose run is over.",
+        old=SAME_NAME,
+    )
     client_tool_timeout_ms: int = setting(
         _T,
         integer(1_000, 1_800_000, "milliseconds"),

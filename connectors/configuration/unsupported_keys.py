@@ -153,7 +153,6 @@ UNSUPPORTED_SETTINGS: Mapping[str, str] = {
         "BASHBOX_ENABLED BASHBOX_FALLBACK_COMMANDS BASHBOX_FALLBACK_ALLOWED_ENV BASHBOX_FALLBACK_ALLOWED_CREDS "
         "BASHBOX_ALLOWED_ENV BASHBOX_ALLOWED_CREDS",
     ),
-    **_map_names("volumes made at run time", "EPHEMERAL_VOLUME_SWEEP_MS"),
     **_map_names("Anthropic by OAuth", "ANTHROPIC_OAUTH_DEV_ENABLED ANTHROPIC_OAUTH_CALLBACK_PORT"),
     **_map_names(
         "run supervision (the log does it here)",

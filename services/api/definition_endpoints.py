@@ -47,6 +47,21 @@ async def evaluation(service: Service, caller: Caller, request: Request) -> Json
     return json_response(dict(reply.fields), headers=headers)
 
 
+async def volume_operation(service: Service, caller: Caller, request: Request) -> JsonResponse[dict[str, Any]]:
+    body = await json_value(request, limit=CONTROL_BODY_MAX)
+    reply = await service.application.volumes.operate(caller, body, tenant=query_text(request, "tenant"))
+    headers = {POSITION_HEADER: reply.position} if reply.position else {}
+    return json_response(dict(reply.fields), headers=headers)
+
+
+async def list_volumes(service: Service, caller: Caller, request: Request) -> JsonResponse[dict[str, Any]]:
+    return json_response(service.application.volumes.list(caller, tenant=query_text(request, "tenant")))
+
+
+async def list_ephemeral_volumes(service: Service, caller: Caller, request: Request) -> JsonResponse[dict[str, Any]]:
+    return json_response(service.application.volumes.list_ephemeral(caller, tenant=query_text(request, "tenant")))
+
+
 async def list_library(service: Service, caller: Caller, request: Request) -> JsonResponse[Library]:
     return json_response(
         service.application.definitions.library(

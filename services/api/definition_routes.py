@@ -12,6 +12,7 @@ from loomlog.services.api.route import Access, NamedSchema, QueryParameter, Rout
 from loomlog.services.core.access.scopes import TENANT as TENANT_SCOPE
 from loomlog.services.families.definition.evaluations import INPUT_SCHEMA
 from loomlog.services.families.definition.operations import FIELDS, operations_of
+from loomlog.services.families.definition.volumes import INPUT_SCHEMA as VOLUME_SCHEMA
 
 TAG = Tag(name="Definitions", description="Agents, skills and other definitions, as versions in the log.")
 TENANT = QueryParameter(
@@ -54,7 +55,7 @@ def _kind_routes(kind: Kind) -> Iterator[Route]:
         path=f"/v1/_{kind.name}def",
         access=TENANT_SCOPE,
         handler=definition_endpoints.operation_handler(kind),
-        operation=f"{kind.name}def",
+        operation=f"change_{kind.name}def",
         tag=TAG,
         summary=f"Create, fork, promote, retire or read a definition of the kind {kind.name}.",
         body=NamedSchema(
@@ -71,7 +72,7 @@ def _kind_routes(kind: Kind) -> Iterator[Route]:
         path=f"/v1/_{kind.name}def/names",
         access=TENANT_SCOPE,
         handler=definition_endpoints.names_handler(kind),
-        operation=f"{kind.name}def_names",
+        operation=f"list_{kind.name}def_names",
         tag=TAG,
         summary=f"List the names of the kind {kind.name}, with the number of their versions.",
         response=NamedSchema(name=f"{kind.tool}Names", schema=OBJECT),
@@ -96,6 +97,40 @@ DEFINITION_ROUTES: tuple[Route, ...] = (
         response=NamedSchema(name="EvaluationAnswer", schema=OBJECT),
         query=(TENANT,),
         refusal_statuses=(422, 503),
+    ),
+    Route(
+        method="POST",
+        path="/v1/_volumedef",
+        access=TENANT_SCOPE,
+        handler=definition_endpoints.volume_operation,
+        tag=TAG,
+        summary="Make, remove or read volumes that are made at run time.",
+        body=NamedSchema(
+            name="VolumeDefOperation", schema=VOLUME_SCHEMA, example={"op": "create", "name": "notes", "mode": "rw"}
+        ),
+        response=NamedSchema(name="VolumeDefAnswer", schema=OBJECT),
+        query=(TENANT,),
+        refusal_statuses=(409, 422, 503),
+    ),
+    Route(
+        method="GET",
+        path="/v1/_volumes",
+        access=TENANT_SCOPE,
+        handler=definition_endpoints.list_volumes,
+        tag=TAG,
+        summary="List the volumes of the files and those made at run time; paths are for administrators.",
+        response=NamedSchema(name="Volumes", schema=OBJECT),
+        query=(TENANT,),
+    ),
+    Route(
+        method="GET",
+        path="/v1/_volumes/ephemeral",
+        access=TENANT_SCOPE,
+        handler=definition_endpoints.list_ephemeral_volumes,
+        tag=TAG,
+        summary="List the volumes that end with their runs; paths are for administrators.",
+        response=NamedSchema(name="EphemeralVolumes", schema=OBJECT),
+        query=(TENANT,),
     ),
     Route(
         method="GET",

@@ -23,6 +23,7 @@ running next to its transport. Every transport identifies the caller with `gate`
     entities  command, show, list, query   (of every family)
     definitions operate, names, library, ...   (of agents, skills and other kinds)
     evaluations operate              (judgements of runs)
+    volumes   operate, list, list_ephemeral
     probing   probe                  (of the model providers)
     repairs   show, repair           (of an aggregate that is quarantined)
     clients   serve                  (a connection of a client that executes tools)
@@ -80,10 +81,13 @@ from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.application.transfer.imports import RunImports
 from loomlog.services.application.transfer.restore import StateRestore
 from loomlog.services.application.transfer.state_files import Backups
+from loomlog.services.application.volumes import Volumes
 from loomlog.services.families.budget.accounts import BudgetAccounts
 from loomlog.services.families.definition.evaluations import Evaluations
 from loomlog.services.families.definition.operations import DefinitionOperations
 from loomlog.services.families.definition.table import DefinitionTable, FileDefinition
+from loomlog.services.families.definition.volume_table import VolumeTable
+from loomlog.services.families.definition.volumes import VolumeOperations
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
 from loomlog.services.stream.entities.answers import EntityCommands
 from loomlog.services.stream.entities.hosting import EntityParts
@@ -280,6 +284,7 @@ class Application:
         )
         self._definitions: Definitions | None = None
         self._evaluations: RunEvaluations | None = None
+        self._volumes: Volumes | None = None
         if entity_commands is not None and entity_reads is not None:
             table = DefinitionTable(entities.replicas, files, blobs=blobs, reads=entity_reads)
             operations = DefinitionOperations(entity_commands, entities.replicas, table, blobs=blobs)
@@ -288,6 +293,9 @@ class Application:
                 entity_commands, table, entity_reads, ReadModelRuns(projection), decrypt=sources.content.decrypt
             )
             self._evaluations = RunEvaluations(self._definitions, evaluations)
+            self._volumes = Volumes(
+                self._definitions, VolumeOperations(operations, VolumeTable(table, entities.replicas))
+            )
         self.run_states = RunStates(sources)
         self.interrupts = InterruptActions(sources, self.queries, self.control)
         self.compactions = SessionCompactions(
@@ -318,6 +326,12 @@ class Application:
         """The use cases of definitions."""
         assert self._definitions is not None, "this process was not given commands and reads of families"
         return self._definitions
+
+    @property
+    def volumes(self) -> Volumes:
+        """The use cases of volumes."""
+        assert self._volumes is not None, "this process was not given commands and reads of families"
+        return self._volumes
 
     @property
     def evaluations(self) -> RunEvaluations:

@@ -14,10 +14,15 @@ from loomlog.services.families.definition.files import configured_definitions
 from loomlog.services.families.definition.operations import DefinitionOperations
 from loomlog.services.families.definition.table import DefinitionTable
 from loomlog.services.families.definition.views import DefinedSkills, RunDefinitions
+from loomlog.services.families.definition.volume_table import VolumeTable
+from loomlog.services.families.definition.volumes import VolumeOperations
 from loomlog.services.runtime.content.encryption import ContentEncryption
 from loomlog.services.runtime.entity_hosting import EntityResources
+from loomlog.services.runtime.run.run_index import RunIndex
 from loomlog.services.runtime.tools.definition_tools import build_definition_tools
+from loomlog.services.runtime.tools.ephemeral_volumes import EphemeralVolumes
 from loomlog.services.runtime.tools.evaluation_tool import build_evaluation_tool
+from loomlog.services.runtime.tools.volume_tool import build_volume_tool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +33,8 @@ class DefinitionSetup:
     skills: DefinedSkills
     view: RunDefinitions
     tools: Mapping[str, Tool]
+    volumes: VolumeTable
+    ephemeral_volumes: EphemeralVolumes
 
 
 def open_definitions(
@@ -35,6 +42,7 @@ def open_definitions(
     entities: EntityResources,
     *,
     judged_runs: JudgedRuns,
+    index: RunIndex,
     encryption: ContentEncryption,
     clock_ms: Callable[[], int],
 ) -> DefinitionSetup:
@@ -46,6 +54,7 @@ def open_definitions(
     )
     operations = DefinitionOperations(parts.client, parts.replicas, table, blobs=blobs)
     evaluations = Evaluations(parts.client, table, entities.reads, judged_runs, decrypt=encryption.decrypt_json)
+    volumes = VolumeOperations(operations, VolumeTable(table, parts.replicas))
     return DefinitionSetup(
         table=table,
         skills=DefinedSkills(table),
@@ -53,5 +62,10 @@ def open_definitions(
         tools={
             **build_definition_tools(operations, clock_ms=clock_ms),
             **build_evaluation_tool(evaluations, clock_ms=clock_ms),
+            **build_volume_tool(volumes, clock_ms=clock_ms),
         },
+        volumes=volumes.volumes,
+        ephemeral_volumes=EphemeralVolumes(
+            volumes, index, clock_ms=clock_ms, interval_s=loaded.settings.ephemeral_volume_sweep_ms / 1000
+        ),
     )

@@ -37,6 +37,7 @@ from loomlog.services.runtime.telemetry.tracing import Tracing
 from loomlog.services.runtime.tools.client_tools import ClientTools
 from loomlog.services.runtime.tools.hooks import HookRunner
 from loomlog.services.runtime.tools.tool_calls import ToolCalls
+from loomlog.services.runtime.tools.tool_context import MadeVolumes
 from loomlog.services.runtime.tools.toolset import ProcessToolset
 
 NO_TOOLS: Mapping[str, Tool] = {}
@@ -150,6 +151,7 @@ def build_effect_handlers(
     clients: ClientTools | None = None,
     definitions: DefinitionsView | None = None,
     skills: SkillShelf | None = None,
+    made_volumes: MadeVolumes | None = None,
 ) -> EffectHandlers:
     """Build the effect handlers of this process."""
     configuration = loaded.configuration
@@ -215,6 +217,7 @@ def build_effect_handlers(
             credentials=credentials,
             callers_choose_hosts=settings.callers_choose_hosts,
             mask_results=redaction.mask_result if loaded.settings.redact_secrets else None,
+            made_volumes=made_volumes,
         ),
         SummaryCalls(model_calls, blobs=blobs, clock_ms=clock_ms, mask=redaction.mask_text, encryption=encryption),
         redaction.mask_text,

@@ -139,6 +139,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         loaded,
         resources.entities,
         judged_runs=resources.judged_runs,
+        index=resources.index,
         encryption=encryption,
         clock_ms=clock_ms,
     )
@@ -170,6 +171,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         clients=resources.client_tools.tools,
         definitions=definitions.view,
         skills=definitions.skills,
+        made_volumes=definitions.volumes,
     )
     admission_queue = build_admission_queue(loaded)
     context = RunContext(
@@ -190,6 +192,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         admission_queue=admission_queue,
         credentials=resources.credentials,
         definition_texts=effects.definition_texts,
+        on_run_ended=definitions.ephemeral_volumes.on_run_ended,
     )
     dead_letters = _dead_letters(resources)
     entities = host_entities(
@@ -240,7 +243,8 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
             tasks.create_task(previews.run(), name="previews"),
             tasks.create_task(metrics.measure_loop_lag(), name="event loop lag"),
             *resources.client_tools.start_tasks(tasks),
-            # The owner of partition 0 probes, so exactly one live runtime does.
+            # The owner of partition 0 sweeps and probes, so exactly one live runtime does.
+            tasks.create_task(definitions.ephemeral_volumes.run(lambda: term_of(0) >= 0), name="ephemeral volumes"),
             *resources.routing.start_tasks(tasks, is_active_prober=lambda: term_of(0) >= 0),
         ]
         if remote_tools is not None:

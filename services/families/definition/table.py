@@ -181,6 +181,10 @@ class DefinitionTable:
         """Whether any skill was defined at run time that the tenant may see."""
         return any(self._names.get((owner, "skill")) for owner in (tenant, SHARED))
 
+    def has_volumes(self, tenant: str) -> bool:
+        """Whether any volume was made at run time that the tenant may see."""
+        return any(self._names.get((owner, VOLUME)) for owner in (tenant, SHARED))
+
     def volume(self, tenant: str, name: str) -> VolumeBinding | None:
         """Return a volume that was made at run time."""
         found = self.resolve(VOLUME, tenant, name)

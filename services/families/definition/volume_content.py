@@ -16,7 +16,6 @@ from typing import Any
 from loomlog.connectors.definitions import DefinitionProblem
 from loomlog.schemas.records import Value
 
-DEFAULT_VOLUME = "default"
 SHARED_FOLDER, EPHEMERAL_FOLDER = "_shared", "_ephemeral"
 SLOT_PREFIX = "_ephemeral-"
 MODES = ("rw", "ro")

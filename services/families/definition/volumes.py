@@ -16,6 +16,7 @@ connectors/tools/volume_folders.py.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from loomlog.connectors.definitions import DefinitionProblem, canonical_json
@@ -23,6 +24,7 @@ from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.tools.thread_pool import ThreadPool
 from loomlog.connectors.tools.volume_folders import FolderProblem, VolumeFolders
 from loomlog.schemas.generated.definition_commands import DefineVersion, DeleteLine
+from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.services.families.definition.answers import format_time
 from loomlog.services.families.definition.decide import CONFLICT
 from loomlog.services.families.definition.operations import (
@@ -47,6 +49,7 @@ from loomlog.services.families.definition.volume_content import (
     VolumeContent,
     check_volume_name,
     folder_parts,
+    is_slot,
 )
 from loomlog.services.families.definition.volume_table import MadeVolume, VolumeTable
 from loomlog.services.stream.entities.reads import PositionNotRead
@@ -60,6 +63,18 @@ FIELDS: Mapping[str, frozenset[str]] = {
     "purge": frozenset({"name", "why"}),
 }
 READS = frozenset({"get", "list"})
+INPUT_SCHEMA: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {
+        "op": {"type": "string", "enum": list(FIELDS), "description": "What to do."},
+        "name": {"type": "string", "description": "Name of the volume: a-z, 0-9, _ and -."},
+        "mode": {"type": "string", "enum": list(MODES), "description": "What agents may do in it; rw if absent."},
+        "ephemeral": {"type": "boolean", "description": "It ends with the top-level run that makes it."},
+        "mount_at": {"type": "string", "description": "Name for it in the tree of names; /vol/<name> if absent."},
+        "why": {"type": "string", "description": "Reason, for people."},
+    },
+    "required": ["op"],
+}
 FOLDER_THREADS = 2
 RUN_VOLUMES_MAX = 32
 """Ephemeral volumes that a tree of runs may have."""
@@ -169,7 +184,7 @@ class VolumeOperations:
 
     async def _define(self, line: str, content: VolumeContent, author: Author, *, expect_active: str | None) -> str:
         command = DefineVersion(
-            envelope=command_envelope(author),
+            envelope=_line_envelope(author, line),
             kind=VOLUME,
             name=line,
             content=canonical_json(content.to_json()),
@@ -240,7 +255,7 @@ class VolumeOperations:
         for one in volumes:
             await self._remove_folder(one)
             command = DeleteLine(
-                envelope=command_envelope(author),
+                envelope=_line_envelope(author, one.line),
                 kind=VOLUME,
                 name=one.line,
                 why=why,
@@ -280,6 +295,12 @@ class VolumeOperations:
                 shown = ", ".join(scopes) or "none"
                 raise DefinitionRefused("scope_denied", f"the agent may not write {name}: its {field} are {shown}")
         return name
+
+
+def _line_envelope(author: Author, line: str) -> CommandEnvelope:
+    """Return the envelope of a command to a line; one operation may ask several slots."""
+    command_id = f"{author.command_id}:{line}" if is_slot(line) else author.command_id
+    return command_envelope(replace(author, command_id=command_id))
 
 
 def _mount_at(fields: Mapping[str, Any]) -> str:

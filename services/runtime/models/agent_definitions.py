@@ -18,7 +18,7 @@ from loomlog.connectors.configuration import (
     select_newest,
 )
 from loomlog.connectors.configuration.agent_block import AgentBlock
-from loomlog.connectors.configuration.resolve import unknown_agent
+from loomlog.connectors.configuration.resolve import DEFAULT_VOLUME, unknown_agent
 from loomlog.connectors.definitions import KINDS, DefinitionProblem
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.protocols import VolumeBinding
@@ -28,6 +28,7 @@ from loomlog.schemas.records import replace
 from loomlog.services.core.availability import COOLDOWN_DEFAULT_MS, AvailabilityTable
 from loomlog.services.core.run.commands import CommandRefusal
 from loomlog.services.core.run.limits import CONCURRENT_CHILDREN_DEFAULT, FALLBACKS_DEFAULT, RETRY_ATTEMPTS_MAX
+from loomlog.services.core.run.subagents.children import INHERITED_VOLUMES
 from loomlog.services.core.run.turns.fallback import OPERATOR_KEY_RESTRICTED
 from loomlog.services.families.definition.table import FILE, SHARED, DefinitionTable, Resolved
 from loomlog.services.runtime.run.definition_overrides import intersect_grants
@@ -42,6 +43,7 @@ AGENT = KINDS["agent"]
 CACHE_MAX = 10_000
 """Resolved definitions kept by agent, version and user tier; resolving again would cost a hash for every start."""
 EMPTY_TABLE = AvailabilityTable()
+MadeVolumes = tuple[tuple[str, str], ...]
 FillPrompt = Callable[[str, tuple[str, ...]], str]
 """Returns a prompt for a run with these names and patterns of tools."""
 
@@ -107,7 +109,9 @@ class AgentDefinitions:
         self.versions: DefinitionTable | None = None
         self._sources: OrderedDict[str, AgentSource] = OrderedDict()
         """By def_id."""
-        self._cache: OrderedDict[tuple[str, str, str, frozenset[str], bool, bool], AgentDefinition] = OrderedDict()
+        self._cache: OrderedDict[tuple[str, str, str, frozenset[str], bool, bool, MadeVolumes], AgentDefinition] = (
+            OrderedDict()
+        )
         self._table = EMPTY_TABLE
         self._table_valid_until_ms = 0
         """Time in ms until which the table is valid; 0 = until the matrix changes."""
@@ -124,6 +128,7 @@ class AgentDefinitions:
         operator_key_restricted: bool = False,
         tools: tuple[str, ...] | None = None,
         def_id: str = "",
+        is_child: bool = False,
     ) -> AgentDefinition | CommandRefusal:
         """Return the definition, or a refusal. Definitions of the configuration belong to every tenant.
 
@@ -131,7 +136,8 @@ class AgentDefinitions:
 
         `credentials`: the names of those that the run brings. A provider whose key has one of these names is paid by
         the run; others are available when the run may use the operator's keys and there is one, or when they need none.
-        `tools`: the caller's choice of tools; a prompt with placeholders describes only these.
+        `tools`: the caller's choice of tools; a prompt with placeholders describes only these. `is_child`: an agent
+        that names no volumes gets INHERITED_VOLUMES.
         """
         now_ms = self._clock_ms()
         self._refresh_table(now_ms)
@@ -142,7 +148,8 @@ class AgentDefinitions:
             return source
         narrowed = tools if source.describes_tools else None
         has_skills = self.versions is not None and self.versions.has_skills(tenant)
-        key = (agent, source.version_id, user_tier, own, operator_key_restricted, has_skills)
+        volumes = self._made_volumes(source.block, tenant)
+        key = (agent, source.version_id, user_tier, own, operator_key_restricted, has_skills, volumes)
         resolved: AgentDefinition | CommandRefusal | None = self._cache.get(key) if narrowed is None else None
         if resolved is None:
             resolved = self._resolve_uncached(
@@ -157,7 +164,17 @@ class AgentDefinitions:
                 self._cache[key] = resolved
                 if len(self._cache) > CACHE_MAX:
                     self._cache.popitem(last=False)
+        if is_child and not source.block.volumes and isinstance(resolved, AgentDefinition):
+            return replace(resolved, volumes=INHERITED_VOLUMES)
         return resolved
+
+    def _made_volumes(self, block: AgentBlock, tenant: str) -> MadeVolumes:
+        """Return name and mode of the agent's volumes that were made at run time."""
+        versions = self.versions
+        if versions is None or not versions.has_volumes(tenant):
+            return ()
+        names = [name for name in block.volumes or (DEFAULT_VOLUME,) if name not in self._configuration.volumes]
+        return tuple((one.name, one.mode) for name in names if (one := versions.volume(tenant, name)) is not None)
 
     def _find_source(self, agent: str, tenant: str, def_id: str) -> AgentSource | CommandRefusal:
         """Return what the name means for the tenant, or that version of it."""

@@ -15,7 +15,8 @@ class DefinitionResolver(Protocol):
     """Resolves an agent by name to the definition that a run is pinned to; `def_id`: to that version of it.
 
     `credentials`: the names of those that the run brings, which may be keys for its calls. `tools`: the caller's choice
-    of tools, for a prompt that describes them; the definition's own list of tools is not narrowed.
+    of tools, for a prompt that describes them; the definition's own list of tools is not narrowed. `is_child`: an agent
+    that names no volumes has INHERITED_VOLUMES (services/core/run/subagents/children.py), not the default one.
     """
 
     def resolve(
@@ -28,6 +29,7 @@ class DefinitionResolver(Protocol):
         operator_key_restricted: bool = False,
         tools: tuple[str, ...] | None = None,
         def_id: str = "",
+        is_child: bool = False,
     ) -> AgentDefinition | CommandRefusal: ...
 
     def is_loaded(self, agent: str, *, tenant: str, def_id: str = "") -> bool:

@@ -188,6 +188,7 @@ class ChildRunCoordinator:
             credentials=options.credentials,
             operator_key_restricted=options.operator_key_restricted,
             def_id=child.spawn.def_id,
+            is_child=True,
         )
 
     def _prepare_child_start(

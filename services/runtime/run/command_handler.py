@@ -175,6 +175,7 @@ class RunCommandHandler:
                     self._child_runs.on_child_ended(aggregate.id, state.facts.parent.run_id)
                 self._context.run_summaries.add_ended_run(aggregate, state, self._number)
                 self._context.credentials.on_run_ended(state.facts)
+                self._context.on_run_ended(aggregate.tenant, state.facts)
         self._directory.add_ended(
             EndedRun(
                 run_id=aggregate.id,

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from loomlog.schemas.generated.values import AgentDefinition, BlobRef
 from loomlog.services.core.run.commands import CommandRefusal
-from loomlog.services.core.run.run_facts import Pause
+from loomlog.services.core.run.run_facts import Pause, RunFacts
 from loomlog.services.families.pause.state import PauseTable
 from loomlog.services.runtime.admission.queue import AdmissionQueue
 from loomlog.services.runtime.content.definition_texts import DefinitionTexts
@@ -27,6 +27,10 @@ from loomlog.services.stream.partition.lookups import continue_in_task
 
 READ_WAIT_S = 10.0
 """Seconds to wait for what a parent has written of definitions."""
+
+
+def ignore_end(tenant: str, facts: RunFacts) -> None:
+    """Do nothing at the end of a run."""
 
 
 class ReplicaPositions(Protocol):
@@ -63,6 +67,8 @@ class RunContext:
     admission_queue: AdmissionQueue | None = None
     credentials: Credentials = NO_CREDENTIALS
     definition_texts: DefinitionTexts | None = None
+    on_run_ended: Callable[[str, RunFacts], None] = ignore_end
+    """Called with the tenant and the facts of each run whose end is in the log."""
 
     async def load_definition(
         self, agent: str, tenant: str, *, def_id: str = "", positions: tuple[str, ...] = ()

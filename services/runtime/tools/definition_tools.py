@@ -90,6 +90,7 @@ def author_of(context: ToolContext, *, issued_at_ms: int) -> Author:
         agent_id=context.agent_id,
         agent=context.agent,
         run_id=context.run_id,
+        root_run_id=context.root_run_id,
         tools=context.tools,
         grants=context.grants,
         allows_skill=patterns.allows,

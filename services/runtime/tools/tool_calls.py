@@ -52,7 +52,7 @@ from loomlog.services.runtime.content.run_credentials import NO_CREDENTIALS, NO_
 from loomlog.services.runtime.models.model_calls import Toolset
 from loomlog.services.runtime.telemetry.tracing import Tracing
 from loomlog.services.runtime.tools.hooks import HookChain, HookedCall, HookRunner
-from loomlog.services.runtime.tools.tool_context import ToolContextFactory
+from loomlog.services.runtime.tools.tool_context import MadeVolumes, ToolContextFactory
 from loomlog.services.runtime.tools.tool_result import (
     DENIED,
     ToolCallResult,
@@ -89,16 +89,21 @@ class ToolCalls:
         credentials: Credentials = NO_CREDENTIALS,
         mask_results: Callable[[str], str] | None = None,
         callers_choose_hosts: bool = False,
+        made_volumes: MadeVolumes | None = None,
     ) -> None:
-        """`mask` and `mask_results` as in ToolResultBuilder, `callers_choose_hosts` as in ToolContextFactory;
-        `encryption` encrypts what goes to the log.
+        """`mask` and `mask_results` as in ToolResultBuilder, `callers_choose_hosts` and `made_volumes` as in
+        ToolContextFactory; `encryption` encrypts what goes to the log.
         """
         self._hooks = hooks
         self._credentials = credentials
         self._encryption = encryption
         self._tools = tools
         self._contexts = ToolContextFactory(
-            tools, volumes=volumes, operator_hosts=operator_hosts, callers_choose_hosts=callers_choose_hosts
+            tools,
+            volumes=volumes,
+            operator_hosts=operator_hosts,
+            callers_choose_hosts=callers_choose_hosts,
+            made_volumes=made_volumes,
         )
         self._results = ToolResultBuilder(blobs=blobs, clock_ms=clock_ms, mask=mask, mask_results=mask_results)
         self._parallelism = parallelism

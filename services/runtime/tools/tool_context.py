@@ -3,24 +3,39 @@
 Before: tool_calls.py with the facts of a run. After: the tool, and the dial-time filter behind it.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 from msgspec import structs
 
 from loomlog.connectors.protocols import ToolContext, VolumeBinding
+from loomlog.schemas.records import replace
 from loomlog.services.core.run.conversation.conversation import used_tokens
 from loomlog.services.core.run.react import CallTool, ReconcileTool
 from loomlog.services.core.run.run_facts import RunFacts
+from loomlog.services.core.run.subagents.children import root_of
 from loomlog.services.runtime.models.model_calls import Toolset
 from loomlog.services.runtime.tools.allowed_hosts import resolve_caller_hosts
 
 NO_GRANTS: Mapping[str, Any] = {}
 
 
+class MadeVolumes(Protocol):
+    """The volumes that were made at run time (services/families/definition/volume_table.py)."""
+
+    def find(self, tenant: str, name: str) -> VolumeBinding | None:
+        """Return a volume that lasts."""
+        ...
+
+    def of_run(self, tenant: str, root_run: str) -> Sequence[VolumeBinding]:
+        """Return the ephemeral volumes of a tree of runs."""
+        ...
+
+
 class ToolContextFactory:
-    """Builds tool contexts. `volumes` are this process's folders, `operator_hosts` the hosts that the operator allows
-    for all runs; `callers_choose_hosts`: the hosts of a caller replace these (allowed_hosts.py).
+    """Builds tool contexts. `volumes` are this process's folders, `made_volumes` those made at run time,
+    `operator_hosts` the hosts that the operator allows for all runs; `callers_choose_hosts`: the hosts of a caller
+    replace these (allowed_hosts.py).
     """
 
     def __init__(
@@ -30,8 +45,10 @@ class ToolContextFactory:
         volumes: Mapping[str, VolumeBinding],
         operator_hosts: tuple[str, ...],
         callers_choose_hosts: bool = False,
+        made_volumes: MadeVolumes | None = None,
     ) -> None:
         self._tools = tools
+        self._made_volumes = made_volumes
         self._volumes = volumes
         self._operator_hosts = operator_hosts
         self._callers_choose_hosts = callers_choose_hosts
@@ -62,9 +79,10 @@ class ToolContextFactory:
             provider=facts.current_model.provider,
             model=facts.current_model.model,
             tools=granted,
+            root_run_id=root_of(facts),
             tool_grants=definition.tools,
             skills=() if definition.grants is None else definition.grants.skills,
-            volumes=self._bound_volumes(facts),
+            volumes=self._bound_volumes(facts, tenant),
             allowed_hosts=hosts,
             hosts_source=source,
             idempotency_key=f"{effect.run_id}:{effect.turn}.{effect.index}",
@@ -89,17 +107,20 @@ class ToolContextFactory:
             return resolve_caller_hosts(self._operator_hosts, caller), "caller"
         return narrow_allowed_hosts(self._operator_hosts, caller), "caller"
 
-    def _bound_volumes(self, facts: RunFacts) -> tuple[VolumeBinding, ...]:
-        bindings: list[VolumeBinding] = []
+    def _bound_volumes(self, facts: RunFacts, tenant: str) -> tuple[VolumeBinding, ...]:
+        """Return the volumes that the run was granted, then the ephemeral ones of its tree."""
+        made = self._made_volumes
+        bindings: dict[str, VolumeBinding] = {}
         for grant in facts.definition.volumes:
-            volume = self._volumes.get(grant.name)
+            volume = self._volumes.get(grant.name) or (made.find(tenant, grant.name) if made is not None else None)
             if volume is not None:
                 # The narrower mode wins: a grant never widens what the process allows.
                 mode = "rw" if grant.mode == "rw" and volume.mode == "rw" else "ro"
-                bindings.append(
-                    VolumeBinding(name=grant.name, path=volume.path, mode=mode, is_default=grant.is_default)
-                )
-        return tuple(bindings)
+                bindings[grant.name] = replace(volume, mode=mode, is_default=grant.is_default)
+        if made is not None:
+            for volume in made.of_run(tenant, root_of(facts)):
+                bindings.setdefault(volume.name, volume)
+        return tuple(bindings.values())
 
 
 def narrow_allowed_hosts(operator: tuple[str, ...], caller: tuple[str, ...] | None) -> tuple[str, ...]:

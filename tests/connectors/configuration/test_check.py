@@ -122,12 +122,10 @@ def test_keys_of_later_versions_are_accepted_with_one_warning_each(folder: Folde
 agents:
   a: {{{PIN}, memory_scopes: [user], channels: {{publish: [x]}}, sql_scopes: []}}
   b: {{{PIN}, memory_scopes: [agent]}}
-volumes: {{v: {{path: v, dynamic_root: true}}}}
 """
     assert folder.warnings(text) == [
         "loomlog.yaml:3: agents.a.channels: has no effect in this version (channels)",
         "loomlog.yaml:3: agents.a.memory_scopes: has no effect in this version (memory); the same for b",
-        "loomlog.yaml:5: volumes.v.dynamic_root: has no effect in this version (volumes made at run time)",
     ]
 
 

@@ -49,6 +49,8 @@ PARENT_ENDED = "parent run cancelled"
 """Reason of a child that ends because its parent did, with whatever status (parity: reference runtime 1.5)."""
 CLOSED = "closed"
 """Stop reason of a resident child that is closed."""
+INHERITED_VOLUMES = (VolumeGrant(name="*", mode="rw"),)
+"""Volumes of a child whose agent names none: those of its parent. No event has it."""
 
 
 # --- the call --------------------------------------------------------------------------------------------------------
@@ -358,13 +360,15 @@ def child_start_command(
 
 def inherit_definition(child: AgentDefinition, parent: AgentDefinition, compaction: str = "") -> AgentDefinition:
     """Return the definition of a child under that parent: a volume only if the parent has it, writable only if both may
-    write.
+    write; a child without volumes of its own (INHERITED_VOLUMES) has those of the parent.
 
     Compaction is the child's own, overridden by the parent's effective one, and both by that of the spawn
     (`compaction`, JSON).
     """
     theirs = {grant.name: grant for grant in parent.volumes}
     volumes = tuple(_narrower(grant, theirs[grant.name]) for grant in child.volumes if grant.name in theirs)
+    if child.volumes == INHERITED_VOLUMES:
+        volumes = parent.volumes
     effective = conversation_compaction.merge_compaction(child.compaction, parent.compaction)
     return replace(
         child,
