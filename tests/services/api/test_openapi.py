@@ -1,6 +1,7 @@
 import re
 from pathlib import Path
 
+import jsonschema_rs
 import orjson
 
 from loomlog.services.api.app import build_app
@@ -8,7 +9,7 @@ from loomlog.services.api.docs_page import curl, render_page
 from loomlog.services.api.examples import BODY_EXAMPLES
 from loomlog.services.api.openapi import build_document, encode_document, response_types
 from loomlog.services.api.responses import STATUS_BY_CODE
-from loomlog.services.api.route import Access
+from loomlog.services.api.route import Access, NamedSchema
 from loomlog.services.api.routes import ROUTES
 from tests.services.api.serving import Wire, service_of
 
@@ -71,7 +72,9 @@ def test_every_error_code_is_in_the_schema_of_its_status() -> None:
 
 def test_every_body_has_an_example_that_it_accepts() -> None:
     for route in ROUTES:
-        if route.body is not None:
+        if isinstance(route.body, NamedSchema):
+            jsonschema_rs.validate(route.body.schema, route.body.example)
+        elif route.body is not None:
             route.body.model_validate(BODY_EXAMPLES[route.body])
 
 
@@ -87,7 +90,7 @@ def test_a_curl_command_has_the_address_the_token_and_an_example() -> None:
 def test_operation_ids_are_a_verb_and_a_noun() -> None:
     for operations in build_document("1")["paths"].values():
         for operation in operations.values():
-            assert re.fullmatch(r"[a-z]+(_[a-z]+)+", operation["operationId"])
+            assert re.fullmatch(r"[a-z0-9]+(_[a-z0-9]+)+", operation["operationId"])
 
 
 def test_operation_ids_are_unique() -> None:
