@@ -1,5 +1,6 @@
 """Positions of writes of a run: the newest of each partition, a bounded number of them."""
 
+from loomlog.schemas.generated.values import ResultDetails
 from loomlog.schemas.records import replace
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.run_facts import RunFacts, with_positions
@@ -31,14 +32,14 @@ def test_a_call_without_writes_changes_nothing() -> None:
     run = at_tools("A")
     before = run.state.facts.positions
     (event, *_) = run.give(returned(run.state, 0))
-    assert (event.positions, run.state.facts.positions) == ((), before)
+    assert (event.details, run.state.facts.positions) == (None, before)
 
 
 def test_positions_come_with_the_result_of_a_call() -> None:
     run = at_tools("A")
     (event, *_) = run.give(returned(run.state, 0, positions=("loom.entity.events/1:7",)))
-    assert event.positions == ("loom.entity.events/1:7",)
-    assert run.state.facts.positions == event.positions
+    assert event.details == ResultDetails(positions=("loom.entity.events/1:7",))
+    assert run.state.facts.positions == event.details.positions
 
 
 def test_positions_of_an_imported_run_are_of_another_log() -> None:
