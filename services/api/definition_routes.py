@@ -87,6 +87,7 @@ DEFINITION_ROUTES: tuple[Route, ...] = (
         path="/v1/_evaluation",
         access=TENANT_SCOPE,
         handler=definition_endpoints.evaluation,
+        operation="judge_run",
         tag=TAG,
         summary="Judge a run, or read judgements.",
         body=NamedSchema(

@@ -18,7 +18,7 @@ import secrets
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import IO, Any, cast
 
 from loomlog.connectors.errors import ConnectorError, Permanent
@@ -236,7 +236,8 @@ class Backups:
                 out.limits += 1
         for schema_id, value in sorted((aggregates.schemas | export.schemas).items()):
             out.write(writer.schema(self._codec, schema_id, value))
-        refs = export.blobs()
+        of_runs = (ref for ref in export.blobs() if ref.sha256 not in aggregates.blobs)
+        refs = chain(aggregates.blobs.values(), of_runs)
         while batch := await asyncio.to_thread(_next_batch, refs):
             for ref in batch:
                 try:

@@ -34,11 +34,10 @@ class DefinitionResolver(Protocol):
 
     def is_loaded(self, agent: str, *, tenant: str, def_id: str = "") -> bool:
         """Whether `resolve` has what it needs; otherwise `load` it first."""
-        ...
+        return True
 
     async def load(self, agent: str, *, tenant: str, def_id: str = "") -> None:
         """Load the content of a definition that lies elsewhere. Raises ConnectorError."""
-        ...
 
     def providers(self) -> Set[str]:
         """Return the providers that can be called, some perhaps only with keys that the run brings."""

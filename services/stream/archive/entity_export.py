@@ -14,7 +14,9 @@ from typing import Self
 
 from loomlog.connectors.protocols import LogRanges, LogRecord
 from loomlog.schemas.codec import DIGEST_BYTES, Codec, Undecodable, digest, read_envelope
+from loomlog.schemas.generated.values import BlobRef
 from loomlog.schemas.reader import TermReader
+from loomlog.services.stream.archive.bundle import blob_refs
 from loomlog.services.stream.archive.run_log import WINDOW
 from loomlog.services.stream.archive.state_file import StatedAggregate
 
@@ -37,6 +39,8 @@ class EntityExport:
         self._tenant = tenant
         self.schemas: dict[int, bytes] = {}
         """One record of each schema."""
+        self.blobs: dict[str, BlobRef] = {}
+        """Payloads that the events refer to, by hash."""
         self.unreadable = 0
         """Records that cannot be decoded; an aggregate they belong to is incomplete and reported."""
         self.omitted: list[str] = []
@@ -107,7 +111,7 @@ class EntityExport:
                 if event is None:
                     continue
                 envelope, _ = read_envelope(event.value)
-                self._codec.name_of(event.value)
+                decoded = self._codec.decode(event.value).record
             except Undecodable:
                 self.unreadable += 1
                 continue
@@ -129,3 +133,4 @@ class EntityExport:
                     (f"it repeats seq {event.seq} at offset {event.offset}", event.aggregate),
                 )
             self.schemas.setdefault(event.schema_id, event.value)
+            self.blobs.update((ref.sha256, ref) for ref in blob_refs(decoded))

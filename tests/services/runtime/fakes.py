@@ -18,6 +18,7 @@ from loomlog.connectors.protocols import (
 from loomlog.schemas.conversation import ToolResultBlock
 from loomlog.schemas.generated.values import AgentDefinition, ToolCall, Usage
 from loomlog.services.core.run.commands import CommandRefusal
+from loomlog.services.runtime.models.definition_resolver import DefinitionResolver
 from loomlog.services.runtime.run.run_index import EndedRun
 
 AGENT = AgentDefinition(name="helper", sha256="ab12", provider="mock", model="m-1", tools=("Echo",), max_tokens=100)
@@ -88,7 +89,7 @@ class Echo:
         return ToolResult(text=str(arguments.get("text", "")))
 
 
-class OneAgent:
+class OneAgent(DefinitionResolver):
     """Definitions with one agent."""
 
     def __init__(self, definition: AgentDefinition = AGENT) -> None:

@@ -11,6 +11,7 @@ from loomlog.schemas.codec import Undecodable
 from loomlog.schemas.generated.values import AgentDefinition
 from loomlog.schemas.reader import TermReader
 from loomlog.services.core.run.commands import CommandRefusal
+from loomlog.services.runtime.models.definition_resolver import DefinitionResolver
 from loomlog.services.runtime.run.family import RunFamily
 from loomlog.services.runtime.run.run_index import EndedRun
 from loomlog.services.stream.family import Topics
@@ -109,7 +110,7 @@ class Index:
         return runs
 
 
-class Definitions:
+class Definitions(DefinitionResolver):
     """One agent, and whatever else a test adds."""
 
     def __init__(self) -> None:

@@ -16,6 +16,7 @@ from loomlog.schemas.generated.stream_records import ModelDelta
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.services.core.run.commands import RunCommand
 from loomlog.services.core.run.state import State
+from loomlog.services.runtime.models.definition_resolver import DefinitionResolver
 from loomlog.services.runtime.run.family import RunEffects, RunFamily
 from loomlog.services.stream.ownership import watchdog
 from loomlog.services.stream.ownership.membership import FixedMembership
@@ -219,7 +220,7 @@ async def test_a_bug_that_only_the_new_owner_has_quarantines_the_run_until_it_is
 async def test_definitions_that_crash_refuse_the_command_and_not_the_process(world_of: Worlds) -> None:
     world = world_of()
 
-    class Crashing:
+    class Crashing(DefinitionResolver):
         def resolve(self, agent: str, **_: object) -> Any:
             if agent == "bad":
                 raise KeyError(agent)

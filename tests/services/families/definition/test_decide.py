@@ -106,7 +106,7 @@ def test_a_writer_that_has_not_seen_the_last_write_is_refused() -> None:
 
 def test_a_fork_of_a_file_makes_the_file_the_first_version() -> None:
     file = agent("of the file", tools=["Read"])
-    forked = fork("two", base_content=file["content"], root_tools=("Read",), **{"tools": ("Read",)})
+    forked = fork("two", base_content=file["content"], root_tools=("Read",), tools=("Read",))
     line = after(EMPTY, forked)
     first, second = line.versions
     assert (first.is_bootstrapped, second.parent, line.active) == (True, version_id(1), 0)
@@ -133,7 +133,8 @@ def test_old_contents_leave_the_state_and_a_promotion_brings_them_back() -> None
     for number in range(1, 12):
         line = after(line, define(f"{number:02}" * 3_500))  # an agent's prompt is in its content twice
     first = line.versions[0]
-    assert not first.content and line.versions[-1].content
+    assert not first.content
+    assert line.versions[-1].content
     assert sum(len(version.content) for version in line.versions[:-1]) <= limits.KEPT_BYTES_MAX
     assert refused(line, promote(1)) == "content_needed"
     assert refused(line, promote(1, content=agent("other")["content"])) == "content_needed"

@@ -7,15 +7,13 @@ import pytest
 
 from loomlog.connectors.configuration import AgentBlock, Configuration, UnresolvedAgent, load, resolve_agent
 from loomlog.connectors.configuration.model import ProviderBlock
-from loomlog.connectors.storage.blobs import MemoryBlobs
 from loomlog.schemas.generated.stream_records import ModelMarked, ProviderProbed
 from loomlog.schemas.generated.values import AgentDefinition, ModelChoice, VolumeGrant
 from loomlog.services.core.availability import AvailabilityTable
 from loomlog.services.core.run.commands import CommandRefusal
 from loomlog.services.core.run.limits import RETRY_ATTEMPTS_MAX
-from loomlog.services.runtime.content.payloads import INLINE_TEXT_BYTES
 from loomlog.services.runtime.models import agent_definitions as definitions_module
-from loomlog.services.runtime.models.agent_definitions import ConfiguredDefinitions, store_scripts, to_refusal
+from loomlog.services.runtime.models.agent_definitions import AgentDefinitions, to_refusal
 
 TEXT = """\
 provider_priority: [mock, openai]
@@ -48,7 +46,7 @@ def configuration(tmp_path: Path) -> Configuration:
 
 
 def test_an_agent_is_resolved_to_all_a_run_is_pinned_to(configuration: Configuration) -> None:
-    actual = ConfiguredDefinitions(configuration, ["mock"]).resolve("helper", tenant="t", user_tier="")
+    actual = AgentDefinitions(configuration, ["mock"]).resolve("helper", tenant="t", user_tier="")
     assert isinstance(actual, AgentDefinition)
     assert (actual.name, actual.provider, actual.model, actual.system_prompt) == ("helper", "mock", "m-1", "Be kind.")
     assert (actual.max_tokens, actual.max_iterations, actual.retry_attempts) == (99, 7, 1)
@@ -61,7 +59,7 @@ def test_an_agent_is_resolved_to_all_a_run_is_pinned_to(configuration: Configura
 
 
 def test_the_plan_of_the_user_counts_and_retries_stay_within_their_bound(configuration: Configuration) -> None:
-    definitions = ConfiguredDefinitions(configuration, ["mock"])
+    definitions = AgentDefinitions(configuration, ["mock"])
     actual = definitions.resolve("helper", tenant="t", user_tier="gold")
     assert isinstance(actual, AgentDefinition)
     assert actual.retry_attempts == RETRY_ATTEMPTS_MAX
@@ -77,7 +75,7 @@ def test_what_cannot_run_is_refused_with_a_code_and_a_reason(
     configuration: Configuration, agent: str, code: str
 ) -> None:
     usable = [] if agent == "tiered" else ["mock"]
-    actual = ConfiguredDefinitions(configuration, usable).resolve(agent, tenant="t", user_tier="")
+    actual = AgentDefinitions(configuration, usable).resolve(agent, tenant="t", user_tier="")
     assert isinstance(actual, CommandRefusal)
     assert actual.code == code
     assert actual.message
@@ -100,7 +98,7 @@ def test_a_resolved_agent_is_kept_and_refusals_are_not(
 
     monkeypatch.setattr(definitions_module, "resolve_agent", counted)
     monkeypatch.setattr(definitions_module, "CACHE_MAX", 2)
-    definitions = ConfiguredDefinitions(configuration, ["mock"])
+    definitions = AgentDefinitions(configuration, ["mock"])
     for number in range(5):
         definitions.resolve(f"made up {number}", tenant="t", user_tier="")
     resolved.clear()
@@ -135,7 +133,7 @@ class Known:
         configuration = load({}, working_directory=folder, paths=[]).configuration
         self.matrix = AvailabilityTable()
         self.now_ms = NOW
-        self.definitions = ConfiguredDefinitions(
+        self.definitions = AgentDefinitions(
             configuration,
             ["mock", "mock-stable"],
             availability_table=lambda: self.matrix,
@@ -231,15 +229,15 @@ agents:
 """
     (tmp_path / "loomlog.yaml").write_text(text, encoding="utf-8")
     loaded = load({}, working_directory=tmp_path, paths=[]).configuration
-    actual = ConfiguredDefinitions(loaded, {"mock"}).resolve("helper", tenant="t", user_tier="")
+    actual = AgentDefinitions(loaded, {"mock"}).resolve("helper", tenant="t", user_tier="")
     assert isinstance(actual, AgentDefinition)
     assert actual.compaction is not None
     assert (actual.compaction.provider, actual.compaction.model) == provider_and_model
     assert (actual.compaction.enabled, actual.compaction.keep_last_n, actual.compaction.keep_first) == (True, 2, True)
 
 
-async def test_code_agents_are_pinned_to_their_script_without_a_bound_of_turns_and_with_a_time_limit() -> None:
-    short, long = "function run() {}", "function run() {} //" + "x" * INLINE_TEXT_BYTES
+def test_code_agents_are_pinned_to_their_script_without_a_bound_of_turns_and_with_a_time_limit() -> None:
+    short, long = "function run() {}", "function run() {} //" + "x" * 100_000
     agents = {
         "short": AgentBlock(provider="code-js", code_body=short, max_iterations=3),
         "long": AgentBlock(provider="code-js", code_body=long, run_timeout_seconds=7),
@@ -247,21 +245,16 @@ async def test_code_agents_are_pinned_to_their_script_without_a_bound_of_turns_a
     }
     providers = {name: ProviderBlock(driver=name) for name in ("code-js", "mock")}
     configuration = Configuration(agents=agents, providers=providers)
-    blobs = MemoryBlobs()
-    definitions = ConfiguredDefinitions(
+    definitions = AgentDefinitions(
         configuration,
         ["code-js", "mock"],
         unbounded_providers=["code-js"],
         time_limits_s={"code-js": 120},
     )
-    definitions.scripts.update(await store_scripts(configuration, blobs))
     actual = {name: definitions.resolve(name, tenant="t", user_tier="") for name in agents}
     assert all(isinstance(one, AgentDefinition) for one in actual.values())
     pinned = {name: one for name, one in actual.items() if isinstance(one, AgentDefinition)}
-    assert (pinned["short"].code_body, pinned["short"].code_blob) == (short, None)
-    assert pinned["long"].code_body == ""
-    assert pinned["long"].code_blob is not None
-    assert (await blobs.get(pinned["long"].code_blob)).decode() == long
+    assert [one.code_body for one in pinned.values()] == [short, long, ""]
     assert [one.unbounded_iterations for one in pinned.values()] == [True, True, False]
     assert [one.run_timeout_s for one in pinned.values()] == [120, 7, 0]
 
@@ -281,10 +274,10 @@ KEY_NAMES = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
 
 
 @pytest.fixture
-def keyed(tmp_path: Path) -> ConfiguredDefinitions:
+def keyed(tmp_path: Path) -> AgentDefinitions:
     (tmp_path / "loomlog.yaml").write_text(KEYED, encoding="utf-8")
     configuration = load({}, working_directory=tmp_path, paths=[]).configuration
-    return ConfiguredDefinitions(configuration, ["openai", "anthropic", "mock"], key_names=KEY_NAMES)
+    return AgentDefinitions(configuration, ["openai", "anthropic", "mock"], key_names=KEY_NAMES)
 
 
 def places(found: AgentDefinition | CommandRefusal) -> list[str]:
@@ -292,11 +285,11 @@ def places(found: AgentDefinition | CommandRefusal) -> list[str]:
     return [choice.provider for choice in found.candidates] or [found.provider]
 
 
-def restricted(definitions: ConfiguredDefinitions, agent: str, *names: str) -> AgentDefinition | CommandRefusal:
+def restricted(definitions: AgentDefinitions, agent: str, *names: str) -> AgentDefinition | CommandRefusal:
     return definitions.resolve(agent, tenant="t", user_tier="", credentials=names, operator_key_restricted=True)
 
 
-def test_only_providers_that_need_no_key_or_for_which_it_has_one_are_left(keyed: ConfiguredDefinitions) -> None:
+def test_only_providers_that_need_no_key_or_for_which_it_has_one_are_left(keyed: AgentDefinitions) -> None:
     def found(agent: str, *keys: str) -> list[str]:
         return places(restricted(keyed, agent, *keys))
 
@@ -309,11 +302,11 @@ def test_only_providers_that_need_no_key_or_for_which_it_has_one_are_left(keyed:
 
 def test_providers_are_those_with_a_key_here_and_those_that_runs_may_bring_one_for(tmp_path: Path) -> None:
     configuration = load({}, working_directory=tmp_path, paths=[]).configuration
-    definitions = ConfiguredDefinitions(configuration, ["mock"], key_names={"openai": "OPENAI_API_KEY"})
+    definitions = AgentDefinitions(configuration, ["mock"], key_names={"openai": "OPENAI_API_KEY"})
     assert definitions.providers() == {"mock", "openai"}
 
 
-def test_when_none_is_left_the_refusal_says_which_keys_would_do(keyed: ConfiguredDefinitions) -> None:
+def test_when_none_is_left_the_refusal_says_which_keys_would_do(keyed: AgentDefinitions) -> None:
     refused = restricted(keyed, "tiered", "git")
     assert isinstance(refused, CommandRefusal)
     assert refused.code == "operator_key_restricted"
@@ -323,7 +316,7 @@ def test_when_none_is_left_the_refusal_says_which_keys_would_do(keyed: Configure
     assert (pinned.code, pinned.message[-14:]) == ("operator_key_restricted", "OPENAI_API_KEY")
 
 
-def test_what_is_wrong_anyway_is_said_first(keyed: ConfiguredDefinitions) -> None:
+def test_what_is_wrong_anyway_is_said_first(keyed: AgentDefinitions) -> None:
     actual = restricted(keyed, "nobody")
     assert isinstance(actual, CommandRefusal)
     assert actual.code == "unknown_agent"
@@ -337,17 +330,17 @@ agents:
 """
 
 
-def describing(tmp_path: Path) -> ConfiguredDefinitions:
+def describing(tmp_path: Path) -> AgentDefinitions:
     """Definitions whose placeholders become the names of the tools."""
     (tmp_path / "loomlog.yaml").write_text(DESCRIBED, encoding="utf-8")
-    known = ConfiguredDefinitions(load({}, working_directory=tmp_path, paths=[]).configuration, ["mock"])
+    known = AgentDefinitions(load({}, working_directory=tmp_path, paths=[]).configuration, ["mock"])
     known.fill_prompt = lambda prompt, tools: prompt.replace("{{tool:Context.guide}}", "+".join(tools)).replace(
         "{{tool:Context.tools}}", "/".join(tools)
     )
     return known
 
 
-def prompt_of(known: ConfiguredDefinitions, agent: str, tools: tuple[str, ...] | None = None) -> str:
+def prompt_of(known: AgentDefinitions, agent: str, tools: tuple[str, ...] | None = None) -> str:
     actual = known.resolve(agent, tenant="t", user_tier="", tools=tools)
     assert isinstance(actual, AgentDefinition)
     assert {"Read", "Bash"} <= set(actual.tools)
@@ -377,6 +370,6 @@ def test_the_guide_is_part_of_the_hash_of_the_definition(tmp_path: Path) -> None
     hashes = set()
     for text in (DESCRIBED, DESCRIBED.replace("inject_tool_guide: true", "inject_tool_guide: false")):
         (tmp_path / "loomlog.yaml").write_text(text, encoding="utf-8")
-        known = ConfiguredDefinitions(load({}, working_directory=tmp_path, paths=[]).configuration, ["mock"])
+        known = AgentDefinitions(load({}, working_directory=tmp_path, paths=[]).configuration, ["mock"])
         hashes.add(known.resolve("guided", tenant="t", user_tier="").sha256)  # type: ignore[union-attr]
     assert len(hashes) == 2
