@@ -148,6 +148,10 @@ class DefPromoted(Record, frozen=True, kw_only=True):
     """Subject of the principal or name of the service that asked."""
     content: str = ''
     """Its content, if the line no longer held it."""
+    batch: str = ''
+    """Batch that it was promoted with; empty for none."""
+    applied_at_ms: int = 0
+    """When that batch was applied, UTC milliseconds; 0: no batch."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -161,6 +165,8 @@ class DefPromoted(Record, frozen=True, kw_only=True):
             "by_agent_id": self.by_agent_id,
             "by": self.by,
             "content": self.content,
+            "batch": self.batch,
+            "applied_at_ms": self.applied_at_ms,
         }
 
     @classmethod
@@ -176,6 +182,8 @@ class DefPromoted(Record, frozen=True, kw_only=True):
             by_agent_id=value["by_agent_id"],
             by=value["by"],
             content=value["content"],
+            batch=value["batch"],
+            applied_at_ms=value["applied_at_ms"],
         )
 
 

@@ -545,6 +545,12 @@ class DefinitionChange(Record, frozen=True, kw_only=True):
     """Tools of the root of the lineage; null: any."""
     parent_def_id: str = ''
     """Version that it was made from; empty for a first one."""
+    base_content: str = ''
+    """What the configuration files say, if it is made from that; canonical JSON."""
+    base_blob: BlobRef | None = None
+    """Where that lies when it is long."""
+    base_sha256: str = ''
+    """Content hash of that."""
     expect_active: str | None = None
     """Refuse unless this is the id of the active version, empty for none; null: whatever it is."""
 
@@ -558,6 +564,9 @@ class DefinitionChange(Record, frozen=True, kw_only=True):
             "tools": None if self.tools is None else list(self.tools),
             "root_tools": None if self.root_tools is None else list(self.root_tools),
             "parent_def_id": self.parent_def_id,
+            "base_content": self.base_content,
+            "base_blob": None if self.base_blob is None else self.base_blob.to_avro(),
+            "base_sha256": self.base_sha256,
             "expect_active": self.expect_active,
         }
 
@@ -572,6 +581,9 @@ class DefinitionChange(Record, frozen=True, kw_only=True):
             tools=None if value["tools"] is None else tuple(value["tools"]),
             root_tools=None if value["root_tools"] is None else tuple(value["root_tools"]),
             parent_def_id=value["parent_def_id"],
+            base_content=value["base_content"],
+            base_blob=None if value["base_blob"] is None else BlobRef.from_avro(value["base_blob"]),
+            base_sha256=value["base_sha256"],
             expect_active=value["expect_active"],
         )
 

@@ -120,7 +120,7 @@ class Definitions:
         entries = []
         for name in sorted(lines.keys() | files.keys()):
             line, file = lines.get(name), files.get(name)
-            active = line.active_version if line is not None else None
+            active = line.version(self.table.active_number(line)) if line is not None else None
             source = (
                 "both" if line is not None and file is not None else "dynamic-only" if file is None else "static-only"
             )
@@ -133,7 +133,7 @@ class Definitions:
                     "version_count": len(line.versions) if line is not None else 0,
                     "live_version_count": sum(not one.is_retired for one in line.versions) if line is not None else 0,
                     "latest_version": len(line.versions) if line is not None else 0,
-                    "active_def_id": line.id_of(line.active) if active is not None and line is not None else None,
+                    "active_def_id": line.id_of(active.number) if active is not None and line is not None else None,
                     "active_retired": active is not None and active.is_retired,
                     "last_updated": format_time(line.versions[-1].created_at_ms) if line is not None else None,
                     "static_definition": file.content if file is not None else None,
@@ -164,7 +164,9 @@ class Definitions:
     def read_positions(self, tenant: str, agent: str) -> Sequence[str]:
         """Return the positions that a start of the agent must include, as far as this process has read."""
         lines = (self.table.line("agent", owner, agent) for owner in dict.fromkeys((tenant, SHARED)))
-        return [self.table.position(line) for line in lines if line is not None]
+        now_ms = self._clock_ms()
+        tokens = (self.table.positions(line, now_ms=now_ms) for line in lines if line is not None)
+        return [token for group in tokens for token in group]
 
     async def read(self, reading: Any) -> Any:
         """Return what a read gives; errors of stores become refusals."""

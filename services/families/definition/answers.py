@@ -33,9 +33,8 @@ def version_row(
     return row if promoted is None else row | {"promoted": promoted}
 
 
-def names_row(line: Line) -> dict[str, Any]:
-    """Return a line as lists of names show it."""
-    active = line.active_version
+def names_row(line: Line, active: Version | None) -> dict[str, Any]:
+    """Return a line as lists of names show it, with the active version."""
     row: dict[str, Any] = {
         "name": line.name,
         "tenant_id": line.tenant,

@@ -5,7 +5,9 @@
     the last answer    -> DefinitionsApplied (or ApplyRefused), and a SettleStage to each line
 
 A line with a staged version resolves to it as soon as the batch is applied (table.py): one event, whatever the order in
-which the lines are settled. Other writes to a line are refused while it has a stage.
+which the lines are settled. A process that has read only some of the lines resolves all of them to what was active
+before. Other writes to a line are refused while it has a stage. Content that is active already makes no version. What a
+refused batch has staged stays as a retired version.
 
 Before: decide.py and state.py, for aggregates of the kind "apply". After: the outbox.
 """
@@ -65,6 +67,8 @@ def decide_batch(batch: Batch, command: BatchCommand, at: At) -> Sequence[BatchE
             return [CommandRefused(code="too_many", message=f"expected 1 to {CHANGES_MAX} definitions")]
         if len(set(lines)) < len(lines):
             return [CommandRefused(code="invalid_definition", message="a definition is named twice")]
+        if refusal := _names_problem(lines):
+            return [refusal]
         return [
             ApplyBegan(
                 kind=KIND,
@@ -151,6 +155,22 @@ def sends(state: Any, event: Any) -> Sequence[Send]:
             return ()
 
 
+def _names_problem(lines: Sequence[tuple[str, str]]) -> CommandRefused | None:
+    """Return the refusal of lines that cannot be; a command to one would never be answered."""
+    # Imported here, because the command line reads the declarations of families and checks no definition.
+    from loomlog.connectors.definitions import KINDS, DefinitionProblem
+
+    for kind, name in lines:
+        if kind not in KINDS:
+            message = f"kind is {kind[:60]!r}: expected {', '.join(sorted(KINDS))}"
+            return CommandRefused(code="invalid_definition", message=message)
+        try:
+            KINDS[kind].check_name(name)
+        except DefinitionProblem as problem:
+            return CommandRefused(code=problem.reason, message=f"{name[:80]}: {problem.message}")
+    return None
+
+
 def _stage(event: ApplyBegan, number: int) -> StageVersion:
     change = event.changes[number]
     return StageVersion(
@@ -165,6 +185,9 @@ def _stage(event: ApplyBegan, number: int) -> StageVersion:
         tools=change.tools,
         root_tools=change.root_tools,
         parent_def_id=change.parent_def_id,
+        base_content=change.base_content,
+        base_blob=change.base_blob,
+        base_sha256=change.base_sha256,
         expect_active=change.expect_active,
         description=event.description,
         created_by_agent_id=event.created_by_agent_id,

@@ -62,6 +62,8 @@ LineCommand = (
     | SettleStage
 )
 DefinitionCommand = LineCommand | BatchCommand
+WAITING = DefineVersion | ForkVersion | PromoteVersion | RollBack | RetireVersion | DeleteLine
+"""Commands that a line refuses while it waits for a batch."""
 Decision = Sequence[DefinitionEvent | CommandRefused]
 
 
@@ -77,7 +79,7 @@ def decide(state: Line | Batch, command: DefinitionCommand | TimerFired, at: At)
     if isinstance(command, BatchCommand):
         return [NO_BATCH_COMMAND]
     try:
-        if state.staged and isinstance(command, DefineVersion | ForkVersion | PromoteVersion | RollBack | DeleteLine):
+        if state.staged and isinstance(command, WAITING):
             raise _Refused(CONFLICT, f"{state.name} waits for the batch {state.staged_by}: ask again")
         return _decide(state, command, at)
     except _Refused as refused:
@@ -105,7 +107,7 @@ def _decide(line: Line, command: LineCommand | TimerFired, at: At) -> Decision:
             _expect_content(line, command.expect_sha256)
             return [DefDeleted(kind=line.kind, name=line.name, why=command.why, by=at.caller)]
         case ObserveStatic():
-            return _observe(line, command)
+            return _observe(line, command, at)
         case SubmitJudgement():
             return [_judged(line, command, at)]
         case StageVersion():
@@ -143,14 +145,23 @@ def _define(line: Line, command: DefineVersion, at: At) -> Decision:
 def _fork(line: Line, command: ForkVersion, at: At) -> Decision:
     _check(line, command)
     _expect_active(line, command.expect_active)
+    versions = _derived(line, command, at)
+    _check_ceiling(command.tools, command.ceiling, "the author's tools")
+    for event in versions[:-1]:
+        line = evolve_line(line, event, at.at_ms)
+    return [*versions, *_promotion(line, versions[-1], command.promote, at)]
+
+
+def _derived(line: Line, command: ForkVersion | StageVersion, at: At) -> list[DefVersionCreated]:
+    """Return the version that is made from another one, after that of the file if it is made from that."""
     first: list[DefVersionCreated] = []
     parent = command.parent_def_id
-    if not parent:
+    if not parent and (isinstance(command, ForkVersion) or command.base_content or command.base_blob is not None):
         number, first = _bootstrapped(line, command, at)
         parent = line.id_of(number)
         for event in first:
             line = evolve_line(line, event, at.at_ms)
-    own = line.number_of(parent)
+    own = line.number_of(parent) if parent else 0
     number = _next_number(line)
     root = number
     root_tools = command.root_tools
@@ -161,14 +172,13 @@ def _fork(line: Line, command: ForkVersion, at: At) -> Decision:
         root_version = line.version(root)
         root_tools = root_version.tools if root_version is not None else None
     _check_ceiling(command.tools, root_tools, "the tools of the root of its lineage")
-    _check_ceiling(command.tools, command.ceiling, "the author's tools")
     created = _created(line, command, number, at, parent=parent, root=root)
-    if root == number:  # the root of the lineage is of another line, or unknown
+    if root == number and parent:  # the root of the lineage is of another line, or unknown
         created = replace(created, tools=root_tools)
-    return [*first, created, *_promotion(line, created, command.promote, at)]
+    return [*first, created]
 
 
-def _bootstrapped(line: Line, command: ForkVersion, at: At) -> tuple[int, list[DefVersionCreated]]:
+def _bootstrapped(line: Line, command: ForkVersion | StageVersion, at: At) -> tuple[int, list[DefVersionCreated]]:
     """Return the number of the version that has the content of the file, and its event if it is new."""
     if not command.base_content and command.base_blob is None:
         raise _Refused("missing_field", "missing required field: parent_def_id")
@@ -399,18 +409,15 @@ def _stage(line: Line, command: StageVersion, at: At) -> Decision:
             raise _Refused(CONFLICT, f"it waits for the batch {line.staged_by}")
         _check(line, command)
         _expect_active(line, command.expect_active)
-        number = _next_number(line)
-        own = line.version(line.number_of(command.parent_def_id))
-        root = (own.root or own.number) if own is not None else number
-        root_version = line.version(root)
-        root_tools = root_version.tools if root_version is not None else command.root_tools
-        _check_ceiling(command.tools, root_tools, "the tools of the root of its lineage")
+        active = line.active_version
+        if active is not None and active.digest == digest_of(command.content, command.content_blob):
+            return [_staged(line, command, def_id=line.id_of(active.number), version=active.number)]  # deduplicated
+        versions = _derived(line, command, at)
     except _Refused as refused:
         return [_staged(line, command, reason=refused.event.code, message=refused.event.message)]
-    created = _created(line, command, number, at, parent=command.parent_def_id, root=root)
-    if root == number and root_tools is not None:
-        created = replace(created, tools=root_tools)
-    return [created, _staged(line, command, def_id=created.def_id, version=number)]
+    created = versions[-1]
+    # First, so that a process that has read the version knows what it waits for.
+    return [_staged(line, command, def_id=created.def_id, version=created.version), *versions]
 
 
 def _staged(
@@ -432,7 +439,7 @@ def _settle(line: Line, command: SettleStage, at: At) -> Decision:
     staged = line.version(line.staged)
     if staged is None or line.staged_by != command.batch:
         return []
-    if not command.is_applied:
+    if not command.is_applied or staged.is_retired or staged.number == line.active:
         return [StageSettled(kind=line.kind, name=line.name, batch=command.batch, version=staged.number)]
     return [
         DefPromoted(
@@ -444,6 +451,8 @@ def _settle(line: Line, command: SettleStage, at: At) -> Decision:
             why=f"applied with the batch {command.batch}",
             by_agent_id=staged.created_by_agent_id,
             by=at.caller,
+            batch=command.batch,
+            applied_at_ms=command.envelope.issued_at_ms,
         )
     ]
 
@@ -451,13 +460,13 @@ def _settle(line: Line, command: SettleStage, at: At) -> Decision:
 # --- files and judgements --------------------------------------------------------------------------------------------
 
 
-def _observe(line: Line, command: ObserveStatic) -> Decision:
+def _observe(line: Line, command: ObserveStatic, at: At) -> Decision:
     _check_stored(command.content, command.content_blob, "content")
     if len(command.observer) > limits.NAME_CHARACTERS_MAX:
         raise _Refused("too_large", f"observer: at most {limits.NAME_CHARACTERS_MAX} characters")
     digest = digest_of(command.content, command.content_blob)
-    known = line.static is not None and line.static.digest == digest
-    if known and line.static is not None and dict(line.static.observers).get(command.observer) == digest:
+    observed, at_ms = line.static.observed_by(command.observer) if line.static is not None else (b"", 0)
+    if observed == digest and at.at_ms - at_ms < limits.OBSERVED_AGAIN_MS:
         return []
     return [
         StaticObserved(

@@ -1,6 +1,8 @@
 """Rows of versions and judgements: facts of a line that are found by themselves, with what its state does not keep.
 
     version     by def_id: content, author, description
+    promotion   each change of what is active, by line and seq; key_a is `<kind>/<name>`, key_b the version that is
+                active then, empty for none; its number is the time, which all lines of a batch have in common
     judgement   by eval_id; key_a is the run, key_b the version; its number is the score
     role        the score again, key_a is the role of the judge; so that sums need no documents
     dimension   each further score of a judgement; key_a is its name
@@ -12,13 +14,20 @@ from collections.abc import Sequence
 
 import orjson
 
-from loomlog.schemas.generated.definition_events import DefVersionCreated, RunJudged
+from loomlog.schemas.generated.definition_events import (
+    DefDeleted,
+    DefPromoted,
+    DefRetired,
+    DefVersionCreated,
+    RunJudged,
+)
 from loomlog.schemas.generated.values import Envelope
 from loomlog.services.core.families import Item, name_problem
 from loomlog.services.families.definition import limits
 from loomlog.services.families.definition.apply import Batch
-from loomlog.services.families.definition.state import DefinitionEvent, Line
+from loomlog.services.families.definition.state import VOLUME, DefinitionEvent, Line, line_id
 
+PROMOTION_ITEM = "promotion"
 VERSION_ITEM, JUDGEMENT_ITEM, ROLE_ITEM, DIMENSION_ITEM = "version", "judgement", "role", "dimension"
 NO_DOCUMENT = "{}"
 """Of rows that have nothing but their keys and number: an empty one would remove the row."""
@@ -34,6 +43,28 @@ def dimension_problem(name: str) -> str:
 
 def _score_row(event: RunJudged, kind: str, row_id: str, key: str, number: float) -> Item:
     return Item(kind=kind, id=row_id, key_a=key, key_b=event.def_id, number=number, document=NO_DOCUMENT)
+
+
+def _promotion_row(event: DefPromoted | DefRetired | DefDeleted, envelope: Envelope) -> Item:
+    line, at_ms, active = line_id(event.kind, event.name), envelope.at_ms, ""
+    document: dict[str, object] = {"why": event.why, "by": event.by}
+    if isinstance(event, DefPromoted):
+        active, at_ms = event.to_def_id, event.applied_at_ms or at_ms
+        document |= {
+            "from": event.from_def_id,
+            "version": event.version,
+            "undoes": event.undoes,
+            "by_agent_id": event.by_agent_id,
+            "batch": event.batch,
+        }
+    return Item(
+        kind=PROMOTION_ITEM,
+        id=f"{line} {envelope.seq}",
+        key_a=line,
+        key_b=active,
+        number=float(at_ms),
+        document=orjson.dumps(document).decode(),
+    )
 
 
 def items(line: Line | Batch, event: DefinitionEvent, envelope: Envelope) -> Sequence[Item]:
@@ -55,6 +86,8 @@ def items(line: Line | Batch, event: DefinitionEvent, envelope: Envelope) -> Seq
             return [
                 Item(kind=VERSION_ITEM, id=event.def_id, key_a=event.kind, document=orjson.dumps(document).decode())
             ]
+        case DefPromoted() | DefRetired(was_active=True) | DefDeleted() if event.kind != VOLUME:
+            return [_promotion_row(event, envelope)]
         case RunJudged():
             document = {
                 "dimensions": dict(event.dimensions),

@@ -15,6 +15,12 @@ PREVIOUS_MAX = 32
 """Earlier active versions that a line remembers: how often a rollback can follow a rollback."""
 OBSERVERS_MAX = 32
 """Processes whose files a line remembers."""
+OBSERVED_FOR_MS = 24 * 3_600_000
+"""How long an observation counts; a process that has ended is forgotten then."""
+OBSERVED_AGAIN_MS = OBSERVED_FOR_MS // 2
+"""How long a repetition of an observation changes nothing."""
+BATCH_BYTES_MAX = 500_000
+"""Longest command that applies several definitions: it is one record, and its first event repeats it."""
 JUDGEMENT_BYTES_MAX = 32_768
 RATIONALE_BYTES_MAX = 8_192
 DIMENSIONS_MAX = 64

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from loomlog.connectors.configuration.findings import did_you_mean
-from loomlog.connectors.definitions import DefinitionProblem, Kind, canonical_json
+from loomlog.connectors.definitions import DefinitionProblem, Kind
 from loomlog.connectors.errors import ConnectorError, Transient
 from loomlog.connectors.protocols import Blobs
-from loomlog.connectors.tools.tool_guide import unknown_placeholders
 from loomlog.schemas.generated.definition_commands import (
     DefineVersion,
     DeleteLine,
@@ -29,20 +28,20 @@ from loomlog.schemas.generated.definition_commands import (
 )
 from loomlog.schemas.generated.definition_events import DefVersionCreated
 from loomlog.schemas.generated.entity_events import CommandRefused
-from loomlog.schemas.generated.values import BlobRef, CommandEnvelope
+from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.services.families.definition import limits
 from loomlog.services.families.definition.answers import names_row, version_row
+from loomlog.services.families.definition.composition import Composer, Composition, Origin
 from loomlog.services.families.definition.content import parse_time_ms
 from loomlog.services.families.definition.decide import CONFLICT, rollback_target
-from loomlog.services.families.definition.state import Line, Version, digest_of
-from loomlog.services.families.definition.table import SHARED, DefinitionTable, FileDefinition
+from loomlog.services.families.definition.state import Line, Version
+from loomlog.services.families.definition.table import SHARED, DefinitionTable
 from loomlog.services.stream.entities.answers import Answer, CommandInvalid, CommandUnanswered, EntityCommands
 from loomlog.services.stream.entities.reads import PositionNotRead
 from loomlog.services.stream.entities.replicas import Replicas
 
 WAIT_S = 30.0
 """Seconds to wait for the owner's answer, and again for its events."""
-MEDIA_TYPE = "application/json"
 ANY = "any"
 UNKNOWN_OP, UNKNOWN_FIELD, MISSING, NOT_FOUND = "unknown_op", "unknown_field", "missing_field", "not_found"
 SCOPE_FIELDS: Mapping[str, str] = {
@@ -131,8 +130,8 @@ class DefinitionOperations:
         self.table = table
         self._commands = commands
         self._replicas = replicas
-        self._blobs = blobs
-        self._wait_s = wait_s
+        self.composer = Composer(table, blobs)
+        self.wait_s = wait_s
         self._handlers: Mapping[str, Callable[[Kind, Mapping[str, Any], Author], Awaitable[Reply]]] = {
             "create": self._create,
             "fork": self._fork,
@@ -161,100 +160,78 @@ class DefinitionOperations:
 
     async def _create(self, kind: Kind, fields: Mapping[str, Any], author: Author) -> Reply:
         name = self._name(kind, fields, author)
-        self._check_author(kind, name, author)
-        if self._is_static(kind, name):
+        self.check_author(kind, name, author)
+        if self.is_static(kind, name):
             text = f"{name} is defined by a configuration file: fork it instead of creating it"
             raise DefinitionRefused("static_name", text)
-        content = _composed(kind, name, _overlay(fields))
+        overlay = overlay_field(fields)
         self.check_room(kind.name, name, author.tenant)
-        text, blob, _ = await self._stored(content)
-        command = DefineVersion(
-            envelope=command_envelope(author),
-            kind=kind.name,
-            name=name,
-            content=text,
-            content_blob=blob,
-            content_sha256=kind.hash(name, content),
-            description=text_field(fields, "description"),
-            created_by_agent_id=author.agent_id,
-            created_by_agent=author.agent,
-            created_by_run_id=author.run_id,
-            tools=_granted(kind, content),
-            ceiling=author.tools,
-            promote=flag_field(fields, "promote", default=True),
-            expect_active=_optional_text(fields, "expect_active"),
-            expires_at_ms=parse_time_ms(text_field(fields, "expires_at"), "expires_at"),
-        )
+        made = await self.composer.compose(kind, name, overlay, Origin())
+        command = DefineVersion(**self._version_fields(kind, name, fields, author, made, promote=True))
         answer = await self.ask(command)
         line = self._line(kind, author.tenant, name)
-        made = [event for event in answer.events if isinstance(event, DefVersionCreated)]
-        if made:
-            return await self._made(line, made[-1], content, answer)
-        digest = digest_of(text, blob)
-        same = next((one for one in reversed(line.versions) if one.digest == digest), None)
+        created = [event for event in answer.events if isinstance(event, DefVersionCreated)]
+        if created:
+            return await self._made(line, created[-1], made.content, answer)
+        same = next((one for one in reversed(line.versions) if one.digest == made.stored.digest), None)
         if same is None:
             raise DefinitionRefused(CONFLICT, f"{name} has changed meanwhile: ask again")
-        row = version_row(line, same, await self.table.item(line, same), content, promoted=line.active == same.number)
-        return Reply(fields=row | {"deduplicated": True}, position=answer.position)
+        return Reply(fields=await self.describe(line, same) | {"deduplicated": True}, position=answer.position)
 
     async def _fork(self, kind: Kind, fields: Mapping[str, Any], author: Author) -> Reply:
-        parent_id = text_field(fields, "parent_def_id")
-        parent = self._visible(kind, parent_id, author) if parent_id else None
-        if parent_id and parent is None:
-            raise DefinitionRefused("parent_not_found", f"parent_def_id {parent_id[:80]} not found")
-        name = text_field(fields, "name") or (parent[0].name if parent is not None else "")
-        name = self._name(kind, {"name": name}, author)
-        self._check_author(kind, name, author)
-        if parent is not None and parent[0].name != name:
-            text = f"parent_def_id {parent_id} is a version of {parent[0].name}, not of {name}"
-            raise DefinitionRefused("name_mismatch", text)
-        file: FileDefinition | None = None
-        if parent is None:
-            parent = self._default_parent(kind, name, author.tenant)
-            file = self.table.files.get((kind.name, name)) if parent is None else None
-        if parent is not None:
-            base = await self.table.content(*parent)
-        elif file is not None:
-            base = file.content
-        else:
+        name, origin = self.origin(kind, text_field(fields, "name"), text_field(fields, "parent_def_id"), author)
+        if origin == Origin():
             raise DefinitionRefused("parent_not_found", f"{kind.name} {name} not found: there is nothing to fork")
-        content = _composed(kind, name, _overlay(fields), base)
         self.check_room(kind.name, name, author.tenant)
-        text, blob, _ = await self._stored(content)
-        base_text, base_blob, _ = await self._stored(file.content) if file is not None else ("", None, b"")
+        made = await self.composer.compose(kind, name, overlay_field(fields), origin)
         command = ForkVersion(
-            envelope=command_envelope(author),
-            kind=kind.name,
-            name=name,
-            content=text,
-            content_blob=blob,
-            content_sha256=kind.hash(name, content),
-            description=text_field(fields, "description"),
-            created_by_agent_id=author.agent_id,
-            created_by_agent=author.agent,
-            created_by_run_id=author.run_id,
-            tools=_granted(kind, content),
-            ceiling=None,
-            promote=flag_field(fields, "promote", default=kind.forks_promote),
-            expect_active=_optional_text(fields, "expect_active"),
-            expires_at_ms=parse_time_ms(text_field(fields, "expires_at"), "expires_at"),
-            parent_def_id=parent[0].id_of(parent[1].number) if parent is not None else "",
-            base_content=base_text,
-            base_blob=base_blob,
-            base_sha256=file.content_sha256 if file is not None else "",
-            root_tools=_root_tools(kind, parent, file),
+            **self._version_fields(kind, name, fields, author, made, promote=kind.forks_promote) | {"ceiling": None},
+            parent_def_id=origin.parent_id,
+            base_content=made.base.text,
+            base_blob=made.base.blob,
+            base_sha256=origin.file.content_sha256 if origin.file is not None else "",
+            root_tools=origin.root_tools(kind),
         )
         answer = await self.ask(command)
-        made = [event for event in answer.events if isinstance(event, DefVersionCreated)]
-        return await self._made(self._line(kind, author.tenant, name), made[-1], content, answer)
+        created = [event for event in answer.events if isinstance(event, DefVersionCreated)]
+        return await self._made(self._line(kind, author.tenant, name), created[-1], made.content, answer)
 
-    def _default_parent(self, kind: Kind, name: str, tenant: str) -> tuple[Line, Version] | None:
-        for owner in dict.fromkeys((tenant, SHARED)):
-            line = self.table.line(kind.name, owner, name)
-            version = line.active_version if line is not None else None
-            if line is not None and version is not None:
-                return line, version
-        return None
+    def origin(self, kind: Kind, name: str, parent_id: str, author: Author) -> tuple[str, Origin]:
+        """Return the name of a fork and what it is made from: the parent that is named, or what is active."""
+        parent = self.visible(kind, parent_id, author) if parent_id else None
+        if parent_id and parent is None:
+            raise DefinitionRefused("parent_not_found", f"parent_def_id {parent_id[:80]} not found")
+        name = name or (parent[0].name if parent is not None else "")
+        name = self._name(kind, {"name": name}, author)
+        self.check_author(kind, name, author)
+        if parent is None:
+            return name, self.composer.default_origin(kind, name, author.tenant)
+        if parent[0].name != name:
+            text = f"parent_def_id {parent_id} is a version of {parent[0].name}, not of {name}"
+            raise DefinitionRefused("name_mismatch", text)
+        return name, Origin(parent=parent)
+
+    def _version_fields(
+        self, kind: Kind, name: str, fields: Mapping[str, Any], author: Author, made: Composition, *, promote: bool
+    ) -> dict[str, Any]:
+        """Return the fields that the commands for a new version have in common."""
+        return {
+            "envelope": command_envelope(author),
+            "kind": kind.name,
+            "name": name,
+            "content": made.stored.text,
+            "content_blob": made.stored.blob,
+            "content_sha256": kind.hash(name, made.content),
+            "description": text_field(fields, "description"),
+            "created_by_agent_id": author.agent_id,
+            "created_by_agent": author.agent,
+            "created_by_run_id": author.run_id,
+            "tools": kind.tools(made.content),
+            "ceiling": author.tools,
+            "promote": flag_field(fields, "promote", default=promote),
+            "expect_active": optional_text(fields, "expect_active"),
+            "expires_at_ms": parse_time_ms(text_field(fields, "expires_at"), "expires_at"),
+        }
 
     async def _made(self, line: Line, event: DefVersionCreated, content: Mapping[str, Any], answer: Answer) -> Reply:
         version = line.version(event.version)
@@ -264,8 +241,11 @@ class DefinitionOperations:
             "content_sha256": event.content_sha256,
             "created_by_run_id": event.created_by_run_id,
         }
-        row = version_row(line, version, item, content, promoted=line.active == version.number)
+        row = version_row(line, version, item, content, promoted=self._is_active(line, version))
         return Reply(fields=row, position=answer.position)
+
+    def _is_active(self, line: Line, version: Version) -> bool:
+        return self.table.active_number(line) == version.number
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -277,7 +257,7 @@ class DefinitionOperations:
         """Return a version as `get` does. Raises ConnectorError, PositionNotRead."""
         item = await self.table.item(line, version)
         content = await self.table.content(line, version)
-        return version_row(line, version, item, content, promoted=line.active == version.number)
+        return version_row(line, version, item, content, promoted=self._is_active(line, version))
 
     async def _list(self, kind: Kind, fields: Mapping[str, Any], author: Author) -> Reply:
         name = self._name(kind, fields, author)
@@ -292,7 +272,7 @@ class DefinitionOperations:
                 version,
                 items.get(version.number, {}),
                 await self.table.content(line, version),
-                promoted=line.active == version.number,
+                promoted=self._is_active(line, version),
             )
             for version in versions
         ]
@@ -302,7 +282,7 @@ class DefinitionOperations:
         name = self._name(kind, fields, author)
         wanted = required_field(fields, "content_sha256")
         line = self.table.line(kind.name, author.tenant, name)
-        version = line.active_version if line is not None else None
+        version = line.version(self.table.active_number(line)) if line is not None else None
         if line is None or version is None:
             none = {"matches": False, "current_sha256": "", "current_def_id": "", "version": 0}
             return Reply(fields=none | {"name": name, "deployed": False})
@@ -321,14 +301,17 @@ class DefinitionOperations:
     def names(self, kind: Kind, tenant: str | None) -> dict[str, Any]:
         """Return the names of a kind with their counts, of a tenant or of all."""
         tenants = self.table.tenants(kind.name) if tenant is None else [tenant]
-        return {"names": [names_row(line) for owner in tenants for line in self.table.lines(kind.name, owner)]}
+        return {"names": [self._names_row(line) for owner in tenants for line in self.table.lines(kind.name, owner)]}
+
+    def _names_row(self, line: Line) -> dict[str, Any]:
+        return names_row(line, line.version(self.table.active_number(line)))
 
     # --- changing what is active -------------------------------------------------------------------------------------
 
     async def _promote(self, kind: Kind, fields: Mapping[str, Any], author: Author) -> Reply:
         line, version = self._require(kind, required_field(fields, "def_id"), author)
         self._require_own(line, author)
-        self._check_author(kind, line.name, author)
+        self.check_author(kind, line.name, author)
         command = PromoteVersion(
             envelope=command_envelope(author, line.tenant),
             kind=kind.name,
@@ -336,7 +319,7 @@ class DefinitionOperations:
             def_id=line.id_of(version.number),
             why=text_field(fields, "why"),
             by_agent_id=author.agent_id,
-            expect_active=_optional_text(fields, "expect_active"),
+            expect_active=optional_text(fields, "expect_active"),
             content=await self._content_for(line, version),
         )
         answer = await self.ask(command)
@@ -345,7 +328,7 @@ class DefinitionOperations:
 
     async def _roll_back(self, kind: Kind, fields: Mapping[str, Any], author: Author) -> Reply:
         name = self._name(kind, fields, author)
-        self._check_author(kind, name, author)
+        self.check_author(kind, name, author)
         line = self.table.line(kind.name, author.tenant, name)
         target = rollback_target(line) if line is not None else None
         if line is None or target is None:
@@ -356,7 +339,7 @@ class DefinitionOperations:
             name=name,
             why=text_field(fields, "why"),
             by_agent_id=author.agent_id,
-            expect_active=_optional_text(fields, "expect_active"),
+            expect_active=optional_text(fields, "expect_active"),
             content=await self._content_for(line, target),
         )
         answer = await self.ask(command)
@@ -374,7 +357,7 @@ class DefinitionOperations:
             raise DefinitionRefused(MISSING, "missing required field: retired")
         retired = flag_field(fields, "retired", default=True)
         self._require_own(line, author)
-        self._check_author(kind, line.name, author)
+        self.check_author(kind, line.name, author)
         command = RetireVersion(
             envelope=command_envelope(author, line.tenant),
             kind=kind.name,
@@ -388,7 +371,7 @@ class DefinitionOperations:
 
     async def _delete(self, kind: Kind, fields: Mapping[str, Any], author: Author) -> Reply:
         name = self._name(kind, fields, author)
-        self._check_author(kind, name, author)
+        self.check_author(kind, name, author)
         command = DeleteLine(
             envelope=command_envelope(author), kind=kind.name, name=name, why=text_field(fields, "why")
         )
@@ -402,18 +385,17 @@ class DefinitionOperations:
         kind.check_name(name)
         return name
 
-    def _is_static(self, kind: Kind, name: str) -> bool:
-        shared = self.table.line(kind.name, SHARED, name)
-        return (kind.name, name) in self.table.files or (shared is not None and shared.static is not None)
+    def is_static(self, kind: Kind, name: str) -> bool:
+        return (kind.name, name) in self.table.files
 
-    def _visible(self, kind: Kind, def_id: str, author: Author) -> tuple[Line, Version] | None:
+    def visible(self, kind: Kind, def_id: str, author: Author) -> tuple[Line, Version] | None:
         found = self.table.find(def_id)
         if found is None or found[0].kind != kind.name or found[0].is_deleted:
             return None
         return found if author.is_admin or found[0].tenant in (author.tenant, SHARED) else None
 
     def _require(self, kind: Kind, def_id: str, author: Author) -> tuple[Line, Version]:
-        found = self._visible(kind, def_id, author)
+        found = self.visible(kind, def_id, author)
         if found is None:
             raise DefinitionRefused(NOT_FOUND, f"{kind.name} version {def_id[:80]} not found")
         return found
@@ -424,16 +406,16 @@ class DefinitionOperations:
                 "scope_denied", f"{line.name} is shared by all tenants: only an administrator changes it"
             )
 
-    def check_room(self, kind: str, name: str, tenant: str) -> None:
-        """Check that a line may be added. Raises DefinitionRefused(too_many)."""
+    def check_room(self, kind: str, name: str, tenant: str, *, count: int = 1) -> None:
+        """Check that a line may be added, the last of `count` new ones. Raises DefinitionRefused(too_many)."""
         if self.table.line(kind, tenant, name) is not None:
             return
-        if self.table.count(tenant) >= limits.LINES_PER_TENANT_MAX:
+        if self.table.count(tenant) + count > limits.LINES_PER_TENANT_MAX:
             raise DefinitionRefused("too_many", f"the tenant has {limits.LINES_PER_TENANT_MAX} definitions already")
-        if self.table.count() >= limits.LINES_MAX:
+        if self.table.count() + count > limits.LINES_MAX:
             raise DefinitionRefused("too_many", f"the installation has {limits.LINES_MAX} definitions already")
 
-    def _check_author(self, kind: Kind, name: str, author: Author) -> None:
+    def check_author(self, kind: Kind, name: str, author: Author) -> None:
         """Check what an agent may write (reference runtime 4.5)."""
         if author.grants is None:
             return
@@ -478,18 +460,12 @@ class DefinitionOperations:
         assert line is not None, "the answer was read"
         return line
 
-    async def _stored(self, content: Mapping[str, Any]) -> tuple[str, BlobRef | None, bytes]:
-        """Return the content for a command, and its digest: in clear, or stored in the blob store when it is long."""
-        text = canonical_json(content)
-        if len(text.encode()) <= limits.INLINE_BYTES_MAX:
-            return text, None, digest_of(text, None)
-        blob = await self._blobs.put(text.encode(), MEDIA_TYPE)
-        return "", blob, digest_of("", blob)
-
     async def ask(self, command: Any) -> Answer:
         """Return the answer, whose events this process has read."""
-        answer = await ask_owner(self._commands, command, wait_s=self._wait_s)
-        await self._replicas.wait(answer.partition, answer.offset, timeout_s=self._wait_s)
+        answer = await ask_owner(self._commands, command, wait_s=self.wait_s)
+        if await self._replicas.wait(answer.partition, answer.offset, timeout_s=self.wait_s):
+            text = f"the change is in the log at {answer.position}, and this process has not read it yet"
+            raise DefinitionsUnavailable(text, is_pending=True)
         return answer
 
 
@@ -538,16 +514,7 @@ def parse_operation(
     return op, given
 
 
-def _composed(
-    kind: Kind, name: str, overlay: Mapping[str, Any], base: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
-    content = kind.compose(name, overlay, base)
-    if unknown := unknown_placeholders(str(content.get("system_prompt", ""))):
-        raise DefinitionRefused("invalid_definition", f"system_prompt: unknown placeholder {unknown[0][:80]}")
-    return content
-
-
-def _overlay(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+def overlay_field(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     overlay = fields.get("overlay", {})
     if not isinstance(overlay, Mapping):
         raise DefinitionRefused("invalid_definition", "overlay: expected an object")
@@ -561,10 +528,10 @@ def required_field(fields: Mapping[str, Any], name: str) -> str:
 
 
 def text_field(fields: Mapping[str, Any], name: str) -> str:
-    return _optional_text(fields, name) or ""
+    return optional_text(fields, name) or ""
 
 
-def _optional_text(fields: Mapping[str, Any], name: str) -> str | None:
+def optional_text(fields: Mapping[str, Any], name: str) -> str | None:
     value = fields.get(name)
     if value is not None and not isinstance(value, str):
         raise DefinitionRefused("invalid_definition", f"{name}: expected text")
@@ -586,20 +553,6 @@ def flag_field(fields: Mapping[str, Any], name: str, *, default: bool) -> bool:
     if not isinstance(value, bool):
         raise DefinitionRefused("invalid_definition", f"{name}: expected true or false")
     return value
-
-
-def _granted(kind: Kind, content: Mapping[str, Any]) -> tuple[str, ...] | None:
-    return kind.tools(content)
-
-
-def _root_tools(kind: Kind, parent: tuple[Line, Version] | None, file: FileDefinition | None) -> tuple[str, ...] | None:
-    if file is not None:
-        return kind.tools(file.content)
-    if parent is None:
-        return None
-    line, version = parent
-    root = line.version(version.root or version.number)
-    return root.tools if root is not None else None
 
 
 def command_envelope(author: Author, tenant: str | None = None) -> CommandEnvelope:

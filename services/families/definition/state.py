@@ -91,8 +91,16 @@ class StaticContent(Value, frozen=True, kw_only=True):
     content: str = ""
     blob: BlobRef | None = None
     at_ms: int = 0
-    observers: tuple[tuple[str, bytes], ...] = ()
-    """Process and digest, newest last."""
+    observers: tuple[tuple[str, bytes, int], ...] = ()
+    """Process, digest, and when it was observed (UTC milliseconds), newest last."""
+
+    def observed_by(self, observer: str) -> tuple[bytes, int]:
+        """Return the digest and time of an observer's last observation; an empty digest without one."""
+        return next(((digest, at_ms) for name, digest, at_ms in self.observers if name == observer), (b"", 0))
+
+    def differs_since(self, since_ms: int) -> bool:
+        """Whether processes have told different contents from that time on."""
+        return len({digest for _, digest, at_ms in self.observers if at_ms >= since_ms}) > 1
 
 
 class Line(Value, frozen=True, kw_only=True, omit_defaults=True):
@@ -117,6 +125,10 @@ class Line(Value, frozen=True, kw_only=True, omit_defaults=True):
     """Number of the version that waits for a batch; 0: none."""
     staged_by: str = ""
     """Id of that batch."""
+    batch: str = ""
+    """Batch that the active version was promoted with; empty for none."""
+    replaced: int = 0
+    """Number of the version that was active before that batch: what processes see until they have read all of it."""
     static_sums: Sums = NO_SUMS
     """Judgements of runs whose definition came from a file."""
 
@@ -190,11 +202,13 @@ def evolve_line(line: Line, event: LineEvent, at_ms: int) -> Line:
                 promoted_by_agent_id=event.by_agent_id,
                 staged=0,
                 staged_by="",
+                batch=event.batch,
+                replaced=line.active if event.batch else 0,
             )
             return _trimmed(_changed(active, number, content=event.content) if event.content else active)
         case DefRetired(version=number):
             retired = _changed(line, number, is_retired=True)
-            return _trimmed(replace(retired, active=0)) if event.was_active else retired
+            return _trimmed(replace(retired, active=0, batch="", replaced=0)) if event.was_active else retired
         case DefRestored(version=number):
             return _changed(line, number, is_retired=False, expires_at_ms=0)
         case DefDeleted() if line.kind == VOLUME:
@@ -202,13 +216,16 @@ def evolve_line(line: Line, event: LineEvent, at_ms: int) -> Line:
             return replace(line, versions=(), active=0, previous=(), made_by_agent="", is_deleted=True)
         case DefDeleted():
             versions = tuple(replace(one, is_retired=True) for one in line.versions)
-            return _trimmed(replace(line, versions=versions, active=0, previous=(), is_deleted=True))
+            cleared = replace(line, active=0, previous=(), batch="", replaced=0)
+            return _trimmed(replace(cleared, versions=versions, is_deleted=True))
         case VersionStaged(def_id=""):
             return line
         case VersionStaged():
             return replace(line, staged=event.version, staged_by=event.batch)
-        case StageSettled():
-            return replace(line, staged=0, staged_by="")
+        case StageSettled(version=number):
+            settled = replace(line, staged=0, staged_by="")
+            # What was staged with content of its own and came to nothing is never active.
+            return settled if number == line.active else _changed(settled, number, is_retired=True)
         case StaticObserved():
             return replace(line, static=_observed(line.static, event, at_ms))
         case RunJudged(version=0):
@@ -256,7 +273,7 @@ def _trimmed(line: Line) -> Line:
     """Return the line without the contents that do not fit, oldest first; that of the active version stays."""
     kept, dropped = 0, set[int]()
     for version in reversed(line.versions):
-        if not version.content or version.number in (line.active, line.staged):
+        if not version.content or version.number in (line.active, line.staged, line.replaced):
             continue
         kept += len(version.content)
         if kept > limits.KEPT_BYTES_MAX:
@@ -269,14 +286,14 @@ def _trimmed(line: Line) -> Line:
 
 def _observed(static: StaticContent | None, event: StaticObserved, at_ms: int) -> StaticContent:
     digest = digest_of(event.content, event.content_blob)
-    earlier: Iterable[tuple[str, bytes]] = static.observers if static is not None else ()
+    earlier: Iterable[tuple[str, bytes, int]] = static.observers if static is not None else ()
     others = tuple(one for one in earlier if one[0] != event.observer)
     return StaticContent(
         digest=digest,
         content=event.content,
         blob=event.content_blob,
         at_ms=at_ms,
-        observers=(*others, (event.observer, digest))[-limits.OBSERVERS_MAX :],
+        observers=(*others, (event.observer, digest, at_ms))[-limits.OBSERVERS_MAX :],
     )
 
 

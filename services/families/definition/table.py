@@ -6,8 +6,9 @@ first, so that no line ever shadows an operator's folder. A retired version is n
 Before: the replicas fold a line. After: operations.py; the runtime at each start, spawn and use of a skill.
 """
 
+import asyncio
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import orjson
@@ -16,9 +17,11 @@ from loomlog.connectors.definitions import KINDS, DefinitionProblem, canonical_j
 from loomlog.connectors.errors import Permanent
 from loomlog.connectors.protocols import Blobs, VolumeBinding
 from loomlog.schemas.generated.values import BlobRef
+from loomlog.schemas.position import Position
 from loomlog.schemas.records import Value
 from loomlog.services.core.families import aggregate_id
 from loomlog.services.families.definition.apply import APPLIED, Batch
+from loomlog.services.families.definition.apply import KIND as BATCH_KIND
 from loomlog.services.families.definition.content import parse_content
 from loomlog.services.families.definition.items import VERSION_ITEM
 from loomlog.services.families.definition.state import VOLUME, Line, Version, digest_of, line_id, static_def_id
@@ -32,6 +35,9 @@ SHARED = ""
 TENANT, FILE, SHARED_SOURCE = "tenant", "file", "shared"
 CONTENTS_MAX = 20_000
 """Parsed contents kept; another costs the parsing of its JSON."""
+
+BATCH_READ_MS = 3_600_000
+"""A process that has not read events of this age owns no partitions, and nothing is started by it."""
 
 Content = dict[str, Any]
 
@@ -76,6 +82,16 @@ def file_definition(kind: str, name: str, content: Content) -> FileDefinition:
     )
 
 
+def newest_positions(tokens: Iterable[str]) -> list[str]:
+    """Return the newest position token of each partition; empty tokens are left out."""
+    newest: dict[tuple[str, int], Position] = {}
+    for position in map(Position.parse, filter(None, tokens)):
+        place = position.topic, position.partition
+        if place not in newest or newest[place].offset < position.offset:
+            newest[place] = position
+    return [str(position) for position in newest.values()]
+
+
 class DefinitionTable:
     """The lines and the files. `files`: by kind and name. `reads` has the contents that states do not keep."""
 
@@ -98,22 +114,38 @@ class DefinitionTable:
         self._counted: dict[str, int] = {}
         """Number of versions in `_versions`, by aggregate."""
         self._batches: dict[str, Batch] = {}
+        """By aggregate."""
+        self._whole: set[str] = set()
+        """Aggregates of batches that are applied and have been read with all their lines."""
         self._contents: OrderedDict[bytes, Content] = OrderedDict()
         self._file_ids = {one.def_id: one for one in files.values()}
+        self._changed = asyncio.Event()
         self.changes = 0
         """Grows with each change, so that what was derived can be derived again."""
         replicas.on_fold(NAME, self._folded)
 
     def _folded(self, aggregate: str) -> None:
         self.changes += 1
+        self._changed.set()
         line = self._replicas.state(aggregate)
         if isinstance(line, Batch):
-            self._batches[line.id] = line
+            self._batches[aggregate] = line
             return
         self._names.setdefault((line.tenant, line.kind), {})[line.name] = aggregate
         for version in line.versions[self._counted.get(aggregate, 0) :]:
             self._versions[line.id_of(version.number)] = (aggregate, version.number)
         self._counted[aggregate] = len(line.versions)
+
+    async def until(self, holds: Callable[[], bool], *, timeout_s: float) -> bool:
+        """Wait until it holds, which is asked again after each event that is read; returns whether it does."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not holds():
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            return holds()
+        return True
 
     # --- lines -------------------------------------------------------------------------------------------------------
 
@@ -124,7 +156,23 @@ class DefinitionTable:
 
     def position(self, line: Line) -> str:
         """Return the position token of the line's last event."""
-        return self._replicas.position(aggregate_id(NAME, line.tenant, line_id(line.kind, line.name)))
+        return self._position(line.tenant, line.kind, line.name)
+
+    def _position(self, tenant: str, kind: str, name: str) -> str:
+        return self._replicas.position(aggregate_id(NAME, tenant, line_id(kind, name)))
+
+    def positions(self, line: Line, *, now_ms: int) -> list[str]:
+        """Return the position tokens with which another process sees the line as this one does: that of its last event;
+        of one that was promoted with a batch a moment ago, the newest of each partition that the batch is in.
+        """
+        tokens = [self.position(line)]
+        batch = self.batch(line.tenant, line.staged_by or line.batch)
+        is_old = not line.staged and now_ms - line.promoted_at_ms > BATCH_READ_MS
+        if batch is None or batch.status != APPLIED or is_old:
+            return tokens
+        tokens.append(self.batch_position(line.tenant, batch.id))
+        tokens += [self._position(line.tenant, change.kind, change.name) for change in batch.changes]
+        return newest_positions(tokens)
 
     def lines(self, kind: str, tenant: str) -> Iterator[Line]:
         """Yield a tenant's lines of a kind that are not deleted and have versions, by name."""
@@ -198,19 +246,35 @@ class DefinitionTable:
         line = self.line(kind, tenant, name)
         if line is None or line.is_deleted:
             return None
-        version = line.version(line.staged) if line.staged and self._is_applied(line.staged_by) else line.active_version
+        version = line.version(self.active_number(line))
         return None if version is None or version.is_retired else self.resolved(line, version, source)
 
-    def _is_applied(self, batch_id: str) -> bool:
+    def active_number(self, line: Line) -> int:
+        """Return the number of the active version; until a batch has been read as a whole, of the one before it."""
+        if line.staged and self.is_applied(line.tenant, line.staged_by):
+            return line.staged
+        return line.active if not line.batch or self.is_applied(line.tenant, line.batch) else line.replaced
+
+    def is_applied(self, tenant: str, batch_id: str) -> bool:
         """Whether a batch is applied, and all its versions have been read here: its lines are in other partitions."""
-        batch = self._batches.get(batch_id)
+        aggregate = aggregate_id(NAME, tenant, line_id(BATCH_KIND, batch_id))
+        if aggregate in self._whole:
+            return True
+        batch = self._batches.get(aggregate)
         if batch is None or batch.status != APPLIED:
             return False
-        return all(change.def_id in self._versions for change in batch.changes)
+        if not all(change.def_id in self._versions for change in batch.changes):
+            return False
+        self._whole.add(aggregate)
+        return True
 
-    def batch(self, batch_id: str) -> Batch | None:
+    def batch(self, tenant: str, batch_id: str) -> Batch | None:
         """Return a batch as far as this process has read."""
-        return self._batches.get(batch_id)
+        return self._batches.get(aggregate_id(NAME, tenant, line_id(BATCH_KIND, batch_id)))
+
+    def batch_position(self, tenant: str, batch_id: str) -> str:
+        """Return the position token of a batch's last event."""
+        return self._position(tenant, BATCH_KIND, batch_id)
 
     def resolved(self, line: Line, version: Version, source: str = "") -> Resolved:
         """Return a version of a line as what a name resolves to."""

@@ -1,0 +1,113 @@
+"""The content that an overlay makes: merged over what it is forked from, checked, and stored where it belongs.
+
+Before: operations.py, batches.py. After: loomlog.connectors.definitions, and the blob store for what is long.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from loomlog.connectors.definitions import DefinitionProblem, Kind, canonical_json
+from loomlog.connectors.protocols import Blobs
+from loomlog.connectors.tools.tool_guide import unknown_placeholders
+from loomlog.schemas.generated.values import BlobRef
+from loomlog.services.families.definition import limits
+from loomlog.services.families.definition.state import Line, Version, digest_of
+from loomlog.services.families.definition.table import SHARED, DefinitionTable, FileDefinition
+
+MEDIA_TYPE = "application/json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredContent:
+    """A content as commands have it: canonical JSON, or a reference to the blob store when it is long."""
+
+    text: str = ""
+    blob: BlobRef | None = None
+
+    @property
+    def digest(self) -> bytes:
+        return digest_of(self.text, self.blob)
+
+
+NO_CONTENT = StoredContent()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """What a version is made from: a version, a file, or nothing."""
+
+    parent: tuple[Line, Version] | None = None
+    file: FileDefinition | None = None
+
+    @property
+    def parent_id(self) -> str:
+        return self.parent[0].id_of(self.parent[1].number) if self.parent is not None else ""
+
+    def root_tools(self, kind: Kind) -> tuple[str, ...] | None:
+        """Return the tools of the root of the lineage; None: any."""
+        if self.file is not None:
+            return kind.tools(self.file.content)
+        if self.parent is None:
+            return None
+        line, version = self.parent
+        root = line.version(version.root or version.number)
+        return root.tools if root is not None else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Composition:
+    """A content, and its origin."""
+
+    origin: Origin
+    content: dict[str, Any]
+    stored: StoredContent
+    base: StoredContent
+    """The content of the file that it is made from."""
+
+
+class Composer:
+    """Makes contents. Raises DefinitionProblem, ConnectorError, PositionNotRead."""
+
+    def __init__(self, table: DefinitionTable, blobs: Blobs) -> None:
+        self._table = table
+        self._blobs = blobs
+
+    def default_origin(self, kind: Kind, name: str, tenant: str) -> Origin:
+        """Return what a name is forked from: the active version of the tenant, of all tenants, or the file."""
+        for owner in dict.fromkeys((tenant, SHARED)):
+            line = self._table.line(kind.name, owner, name)
+            version = line.active_version if line is not None else None
+            if line is not None and version is not None:
+                return Origin(parent=(line, version))
+        return Origin(file=self._table.files.get((kind.name, name)))
+
+    async def compose(
+        self,
+        kind: Kind,
+        name: str,
+        overlay: Mapping[str, Any],
+        origin: Origin,
+        *,
+        inline_bytes_max: int = limits.INLINE_BYTES_MAX,
+    ) -> Composition:
+        """Return the content of an overlay over its origin."""
+        base = await self._table.content(*origin.parent) if origin.parent is not None else None
+        if origin.file is not None:
+            base = origin.file.content
+        content = kind.compose(name, overlay, base)
+        if unknown := unknown_placeholders(str(content.get("system_prompt", ""))):
+            raise DefinitionProblem("invalid_definition", f"system_prompt: unknown placeholder {unknown[0][:80]}")
+        return Composition(
+            origin=origin,
+            content=content,
+            stored=await store_content(self._blobs, canonical_json(content), inline_bytes_max),
+            base=await store_content(self._blobs, origin.file.text, inline_bytes_max) if origin.file else NO_CONTENT,
+        )
+
+
+async def store_content(blobs: Blobs, text: str, inline_bytes_max: int = limits.INLINE_BYTES_MAX) -> StoredContent:
+    """Return a canonical JSON as commands have it; a long one is in the blob store then. Raises ConnectorError."""
+    if len(text.encode()) <= inline_bytes_max:
+        return StoredContent(text=text)
+    return StoredContent(blob=await blobs.put(text.encode(), MEDIA_TYPE))
