@@ -104,28 +104,35 @@ def read_tree(
     expected: str = "a mapping with blocks such as `agents:` at the top",
 ) -> ParsedFile:
     """Read one YAML document. Mistakes are in `errors`; `root` has what could be read even then."""
-    reading = ParsedFile(root=MappingNode(entries={}, mark=Mark(file=file, line=1)))
+    reading, node = read_document(text, file=file, environ=environ)
+    if isinstance(node, MappingNode):
+        reading.root = node
+    elif not (isinstance(node, ScalarNode) and node.value is None):
+        message = f"expected {expected}"
+        reading.errors.append(ConfigurationFinding(message=message, file=file, line=node.mark.line))
+    return reading
+
+
+def read_document(text: str, *, file: str, environ: Mapping[str, str]) -> tuple[ParsedFile, Node]:
+    """Read one YAML document of any form: the mistakes, and its node, which is null when it could not be read."""
+    mark = Mark(file=file, line=1)
+    reading = ParsedFile(root=MappingNode(entries={}, mark=mark))
+    node: Node = ScalarNode(value=None, mark=mark)
     try:
         node = _TreeBuilder(
             reading=reading, file=file, environ=environ, events=yaml.parse(text, yaml.SafeLoader)
         ).read_document()
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
+        at = error.problem_mark or error.context_mark
         reason = ", ".join(part for part in (error.context, error.problem) if part)
         reading.errors.append(
-            ConfigurationFinding(message=f"not YAML: {reason}", file=file, line=mark.line + 1 if mark else 0)
+            ConfigurationFinding(message=f"not YAML: {reason}", file=file, line=at.line + 1 if at else 0)
         )
     except yaml.YAMLError as error:
         reading.errors.append(ConfigurationFinding(message=f"not YAML: {error}", file=file))
     except _ParseAborted as stop:
         reading.errors.append(stop.finding)
-    else:
-        if isinstance(node, MappingNode):
-            reading.root = node
-        elif not (isinstance(node, ScalarNode) and node.value is None):
-            message = f"expected {expected}"
-            reading.errors.append(ConfigurationFinding(message=message, file=file, line=node.mark.line))
-    return reading
+    return reading, node
 
 
 def to_plain(node: Node) -> object:
