@@ -427,8 +427,8 @@ def _to_volume_bindings(
     bindings: list[VolumeBinding] = []
     for name in names:
         volume = configuration.volumes.get(name)
-        found = find_volume(name) if volume is None and find_volume is not None else volume
-        if found is not None:
+        source = find_volume(name) if volume is None and find_volume is not None else volume
+        if source is not None:
             is_default = (volume is not None and volume.default) or len(names) == 1
-            bindings.append(VolumeBinding(name=name, path=found.path, mode=found.mode, is_default=is_default))
+            bindings.append(VolumeBinding(name=name, path=source.path, mode=source.mode, is_default=is_default))
     return tuple(bindings)

@@ -46,4 +46,4 @@ def render_diagram(content: Mapping[str, Any], highlight_state: str = "") -> str
 def _label(text: str) -> str:
     """Return a text as a label: what Mermaid reads as markup becomes an entity, a line break a space."""
     flat = " ".join(text.split())
-    return re.sub(r'[";#:{}<>\[\]|]', lambda found: f"#{ord(found[0])};", flat)
+    return re.sub(r'[";#:{}<>\[\]|]', lambda match: f"#{ord(match[0])};", flat)

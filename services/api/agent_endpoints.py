@@ -23,8 +23,8 @@ AGENT = KINDS["agent"]
 
 
 async def list_runnable_agents(service: Service, caller: Caller, request: Request) -> JsonResponse[RunnableAgents]:
-    found = await service.application.definitions.runnable_agents(caller)
-    shown = [(one, block) for one in found if not (block := AGENT.block_of(one.content)).internal]
+    resolved = await service.application.definitions.runnable_agents(caller)
+    shown = [(one, block) for one in resolved if not (block := AGENT.block_of(one.content)).internal]
     return json_response({"agents": [_runnable(service, one, block) for one, block in shown]})
 
 

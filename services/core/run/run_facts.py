@@ -24,7 +24,7 @@ from loomlog.services.core.run.interrupts.questions import ClosedQuestion
 
 NO_USAGE = Usage()
 FOREIGN = "imported"
-"""First word of the `import_identity` of a run that was not restored: whoever wrote its file is unknown."""
+"""First word of the `import_identity` of a run that was not restored: the author of its file is unknown."""
 
 
 class Pause(Value, frozen=True, kw_only=True):

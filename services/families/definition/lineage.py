@@ -17,15 +17,15 @@ DESCENDANTS_MAX = 500
 
 def ancestors(table: DefinitionTable, line: Line, version: Version, depth: int) -> list[tuple[Line, Version]]:
     """Return the versions that it was made from, nearest first."""
-    found: list[tuple[Line, Version]] = []
+    collected: list[tuple[Line, Version]] = []
     parent = version.parent
-    while parent and len(found) < depth:
+    while parent and len(collected) < depth:
         place = table.find(parent)
         if place is None:
             break
-        found.append(place)
+        collected.append(place)
         parent = place[1].parent
-    return found
+    return collected
 
 
 def lineage(table: DefinitionTable, line: Line, version: Version, depth: int = DEPTH_DEFAULT) -> dict[str, Any]:
@@ -54,13 +54,13 @@ def _descendants(
     for one in own:
         for made in one.versions:
             children.setdefault(made.parent, []).append((one, made))
-    found: list[tuple[Line, Version]] = []
+    collected: list[tuple[Line, Version]] = []
     level = [(line, version)]
     for _ in range(depth):
         level = [child for owner, made in level for child in children.get(owner.id_of(made.number), ())]
         if not level:
-            return found, False
-        found += level
-        if len(found) > DESCENDANTS_MAX:
-            return found[:DESCENDANTS_MAX], True
-    return found, any(children.get(owner.id_of(made.number)) for owner, made in level)
+            return collected, False
+        collected += level
+        if len(collected) > DESCENDANTS_MAX:
+            return collected[:DESCENDANTS_MAX], True
+    return collected, any(children.get(owner.id_of(made.number)) for owner, made in level)

@@ -26,8 +26,8 @@ class DefinedSkills:
         self._table = table
 
     async def find(self, tenant: str, name: str) -> SkillText | None:
-        found = self._table.resolve(SKILL.name, tenant, name)
-        return None if found is None else await self._text(found)
+        resolved = self._table.resolve(SKILL.name, tenant, name)
+        return None if resolved is None else await self._text(resolved)
 
     async def version(self, tenant: str, pin: SkillPin) -> SkillText | None:
         place = self._table.find(pin.def_id)
@@ -43,30 +43,30 @@ class DefinedSkills:
         names |= {line.name for owner in (tenant, SHARED) for line in table.lines(SKILL.name, owner)}
         summaries = []
         for name in sorted(names):
-            found = table.resolve(SKILL.name, tenant, name)
-            if found is not None:
-                description = str((await self._content(found)).get("description", ""))
-                source = SOURCES.get(found.source, "shared")
+            resolved = table.resolve(SKILL.name, tenant, name)
+            if resolved is not None:
+                description = str((await self._content(resolved)).get("description", ""))
+                source = SOURCES.get(resolved.source, "shared")
                 summaries.append(SkillSummary(name=name, description=description, source=source))
         return summaries
 
-    async def _content(self, found: Resolved) -> Mapping[str, Any]:
+    async def _content(self, resolved: Resolved) -> Mapping[str, Any]:
         try:
-            return await self._table.load(found)
+            return await self._table.load(resolved)
         except PositionNotRead as error:
             raise Transient(str(error), kind="unavailable") from error
 
-    async def _text(self, found: Resolved) -> SkillText:
-        content = await self._content(found)
+    async def _text(self, resolved: Resolved) -> SkillText:
+        content = await self._content(resolved)
         return SkillText(
-            name=found.name,
+            name=resolved.name,
             description=str(content.get("description", "")),
             body=str(content["body"]),
             tools=tuple(content.get("tools", ())),
             files=content.get("files", {}),
-            def_id="" if found.source == FILE else found.def_id,
-            version=found.version,
-            content_sha256=SKILL.hash(found.name, content),
+            def_id="" if resolved.source == FILE else resolved.def_id,
+            version=resolved.version,
+            content_sha256=SKILL.hash(resolved.name, content),
         )
 
 
@@ -81,8 +81,8 @@ class RunDefinitions:
         table = self._table
         names = {name for kind, name in table.files if kind == AGENT.name}
         names |= {line.name for owner in (tenant, SHARED) for line in table.lines(AGENT.name, owner)}
-        found = (table.resolve(AGENT.name, tenant, name) for name in sorted(names) if name.startswith(prefix))
-        return [_agent_row(one) for one in found if one is not None]
+        resolved = (table.resolve(AGENT.name, tenant, name) for name in sorted(names) if name.startswith(prefix))
+        return [_agent_row(one) for one in resolved if one is not None]
 
     async def lineage(self, tenant: str, def_id: str, depth: int) -> Mapping[str, Any] | None:
         place = self._table.find(def_id)
@@ -105,8 +105,8 @@ class RunDefinitions:
             raise Transient(str(error), kind="unavailable") from error
 
 
-def _agent_row(found: Resolved) -> dict[str, Any]:
-    content = found.content or {}
-    row = {"name": found.name, "tools_count": len(content.get("tools", ()))}
+def _agent_row(resolved: Resolved) -> dict[str, Any]:
+    content = resolved.content or {}
+    row = {"name": resolved.name, "tools_count": len(content.get("tools", ()))}
     row |= {key: content[key] for key in ("tier", "model", "provider") if content.get(key)}
-    return row if found.source == FILE else row | {"active_def_id": found.def_id}
+    return row if resolved.source == FILE else row | {"active_def_id": resolved.def_id}

@@ -178,28 +178,28 @@ class AgentDefinitions:
 
     def _find_source(self, agent: str, tenant: str, def_id: str) -> AgentSource | CommandRefusal:
         """Return what the name means for the tenant, or that version of it."""
-        found = self._resolve_name(agent, tenant, def_id)
-        if isinstance(found, CommandRefusal):
-            return found
-        if found is None or found.source == FILE:
+        resolved = self._resolve_name(agent, tenant, def_id)
+        if isinstance(resolved, CommandRefusal):
+            return resolved
+        if resolved is None or resolved.source == FILE:
             configured = self._configured.get(agent)
             if configured is None:
                 known = self._configuration.agents
                 return CommandRefusal(code="unknown_agent", message=unknown_agent(agent, known))
             return configured
-        source = self._sources.get(found.def_id)
+        source = self._sources.get(resolved.def_id)
         if source is None:
-            if found.content is None:
+            if resolved.content is None:
                 return CommandRefusal(code="definition_pending", message=f"the definition of {agent} is being loaded")
             try:
-                block = AGENT.block_of(found.content)
+                block = AGENT.block_of(resolved.content)
             except DefinitionProblem as problem:
-                return CommandRefusal(code="bad_request", message=f"agent {agent}, {found.def_id}: {problem}")
+                return CommandRefusal(code="bad_request", message=f"agent {agent}, {resolved.def_id}: {problem}")
             pin = DefinitionPin(
-                def_id=found.def_id, version=found.version, content_sha256=AGENT.hash(agent, found.content)
+                def_id=resolved.def_id, version=resolved.version, content_sha256=AGENT.hash(agent, resolved.content)
             )
-            source = agent_source(block, version_id=found.def_id, pin=pin)
-            self._sources[found.def_id] = source
+            source = agent_source(block, version_id=resolved.def_id, pin=pin)
+            self._sources[resolved.def_id] = source
             if len(self._sources) > CACHE_MAX:
                 self._sources.popitem(last=False)
         return source
@@ -215,7 +215,7 @@ class AgentDefinitions:
             return versions.file_version(file)
         line, version = versions.find(def_id) or (None, None)
         if line is None or version is None or line.kind != AGENT.name or line.tenant not in (tenant, SHARED):
-            return CommandRefusal(code="not_found", message=f"version {def_id[:80]} of {agent} not found")
+            return CommandRefusal(code="not_found", message=f"version {def_id[:80]} of {agent} not resolved")
         if line.name != agent:
             return CommandRefusal(code="not_found", message=f"{def_id} is a version of {line.name}, not of {agent}")
         if version.is_retired or line.is_deleted:
@@ -224,15 +224,15 @@ class AgentDefinitions:
 
     def is_loaded(self, agent: str, *, tenant: str, def_id: str = "") -> bool:
         """Whether `resolve` needs nothing that must be loaded first."""
-        found = self._resolve_name(agent, tenant, def_id)
-        return not isinstance(found, Resolved) or found.content is not None or found.def_id in self._sources
+        resolved = self._resolve_name(agent, tenant, def_id)
+        return not isinstance(resolved, Resolved) or resolved.content is not None or resolved.def_id in self._sources
 
     async def load(self, agent: str, *, tenant: str, def_id: str = "") -> None:
         """Load what `resolve` needs. Raises ConnectorError."""
-        found = self._resolve_name(agent, tenant, def_id)
-        if isinstance(found, Resolved) and self.versions is not None:
+        resolved = self._resolve_name(agent, tenant, def_id)
+        if isinstance(resolved, Resolved) and self.versions is not None:
             try:
-                await self.versions.load(found)
+                await self.versions.load(resolved)
             except PositionNotRead as error:
                 raise Transient(str(error), kind="unavailable") from error
 

@@ -18,7 +18,7 @@ class BatchedLookups(Generic[KeyT, ValueT]):
         self._fetch = fetch
         self._batch_max = batch_max
         self._keys: dict[KeyT, None] = {}
-        """Of the batch that has not begun."""
+        """Keys of the batch that has not begun."""
         self._batch: asyncio.Task[Mapping[KeyT, ValueT]] | None = None
         self._last: asyncio.Task[Mapping[KeyT, ValueT]] | None = None
 
@@ -28,7 +28,7 @@ class BatchedLookups(Generic[KeyT, ValueT]):
             self._keys = {}
             self._batch = self._last = asyncio.create_task(self._run(self._keys, after=self._last))
         self._keys[key] = None
-        # Who leaves takes nobody with it.
+        # A caller that is cancelled must not cancel the batch of the others.
         return (await asyncio.shield(self._batch)).get(key)
 
     async def _run(
