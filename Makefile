@@ -10,8 +10,9 @@ FIRST  ?= 0
 PEERS  ?=
 CURVES ?=
 AGGREGATES ?=
+LINES  ?=
 
-.PHONY: help run up down demo test check format schemas bench bench-takeover bench-parked bench-entities bench-projections bench-peers bench-smoke bench-scale diagram flame figures chaos simulate lock clean
+.PHONY: help run up down demo test check format schemas bench bench-takeover bench-parked bench-entities bench-definitions bench-projections bench-peers bench-smoke bench-scale diagram flame figures chaos simulate lock clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -72,6 +73,9 @@ bench-parked: $(STAMP) ## measure what 10,000 parked runs cost in memory and CPU
 
 bench-entities: $(STAMP) ## measure what entity writes cost, and a million aggregates at rest (about 15 minutes; AGGREGATES=0 leaves those out)
 	@$(BIN)/python -m tests.benchmarks.entities $(if $(AGGREGATES),--aggregates $(AGGREGATES))
+
+bench-definitions: $(STAMP) ## measure definitions: resolving, opening, promoting and changing 10,000 of them (LINES=200)
+	@$(BIN)/python -m tests.benchmarks.definitions $(if $(LINES),--lines $(LINES))
 
 bench-projections: $(STAMP) ## measure rebuilds, a lost database and the lag of the read models
 	@$(BIN)/python -m tests.benchmarks.projections

@@ -75,12 +75,12 @@ class TopicClient:
                 self._queued[partition] = []
             await asyncio.gather(*(self._appender.append(COMMANDS, p, records) for p, records in batches))
 
-    async def run_once(self) -> None:
+    async def run_once(self, agent: str = AGENT) -> None:
         now_ms = time.time_ns() // 1_000_000
         token = self._placer.assign_partition(fresh_token(now_ms, os.urandom(10)), now_ms)
         run_id, key = f"r_{token}", token.encode()
         command = StartRun(
-            envelope=CommandEnvelope(command_id=token, issued_at_ms=now_ms), agent=AGENT, prompt=PROMPT, run_id=run_id
+            envelope=CommandEnvelope(command_id=token, issued_at_ms=now_ms), agent=agent, prompt=PROMPT, run_id=run_id
         )
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting[run_id] = waiter
