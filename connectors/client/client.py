@@ -88,7 +88,7 @@ class Client(HttpClient):
 class Run:
     """One run. Use one method of `frames` and `result` at a time; both continue where the other stopped."""
 
-    def __init__(self, client: Client, stream: RunStream) -> None:
+    def __init__(self, client: HttpClient, stream: RunStream) -> None:
         self._client = client
         self._stream = stream
         self._frames = stream.frames()

@@ -35,6 +35,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "demo": ("demo.demo:demo", "Kill a runtime in the middle of a run, and show that nothing was lost or done twice."),
     "run": ("runs.runs:start", "Start a run and follow it."),
     "runs": ("runs.history:runs_app", "List, show, follow, pause, compact, quarantine, resolve and cancel runs."),
+    "evals": ("runs.judge:evals_app", "Judgements of runs: submit, list, show; let an agent judge many."),
     "agents": ("admin.agents:agents_app", "Agents: list, show, check the configuration."),
     "inbox": ("runs.interrupts:inbox_app", "Show and answer what runs ask people."),
     "pause": ("admin.pauses:pause", "Pause everything, a tenant or an agent before its next model calls."),

@@ -98,8 +98,8 @@ def set_limit(
     amounts = {
         "soft_limit": soft,
         "hard_limit": hard,
-        "soft_limit_micros": _parse_micros("--soft-money", soft_money),
-        "hard_limit_micros": _parse_micros("--hard-money", hard_money),
+        "soft_limit_micros": parse_micros("--soft-money", soft_money),
+        "hard_limit_micros": parse_micros("--hard-money", hard_money),
     }
     changes = {name: value for name, value in amounts.items() if value is not None}
     if not changes:
@@ -171,7 +171,7 @@ def _account_fields(everybody: bool, tenant: str, user: str) -> dict[str, str]:
     return {"scope": "user", **named, "scope_id": user} if user else {"scope": "tenant", **named}
 
 
-def _parse_micros(option: str, text: str) -> int | None:
+def parse_micros(option: str, text: str) -> int | None:
     """Parse an amount into millionths; None for an empty text. Raises UsageError."""
     if not text:
         return None

@@ -30,7 +30,7 @@ from loomlog.services.families.definition.state import VOLUME, DefinitionEvent, 
 PROMOTION_ITEM = "promotion"
 VERSION_ITEM, JUDGEMENT_ITEM, ROLE_ITEM, DIMENSION_ITEM = "version", "judgement", "role", "dimension"
 NO_DOCUMENT = "{}"
-"""Of rows that have nothing but their keys and number: an empty one would remove the row."""
+"""Document of rows that have nothing but their keys and number: an empty one would remove the row."""
 
 
 def dimension_problem(name: str) -> str:
