@@ -3,6 +3,7 @@ lies in clear anywhere, its people see it all the same, and after an erasure nob
 """
 
 import asyncio
+import base64
 import contextlib
 import gzip
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -28,7 +29,7 @@ from loomlog.connectors.protocols import (
 )
 from loomlog.schemas.conversation import TextBlock, ToolResultBlock
 from loomlog.schemas.generated.run_commands import ForkRun, PostInput, StartRun
-from loomlog.schemas.generated.run_events import RunRefused, ToolReturned
+from loomlog.schemas.generated.run_events import RunRefused, RunStarted, ToolReturned
 from loomlog.schemas.generated.values import (
     AgentDefinition,
     CommandEnvelope,
@@ -440,6 +441,35 @@ async def test_a_token_of_somebody_else_is_opened_nowhere_by_handing_it_in() -> 
             ),
         ):
             assert (await declined(refused)).code == "bad_request"
+
+
+async def test_the_long_prompt_of_an_agent_is_no_content_of_its_users() -> None:
+    rules = "Be kind. " * 4_000
+    async with stage(agent=replace(AGENT, system_prompt=rules)) as on:
+        run_id, _ = await ran(on)
+        ref = next(event for event in on.events() if isinstance(event, RunStarted)).definition.system_prompt_blob
+        assert ref is not None
+        assert [request.system[0].text for request in on.model.requests] == [rules, rules]
+        moment = run_at_json(await on.layer.histories.state_at(IVY, run_id, 0))
+        assert moment["system"][:2] == [{"blob": ref.to_avro()}, "Mind the rules."]
+        report = await on.layer.erasure.report(ADMIN_CALLER, "acme", USER)
+        assert (report.findings.blobs_in_clear, report.findings.blobs_encrypted) == (0, 1)
+        bundle = gzip.decompress(b"".join([piece async for piece in await on.layer.histories.export(IVY, run_id)]))
+        assert base64.b64encode(rules.encode()) in bundle
+
+
+async def test_a_long_prompt_that_a_fork_brings_lies_nowhere_in_clear() -> None:
+    stern = f"say {META}. " * 2_000
+    async with stage() as on:
+        run_id, _ = await ran(on)
+        last = (await on.layer.queries.run(IVY, run_id)).last_seq
+        request = ForkRequest(at_seq=last, prompt="go on", overrides={"system_prompt": stern})
+        accepted = await on.layer.forks.fork(IVY, run_id, request)
+        await pieces_of(accepted.stream)
+        assert on.model.requests[-1].system[0].text == stern
+        fork = [event for event in on.events() if isinstance(event, RunStarted)][-1]
+        assert (fork.definition.system_prompt, fork.definition.system_prompt_blob is None) == ("", False)
+        assert META.encode() not in on.stored()
 
 
 async def test_a_crash_is_told_without_what_it_quotes() -> None:
