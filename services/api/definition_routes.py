@@ -32,6 +32,8 @@ FIELD_SCHEMAS: dict[str, dict[str, Any]] = {
     "retired": {"type": "boolean", "description": "True retires the version, false restores it."},
     "why": {**TEXT, "description": "Reason, for people."},
     "content_sha256": {**TEXT, "description": "Content hash to compare with the active version's."},
+    "format": {**TEXT, "enum": ["mermaid"], "description": "Form of the drawing."},
+    "highlight_state": {**TEXT, "description": "State to highlight."},
 }
 
 

@@ -17,6 +17,7 @@ from loomlog.services.application.request_context import current_request
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import RUNS_READ, TENANT
 from loomlog.services.families.definition.answers import format_time
+from loomlog.services.families.definition.batches import DefinitionBatches
 from loomlog.services.families.definition.decide import CONFLICT
 from loomlog.services.families.definition.operations import (
     Author,
@@ -66,6 +67,14 @@ class Definitions:
         require_member(caller)
         author = self.author(caller, kind.name, tenant)
         reply: Reply = await self.refusing(kind.tool, self.operations.run(kind, body, author))
+        return reply
+
+    async def apply(self, caller: Caller, body: Any, *, tenant: str = "") -> Reply:
+        """Make several definitions active at once, or none. Refusals as `operate`."""
+        require_scope(caller, TENANT)
+        require_member(caller)
+        author = self.author(caller, "apply", tenant)
+        reply: Reply = await self.refusing("apply", DefinitionBatches(self.operations).apply(body, author))
         return reply
 
     def author(self, caller: Caller, kind: str, tenant: str) -> Author:
@@ -146,8 +155,8 @@ class Definitions:
         require_scope(caller, RUNS_READ)
         names = {name for (kind, name) in self.table.files if kind == AGENT}
         names |= {line.name for owner in (SHARED, caller.tenant) for line in self.table.lines(AGENT, owner)}
-        found = [await self._runnable(caller.tenant, name) for name in sorted(names)]
-        return [one for one in found if one is not None]
+        resolved = [await self._runnable(caller.tenant, name) for name in sorted(names)]
+        return [one for one in resolved if one is not None]
 
     async def runnable_agent(self, caller: Caller, name: str) -> "RunnableDefinition | None":
         """Return an agent that the caller's tenant can run."""
@@ -155,11 +164,11 @@ class Definitions:
         return await self._runnable(caller.tenant, name)
 
     async def _runnable(self, tenant: str, name: str) -> "RunnableDefinition | None":
-        found = self.table.resolve(AGENT, tenant, name)
-        if found is None:
+        resolved = self.table.resolve(AGENT, tenant, name)
+        if resolved is None:
             return None
-        content = await self.read(self.table.load(found))
-        return RunnableDefinition(name=name, source=SOURCES.get(found.source, found.source), content=content)
+        content = await self.read(self.table.load(resolved))
+        return RunnableDefinition(name=name, source=SOURCES.get(resolved.source, resolved.source), content=content)
 
     def read_positions(self, tenant: str, agent: str) -> Sequence[str]:
         """Return the positions that a start of the agent must include, as far as this process has read."""

@@ -1,6 +1,6 @@
 """Decisions about a line of definitions.
 
-Whoever sends a command has merged the overlay and checked the content already; a sender of its own on the topic may not
+The sender of a command has merged the overlay and checked the content already; a sender of its own on the topic may not
 have, so content in clear is checked again here. Refusals carry the reasons of the API (operations.py).
 
 Before: services/stream/entities/handler.py passes a command. After: state.py folds the events.

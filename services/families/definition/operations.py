@@ -4,7 +4,7 @@
     create get list delete purge                                    of volumes (volumes.py)
 
 An overlay is merged and checked here, with what this process has read; the owner of the line decides. An answer is
-given once this process has read the events, so whoever has it can use the definition at once.
+given once this process has read the events, so its receiver can use the definition at once.
 
 Before: services/api/definition_endpoints.py, services/runtime/tools/definition_tools.py. After:
 services/stream/entities/client.py and decide.py; table.py.
@@ -16,6 +16,7 @@ from typing import Any
 
 from loomlog.connectors.configuration.findings import did_you_mean
 from loomlog.connectors.definitions import DefinitionProblem, Kind
+from loomlog.connectors.definitions.team_diagram import render_diagram
 from loomlog.connectors.errors import ConnectorError, Transient
 from loomlog.connectors.protocols import Blobs
 from loomlog.schemas.generated.definition_commands import (
@@ -42,7 +43,7 @@ from loomlog.services.stream.entities.replicas import Replicas
 
 WAIT_S = 30.0
 """Seconds to wait for the owner's answer, and again for its events."""
-ANY = "any"
+ANY, MERMAID = "any", "mermaid"
 UNKNOWN_OP, UNKNOWN_FIELD, MISSING, NOT_FOUND = "unknown_op", "unknown_field", "missing_field", "not_found"
 SCOPE_FIELDS: Mapping[str, str] = {
     "agent": "agent_def_scopes",
@@ -64,8 +65,9 @@ FIELDS: Mapping[str, frozenset[str]] = {
     "retire": frozenset({"def_id", "retired", "why"}),
     "delete": frozenset({"name", "why"}),
     "verify": frozenset({"name", "content_sha256"}),
+    "render_diagram": frozenset({"name", "def_id", "overlay", "format", "highlight_state"}),
 }
-READS = frozenset({"get", "list", "verify"})
+READS = frozenset({"get", "list", "verify", "render_diagram"})
 
 
 class DefinitionRefused(Exception):
@@ -87,7 +89,7 @@ class DefinitionsUnavailable(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Author:
-    """Who asks. Outside a run nothing but the tenant is limited."""
+    """The author of an operation. Outside a run nothing but the tenant is limited."""
 
     tenant: str
     subject: str
@@ -142,6 +144,7 @@ class DefinitionOperations:
             "retire": self._retire,
             "delete": self._delete,
             "verify": self._verify,
+            "render_diagram": self._render_diagram,
         }
 
     async def run(self, kind: Kind, body: Any, author: Author) -> Reply:
@@ -278,9 +281,28 @@ class DefinitionOperations:
         ]
         return Reply(fields={"name": name, "versions": rows})
 
+    async def _render_diagram(self, kind: Kind, fields: Mapping[str, Any], author: Author) -> Reply:
+        """Draw a team: a version, the active one, or what an overlay would make of it."""
+        if text_field(fields, "format") not in ("", MERMAID):
+            raise DefinitionRefused("invalid_definition", f"format: expected {MERMAID}")
+        name, content, version_id = text_field(fields, "name"), None, ""
+        if text_field(fields, "def_id"):
+            line, version = self._require(kind, text_field(fields, "def_id"), author)
+            name, content, version_id = line.name, await self.table.content(line, version), line.id_of(version.number)
+        elif resolved := self.table.resolve(kind.name, author.tenant, name):
+            content, version_id = await self.table.load(resolved), resolved.def_id
+        is_preview = "overlay" in fields
+        if is_preview:
+            content, version_id = kind.compose(name, overlay_field(fields), content), ""
+        if content is None:
+            raise DefinitionRefused(NOT_FOUND, f"{kind.name} {name[:80]} not found")
+        diagram = render_diagram(content, text_field(fields, "highlight_state"))
+        drawn = {"name": name, "def_id": version_id, "format": MERMAID, "diagram": diagram}
+        return Reply(fields=drawn | ({"preview": True} if is_preview else {}))
+
     async def _verify(self, kind: Kind, fields: Mapping[str, Any], author: Author) -> Reply:
         name = self._name(kind, fields, author)
-        wanted = required_field(fields, "content_sha256")
+        expected = required_field(fields, "content_sha256")
         line = self.table.line(kind.name, author.tenant, name)
         version = line.version(self.table.active_number(line)) if line is not None else None
         if line is None or version is None:
@@ -289,7 +311,7 @@ class DefinitionOperations:
         current = kind.hash(name, await self.table.content(line, version))
         return Reply(
             fields={
-                "matches": wanted == current,
+                "matches": expected == current,
                 "current_sha256": current,
                 "current_def_id": line.id_of(version.number),
                 "version": version.number,
@@ -389,16 +411,16 @@ class DefinitionOperations:
         return (kind.name, name) in self.table.files
 
     def visible(self, kind: Kind, def_id: str, author: Author) -> tuple[Line, Version] | None:
-        found = self.table.find(def_id)
-        if found is None or found[0].kind != kind.name or found[0].is_deleted:
+        line, version = self.table.find(def_id) or (None, None)
+        if line is None or version is None or line.kind != kind.name or line.is_deleted:
             return None
-        return found if author.is_admin or found[0].tenant in (author.tenant, SHARED) else None
+        return (line, version) if author.is_admin or line.tenant in (author.tenant, SHARED) else None
 
     def _require(self, kind: Kind, def_id: str, author: Author) -> tuple[Line, Version]:
-        found = self.visible(kind, def_id, author)
-        if found is None:
+        place = self.visible(kind, def_id, author)
+        if place is None:
             raise DefinitionRefused(NOT_FOUND, f"{kind.name} version {def_id[:80]} not found")
-        return found
+        return place
 
     def _require_own(self, line: Line, author: Author) -> None:
         if line.tenant != author.tenant and not author.is_admin:
@@ -489,7 +511,7 @@ def operations_of(kind: Kind) -> tuple[str, ...]:
     """Return the operations of a kind."""
     left_out = set() if kind.has_verify else {"verify"}
     if kind.name != "team":
-        left_out.add("delete")
+        left_out |= {"delete", "render_diagram"}
     return tuple(op for op in FIELDS if op not in left_out)
 
 
@@ -505,13 +527,13 @@ def parse_operation(
     if not isinstance(op, str) or op not in operations:
         hint = did_you_mean(op, operations) if isinstance(op, str) else ""
         raise DefinitionRefused(UNKNOWN_OP, f"unknown op {str(op)[:60]!r}{hint}: expected {', '.join(operations)}")
-    given = {name: value for name, value in body.items() if name != "op" and value is not None}
-    for name in given:
+    present = {name: value for name, value in body.items() if name != "op" and value is not None}
+    for name in present:
         if name not in fields[op]:
             hint = did_you_mean(name, fields[op])
             expected = ", ".join(sorted(fields[op]))
             raise DefinitionRefused(UNKNOWN_FIELD, f"unknown field {name[:60]!r}{hint}: {op} takes {expected}")
-    return op, given
+    return op, present
 
 
 def overlay_field(fields: Mapping[str, Any]) -> Mapping[str, Any]:

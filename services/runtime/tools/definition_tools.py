@@ -38,6 +38,8 @@ FIELD_SCHEMAS: Mapping[str, Mapping[str, Any]] = {
     "retired": {"type": "boolean", "description": "True retires the version, false restores it."},
     "why": {"type": "string", "description": "Reason, for people."},
     "content_sha256": {"type": "string", "description": "Content hash to compare with the active version's."},
+    "format": {"type": "string", "enum": ["mermaid"], "description": "Form of the drawing."},
+    "highlight_state": {"type": "string", "description": "State to highlight."},
 }
 
 
