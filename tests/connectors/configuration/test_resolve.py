@@ -1,9 +1,11 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from loomlog.connectors.configuration import (
     Configuration,
@@ -14,6 +16,7 @@ from loomlog.connectors.configuration import (
     canonical_json,
     resolve_agent,
 )
+from loomlog.connectors.configuration.resolve import GRANTED_FIELDS
 from loomlog.connectors.protocols import VolumeBinding
 from loomlog.schemas.generated.values import Compaction, Sampling
 from tests.connectors.configuration.conftest import Folder
@@ -218,6 +221,25 @@ def test_what_an_agent_does_not_say_is_little(configuration: Configuration):
     assert agent.volumes == (VolumeBinding(name="out", path="/out", mode="rw", is_default=True),)
     assert (agent.retry_attempts, agent.sampling, agent.max_iterations) == (0, None, 0)
     assert not resolved(configuration, "pinned").interruption.enabled
+
+
+def test_every_grant_of_an_agent_arrives_and_is_part_of_its_hash(folder: Folder):
+    lists = [name for name in GRANTED_FIELDS if name != "memory_quota_bytes"]
+    values = {name: ("any",) for name in lists} | {"memory_quota_bytes": 7}
+    lines = "".join(f"    {name}: {orjson.dumps(value).decode()}\n" for name, value in values.items())
+    configuration = folder.load(
+        "agents:\n  plain: {provider: mock, model: m}\n  granted:\n    provider: mock\n    model: m\n"
+        f"{lines}    channels: {{publish: [out], subscribe: [in]}}\n"
+    ).configuration
+    granted = resolved(configuration, "granted")
+    assert granted.grants is not None
+    plain = granted.grants.to_avro()
+    assert {name: plain[name] for name in values} == values
+    assert (granted.grants.channels_publish, granted.grants.channels_subscribe) == (("out",), ("in",))
+    assert resolved(configuration, "plain").grants is None
+    for name, value in plain.items():
+        changed = structs.replace(granted.grants, **{name: 8 if isinstance(value, int) else ("other",)})
+        assert build_hashed_definition(replace(granted, grants=changed)) != build_hashed_definition(granted), name
 
 
 def test_fields_that_an_author_left_out_have_the_values_of_the_reference(folder: Folder):

@@ -8,7 +8,7 @@ import pytest
 from loomlog.connectors.configuration import AgentBlock, Configuration, UnresolvedAgent, load, resolve_agent
 from loomlog.connectors.configuration.model import ProviderBlock
 from loomlog.schemas.generated.stream_records import ModelMarked, ProviderProbed
-from loomlog.schemas.generated.values import AgentDefinition, ModelChoice, VolumeGrant
+from loomlog.schemas.generated.values import AgentDefinition, AgentGrants, ModelChoice, VolumeGrant
 from loomlog.services.core.availability import AvailabilityTable
 from loomlog.services.core.run.commands import CommandRefusal
 from loomlog.services.core.run.limits import RETRY_ATTEMPTS_MAX
@@ -56,6 +56,21 @@ def test_an_agent_is_resolved_to_all_a_run_is_pinned_to(configuration: Configura
         VolumeGrant(name="source", mode="ro", is_default=True),
         VolumeGrant(name="out", mode="rw", is_default=False),
     )
+
+
+def test_what_an_agent_may_use_is_pinned_and_a_default_takes_no_space(tmp_path: Path) -> None:
+    (tmp_path / "loomlog.yaml").write_text(
+        "user_tiers: {default: {max_fallback_attempts: 3}, gold: {max_fallback_attempts: 4}}\n"
+        "agents: {helper: {provider: mock, model: m, skills: [tidy], max_concurrent_children: 4}}\n"
+    )
+    known = AgentDefinitions(load({}, working_directory=tmp_path, paths=[]).configuration, ["mock"])
+    plain = known.resolve("helper", tenant="t", user_tier="")
+    gold = known.resolve("helper", tenant="t", user_tier="gold")
+    assert isinstance(plain, AgentDefinition)
+    assert isinstance(gold, AgentDefinition)
+    assert plain.grants == AgentGrants(skills=("tidy",))
+    assert (plain.max_concurrent_children, plain.rate_limit_cooldown_ms) == (0, 0)
+    assert (plain.max_fallback_attempts, gold.max_fallback_attempts) == (0, 4)
 
 
 def test_the_plan_of_the_user_counts_and_retries_stay_within_their_bound(configuration: Configuration) -> None:
