@@ -225,7 +225,7 @@ def test_what_an_agent_does_not_say_is_little(configuration: Configuration):
 
 def test_every_grant_of_an_agent_arrives_and_is_part_of_its_hash(folder: Folder):
     lists = [name for name in GRANTED_FIELDS if name != "memory_quota_bytes"]
-    values = {name: ("any",) for name in lists} | {"memory_quota_bytes": 7}
+    values = dict.fromkeys(lists, ("any",)) | {"memory_quota_bytes": 7}
     lines = "".join(f"    {name}: {orjson.dumps(value).decode()}\n" for name, value in values.items())
     configuration = folder.load(
         "agents:\n  plain: {provider: mock, model: m}\n  granted:\n    provider: mock\n    model: m\n"
