@@ -20,7 +20,7 @@ HANDLE = "a_"
 
 
 def blame(run_id: RunId, as_json: Json = False) -> None:
-    """Show the definition that a run was pinned to: who made it, who promoted it, why, and the way back."""
+    """Show the definition that a run was pinned to, who made it and why."""
     chain = run(_get_blame(run_id))
     if as_json:
         print_json(chain)

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
 
-from loomlog.services.cli.definitions.sources import to_yaml
+from loomlog.services.cli.definitions.sources import PROMPT, PROMPT_BASE, to_yaml
 from loomlog.services.cli.definitions.versions import SHARED_NAME, version_name
 from loomlog.services.cli.terminal.formatting import one_line, pluralize
 from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, SUCCESS, WARNING, fact_line, print_table
@@ -109,8 +109,14 @@ def print_history(out: Console, versions: Sequence[Mapping[str, Any]], active: s
 
 
 def print_diff(out: Console, changes: Iterable[Mapping[str, Any]], indent: str = "") -> None:
-    """Print the differing fields: what was removed in the colour of errors, what was added in that of success."""
+    """Print the differing fields: what was removed in the colour of errors, what was added in that of success.
+
+    The prompt without skills is left out where it has the same change as the prompt.
+    """
+    changes = list(changes)
     for change in changes:
+        if change["field"] == PROMPT_BASE and {**change, "field": PROMPT} in changes:
+            continue
         out.print(Text(f"{indent}{change['field']}", style=NAME))
         for line in _diff_lines(change):
             style = {"-": ERROR, "+": SUCCESS, "@": DIM}.get(line[:1], "")

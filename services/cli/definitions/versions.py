@@ -27,6 +27,8 @@ AGENT = "agent"
 SHARED_NAME = "_shared"
 """Value of --tenant for the definitions that all tenants share."""
 PENDING = "definition_pending"
+WRITE_TIMEOUT_S = 100.0
+"""Seconds to wait for the answer of a write; the API waits up to 30 s for the owner and again for its events."""
 PAGE_SIZE = 200
 PAGES_MAX = 600
 """Pages of one listing: more lines than an installation may have."""
@@ -175,7 +177,10 @@ async def post(api: ApiClient, path: str, body: Mapping[str, Any], *, tenant: st
         raise UsageError(f"The request cannot be written as JSON: {error}.") from error
     try:
         return await api.post(
-            path + (f"?{urlencode({'tenant': tenant})}" if tenant else ""), body, {"Idempotency-Key": key}
+            path + (f"?{urlencode({'tenant': tenant})}" if tenant else ""),
+            body,
+            {"Idempotency-Key": key},
+            timeout_s=WRITE_TIMEOUT_S,
         )
     except ApiError as error:
         if error.code != PENDING:
