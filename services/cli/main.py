@@ -37,6 +37,11 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "runs": ("runs.history:runs_app", "List, show, follow, pause, compact, quarantine, resolve and cancel runs."),
     "evals": ("runs.judge:evals_app", "Judgements of runs: submit, list, show; let an agent judge many."),
     "agents": ("admin.agents:agents_app", "Agents: list, show, check the configuration."),
+    "defs": (
+        "definitions.defs:defs_app",
+        "Versions of agents, skills and other definitions: list, make, promote, compare, take back.",
+    ),
+    "blame": ("definitions.blame:blame", "Show the definition that a run was pinned to, who made it and why."),
     "inbox": ("runs.interrupts:inbox_app", "Show and answer what runs ask people."),
     "pause": ("admin.pauses:pause", "Pause everything, a tenant or an agent before its next model calls."),
     "resume": ("admin.pauses:resume", "Resume a pause; the target is named as in `pause`."),
