@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from loomlog.connectors.crypto.content_encryption import has_tokens
 from loomlog.connectors.definitions import DefinitionProblem, Kind, canonical_json
 from loomlog.connectors.protocols import Blobs
 from loomlog.connectors.tools.tool_guide import unknown_placeholders
@@ -98,10 +99,15 @@ class Composer:
         content = kind.compose(name, overlay, base)
         if unknown := unknown_placeholders(str(content.get("system_prompt", ""))):
             raise DefinitionProblem("invalid_definition", f"system_prompt: unknown placeholder {unknown[0][:80]}")
+        text = canonical_json(content)
+        if has_tokens(text):
+            raise DefinitionProblem(
+                "invalid_definition", "the definition holds encrypted text, which would be opened for its runs"
+            )
         return Composition(
             origin=origin,
             content=content,
-            stored=await store_content(self._blobs, canonical_json(content), inline_bytes_max),
+            stored=await store_content(self._blobs, text, inline_bytes_max),
             base=await store_content(self._blobs, origin.file.text, inline_bytes_max) if origin.file else NO_CONTENT,
         )
 

@@ -273,7 +273,9 @@ def _check(line: Line, command: DefineVersion | ForkVersion | StageVersion) -> N
 
 
 def _check_stored(content: str, blob: BlobRef | None, field: str) -> None:
-    """Check that there is a content: short, or a reference to the blob store."""
+    """Check that there is a content: short and in clear, or a reference to the blob store."""
+    from loomlog.connectors.crypto.content_encryption import has_tokens
+
     if not content and blob is None:
         raise _Refused("missing_field", f"missing required field: {field}")
     if blob is not None and not BLOB_NAME.match(blob.sha256):
@@ -281,6 +283,8 @@ def _check_stored(content: str, blob: BlobRef | None, field: str) -> None:
     if len(content.encode()) > limits.INLINE_BYTES_MAX:
         text = f"{field}: at most {limits.INLINE_BYTES_MAX} bytes; a longer one is stored as {field}_blob"
         raise _Refused("too_large", text)
+    if has_tokens(content):  # it would be opened for the runs of the definition
+        raise _Refused("invalid_definition", f"{field}: holds encrypted text")
 
 
 def _check_ceiling(tools: tuple[str, ...] | None, ceiling: tuple[str, ...] | None, whose: str) -> None:
