@@ -3,7 +3,7 @@
 Before: services/cli/main.py. After: GET /v1/runs/{run_id}/blame.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rich.text import Text
@@ -15,8 +15,8 @@ from loomlog.services.cli.http.api import quote_segment
 from loomlog.services.cli.runs.runs import Json, RunId, get_run, open_api
 from loomlog.services.cli.terminal.output import DIM, NAME, SUCCESS, WARNING, console, fact_line, print_json
 
-FILE = "file"
 HANDLE = "a_"
+Fact = tuple[str, str | Text]
 
 
 def blame(run_id: RunId, as_json: Json = False) -> None:
@@ -31,44 +31,45 @@ def blame(run_id: RunId, as_json: Json = False) -> None:
         out.print(Text.assemble((f"{name:<12}", DIM), value) if isinstance(value, Text) else fact_line(name, value))
 
 
-def _facts(chain: Mapping[str, Any]) -> list[tuple[str, str | Text]]:
-    content_hash = chain.get("content_sha256") or chain.get("definition_sha256") or ""
-    skills = [
-        ("skill", f"{version_name(skill['name'], skill['version'])}  {skill['def_id'] or 'of a file'}")
-        for skill in chain.get("skills") or ()
-    ]
-    if not chain["def_id"] or not chain["version"]:
-        return [*_file_facts(chain, content_hash), *skills]
-    version = version_name(chain["agent"], chain["version"])
-    facts: list[tuple[str, str | Text]] = [
-        ("version", f"{version}  {chain['def_id']}  {content_hash}"),
-        ("made", _made(chain)),
-        *([("from", chain["parent_def_id"])] if chain.get("parent_def_id") else []),
-        ("promoted", _promoted(chain)),
-        ("now", _now(chain)),
-        *skills,
-        ("changes", hint("diff", chain["def_id"])),
-    ]
-    if chain["is_active_now"]:
-        facts.append(("take back", hint("rollback", chain["agent"])))
+def _facts(chain: Mapping[str, Any]) -> Iterator[Fact]:
+    content_hash = chain["content_sha256"] or chain["definition_sha256"] or ""
+    if chain["version"]:
+        yield from _version_facts(chain, content_hash)
     else:
-        facts.append(("history", hint("show", chain["agent"])))
-    return facts
+        yield from _file_facts(chain, content_hash)
+    for skill in chain["skills"] or ():
+        yield "skill", f"{version_name(skill['name'], skill['version'])}  {skill['def_id'] or 'of a file'}"
+    if chain["version"]:
+        yield "changes", hint("diff", chain["def_id"])
+        is_active = chain["is_active_now"]
+        yield (
+            ("take back", hint("rollback", chain["agent"])) if is_active else ("history", hint("show", chain["agent"]))
+        )
 
 
-def _file_facts(chain: Mapping[str, Any], content_hash: str) -> list[tuple[str, str | Text]]:
-    file = chain.get("file") or {}
-    now: list[tuple[str, str | Text]] = []
-    if file.get("differs_from_pin") is not None:
-        differs = bool(file["differs_from_pin"])
-        text = "the file says something else now" if differs else "the file says the same"
-        now = [("now", Text(text, style=WARNING if differs else SUCCESS))]
-    return [
-        ("version", f"{chain['agent']}  of a configuration file  {content_hash}"),
-        *now,
-        ("take back", "change the file and restart"),
-        ("", f"{hint('fork', chain['agent'])} --promote --set KEY=VALUE"),
-    ]
+def _version_facts(chain: Mapping[str, Any], content_hash: str) -> Iterator[Fact]:
+    yield "version", f"{version_name(chain['agent'], chain['version'])}  {chain['def_id']}  {content_hash}"
+    yield "made", _made(chain)
+    if chain["parent_def_id"]:
+        yield "from", chain["parent_def_id"]
+    yield "promoted", _promoted(chain)
+    yield "now", _now(chain)
+    if (chain["file"] or {}).get("differs_from_pin"):
+        yield "file", "the configuration file of this name says something else"
+
+
+def _file_facts(chain: Mapping[str, Any], content_hash: str) -> Iterator[Fact]:
+    file = chain["file"]
+    yield "version", f"{chain['agent']}  of a configuration file  {content_hash}"
+    if file is None:
+        yield "now", Text("no configuration file has it any more", style=WARNING)
+    elif file["def_id"] != chain["def_id"]:
+        yield "now", Text("the file says something else", style=WARNING)
+    elif not chain["is_active_now"]:
+        yield "now", Text("a version made at run time is active instead", style=WARNING)
+    else:
+        yield "now", Text("active", style=SUCCESS)
+    yield "change", f"the file, and restart; or {hint('fork', chain['agent'])} --promote --set KEY=VALUE"
 
 
 def _made(chain: Mapping[str, Any]) -> str:
@@ -76,12 +77,12 @@ def _made(chain: Mapping[str, Any]) -> str:
 
 
 def _promoted(chain: Mapping[str, Any]) -> str:
-    if not chain.get("promoted_at"):
+    if not chain["promoted_at"]:
         return "never: the run named the version by its id"
     text = (
         f"{format_time(chain['promoted_at'])}  by {chain['promoted_by'] or 'unknown'}{_quoted(chain['promoted_why'])}"
     )
-    return text + (f"  event {chain['promotion_position']}" if chain.get("promotion_position") else "")
+    return text + (f"  event {chain['promotion_position']}" if chain["promotion_position"] else "")
 
 
 def _now(chain: Mapping[str, Any]) -> Text:

@@ -25,6 +25,7 @@ from loomlog.services.cli.definitions.versions import (
     find_line,
     hint,
     is_name,
+    is_own,
     operate,
     resolve,
     version_name,
@@ -321,7 +322,7 @@ def _print_changed(changed: Changed, what: str, *back: str) -> None:
 def _undo_promotion(changed: Changed, tenant: str) -> str:
     """Return the command that undoes a promotion: a rollback if a version of the line was active before."""
     before = changed.before
-    if before is not None and before["active_version"] and before["source"] != "shared":
+    if before is not None and before["active_def_id"] and is_own(before, tenant):
         return hint("rollback", changed.version.name, kind=changed.version.kind, tenant=tenant)
     return _command("retire", changed, tenant)
 

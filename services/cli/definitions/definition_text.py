@@ -27,7 +27,8 @@ def format_time(text: str | None) -> str:
     return f"{text[:19]}Z" if text else ""
 
 
-def tenant_name(tenant_id: str | None) -> str:
+def tenant_name(tenant_id: str) -> str:
+    """Return a tenant as --tenant names it."""
     return tenant_id or SHARED_NAME
 
 
@@ -49,7 +50,7 @@ def describe_active(line: Mapping[str, Any] | None) -> str:
         return "nothing"
     if line["active_def_id"]:
         return f"{version_name(line['name'], line['active_version'])}  {line['active_def_id']}"
-    return "the configuration file" if line.get("static_def_id") else "nothing"
+    return "the configuration file" if line["static_def_id"] else "nothing"
 
 
 def judgements_text(judgements: Mapping[str, Any] | None) -> str:
@@ -74,7 +75,7 @@ def print_version(out: Console, row: Mapping[str, Any]) -> None:
     facts = {
         "version": version_label(row),
         "kind": row["kind"],
-        "tenant": tenant_name(row["tenant_id"]),
+        "tenant": tenant_name(row["tenant_id"]) if row["version"] else "",
         "def_id": row["def_id"],
         "status": status_text(row).plain or ("inactive" if row["version"] else "of a configuration file"),
         "parent": row["parent_def_id"],

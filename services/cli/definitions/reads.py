@@ -232,16 +232,16 @@ def _flag(value: bool | None) -> str:
 def _active_cell(row: Mapping[str, Any]) -> Text:
     if row["active_def_id"]:
         return Text.assemble((f"@{row['active_version']}", SUCCESS), f" {row['active_def_id']}")
-    return Text(FILE if row.get("static_def_id") else "-")
+    return Text(FILE if row["static_def_id"] else "-")
 
 
 def _notes(row: Mapping[str, Any]) -> Text:
     notes = []
-    if row.get("static_differs"):
+    if row["static_differs"]:
         notes.append("the files of its processes differ")
-    if row.get("made_by_agent"):
+    if row["made_by_agent"]:
         notes.append(f"made by {row['made_by_agent']}")
-    return Text(", ".join(notes), style=WARNING if row.get("static_differs") else DIM)
+    return Text(", ".join(notes), style=WARNING if row["static_differs"] else DIM)
 
 
 async def _get(path: str, params: Mapping[str, str | int]) -> Any:
@@ -272,7 +272,7 @@ async def _show(
 async def _foreign_tenant(api: ApiClient, row: Mapping[str, Any]) -> str:
     """Return the tenant of a version as --tenant names it; empty for the caller's own."""
     me = await api.get("/v1/_me")
-    return "" if row["tenant_id"] == me.get("tenant_id") else row["tenant_id"] or SHARED_NAME
+    return "" if row["tenant_id"] == me["tenant_id"] else row["tenant_id"] or SHARED_NAME
 
 
 async def _diff(text: str, other: str, kind: str, tenant: str) -> Mapping[str, Any]:

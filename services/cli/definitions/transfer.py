@@ -20,7 +20,7 @@ from loomlog.connectors.definitions import KINDS, DefinitionProblem, canonical_j
 from loomlog.schemas.records import Value
 from loomlog.services.cli.commands import run
 from loomlog.services.cli.definitions.changes import Description
-from loomlog.services.cli.definitions.definition_text import describe_active, print_diff, tenant_name
+from loomlog.services.cli.definitions.definition_text import describe_active, print_diff
 from loomlog.services.cli.definitions.sources import Definition, overlay_of, read_definitions, write_definitions
 from loomlog.services.cli.definitions.versions import (
     AGENT,
@@ -31,6 +31,7 @@ from loomlog.services.cli.definitions.versions import (
     find_line,
     get_version,
     hint,
+    is_own,
     list_lines,
     post,
     version_name,
@@ -48,7 +49,6 @@ BATCH_MAX = 32
 """Definitions of one batch, the limit of the API."""
 BATCH_BYTES_MAX = 400_000
 """Bytes of the overlays of one batch; a request may have twice as many."""
-TENANT_SOURCE = "tenant"
 STDOUT = "-"
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="YAML or JSON file with definitions.")]
 
@@ -59,12 +59,13 @@ class Step(Value, frozen=True, kw_only=True):
     definition: Definition
     line: Mapping[str, Any] | None
     differences: Sequence[Mapping[str, Any]]
+    is_own: bool
+    """Whether the active version is of the tenant itself, neither shared nor of a file."""
 
     @property
     def expected(self) -> str:
         """Id of the active version of the tenant's own line; empty for none."""
-        line = self.line
-        return (line["active_def_id"] or "") if line is not None and line["source"] == TENANT_SOURCE else ""
+        return (self.line["active_def_id"] or "") if self.line is not None and self.is_own else ""
 
 
 def apply(
@@ -171,7 +172,7 @@ async def _compare(definitions: Sequence[Definition], tenant: str) -> list[Step]
 async def _compare_one(api: ApiClient, one: Definition, tenant: str) -> Step:
     """Compare a definition of a file with what it is merged over. Raises CliError for one that cannot be used."""
     line = await find_line(api, one.kind, one.name, tenant)
-    base_id = one.parent_def_id or (line and (line["active_def_id"] or line.get("static_def_id")))
+    base_id = one.parent_def_id or (line and (line["active_def_id"] or line["static_def_id"]))
     base = (await get_version(api, base_id, tenant))["definition"] if base_id else None
     kind = KINDS[one.kind]
     try:
@@ -182,7 +183,12 @@ async def _compare_one(api: ApiClient, one: Definition, tenant: str) -> Step:
     active = (
         base if base_id == active_id or not active_id else (await get_version(api, active_id, tenant))["definition"]
     )
-    return Step(definition=one, line=line, differences=diff(kind, active or {}, content))
+    return Step(
+        definition=one,
+        line=line,
+        differences=diff(kind, active or {}, content),
+        is_own=line is not None and is_own(line, tenant),
+    )
 
 
 async def _apply(steps: Sequence[Step], description: str, tenant: str, key: str = "") -> ApiResponse:
@@ -231,15 +237,11 @@ def _change(step: Step) -> dict[str, Any]:
 
 
 async def _export(params: Mapping[str, str | int], tenant: str) -> list[Definition]:
-    definitions, owners = [], set()
+    definitions = []
     async with open_api() as api:
         async for line in list_lines(api, params):
-            if line["kind"] not in KINDS or line["source"] != TENANT_SOURCE or not line["active_def_id"]:
+            if not is_own(line, tenant):
                 continue
-            owners.add(tenant_name(line["tenant_id"]))
-            if len(owners) > 1:
-                names = ", ".join(sorted(owners))
-                raise UsageError(f"There are definitions of several tenants ({names}): name one with --tenant.")
             content = (await get_version(api, line["active_def_id"], tenant))["definition"]
             definitions.append(
                 Definition(kind=line["kind"], name=line["name"], overlay=overlay_of(line["kind"], content))

@@ -20,7 +20,7 @@ from loomlog.connectors.definitions import KINDS
 from loomlog.schemas.records import Value
 from loomlog.services.cli.errors import NotFound, UsageError
 from loomlog.services.cli.http.api import ApiClient, ApiError, ApiResponse, quote_segment
-from loomlog.services.families.definition.state import VOLUME, def_id
+from loomlog.services.families.definition.state import def_id
 
 PATH = "/v1/_definitions"
 AGENT = "agent"
@@ -37,23 +37,15 @@ _NUMBERED = re.compile(r"(?P<name>[^@]+)@(?P<number>[1-9][0-9]{0,5})\Z")
 
 
 def _check_kind(kind: str) -> str:
-    return _require_kind(kind, tuple(KINDS))
-
-
-def _check_any_kind(kind: str) -> str:
-    return _require_kind(kind, (*KINDS, VOLUME)) if kind else ""
-
-
-def _require_kind(kind: str, kinds: tuple[str, ...]) -> str:
-    if kind not in kinds:
-        raise UsageError(f"--kind is {kind!r}{did_you_mean(kind, kinds)}: expected one of {', '.join(kinds)}.")
+    if kind and kind not in KINDS:
+        raise UsageError(f"--kind is {kind!r}{did_you_mean(kind, KINDS)}: expected one of {', '.join(KINDS)}.")
     return kind
 
 
 KindOption = Annotated[
     str, typer.Option("--kind", help="Kind of a definition that is given by its name.", callback=_check_kind)
 ]
-KindFilter = Annotated[str, typer.Option("--kind", help="Only this kind.", callback=_check_any_kind)]
+KindFilter = Annotated[str, typer.Option("--kind", help="Only this kind.", callback=_check_kind)]
 Tenant = Annotated[
     str, typer.Option("--tenant", help=f"Administrators: another tenant, or {SHARED_NAME} for what all tenants share.")
 ]
@@ -92,16 +84,16 @@ def hint(verb: str, subject: str, *, kind: str = AGENT, tenant: str = "") -> str
 
 
 async def find_line(api: ApiClient, kind: str, name: str, tenant: str) -> Mapping[str, Any] | None:
-    """Return the row of a line, that of the tenant before the shared one; None when there is none. Raises UsageError
-    when several tenants have it.
-    """
+    """Return what a name means for a tenant: the row of its line, of the shared one, or of a file; None for nothing."""
     page = await api.get(PATH, {"kind": kind, "name": name, "tenant": tenant})
-    rows = [row for row in page["definitions"] if row["name"] == name and row["kind"] == kind]
-    own = [row for row in rows if row["source"] != "shared"] or rows
-    if len(own) > 1:
-        tenants = ", ".join(sorted(row["tenant_id"] or SHARED_NAME for row in own))
-        raise UsageError(f"{kind} {name} is defined in several tenants: {tenants}. Name one with --tenant.")
-    return own[0] if own else None
+    rows: list[Mapping[str, Any]] = page["definitions"]
+    return rows[0] if rows else None
+
+
+def is_own(line: Mapping[str, Any], tenant: str) -> bool:
+    """Return whether the active version of a row is one of the tenant itself, so that its changes take it back."""
+    source: str = line["source"]
+    return source == ("shared" if tenant == SHARED_NAME else "tenant")
 
 
 async def require_line(api: ApiClient, kind: str, name: str, tenant: str) -> Mapping[str, Any]:
@@ -130,15 +122,15 @@ async def resolve(api: ApiClient, text: str, kind: str, tenant: str) -> VersionR
             newest = line["latest_version"]
             versions = f"its newest version is {version_name(name, newest)}" if newest else "it comes from a file only"
             raise NotFound(f"There is no version {text}: {versions}.")
-        made_id = def_id(line["tenant_id"] or "", kind, name, number)
+        made_id = def_id(line["tenant_id"], kind, name, number)
         return VersionRef(kind=kind, name=name, number=number, def_id=made_id)
-    active = line["active_def_id"] or line.get("static_def_id")
+    active = line["active_def_id"] or line["static_def_id"]
     if not active:
         newest = version_name(name, line["latest_version"])
         raise NotFound(
             f"No version of {name} is active; the newest is {newest}, `{hint('promote', newest, kind=kind)}`."
         )
-    return VersionRef(kind=kind, name=name, number=line["active_version"] or 0, def_id=active)
+    return VersionRef(kind=kind, name=name, number=line["active_version"], def_id=active)
 
 
 async def get_version(api: ApiClient, version_id: str, tenant: str) -> Mapping[str, Any]:

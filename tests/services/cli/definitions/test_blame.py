@@ -33,6 +33,7 @@ def chain(**changes: Any) -> dict[str, Any]:
         "promoted_why": "it won",
         "promotion_position": "loom.entity.events/1:7",
         "is_active_now": True,
+        "file": None,
         "skills": [{"name": "pdf", "def_id": "sdf_1", "version": 4, "content_sha256": "sha256:cc"}],
     } | changes
 
@@ -76,22 +77,28 @@ def test_a_first_version_without_reasons_that_was_never_promoted(fake: Definitio
     assert not any(text.startswith(("from", "skill")) for text in shown)
 
 
+def test_a_file_that_says_something_else_is_named(fake: Definitions) -> None:
+    says = "file the configuration file of this name says something else"
+    for differs in (True, False):
+        assert (says in blamed(fake, file={"def_id": "def_f", "differs_from_pin": differs})) == differs
+
+
 @pytest.mark.parametrize(
-    ("file", "now"),
+    ("file", "is_active_now", "now"),
     [
-        ({"differs_from_pin": True}, ["now the file says something else now"]),
-        ({"differs_from_pin": False}, ["now the file says the same"]),
-        (None, []),
+        ({"def_id": "def_f", "differs_from_pin": None}, True, "active"),
+        ({"def_id": "def_f", "differs_from_pin": None}, False, "a version made at run time is active instead"),
+        ({"def_id": "def_g", "differs_from_pin": None}, True, "the file says something else"),
+        (None, False, "no configuration file has it any more"),
     ],
 )
-def test_a_run_of_a_file_is_taken_back_in_the_file(fake: Definitions, file: Any, now: list[str]) -> None:
-    shown = blamed(fake, def_id="", version=0, source="file", file=file, skills=[])
-    assert shown == [
+def test_a_run_of_a_file_is_changed_in_the_file(fake: Definitions, file: Any, is_active_now: bool, now: str) -> None:
+    static = {"def_id": "def_f", "version": 0, "source": "file", "content_sha256": None, "skills": None}
+    assert blamed(fake, **static, file=file, is_active_now=is_active_now) == [
         "run r_1 agent researcher",
-        "version researcher of a configuration file sha256:aa",
-        *now,
-        "take back change the file and restart",
-        "loomlog defs fork researcher --promote --set KEY=VALUE",
+        "version researcher of a configuration file bb",
+        f"now {now}",
+        "change the file, and restart; or loomlog defs fork researcher --promote --set KEY=VALUE",
     ]
 
 

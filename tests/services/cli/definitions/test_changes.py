@@ -74,6 +74,13 @@ def test_over_a_file_or_a_shared_version_there_is_nothing_to_roll_back_to(
     assert shown[-1] == "take back loomlog defs retire researcher@2"
 
 
+def test_a_shared_version_is_rolled_back_for_all_tenants(fake: Definitions) -> None:
+    shared: dict[str, Any] = {"source": "shared", "tenant_id": ""}
+    changes(2, [line(1, **shared)], [line(2, 2, **shared)], fake, promoted=True, tenant_id="")
+    shown = ok(defs("fork", "researcher", "--promote", "--set", "model=m", "--tenant", "_shared"))
+    assert shown[-1] == "take back loomlog defs rollback researcher --tenant _shared"
+
+
 def test_a_fork_that_is_not_active_says_how_to_compare_and_activate_it(fake: Definitions) -> None:
     changes(3, [line(2, 2)], [line(2, 3)], fake)
     fake.has(version(1))

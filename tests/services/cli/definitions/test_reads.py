@@ -106,7 +106,6 @@ def test_a_shared_version_is_shown_without_the_history_that_is_not_the_callers(f
         (("show", "researcher", "--kind", "agnt"), USAGE_ERROR, "did you mean agent?"),
         (("show", "researcher", "--kind", "volume"), USAGE_ERROR, "--kind is 'volume'"),
         (("ls", "--kind", "agents"), USAGE_ERROR, "did you mean agent?"),
-        (("show", "everywhere"), USAGE_ERROR, "defined in several tenants: acme, globex. Name one with --tenant."),
         (("show", "def_0123456789abcdef"), NOT_FOUND, "There is no"),
         (("at", "yesterday"), USAGE_ERROR, "expected an age like 90s"),
         (("at", ""), USAGE_ERROR, "Which time?"),
@@ -115,18 +114,10 @@ def test_a_shared_version_is_shown_without_the_history_that_is_not_the_callers(f
 def test_what_is_not_there_or_wrong_is_a_sentence(
     fake: Definitions, arguments: tuple[str, ...], code: int, text: str
 ) -> None:
-    everywhere = [line(1, name="everywhere", tenant_id=tenant) for tenant in ("acme", "globex")]
     static = line(name="static", source="file", count=0, latest_version=0)
-    fake.lines = [[line(2, 3), line(0, 1, name="idle"), static, *everywhere]]
+    fake.lines = [[line(2, 3), line(0, 1, name="idle"), static]]
     result = defs(*arguments)
     assert (result.exit_code, text in result.output) == (code, True), result.output
-
-
-def test_the_tenants_own_line_comes_before_the_shared_one(fake: Definitions) -> None:
-    fake.lines = [[line(1, tenant_id="", source="shared"), line(2, 2)]]
-    fake.has(version(2))
-    fake.answers_with(LIST, {"name": "researcher", "versions": []})
-    assert "version researcher@2" in ok(defs("show", "researcher"))
 
 
 def test_differences_are_shown_by_field(fake: Definitions) -> None:

@@ -248,7 +248,6 @@ def exported(fake: Definitions) -> Definitions:
     fake.lines = [
         [
             line(2, 2),
-            line(1, kind="volume", name="v"),
             line(1, name="shared", source="shared", tenant_id=""),
             line(name="static", source="file", static_def_id="def_00000000000000aa"),
             line(1, kind="skill", name="pdf"),
@@ -287,11 +286,10 @@ def test_an_export_to_stdout_is_the_file_alone(exported: Definitions, tmp_path: 
     ]
 
 
-def test_definitions_of_several_tenants_are_not_mixed(fake: Definitions) -> None:
-    fake.lines = [[line(1), line(1, name="b", tenant_id="globex")]]
-    fake.has(version(1))
-    result = defs("export")
-    assert (result.exit_code, "several tenants (acme, globex): name one with --tenant" in result.stderr) == (2, True)
+def test_the_shared_definitions_are_exported_by_their_name(exported: Definitions) -> None:
+    exported.lines = [[line(1, name="shared", source="shared", tenant_id="")]]
+    exported.has(version(1, name="shared", tenant_id=""))
+    assert list(yaml.safe_load(defs("export", "--tenant", "_shared").stdout)["agent"]) == ["shared"]
 
 
 def test_a_folder_that_is_not_there_is_a_sentence(exported: Definitions, tmp_path: Path) -> None:
