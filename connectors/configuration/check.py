@@ -211,11 +211,11 @@ class _ConfigurationCheck:
         for position, volume in enumerate(agent.volumes):
             if volume not in self.configuration.volumes:
                 hint = did_you_mean(volume, self.configuration.volumes)
-                message = f"there is no volume {volume}{hint}"
                 if makes_volumes:
-                    self._add_warning((*path, "volumes", position), f"{message}, unless one is made at run time")
+                    message = f"there is no volume {volume} here; it has to be made at run time{hint}"
+                    self._add_warning((*path, "volumes", position), message)
                 else:
-                    self._add_error((*path, "volumes", position), message)
+                    self._add_error((*path, "volumes", position), f"there is no volume {volume}{hint}")
         for position, tool in enumerate(agent.tools):
             self._check_tool((*path, "tools", position), tool)
         self._check_placeholders((*path, "system_prompt"), agent.system_prompt)

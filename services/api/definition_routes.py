@@ -106,6 +106,7 @@ DEFINITION_ROUTES: tuple[Route, ...] = (
         path="/v1/_volumedef",
         access=TENANT_SCOPE,
         handler=definition_endpoints.volume_operation,
+        operation="change_volumedef",
         tag=TAG,
         summary="Make, remove or read volumes that are made at run time.",
         body=NamedSchema(

@@ -94,7 +94,7 @@ class VolumeOperations:
 
     def __init__(self, operations: DefinitionOperations, volumes: VolumeTable) -> None:
         self.volumes = volumes
-        self._operations = operations
+        self.operations = operations
         self._threads = ThreadPool(FOLDER_THREADS)
         self._handlers: Mapping[str, Callable[[Mapping[str, Any], Author], Awaitable[Reply]]] = {
             "create": self._create,
@@ -133,7 +133,7 @@ class VolumeOperations:
         if is_ephemeral:
             self._check_run(name, author)
         else:
-            self._operations.check_room(VOLUME, name, author.tenant)
+            self.operations.check_room(VOLUME, name, author.tenant)
         parts = folder_parts(author.tenant, name, root_run)
         content = VolumeContent(name=name, path=folders.path(parts), mode=mode, root_run=root_run, mount_at=mount_at)
         await self._threads.run(lambda _: folders.make(parts))
@@ -174,7 +174,7 @@ class VolumeOperations:
         tried: list[str] = []
         while True:
             line = self.volumes.free_slot(author.tenant, tried)
-            self._operations.check_room(VOLUME, line, author.tenant)
+            self.operations.check_room(VOLUME, line, author.tenant)
             try:
                 return await self._define(line, content, author, expect_active="")
             except DefinitionRefused as refused:
@@ -194,7 +194,7 @@ class VolumeOperations:
             promote=True,
             expect_active=expect_active,
         )
-        return (await self._operations.ask(command)).position
+        return (await self.operations.ask(command)).position
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -240,7 +240,7 @@ class VolumeOperations:
                 raise DefinitionRefused("invalid_definition", text)
             await self._remove_folder(made)
         command = DeleteLine(envelope=command_envelope(author), kind=VOLUME, name=name, why=why)
-        answer = await self._operations.ask(command)
+        answer = await self.operations.ask(command)
         is_removed = with_files and not await self._has_folder(author.tenant, name)
         return Reply(fields={"name": name, "deleted": True, "files_removed": is_removed}, position=answer.position)
 
@@ -262,7 +262,7 @@ class VolumeOperations:
                 expect_sha256=one.digest.hex(),  # another run may have taken the line meanwhile
             )
             try:
-                position = (await self._operations.ask(command)).position
+                position = (await self.operations.ask(command)).position
             except DefinitionRefused as refused:
                 if refused.reason not in (CONFLICT, NOT_FOUND):  # others have removed it
                     raise
@@ -286,12 +286,12 @@ class VolumeOperations:
     def _writable_name(self, fields: Mapping[str, Any], author: Author) -> str:
         """Return the name of a volume that the author may make and remove."""
         name = check_volume_name(required_field(fields, "name"))
-        if (VOLUME, name) in self._operations.table.files:
+        if (VOLUME, name) in self.operations.table.files:
             raise DefinitionRefused("static_name", f"{name} is a volume of the configuration file: change it there")
         if author.grants is not None:
             field = SCOPE_FIELDS[VOLUME]
             scopes = tuple(author.grants.get(field) or ())
-            if not self._operations.may_author(VOLUME, name, author, scopes):
+            if not self.operations.may_author(VOLUME, name, author, scopes):
                 shown = ", ".join(scopes) or "none"
                 raise DefinitionRefused("scope_denied", f"the agent may not write {name}: its {field} are {shown}")
         return name

@@ -49,6 +49,10 @@ PIN = "provider: mock, model: m"
             "volumes: {a: {path: a, default: true}, b: {path: b, default: true}}",
             "volumes.b.default: only one volume may be",
         ),
+        (
+            "volumes: {a: {path: a, dynamic_root: true}, b: {path: b, dynamic_root: true}}",
+            "volumes.b.dynamic_root: volumes made at run time lie in one folder; a is it already",
+        ),
         ("pricing: {models: {gpt: {input: 1, output: 1}}}", 'pricing.models.gpt: expected "provider/model" as the key'),
         ("providers: {x: {driver: openai, dialect: ollama-chat}}", "providers.x.dialect: the driver openai speaks"),
         ("providers: {x: {driver: openai, base_url: a.example}}", "providers.x.base_url: expected a URL"),
@@ -126,6 +130,14 @@ agents:
     assert folder.warnings(text) == [
         "loomlog.yaml:3: agents.a.channels: has no effect in this version (channels)",
         "loomlog.yaml:3: agents.a.memory_scopes: has no effect in this version (memory); the same for b",
+    ]
+
+
+def test_a_volume_that_may_be_made_at_run_time_is_a_warning(folder: Folder):
+    text = f"agents: {{a: {{{PIN}, volumes: [notes]}}}}\nvolumes: {{nodes: {{path: v, dynamic_root: true}}}}\n"
+    assert folder.warnings(text) == [
+        "loomlog.yaml:1: agents.a.volumes[0]: there is no volume notes here; it has to be made at run time; did you "
+        "mean nodes?"
     ]
 
 

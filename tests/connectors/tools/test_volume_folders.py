@@ -124,7 +124,7 @@ def test_a_link_that_is_swapped_in_during_a_removal_leads_nowhere(
         return result
 
     with monkeypatch.context() as patch, suppress(FolderProblem):  # refused is as good as removed where it was moved to
-        patch.setattr(volume_folders.os, call, attack)
+        patch.setattr(os, call, attack)
         remove(folders)
     assert is_done
     assert is_untouched(tmp_path)

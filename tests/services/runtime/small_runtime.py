@@ -20,6 +20,7 @@ from loomlog.schemas.generated.run_commands import StartRun
 from loomlog.schemas.generated.values import AgentDefinition, CommandEnvelope
 from loomlog.schemas.ids import partition_key
 from loomlog.schemas.reader import TermReader
+from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.families.pause.state import PauseTable
 from loomlog.services.runtime.admission.queue import AdmissionQueue
 from loomlog.services.runtime.clock import clock_ms
@@ -32,13 +33,14 @@ from loomlog.services.runtime.models.definition_resolver import DefinitionResolv
 from loomlog.services.runtime.models.model_calls import ModelCalls, RuntimeProvider
 from loomlog.services.runtime.models.previews import Previews
 from loomlog.services.runtime.models.summary_calls import SummaryCalls
-from loomlog.services.runtime.run.context import RunContext
+from loomlog.services.runtime.run.context import RunContext, ignore_end
 from loomlog.services.runtime.run.family import RunFamily
 from loomlog.services.runtime.run_host import build_run_host
 from loomlog.services.runtime.telemetry.run_summaries import RunSummaries
 from loomlog.services.runtime.telemetry.tracing import NO_TRACING, Tracing
 from loomlog.services.runtime.tools.hooks import HookRunner
 from loomlog.services.runtime.tools.tool_calls import ToolCalls
+from loomlog.services.runtime.tools.tool_context import MadeVolumes
 from loomlog.services.runtime.tools.toolset import ProcessToolset
 from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.entities.replicas import Replicas
@@ -86,6 +88,8 @@ class SmallRuntime:
         definitions: DefinitionResolver | None = None,
         providers: Mapping[str, RuntimeProvider] | None = None,
         availability: AvailabilityTracker | None = None,
+        made_volumes: MadeVolumes | None = None,
+        on_run_ended: Callable[[str, RunFacts], None] = ignore_end,
     ) -> None:
         """`held` are the partitions it owns; None: all."""
         family, codec = RunFamily(), local_codec()
@@ -125,6 +129,7 @@ class SmallRuntime:
                 encryption=secrecy,
                 hooks=hooks,
                 credentials=credentials,
+                made_volumes=made_volumes,
             ),
             SummaryCalls(models, blobs=blobs, clock_ms=clock_ms, encryption=secrecy),
         )
@@ -146,6 +151,7 @@ class SmallRuntime:
             admission_queue=door,
             credentials=credentials,
             definition_texts=models.definition_texts,
+            on_run_ended=on_run_ended,
         )
         self.host = build_run_host(
             context,

@@ -30,8 +30,9 @@ def agent(prompt: str, **fields: Any) -> dict[str, Any]:
 
 
 def examples(envelope: CommandEnvelope) -> Sequence[Any]:
-    """An agent that is made, forked, promoted, rolled back, retired and judged; a batch; a deleted skill."""
+    """An agent that is made, forked, promoted, rolled back, retired and judged; a batch; a deleted skill and volume."""
     of_helper: dict[str, Any] = {"envelope": envelope, "kind": "agent", "name": "helper"}
+    of_volume: dict[str, Any] = {"envelope": envelope, "kind": "volume", "name": "notes"}
     of_skill: dict[str, Any] = {"envelope": envelope, "kind": "skill", "name": "greet"}
 
     def helper_id(number: int) -> str:
@@ -62,6 +63,10 @@ def examples(envelope: CommandEnvelope) -> Sequence[Any]:
             emitter_role="external",
             user_id="ada",
         ),
+        DefineVersion(**of_volume, content=canonical_json({"path": "/pool/notes", "mode": "rw"})),
+        DeleteLine(**of_volume, expect_sha256="0" * 64),
+        DeleteLine(**of_volume),
+        DefineVersion(**of_volume, content=canonical_json({"path": "/pool/notes", "mode": "ro"})),
         DefineVersion(**of_skill, content=body),
         DeleteLine(**of_skill),
         DefineVersion(**of_skill, content=body, expires_at_ms=1),

@@ -1,16 +1,14 @@
 """Volumes made at run time, over the rules in memory and folders on the disk."""
 
 import asyncio
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from loomlog.connectors.definitions import DefinitionProblem, canonical_json
 from loomlog.connectors.errors import Transient
-from loomlog.connectors.storage.blobs import MemoryBlobs
 from loomlog.schemas.generated.definition_commands import DefineVersion, DeleteLine
 from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.schemas.generated.values import CommandEnvelope
@@ -19,88 +17,11 @@ from loomlog.services.families.definition import FAMILY
 from loomlog.services.families.definition import volumes as volumes_module
 from loomlog.services.families.definition.decide import decide
 from loomlog.services.families.definition.limits import VERSIONS_MAX
-from loomlog.services.families.definition.operations import Author, DefinitionOperations, DefinitionRefused
-from loomlog.services.families.definition.state import VOLUME, Line, line_id
-from loomlog.services.families.definition.table import DefinitionTable, file_definition
+from loomlog.services.families.definition.operations import DefinitionRefused, DefinitionsUnavailable
+from loomlog.services.families.definition.state import VOLUME, Line
 from loomlog.services.families.definition.volume_content import folder_parts, parse_volume
-from loomlog.services.families.definition.volume_table import VolumeTable
-from loomlog.services.families.definition.volumes import VolumeOperations
-from loomlog.services.stream.entities.answers import Answer
-from tests.services.entities import NOW_MS, TOPIC, MemoryEntities
-
-OPERATOR = Author(tenant="acme", subject="op", command_id="c", issued_at_ms=NOW_MS, agent_id="a_http-op")
-AGENT = replace(
-    OPERATOR,
-    agent_id="a_1",
-    agent="helper",
-    run_id="r_child",
-    root_run_id="r_root",
-    grants={"volume_def_scopes": ("any",)},
-)
-
-
-class Replicas:
-    """The lines of MemoryEntities, as replicas of a process show them once they have read them."""
-
-    def __init__(self, entities: MemoryEntities) -> None:
-        self.entities = entities
-        self.listeners: list[Callable[[str], None]] = []
-
-    def on_fold(self, family: str, folded: Callable[[str], None]) -> None:
-        self.listeners.append(folded)
-
-    def state(self, aggregate: str) -> Any:
-        tenant, _, name = aggregate.partition(":")[2].partition("/")
-        return self.entities.entities[tenant, name].state
-
-    def position(self, aggregate: str) -> str:
-        return f"{TOPIC}/1:1"
-
-    async def wait(self, partition: int, offset: int, *, timeout_s: float) -> int:
-        return 0
-
-
-class Process:
-    """A process over entities that others may use as well."""
-
-    def __init__(self, entities: MemoryEntities, pool: Path | None) -> None:
-        self.replicas = Replicas(entities)
-        contents = {"work": {"path": "/srv/work", "mode": "rw", "default": True, "dynamic_root": False}}
-        if pool is not None:
-            contents["pool"] = {"path": str(pool), "mode": "rw", "default": False, "dynamic_root": True}
-        files = {(VOLUME, name): file_definition(VOLUME, name, content) for name, content in contents.items()}
-        replicas = cast(Any, self.replicas)
-        self.definitions = DefinitionTable(replicas, files, blobs=MemoryBlobs(), reads=cast(Any, entities))
-        self.table = VolumeTable(self.definitions, replicas)
-        self.operations = VolumeOperations(
-            DefinitionOperations(cast(Any, self), replicas, self.definitions, blobs=MemoryBlobs()), self.table
-        )
-        self.entities = entities
-        self.number = 0
-
-    async def ask(self, command: Any, *, wait_s: float) -> Answer:
-        answer = await self.entities.ask(command, wait_s=wait_s)
-        if not isinstance(answer.events[-1], CommandRefused):
-            self.read(aggregate_id("definition", command.envelope.tenant, line_id(command.kind, command.name)))
-        return answer
-
-    def read(self, *aggregates: str) -> None:
-        for aggregate in aggregates or [aggregate_id("definition", *place) for place in self.entities.entities]:
-            for listener in self.replicas.listeners:
-                listener(aggregate)
-
-    async def do(self, op: str, author: Author = OPERATOR, **fields: Any) -> Mapping[str, Any]:
-        self.number += 1
-        author = replace(author, command_id=f"{author.command_id}.{id(self)}.{self.number}")
-        return (await self.operations.run({"op": op, **fields}, author)).fields
-
-    async def refused(self, op: str, author: Author = OPERATOR, **fields: Any) -> tuple[str, str]:
-        with pytest.raises(DefinitionRefused) as caught:
-            await self.do(op, author, **fields)
-        return caught.value.reason, caught.value.message
-
-    async def names(self, author: Author = OPERATOR) -> list[str]:
-        return [one["name"] for one in (await self.do("list", author))["volumes"]]
+from tests.services.entities import NOW_MS, MemoryEntities
+from tests.services.families.definition.volume_world import AGENT, OPERATOR, Process, of_run
 
 
 @pytest.fixture
@@ -224,7 +145,7 @@ async def test_a_folder_that_cannot_be_made_is_a_refusal_and_no_line(here: Proce
 async def test_a_purge_that_does_not_reach_the_owner_is_finished_by_the_next(here: Process, pool: Path) -> None:
     await here.do("create", name="notes")
     here.entities.error = Transient("gone", kind="unavailable")
-    with pytest.raises(volumes_module.DefinitionsUnavailable):
+    with pytest.raises(DefinitionsUnavailable):
         await here.do("purge", name="notes")
     here.entities.error = None
     assert await here.names() == ["notes"]  # what is listed can be purged again
@@ -296,10 +217,6 @@ async def test_a_name_that_was_deleted_belongs_to_whoever_makes_it_next(here: Pr
 
 
 # --- ephemeral volumes -----------------------------------------------------------------------------------------------
-
-
-def of_run(root: str) -> Author:
-    return replace(AGENT, root_run_id=root, run_id=root)
 
 
 async def test_trees_of_runs_have_the_same_name_apart_and_see_only_their_own(here: Process, pool: Path) -> None:

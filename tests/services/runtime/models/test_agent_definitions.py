@@ -1,17 +1,19 @@
 """Agents of the configuration as what runs are pinned to."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from loomlog.connectors.configuration import AgentBlock, Configuration, UnresolvedAgent, load, resolve_agent
 from loomlog.connectors.configuration.model import ProviderBlock
+from loomlog.connectors.protocols import VolumeBinding
 from loomlog.schemas.generated.stream_records import ModelMarked, ProviderProbed
 from loomlog.schemas.generated.values import AgentDefinition, AgentGrants, ModelChoice, VolumeGrant
 from loomlog.services.core.availability import AvailabilityTable
 from loomlog.services.core.run.commands import CommandRefusal
 from loomlog.services.core.run.limits import RETRY_ATTEMPTS_MAX
+from loomlog.services.core.run.subagents.children import INHERITED_VOLUMES
 from loomlog.services.runtime.models import agent_definitions as definitions_module
 from loomlog.services.runtime.models.agent_definitions import AgentDefinitions, to_refusal
 
@@ -388,3 +390,70 @@ def test_the_guide_is_part_of_the_hash_of_the_definition(tmp_path: Path) -> None
         known = AgentDefinitions(load({}, working_directory=tmp_path, paths=[]).configuration, ["mock"])
         hashes.add(known.resolve("guided", tenant="t", user_tier="").sha256)  # type: ignore[union-attr]
     assert len(hashes) == 2
+
+
+class MadeVolumes:
+    """The volumes that were made at run time, by tenant and name, as a table of definitions has them."""
+
+    def __init__(self) -> None:
+        self.modes: dict[tuple[str, str], str] = {}
+
+    def has_skills(self, tenant: str) -> bool:
+        return False
+
+    def has_volumes(self, tenant: str) -> bool:
+        return bool(self.modes)
+
+    def resolve(self, kind: str, tenant: str, name: str) -> None:
+        return None
+
+    def volume(self, tenant: str, name: str) -> VolumeBinding | None:
+        mode = self.modes.get((tenant, name))
+        return None if mode is None else VolumeBinding(name=name, path=f"/pool/{tenant}/{name}", mode=mode)
+
+
+def test_volumes_are_those_that_there_are_for_the_tenant_now(tmp_path: Path) -> None:
+    text = """\
+agents:
+  named: {provider: mock, model: m, volumes: [notes, work]}
+  bare: {provider: mock, model: m}
+volumes: {work: {path: /work, mode: rw, dynamic_root: true}}
+"""
+    (tmp_path / "loomlog.yaml").write_text(text, encoding="utf-8")
+    definitions = AgentDefinitions(load({}, working_directory=tmp_path, paths=[]).configuration, ["mock"])
+    made = MadeVolumes()
+    definitions.versions = cast(Any, made)
+
+    def volumes(agent: str, tenant: str = "acme", **more: Any) -> list[tuple[str, str]]:
+        definition = definitions.resolve(agent, tenant=tenant, user_tier="", **more)
+        assert isinstance(definition, AgentDefinition)
+        return [(one.name, one.mode) for one in definition.volumes]
+
+    assert volumes("named") == [("work", "rw")]
+    assert volumes("bare") == []
+    made.modes = {("acme", "notes"): "rw", ("acme", "default"): "ro", ("other", "work"): "ro"}
+    assert volumes("named") == [("notes", "rw"), ("work", "rw")]
+    assert volumes("bare") == [("default", "ro")]
+    assert volumes("named", "other") == [("work", "rw")]
+    assert volumes("bare", "other") == []
+    assert volumes("bare", is_child=True) == [(one.name, one.mode) for one in INHERITED_VOLUMES]
+    assert volumes("named", is_child=True) == [("notes", "rw"), ("work", "rw")]
+    made.modes["acme", "notes"] = "ro"
+    assert volumes("named") == [("notes", "ro"), ("work", "rw")]
+    del made.modes["acme", "notes"]
+    assert volumes("named") == [("work", "rw")]
+
+
+def test_an_agent_without_volumes_has_the_one_named_default(tmp_path: Path) -> None:
+    text = """\
+agents:
+  bare: {provider: mock, model: m}
+  named: {provider: mock, model: m, volumes: [other]}
+volumes: {default: {path: /work, mode: rw}, other: {path: /other, default: true}}
+"""
+    (tmp_path / "loomlog.yaml").write_text(text, encoding="utf-8")
+    definitions = AgentDefinitions(load({}, working_directory=tmp_path, paths=[]).configuration, ["mock"])
+    for agent, name in (("bare", "default"), ("named", "other")):
+        definition = definitions.resolve(agent, tenant="t", user_tier="")
+        assert isinstance(definition, AgentDefinition)
+        assert [(one.name, one.is_default) for one in definition.volumes] == [(name, True)]

@@ -32,6 +32,7 @@ from loomlog.services.core.run.react import (
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import AwaitingModel, AwaitingTools, Ended
 from loomlog.services.core.run.subagents.children import (
+    INHERITED_VOLUMES,
     child_input_id,
     child_start_command,
     inherit_definition,
@@ -690,6 +691,16 @@ def test_volumes_only_ever_narrow() -> None:
         VolumeGrant(name="both", mode="rw"),
         VolumeGrant(name="read", mode="ro"),
     )
+
+
+def test_a_child_without_volumes_has_its_parents() -> None:
+    assert inherit_definition(replace(CHILD_DEFINITION, volumes=INHERITED_VOLUMES), PARENT_DEFINITION).volumes == (
+        PARENT_DEFINITION.volumes
+    )
+    none = replace(PARENT_DEFINITION, volumes=())
+    for volumes in (INHERITED_VOLUMES, CHILD_DEFINITION.volumes):
+        assert inherit_definition(replace(CHILD_DEFINITION, volumes=volumes), none).volumes == ()
+    assert inherit_definition(replace(CHILD_DEFINITION, volumes=()), PARENT_DEFINITION).volumes == ()
 
 
 def test_a_child_knows_its_place_in_the_tree() -> None:
