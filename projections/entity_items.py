@@ -7,10 +7,11 @@ entities.py are, and carry no seal: no owner continues from them.
 Before: engine/entity_projection.py. After: services/stream/entities/reading.py.
 """
 
+import math
 from collections.abc import Collection, Sequence
 from typing import Any, Literal, NamedTuple
 
-from sqlalchemy import ARRAY, ColumnElement, Float, Index, Numeric, Text, cast, func, select, text, tuple_
+from sqlalchemy import ARRAY, ColumnElement, Float, Index, Numeric, Text, cast, func, select, text, true, tuple_
 from sqlalchemy.dialects.postgresql import aggregate_order_by
 
 from loomlog.connectors.storage.postgres import PostgresReader
@@ -27,6 +28,7 @@ from loomlog.projections.tables import (
 )
 from loomlog.schemas.records import Value
 
+OFFSET_MAX = 2**63 - 1
 GROUPS_MAX = 1_000
 """Most keys of one sum by key."""
 
@@ -134,6 +136,33 @@ async def list_items(
         return ItemPage(rows, "")
     last = rows[limit - 1]
     return ItemPage(rows[:limit], page_token(last.at_ms, last.id, last.tenant))
+
+
+async def newest_items(
+    reader: PostgresReader,
+    family: str,
+    tenant: Scope,
+    kind: str,
+    by: Literal["key_a", "key_b"],
+    keys: Collection[str],
+    *,
+    number_max: float = math.inf,
+    offset_max: int = OFFSET_MAX,
+) -> dict[str, ItemRow]:
+    """Return for each key the item of the highest seq, among those with a number and an offset up to these; keys
+    without one are left out.
+    """
+    rows: dict[str, ItemRow] = {}
+    wanted = storable(list(keys))
+    for start in range(0, len(wanted), IDS_MAX):
+        key = func.unnest(cast(wanted[start : start + IDS_MAX], ARRAY(Text))).table_valued("value").alias("key").c.value
+        bounds = [columns.number <= number_max, columns.offset <= offset_max]
+        of_key = [columns[by] == key, columns[by] != "", *_of_kind(family, tenant, kind), *bounds]
+        newest = select(entity_items).where(*of_key).order_by(columns.seq.desc()).limit(1).lateral("newest")
+        for row in await reader.fetch(select(newest).select_from(key.table.join(newest, true()))):
+            item = ItemRow._make(row)
+            rows[getattr(item, by)] = item
+    return rows
 
 
 async def sum_items(

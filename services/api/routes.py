@@ -12,6 +12,7 @@ Before: app.py. After: run_routes.py and the tables next to it, entity_routes.py
 from collections.abc import Sequence
 
 from loomlog.services.api.data_routes import DATA_ROUTES
+from loomlog.services.api.definition_query_routes import DEFINITION_QUERY_ROUTES
 from loomlog.services.api.definition_routes import DEFINITION_ROUTES
 from loomlog.services.api.entity_routes import entity_routes
 from loomlog.services.api.history_routes import HISTORY_ROUTES
@@ -28,6 +29,7 @@ ROUTES: tuple[Route, ...] = (
     *POLICY_ROUTES,
     *DATA_ROUTES,
     *DEFINITION_ROUTES,
+    *DEFINITION_QUERY_ROUTES,
     *entity_routes(all_families()),
 )
 

@@ -118,7 +118,7 @@ async def list_runs(service: Service, caller: Caller, request: Request) -> JsonR
 async def list_user_runs(service: Service, caller: Caller, request: Request) -> JsonResponse[AgentList]:
     """List a user's runs; only live ones unless a status is requested, as existing clients expect."""
     user_id = request.path_params["user_id"]
-    statuses = _parse_statuses(query_text(request, "status") or "running")
+    statuses = parse_statuses(query_text(request, "status") or "running")
     page = await service.application.queries.runs(
         caller,
         RunFilter(user_id=parse_user_id("user_id", user_id), statuses=statuses),
@@ -134,7 +134,7 @@ async def list_user_runs(service: Service, caller: Caller, request: Request) -> 
 async def watch_user_runs(service: Service, caller: Caller, request: Request) -> AsgiResponse:
     state_filter = StateFilter(
         user_id=parse_user_id("user_id", request.path_params["user_id"]),
-        statuses=_parse_statuses(query_text(request, "status") or "all"),
+        statuses=parse_statuses(query_text(request, "status") or "all"),
         agent=_parse_agent(request),
         tenant=query_text(request, "tenant"),
     )
@@ -294,7 +294,7 @@ def _parse_filter(request: Request) -> RunFilter:
     since, until = query_text(request, "from"), query_text(request, "to")
     agent = _parse_agent(request)
     return RunFilter(
-        statuses=_parse_statuses(query_text(request, "status") or "all"),
+        statuses=parse_statuses(query_text(request, "status") or "all"),
         agent=agent,
         agent_id=_parse_id(request, "agent_id"),
         parent_agent_id=_parse_id(request, "parent_agent_id"),
@@ -315,7 +315,7 @@ def _parse_agent(request: Request) -> str:
     return agent
 
 
-def _parse_statuses(value: str) -> frozenset[str]:
+def parse_statuses(value: str) -> frozenset[str]:
     """Parse `all`, or some of the four statuses separated by commas."""
     if value == "all":
         return frozenset()

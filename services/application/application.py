@@ -21,7 +21,9 @@ running next to its transport. Every transport identifies the caller with `gate`
     pausing   pause, resume, state   (wider than a run; control has those of one run)
     budgets   limits, set, remove, usage
     entities  command, show, list, query   (of every family)
-    definitions operate, names, library, ...   (of agents, skills and other kinds)
+    definitions operate, apply, names, library, ...   (of agents, skills and other kinds)
+    definition_queries list, show, diff, lineage, runs
+    definition_history at_time, at_position, blame
     evaluations operate              (judgements of runs)
     volumes   operate, list, list_ephemeral
     probing   probe                  (of the model providers)
@@ -59,6 +61,8 @@ from loomlog.services.application.authentication import Authenticator
 from loomlog.services.application.clients.connections import ClientConnections, ClientLimits
 from loomlog.services.application.command_publisher import CommandPublisher
 from loomlog.services.application.content import ContentAccess
+from loomlog.services.application.definition_history import DefinitionHistory
+from loomlog.services.application.definition_queries import DefinitionQueries
 from loomlog.services.application.definitions import Definitions
 from loomlog.services.application.entities import Entities
 from loomlog.services.application.evaluations import ReadModelRuns, RunEvaluations
@@ -314,6 +318,21 @@ class Application:
         self.histories = RunHistories(
             sources, self.queries, ranges, codec, events_topic=topics.events, clock_ms=clock_ms
         )
+        self._definition_queries: DefinitionQueries | None = None
+        self._definition_history: DefinitionHistory | None = None
+        if self._definitions is not None and entity_reads is not None:
+            self._definition_queries = DefinitionQueries(
+                self._definitions, self.queries, entity_reads, clock_ms=clock_ms
+            )
+            self._definition_history = DefinitionHistory(
+                self._definitions,
+                self.queries,
+                self.histories,
+                entity_reads,
+                ranges,
+                codec,
+                run_topic=topics.events,
+            )
 
     @property
     def entities(self) -> Entities:
@@ -332,6 +351,18 @@ class Application:
         """The use cases of volumes."""
         assert self._volumes is not None, "this process was not given commands and reads of families"
         return self._volumes
+
+    @property
+    def definition_queries(self) -> DefinitionQueries:
+        """Reads of definitions of all kinds."""
+        assert self._definition_queries is not None, "this process was not given commands and reads of families"
+        return self._definition_queries
+
+    @property
+    def definition_history(self) -> DefinitionHistory:
+        """The past of definitions."""
+        assert self._definition_history is not None, "this process was not given commands and reads of families"
+        return self._definition_history
 
     @property
     def evaluations(self) -> RunEvaluations:

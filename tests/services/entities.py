@@ -159,6 +159,12 @@ class MemoryEntities:
         self._wait(positions)
         return self.items.list(tenant, kind, limit=limit, **more)
 
+    async def newest_items(
+        self, family: str, tenant: str, kind: str, by: Any, keys: Any, *, positions: Sequence[str] = (), **bounds: Any
+    ) -> Mapping[str, ItemRow]:
+        self._wait(positions)
+        return self.items.newest(tenant, kind, by, keys, **bounds)
+
     async def sum_items(
         self, family: str, tenant: str, kind: str, *, positions: Sequence[str] = (), **keys: Any
     ) -> ItemSums:

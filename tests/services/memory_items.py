@@ -1,11 +1,12 @@
 """Items in memory: what reads of items answer (protocol EntityReads), without a database."""
 
+import math
 import statistics
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from loomlog.projections.engine.entity_fold import FoldedItem
-from loomlog.projections.entity_items import ItemPage, ItemRow, ItemSums
+from loomlog.projections.entity_items import OFFSET_MAX, ItemPage, ItemRow, ItemSums
 from loomlog.schemas.generated.values import Envelope
 from loomlog.services.core.families import Family, name_in_tenant
 from loomlog.services.families.entity_folds import FamilyFold
@@ -59,6 +60,23 @@ class MemoryItems:
         start = int(after or 0)
         end = start + limit
         return ItemPage(tuple(rows[start:end]), str(end) if end < len(rows) else "")
+
+    def newest(
+        self,
+        tenant: str,
+        kind: str,
+        by: Literal["key_a", "key_b"],
+        keys: Collection[str],
+        *,
+        number_max: float = math.inf,
+        offset_max: int = OFFSET_MAX,
+    ) -> Mapping[str, ItemRow]:
+        rows: dict[str, ItemRow] = {}
+        for row in sorted(self._matching(tenant, kind, None, None, None), key=lambda row: row.seq):
+            key = getattr(row, by)
+            if key and key in keys and row.offset <= offset_max and row.number is not None and row.number <= number_max:
+                rows[key] = row
+        return rows
 
     def sum(
         self,

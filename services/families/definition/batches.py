@@ -3,7 +3,7 @@
 Each overlay is composed as create and fork do it: over its parent, over what is active, or over the file; a name that
 nothing defines begins with the overlay alone. The answer is given once this process has read the whole batch.
 
-Before: services/application/definition_changes.py. After: apply.py decides; operations.py has the checks.
+Before: services/application/definitions.py. After: apply.py decides; operations.py has the checks.
 """
 
 from collections.abc import Mapping
@@ -113,18 +113,18 @@ class DefinitionBatches:
         if batch is None or batch.status == RUNNING:
             text = f"the batch {name} is not decided yet; the same request with the same Idempotency-Key waits for it"
             raise DefinitionsUnavailable(text, is_pending=True)
-        if batch.status == REFUSED:
-            raise DefinitionRefused(batch.reason, batch.message)
-        if not await table.until(lambda: table.is_applied(tenant, name), timeout_s=self._operations.wait_s):
-            text = f"the batch {name} is applied, and this process has not read all of it yet"
-            raise DefinitionsUnavailable(text, is_pending=True)
 
         def is_settled() -> bool:
-            lines = (table.line(change.kind, tenant, change.name) for change in batch.changes)
-            return all(line is not None and line.staged_by != name for line in lines)
+            places = [table.find(change.def_id) for change in batch.changes if change.def_id]
+            return all(place is not None and place[0].staged_by != name for place in places)
 
         # The next write of the caller must not meet a line that still waits.
         await table.until(is_settled, timeout_s=self._operations.wait_s)
+        if batch.status == REFUSED:
+            raise DefinitionRefused(batch.reason, batch.message)
+        if not table.is_applied(tenant, name):
+            text = f"the batch {name} is applied, and this process has not read all of it yet"
+            raise DefinitionsUnavailable(text, is_pending=True)
         return batch
 
     async def _reply(self, batch: Batch, tenant: str) -> Reply:

@@ -29,7 +29,7 @@ from loomlog.services.families.definition.apply import KIND as BATCH_KIND
 from loomlog.services.families.definition.apply import Batch, BatchEvent, evolve_batch
 
 VERSION = 1
-"""Of the fold."""
+"""Version of the fold."""
 VOLUME = "volume"
 """The kind without versions."""
 ID_PREFIXES = {"skill": "sdf_", "team": "tdf_", "mcpserver": "mdf_"}
@@ -120,6 +120,8 @@ class Line(Value, frozen=True, kw_only=True, omit_defaults=True):
     is_deleted: bool = False
     made_by_agent: str = ""
     """Name of the agent that made its first version; empty for people, services and files."""
+    made_by: str = ""
+    """Subject that made its first version."""
     static: StaticContent | None = None
     staged: int = 0
     """Number of the version that waits for a batch; 0: none."""
@@ -143,9 +145,9 @@ class Line(Value, frozen=True, kw_only=True, omit_defaults=True):
         """Return the def_id of a version; empty for 0."""
         return def_id(self.tenant, self.kind, self.name, number) if number else ""
 
-    def number_of(self, wanted: str) -> int:
+    def number_of(self, version_id: str) -> int:
         """Return the number of the version with that def_id; 0 if it is not of this line. Newest first."""
-        return next((one.number for one in reversed(self.versions) if self.id_of(one.number) == wanted), 0)
+        return next((one.number for one in reversed(self.versions) if self.id_of(one.number) == version_id), 0)
 
 
 def initial(aggregate: str) -> Line | Batch:
@@ -190,9 +192,10 @@ def evolve_line(line: Line, event: LineEvent, at_ms: int) -> Line:
     """Return the line after an event."""
     match event:
         case DefVersionCreated():
-            made_by = line.made_by_agent if line.versions else event.created_by_agent
+            if not line.versions:
+                line = replace(line, made_by_agent=event.created_by_agent, made_by=event.by)
             versions = (*line.versions, _created(event, at_ms))
-            return _trimmed(replace(line, is_deleted=False, made_by_agent=made_by, versions=versions))
+            return _trimmed(replace(line, is_deleted=False, versions=versions))
         case DefPromoted(version=number):
             active = replace(
                 line,
@@ -213,7 +216,7 @@ def evolve_line(line: Line, event: LineEvent, at_ms: int) -> Line:
             return _changed(line, number, is_retired=False, expires_at_ms=0)
         case DefDeleted() if line.kind == VOLUME:
             # Unversioned: nothing refers to what it was, and names are made and deleted any number of times.
-            return replace(line, versions=(), active=0, previous=(), made_by_agent="", is_deleted=True)
+            return replace(line, versions=(), active=0, previous=(), made_by_agent="", made_by="", is_deleted=True)
         case DefDeleted():
             versions = tuple(replace(one, is_retired=True) for one in line.versions)
             cleared = replace(line, active=0, previous=(), batch="", replaced=0)

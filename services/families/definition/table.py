@@ -29,7 +29,7 @@ from loomlog.services.stream.entities.reads import EntityReads
 from loomlog.services.stream.entities.replicas import Replicas
 
 NAME = "definition"
-"""Of the family."""
+"""Name of the family."""
 SHARED = ""
 """Tenant of the lines that all tenants see."""
 TENANT, FILE, SHARED_SOURCE = "tenant", "file", "shared"
@@ -109,6 +109,8 @@ class DefinitionTable:
         self._reads = reads
         self._names: dict[tuple[str, str], dict[str, str]] = {}
         """By tenant and kind: names, and the ids of their aggregates."""
+        self._made: set[tuple[str, str]] = set()
+        """Tenants and kinds of which there has been a version."""
         self._versions: dict[str, tuple[str, int]] = {}
         """By def_id: aggregate and number."""
         self._counted: dict[str, int] = {}
@@ -132,6 +134,8 @@ class DefinitionTable:
             self._batches[aggregate] = line
             return
         self._names.setdefault((line.tenant, line.kind), {})[line.name] = aggregate
+        if line.versions:
+            self._made.add((line.tenant, line.kind))
         for version in line.versions[self._counted.get(aggregate, 0) :]:
             self._versions[line.id_of(version.number)] = (aggregate, version.number)
         self._counted[aggregate] = len(line.versions)
@@ -174,12 +178,12 @@ class DefinitionTable:
         tokens += [self._position(line.tenant, change.kind, change.name) for change in batch.changes]
         return newest_positions(tokens)
 
-    def lines(self, kind: str, tenant: str) -> Iterator[Line]:
-        """Yield a tenant's lines of a kind that are not deleted and have versions, by name."""
+    def lines(self, kind: str, tenant: str, *, with_deleted: bool = False) -> Iterator[Line]:
+        """Yield a tenant's lines of a kind that have versions, by name; without those that are deleted."""
         names = self._names.get((tenant, kind), {})
         for name in sorted(names):
             line: Line = self._replicas.state(names[name])
-            if line.versions and not line.is_deleted:
+            if line.versions and (with_deleted or not line.is_deleted):
                 yield line
 
     def all_lines(self) -> Iterator[Line]:
@@ -227,19 +231,19 @@ class DefinitionTable:
 
     def has_skills(self, tenant: str) -> bool:
         """Whether any skill was defined at run time that the tenant may see."""
-        return any(self._names.get((owner, "skill")) for owner in (tenant, SHARED))
+        return any((owner, "skill") in self._made for owner in (tenant, SHARED))
 
     def has_volumes(self, tenant: str) -> bool:
         """Whether any volume was made at run time that the tenant may see."""
-        return any(self._names.get((owner, VOLUME)) for owner in (tenant, SHARED))
+        return any((owner, VOLUME) in self._made for owner in (tenant, SHARED))
 
     def volume(self, tenant: str, name: str) -> VolumeBinding | None:
         """Return a volume that was made at run time."""
-        found = self.resolve(VOLUME, tenant, name)
-        if found is None or found.content is None:
+        resolved = self.resolve(VOLUME, tenant, name)
+        if resolved is None or resolved.content is None:
             return None
         return VolumeBinding(
-            name=name, path=str(found.content["path"]), mode=str(found.content["mode"]), is_default=False
+            name=name, path=str(resolved.content["path"]), mode=str(resolved.content["mode"]), is_default=False
         )
 
     def _active(self, kind: str, tenant: str, name: str, source: str) -> Resolved | None:

@@ -8,6 +8,7 @@ Before: services/application/entities.py, tools of agents. After: replicas.py; r
 """
 
 import asyncio
+import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Literal
 
@@ -15,7 +16,7 @@ from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.connectors.storage.postgres import PostgresReader
 from loomlog.projections import entity_items
 from loomlog.projections.entities import list_entities, load_entities
-from loomlog.projections.entity_items import ItemPage, ItemRow, ItemSums
+from loomlog.projections.entity_items import OFFSET_MAX, ItemPage, ItemRow, ItemSums
 from loomlog.projections.tables import page_token
 from loomlog.schemas.position import Position
 from loomlog.services.core.families import aggregate_id, aggregate_key
@@ -115,6 +116,24 @@ class EntityReader:
                 newest_first=newest_first,
                 limit=limit,
                 after=after,
+            )
+
+    async def newest_items(
+        self,
+        family: str,
+        tenant: str,
+        kind: str,
+        by: Literal["key_a", "key_b"],
+        keys: Collection[str],
+        *,
+        number_max: float = math.inf,
+        offset_max: int = OFFSET_MAX,
+        positions: Sequence[str] = (),
+    ) -> Mapping[str, ItemRow]:
+        await self._wait_for_rows(family, tenant, positions)
+        with tables_may_be_missing():
+            return await entity_items.newest_items(
+                self._reader, family, tenant, kind, by, keys, number_max=number_max, offset_max=offset_max
             )
 
     async def sum_items(

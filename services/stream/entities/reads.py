@@ -5,10 +5,11 @@ Items (rows for single facts of a history) are in Postgres for every family, so 
 Before: services/application/entities.py and the tools of agents. After: an implementation for each kind of Reads.
 """
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
-from loomlog.projections.entity_items import ItemPage, ItemRow, ItemSums
+from loomlog.projections.entity_items import OFFSET_MAX, ItemPage, ItemRow, ItemSums
 from loomlog.schemas.records import Value
 from loomlog.services.core.entity import Entity
 
@@ -82,6 +83,23 @@ class EntityReads(Protocol):
         """Return a page of the items with these keys and of this aggregate (its full id), by time; empty: of any.
 
         Raises InvalidPageToken.
+        """
+        ...
+
+    async def newest_items(
+        self,
+        family: str,
+        tenant: str,
+        kind: str,
+        by: Literal["key_a", "key_b"],
+        keys: Collection[str],
+        *,
+        number_max: float = math.inf,
+        offset_max: int = OFFSET_MAX,
+        positions: Sequence[str] = (),
+    ) -> Mapping[str, ItemRow]:
+        """Return for each key the item of the highest seq, among those with a number and an offset up to these; keys
+        without one are left out.
         """
         ...
 
