@@ -300,7 +300,7 @@ def _print_made(changed: Changed, tenant: str, *, as_json: bool) -> None:
     else:
         _print_changed(changed, "is made, and not active", "")
         out = console()
-        out.print(fact_line("compare", hint("diff", row["def_id"], tenant=tenant)))
+        out.print(fact_line("compare", _command("diff", changed, tenant)))
         out.print(fact_line("activate", _command("promote", changed, tenant)))
 
 

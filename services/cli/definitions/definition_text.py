@@ -88,8 +88,11 @@ def print_version(out: Console, row: Mapping[str, Any]) -> None:
     for name, value in facts.items():
         if value:
             out.print(fact_line(name, value))
+    content = dict(row["definition"])
+    if content.get(PROMPT_BASE) == content.get(PROMPT):
+        content.pop(PROMPT_BASE, None)
     out.print()
-    out.print(to_yaml(row["definition"]).rstrip())
+    out.print(to_yaml(content).rstrip())
 
 
 def print_history(out: Console, versions: Sequence[Mapping[str, Any]], active: str | None) -> None:

@@ -89,7 +89,7 @@ def test_a_fork_that_is_not_active_says_how_to_compare_and_activate_it(fake: Def
         f"was active researcher@2 {TWO}",
         f"is active researcher@2 {TWO}",
         f"event {POSITION}",
-        f"compare loomlog defs diff {THREE}",
+        "compare loomlog defs diff researcher@3",
         "activate loomlog defs promote researcher@3",
     ]
     assert fake.sent() == [

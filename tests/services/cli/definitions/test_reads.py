@@ -47,7 +47,8 @@ def test_a_list_that_goes_on_says_how(fake: Definitions) -> None:
 @pytest.mark.parametrize("name", ["researcher", "researcher@2", TWO])
 def test_a_version_is_shown_whole_with_the_history_of_its_name(fake: Definitions, name: str) -> None:
     fake.lines = [[line(2, 3)]]
-    whole = {"model": "mock-2", "system_prompt": "You search.\nYou answer."}
+    prompt_text = "You search.\nYou answer."
+    whole = {"model": "mock-2", "system_prompt": prompt_text, "system_prompt_base": prompt_text}
     fake.has(version(2, promoted=True, definition=whole, judgements={"count": 1, "mean": 1.0}))
     fake.answers_with(LIST, {"name": "researcher", "versions": [version(3, retired=True), version(2), version(1)]})
     shown = ok(defs("show", name))
@@ -59,7 +60,7 @@ def test_a_version_is_shown_whole_with_the_history_of_its_name(fake: Definitions
     assert "why reason 2" in shown
     assert "judged 1.00 of 1 judgement" in shown
     prompt = shown.index("system_prompt: |-")
-    assert shown[prompt + 1 : prompt + 3] == ["You search.", "You answer."]
+    assert shown[prompt + 1 : prompt + 4] == ["You search.", "You answer.", ""]
     assert [text.split()[:2] for text in shown[-3:]] == [
         ["researcher@3", "retired"],
         ["researcher@2", "active"],
