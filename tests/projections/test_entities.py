@@ -14,7 +14,7 @@ from loomlog.projections.entities import (
     list_folds,
     list_quarantined,
     load_entities,
-    next_offset,
+    next_offsets,
     plain_seal,
     seal_name,
     verify_seal,
@@ -73,11 +73,10 @@ async def test_commands_are_found_by_id_with_every_aggregate_they_were_given_to(
 
 
 async def test_the_next_offset_is_where_the_rows_end(partition, project_entities, entity_reader):
-    assert await next_offset(entity_reader, TOPIC, 0) == 0
+    assert await next_offsets(entity_reader, TOPIC, [0]) == {}
     partition.raise_("a", 1, 2)
     await project_entities(partition)
-    assert await next_offset(entity_reader, TOPIC, 0) == 3
-    assert await next_offset(entity_reader, TOPIC, 1) == 0
+    assert await next_offsets(entity_reader, TOPIC, [0, 1]) == {0: 3}
 
 
 async def test_due_timers_come_in_their_order_and_from_one_partition(project_entities, entity_reader):

@@ -11,6 +11,7 @@ from loomlog.connectors.configuration.unsupported_keys import (
     UNSUPPORTED_SETTINGS,
     UNSUPPORTED_TOOLS,
 )
+from loomlog.connectors.definitions import KINDS
 from loomlog.connectors.models.catalog import DRIVERS
 from loomlog.connectors.tools.file_skills import FileSkills
 from loomlog.connectors.tools.registry import ToolOptions, build_tools
@@ -25,7 +26,8 @@ def test_what_is_here_now_is_what_the_process_can_build():
     options = ToolOptions(
         bash_enabled=True, bench_enabled=True, ledger_path="unused", skills=FileSkills({}, lambda name, skill: "")
     )
-    assert set(build_tools(options)) == SUPPORTED_TOOLS
+    of_definitions = {kind.tool for kind in KINDS.values()} | {"Evaluation", "VolumeDef"}
+    assert set(build_tools(options)) | of_definitions == SUPPORTED_TOOLS
     assert set(DRIVERS) == set(get_args(Driver)) - set(UNSUPPORTED_DRIVERS)
 
 
