@@ -41,10 +41,11 @@ def _facts(chain: Mapping[str, Any]) -> Iterator[Fact]:
         yield "skill", f"{version_name(skill['name'], skill['version'])}  {skill['def_id'] or 'of a file'}"
     if chain["version"]:
         yield "changes", hint("diff", chain["def_id"])
-        is_active = chain["is_active_now"]
-        yield (
-            ("take back", hint("rollback", chain["agent"])) if is_active else ("history", hint("show", chain["agent"]))
-        )
+        if chain["is_active_now"]:
+            first = version_name(chain["agent"], 1)
+            yield "take back", hint("rollback", chain["agent"]) if chain["version"] > 1 else hint("retire", first)
+        else:
+            yield "history", hint("show", chain["agent"])
 
 
 def _version_facts(chain: Mapping[str, Any], content_hash: str) -> Iterator[Fact]:

@@ -75,6 +75,7 @@ def test_a_first_version_without_reasons_that_was_never_promoted(fake: Definitio
     assert "made 2026-11-25T14:12:12Z by ada, without a reason" in shown
     assert "promoted never: the run named the version by its id" in shown
     assert not any(text.startswith(("from", "skill")) for text in shown)
+    assert shown[-1] == "take back loomlog defs retire researcher@1"
 
 
 def test_a_file_that_says_something_else_is_named(fake: Definitions) -> None:
