@@ -155,11 +155,12 @@ async def newest_items(
     rows: dict[str, ItemRow] = {}
     wanted = storable(list(keys))
     for start in range(0, len(wanted), IDS_MAX):
-        key = func.unnest(cast(wanted[start : start + IDS_MAX], ARRAY(Text))).table_valued("value").alias("key").c.value
+        some = func.unnest(cast(wanted[start : start + IDS_MAX], ARRAY(Text)))
+        listed = some.table_valued("value").render_derived(name="listed")
+        of_key = [columns[by] == listed.c.value, columns[by] != "", *_of_kind(family, tenant, kind)]
         bounds = [columns.number <= number_max, columns.offset <= offset_max]
-        of_key = [columns[by] == key, columns[by] != "", *_of_kind(family, tenant, kind), *bounds]
-        newest = select(entity_items).where(*of_key).order_by(columns.seq.desc()).limit(1).lateral("newest")
-        for row in await reader.fetch(select(newest).select_from(key.table.join(newest, true()))):
+        newest = select(entity_items).where(*of_key, *bounds).order_by(columns.seq.desc()).limit(1).lateral("newest")
+        for row in await reader.fetch(select(newest).select_from(listed.join(newest, true()))):
             item = ItemRow._make(row)
             rows[getattr(item, by)] = item
     return rows

@@ -52,6 +52,7 @@ from loomlog.services.application.authentication import Authenticator
 from loomlog.services.application.bootstrap import open_application, wait_for
 from loomlog.services.families import FamilyProblem
 from loomlog.services.families.definition.files import configured_definitions
+from loomlog.services.families.definition.observation import observer_name
 from loomlog.services.families.registry import family_tools
 from loomlog.services.stream.encryption.subject_keys import WrongInstallationKey
 
@@ -192,6 +193,7 @@ async def _run_application(service: Service, loaded: ProcessConfiguration, setti
         readiness=service.readiness,
         on_batch=service.metrics.batch_records.observe,
         files=configured_definitions(loaded.configuration),
+        observer=observer_name("api", loaded.settings.replica_id),
     ) as (layer, work):
         service.current_application = layer
         log.info("ready")

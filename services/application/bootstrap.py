@@ -35,6 +35,7 @@ from loomlog.services.application.clients.connections import ClientLimits
 from loomlog.services.application.errors import RequestRefused
 from loomlog.services.application.queries.read_models import SqlReadModels, has_no_tables
 from loomlog.services.application.streaming.event_hub import EventHub, HubStart
+from loomlog.services.families.definition.observation import FileObserver
 from loomlog.services.families.definition.table import FileDefinition
 from loomlog.services.families.entity_folds import entity_seals
 from loomlog.services.families.registry import all_families
@@ -95,10 +96,12 @@ async def open_application(
     readiness: Readiness,
     on_batch: Callable[[int], None] = lambda records: None,
     files: Mapping[tuple[str, str], FileDefinition] = NO_FILES,
+    observer: str = "",
 ) -> AsyncIterator[tuple[Application, Callable[[], Awaitable[None]]]]:
     """Open the application, and the tasks that must run next to the transport until the context is left.
 
-    `files`: the definitions of the configuration, by kind and name.
+    `files`: the definitions of the configuration, by kind and name. `observer`: name under which this process tells
+    what they say; empty: it does not.
     """
     readiness.missing |= {"broker": "not asked yet", "postgres": "not asked yet"}
     async with contextlib.AsyncExitStack() as stack:
@@ -199,6 +202,11 @@ async def open_application(
         client_requests = partial(_open_client_requests, endpoints.kafka, ranges, appender)
         log.info("the log has %d partitions; reading from %s", partitions, _describe_starts(starts))
 
+        observing: list[Callable[[], Awaitable[None]]] = []
+        if observer:
+            definitions, blobs = layer.definitions.table, endpoints.blobs
+            observing.append(FileObserver(observer, definitions, entities.client, blobs, clock_ms=clock_ms).run)
+
         async def work() -> None:
             await layer.run(
                 events,
@@ -207,6 +215,7 @@ async def open_application(
                 partial(entities.replicas.follow, entity_events),
                 partial(layer.clients.run, client_requests),
                 *tables.followers.values(),
+                *observing,
             )
 
         yield layer, work

@@ -11,6 +11,7 @@ from loomlog.connectors.protocols import Blobs, Tool
 from loomlog.connectors.storage.blobs import FileBlobs
 from loomlog.services.families.definition.evaluations import Evaluations, JudgedRuns
 from loomlog.services.families.definition.files import configured_definitions
+from loomlog.services.families.definition.observation import FileObserver, observer_name
 from loomlog.services.families.definition.operations import DefinitionOperations
 from loomlog.services.families.definition.table import DefinitionTable
 from loomlog.services.families.definition.views import DefinedSkills, RunDefinitions
@@ -35,6 +36,8 @@ class DefinitionSetup:
     tools: Mapping[str, Tool]
     volumes: VolumeTable
     ephemeral_volumes: EphemeralVolumes
+    observer: FileObserver
+    """Tells the others what the files of this process say."""
 
 
 def open_definitions(
@@ -67,5 +70,8 @@ def open_definitions(
         volumes=volumes.volumes,
         ephemeral_volumes=EphemeralVolumes(
             volumes, index, clock_ms=clock_ms, interval_s=loaded.settings.ephemeral_volume_sweep_ms / 1000
+        ),
+        observer=FileObserver(
+            observer_name("runtime", loaded.settings.replica_id), table, parts.client, blobs, clock_ms=clock_ms
         ),
     )

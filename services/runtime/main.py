@@ -244,6 +244,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
             tasks.create_task(metrics.measure_loop_lag(), name="event loop lag"),
             *resources.client_tools.start_tasks(tasks),
             # The owner of partition 0 sweeps and probes, so exactly one live runtime does.
+            tasks.create_task(definitions.observer.run(), name="definitions of files"),
             tasks.create_task(definitions.ephemeral_volumes.run(lambda: term_of(0) >= 0), name="ephemeral volumes"),
             *resources.routing.start_tasks(tasks, is_active_prober=lambda: term_of(0) >= 0),
         ]

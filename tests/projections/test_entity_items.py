@@ -15,6 +15,7 @@ from loomlog.projections.entity_items import (
     ItemSums,
     list_items,
     load_items,
+    newest_items,
     sum_items,
     sum_items_by_key,
 )
@@ -123,6 +124,47 @@ async def test_items_of_one_time_have_an_order(partition, project_entities, enti
 async def test_a_token_of_another_list_is_refused(steps, entity_reader, after):
     with pytest.raises(InvalidPageToken):
         await list_items(entity_reader, "counter", "acme", "step", after=after)
+
+
+# --- the newest of each key ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def numbered(partition, project_entities) -> Counters:
+    """Steps of two counters by key: a has the numbers 1, 9, 3; b has 2."""
+
+    def items(state, event, envelope):
+        name = envelope.aggregate.rpartition("/")[2]
+        step = f"{name}{envelope.seq}"
+        return [Item(kind="at", id=step, key_a=name, key_b=step, number=float(state.value), document="{}")]
+
+    partition.raise_("a", 1, 9)
+    partition.raise_("b", 2)
+    partition.raise_("a", 3)
+    partition.raise_("a", 5, tenant="other")
+    await project_entities(partition, folds=entity_folds([replace(ITEMIZED, items=items)]))
+    return partition
+
+
+async def newest(entity_reader, keys, by="key_a", **bounds) -> dict[str, str]:
+    rows = await newest_items(entity_reader, "counter", "acme", "at", by, keys, **bounds)
+    return {key: row.id for key, row in rows.items()}
+
+
+async def test_the_newest_item_of_each_key_is_that_of_the_highest_seq(numbered, entity_reader, monkeypatch):
+    monkeypatch.setattr(entity_items_module, "IDS_MAX", 2)
+    keys = ["a", "missing", "b", "nul\x00", "\ud800"]
+    assert await newest(entity_reader, keys) == {"a": "a3", "b": "b1"}
+    assert await newest(entity_reader, ["a2", "b1"], by="key_b") == {"a2": "a2", "b1": "b1"}
+    assert await newest(entity_reader, []) == {}
+
+
+async def test_the_newest_item_up_to_a_number_or_an_offset(numbered, entity_reader):
+    assert await newest(entity_reader, ["a", "b"], number_max=8) == {"a": "a3", "b": "b1"}
+    assert await newest(entity_reader, ["a", "b"], number_max=1) == {"a": "a1"}
+    rows = await newest_items(entity_reader, "counter", "acme", "at", "key_a", ["a"])
+    assert await newest(entity_reader, ["a"], offset_max=rows["a"].offset - 1) == {"a": "a2"}
+    assert await newest(entity_reader, ["a"], offset_max=0) == {}
 
 
 # --- sums ------------------------------------------------------------------------------------------------------------

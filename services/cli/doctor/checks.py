@@ -11,6 +11,7 @@ import platform
 import shutil
 import sys
 import sysconfig
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, count_partitions
 from loomlog.connectors.kafka.schema_registry import load_codec
 from loomlog.services.cli.doctor.check import FAIL, OK, WARN, Check
-from loomlog.services.cli.doctor.entity_checks import check_entities, check_recovery
+from loomlog.services.cli.doctor.entity_checks import check_entities, check_observed_files, check_recovery
 from loomlog.services.cli.doctor.status import collect_status
 from loomlog.services.cli.errors import CliError
 from loomlog.services.cli.log.audit import oldest_unsigned_age_s, verify_newest
@@ -266,7 +267,7 @@ async def _check_running_stack(cli: CliSettings) -> list[Check]:
         _check_children(status),
         *_check_spares(status),
         await _check_topics(cli),
-        await _check_replicas(cli),
+        *await _check_replicas(cli),
         *([await _check_audit(cli)] if any(child["name"] == "auditor" for child in status["children"]) else []),
         _check_component("api", status["api"], lambda part: f"{part['url']} is ready"),
         _check_read_models(status["projection"] or {"error": "Postgres is unreachable"}),
@@ -356,18 +357,20 @@ async def _verify_newest_records(cli: CliSettings) -> Check:
     )
 
 
-async def _check_replicas(cli: CliSettings) -> Check:
-    """Check whether the replicated families can be read; every runtime and api reads the same."""
+async def _check_replicas(cli: CliSettings) -> list[Check]:
+    """Check whether the replicated families can be read, and whether all processes have the same files."""
     try:
         replicas = await read_replicas(kafka_options(cli.settings, CLIENT_ID, bootstrap=cli.kafka()), cli)
     except ConnectorError as error:
-        return Check(name="replicas", state=FAIL, text="cannot be read now", remedy=str(error))
+        return [Check(name="replicas", state=FAIL, text="cannot be read now", remedy=str(error))]
+    files = check_observed_files(replicas, now_ms=time.time_ns() // 1_000_000)
     quarantined = replicas.quarantined()
     if quarantined:
         names = ", ".join(entity.id for entity in quarantined)
         remedy = f"`loomlog repair {quarantined[0].id}` shows what is known of it, and restates it."
-        return Check(name="replicas", state=FAIL, text=f"{names}: {quarantined[0].quarantine}", remedy=remedy)
-    return Check(name="replicas", state=OK, text=f"{pluralize(len(replicas), 'replicated aggregate')} can be read")
+        return [Check(name="replicas", state=FAIL, text=f"{names}: {quarantined[0].quarantine}", remedy=remedy), files]
+    text = f"{pluralize(len(replicas), 'replicated aggregate')} can be read"
+    return [Check(name="replicas", state=OK, text=text), files]
 
 
 async def read_replicas(options: KafkaOptions, cli: CliSettings) -> Replicas:

@@ -2,6 +2,7 @@
 
     recovery     partition snapshots of runs and checkpoints of entities, as the metrics of the runtimes tell
     entities     aggregates that are quarantined, from their rows; and how far their projector is
+    files        definitions of which the files of processes say different things
 
 Before: checks.py. After: services/runtime/telemetry/exposition.py, projections/entities.py.
 """
@@ -28,8 +29,12 @@ from loomlog.services.cli.settings import CLIENT_ID, CliSettings
 from loomlog.services.cli.stack.liveness import read_responses
 from loomlog.services.cli.terminal.formatting import duration, one_line, pluralize
 from loomlog.services.cli.terminal.projection_text import SILENT_AFTER_S
+from loomlog.services.families.definition import FAMILY as DEFINITIONS
+from loomlog.services.families.definition.limits import OBSERVED_FOR_MS
+from loomlog.services.families.definition.state import Line
+from loomlog.services.stream.entities.replicas import Replicas
 
-RECOVERY, ENTITIES = "recovery", "entities"
+RECOVERY, ENTITIES, FILES = "recovery", "entities", "files"
 FAILING = "loomlog_checkpoints_failing"
 SLOW_AFTER_MS = 10_000
 """Delay from an event to its row after which the projector counts as behind; milliseconds are normal."""
@@ -77,6 +82,27 @@ class EntityStatus:
     lag: ProjectionLag
     quarantined: int
     first_quarantined: Sequence[EntityRow]
+
+
+def check_observed_files(replicas: Replicas, *, now_ms: int) -> Check:
+    """Check whether the processes have told the same contents of their files lately."""
+    since_ms = now_ms - OBSERVED_FOR_MS
+    lines = [entity.state for entity in replicas.entities(DEFINITIONS.name, "") if isinstance(entity.state, Line)]
+    differing = [line for line in lines if line.static is not None and line.static.differs_since(since_ms)]
+    if not differing:
+        return Check(name=FILES, state=OK, text="all processes have the same definitions in their files")
+    listed = [f"{line.kind} {line.name}: {_tellers(line, since_ms)}" for line in differing[:QUARANTINED_LISTED_MAX]]
+    if len(differing) > len(listed):
+        listed.append(f"and {len(differing) - len(listed)} more")
+    text = f"{pluralize(len(differing), 'definition')} with different contents in the files of different processes"
+    remedy = "\n".join([*listed, "Give all processes the same files and restart them."])
+    return Check(name=FILES, state=WARN, text=text, remedy=remedy)
+
+
+def _tellers(line: Line, since_ms: int) -> str:
+    """Return the processes that differ, with the start of the hash of what they told."""
+    observers = line.static.observers if line.static is not None else ()
+    return ", ".join(f"{name} has {digest.hex()[:8]}" for name, digest, at_ms in observers if at_ms >= since_ms)
 
 
 async def check_entities(cli: CliSettings) -> Check:

@@ -19,6 +19,8 @@ OBSERVED_FOR_MS = 24 * 3_600_000
 """How long an observation counts; a process that has ended is forgotten then."""
 OBSERVED_AGAIN_MS = OBSERVED_FOR_MS // 2
 """How long a repetition of an observation changes nothing."""
+BATCHES_MAX = 4
+"""Batches in a row that a line remembers, with the contents they replaced; processes have read older ones."""
 BATCH_BYTES_MAX = 500_000
 """Longest command that applies several definitions: it is one record, and its first event repeats it."""
 JUDGEMENT_BYTES_MAX = 32_768

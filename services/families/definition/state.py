@@ -127,15 +127,19 @@ class Line(Value, frozen=True, kw_only=True, omit_defaults=True):
     """Number of the version that waits for a batch; 0: none."""
     staged_by: str = ""
     """Id of that batch."""
-    batch: str = ""
-    """Batch that the active version was promoted with; empty for none."""
-    replaced: int = 0
-    """Number of the version that was active before that batch: what processes see until they have read all of it."""
+    batches: tuple[tuple[str, int], ...] = ()
+    """Batches since the last other promotion, newest last: each with the number of the version that was active before,
+    which a process sees until it has read the batch as a whole."""
     static_sums: Sums = NO_SUMS
     """Judgements of runs whose definition came from a file."""
 
     def version(self, number: int) -> Version | None:
         return self.versions[number - 1] if 0 < number <= len(self.versions) else None
+
+    @property
+    def batch(self) -> str:
+        """Batch that the active version was promoted with; empty for none."""
+        return self.batches[-1][0] if self.batches else ""
 
     @property
     def active_version(self) -> Version | None:
@@ -205,13 +209,12 @@ def evolve_line(line: Line, event: LineEvent, at_ms: int) -> Line:
                 promoted_by_agent_id=event.by_agent_id,
                 staged=0,
                 staged_by="",
-                batch=event.batch,
-                replaced=line.active if event.batch else 0,
+                batches=_batches(line, event.batch),
             )
             return _trimmed(_changed(active, number, content=event.content) if event.content else active)
         case DefRetired(version=number):
             retired = _changed(line, number, is_retired=True)
-            return _trimmed(replace(retired, active=0, batch="", replaced=0)) if event.was_active else retired
+            return _trimmed(replace(retired, active=0, batches=())) if event.was_active else retired
         case DefRestored(version=number):
             return _changed(line, number, is_retired=False, expires_at_ms=0)
         case DefDeleted() if line.kind == VOLUME:
@@ -219,7 +222,7 @@ def evolve_line(line: Line, event: LineEvent, at_ms: int) -> Line:
             return replace(line, versions=(), active=0, previous=(), made_by_agent="", made_by="", is_deleted=True)
         case DefDeleted():
             versions = tuple(replace(one, is_retired=True) for one in line.versions)
-            cleared = replace(line, active=0, previous=(), batch="", replaced=0)
+            cleared = replace(line, active=0, previous=(), batches=())
             return _trimmed(replace(cleared, versions=versions, is_deleted=True))
         case VersionStaged(def_id=""):
             return line
@@ -264,6 +267,10 @@ def _previous(line: Line, number: int, *, is_rollback: bool) -> tuple[int, ...]:
     return ((*line.previous, line.active) if line.active else line.previous)[-limits.PREVIOUS_MAX :]
 
 
+def _batches(line: Line, batch: str) -> tuple[tuple[str, int], ...]:
+    return (*line.batches, (batch, line.active))[-limits.BATCHES_MAX :] if batch else ()
+
+
 def _changed(line: Line, number: int, **changes: Any) -> Line:
     version = line.version(number)
     if version is None:
@@ -275,8 +282,9 @@ def _changed(line: Line, number: int, **changes: Any) -> Line:
 def _trimmed(line: Line) -> Line:
     """Return the line without the contents that do not fit, oldest first; that of the active version stays."""
     kept, dropped = 0, set[int]()
+    kept_anyway = {line.active, line.staged, *(number for _, number in line.batches)}
     for version in reversed(line.versions):
-        if not version.content or version.number in (line.active, line.staged, line.replaced):
+        if not version.content or version.number in kept_anyway:
             continue
         kept += len(version.content)
         if kept > limits.KEPT_BYTES_MAX:

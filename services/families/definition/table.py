@@ -257,7 +257,12 @@ class DefinitionTable:
         """Return the number of the active version; until a batch has been read as a whole, of the one before it."""
         if line.staged and self.is_applied(line.tenant, line.staged_by):
             return line.staged
-        return line.active if not line.batch or self.is_applied(line.tenant, line.batch) else line.replaced
+        number = line.active
+        for batch, replaced in reversed(line.batches):
+            if self.is_applied(line.tenant, batch):
+                break
+            number = replaced
+        return number
 
     def is_applied(self, tenant: str, batch_id: str) -> bool:
         """Whether a batch is applied, and all its versions have been read here: its lines are in other partitions."""

@@ -189,6 +189,10 @@ class ReadReplicas(list[str]):
     def quarantined(self) -> list[SimpleNamespace]:
         return [SimpleNamespace(id="budget:/installation", quarantine=self.broken)] if self.broken else []
 
+    def entities(self, family: str, tenant: str) -> list[SimpleNamespace]:
+        assert (family, tenant) == ("definition", "")
+        return []
+
 
 WELL = ReadReplicas(["budget:/installation"])
 BROKEN = ReadReplicas()
@@ -225,7 +229,7 @@ async def checked_while_running(tmp_path, monkeypatch, found, topics=(), entitie
 
 async def test_a_stack_that_is_well_is_well_in_every_part(tmp_path, monkeypatch):
     actual = await checked_while_running(tmp_path, monkeypatch, status())
-    parts = ("processes", "topics", "entities", "api", "read models", "insights")
+    parts = ("processes", "topics", "entities", "files", "api", "read models", "insights")
     assert {name: actual[name].state for name in parts} == dict.fromkeys(parts, OK)
     assert "ports" not in actual, "they are in use by us"
 

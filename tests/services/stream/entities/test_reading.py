@@ -102,6 +102,7 @@ async def test_without_a_position_items_are_read_at_once(it: Stage) -> None:
 READS = [
     lambda reads, **more: reads.load_items("counter", "acme", "step", ["x"], **more),
     lambda reads, **more: reads.list_items("counter", "acme", "step", limit=1, **more),
+    lambda reads, **more: reads.newest_items("counter", "acme", "step", "key_a", ["x"], **more),
     lambda reads, **more: reads.sum_items("counter", "acme", "step", **more),
     lambda reads, **more: reads.sum_items_by_key("counter", "acme", "step", "key_a", **more),
 ]
