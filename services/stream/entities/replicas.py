@@ -170,6 +170,7 @@ class Replicas:
                 log.warning("%s/%d: read from offset %d because %s", self.topic, partition, first, start.ignored)
             for name, base in start.bases.items():
                 self._aggregates[name] = aggregate_from(name, base)
+                self._tell_folded(name)
             self._readers[partition] = TermReader(codec=self._codec, term=start.term, next_offset=start.next_offset)
             self.next_offsets[partition] = start.next_offset
             end = await self._ranges.end_offset(self.topic, partition)
@@ -215,8 +216,7 @@ class Replicas:
                 touched.setdefault(event.aggregate, []).append(event)
         for name, events in touched.items():
             await self._fold(name, events)
-            for folded in self._folded.get(name.partition(":")[0], ()):
-                folded(name)
+            self._tell_folded(name)
         self.next_offsets[partition] = reader.next_offset
         grown, self._grown = self._grown, asyncio.Event()
         grown.set()
@@ -228,6 +228,10 @@ class Replicas:
                 self._cut[partition] = {command: events}
             else:
                 self._resolve(command, partition, events)
+
+    def _tell_folded(self, name: str) -> None:
+        for folded in self._folded.get(name.partition(":")[0], ()):
+            folded(name)
 
     async def _fold(self, name: str, events: Sequence[RawEvent]) -> None:
         aggregate = self._aggregates.get(name)

@@ -165,6 +165,21 @@ async def test_a_checkpoint_writes_and_encodes_what_has_changed_since_the_last_o
         await world.close()
 
 
+async def test_aggregates_of_a_checkpoint_are_told_to_who_waits_for_them() -> None:
+    world = EntityWorld(families=(REPLICATED,), partitions=1)
+    try:
+        process = await world.process()
+        await world.ask(process, world.increment("hits", "c1"))
+        assert await checkpointed(process)
+        parts = world.parts(world.log)
+        told: list[str] = []
+        parts.replicas.on_fold("counter", told.append)
+        await parts.replicas.open()
+        assert told == ["counter:acme/hits"]
+    finally:
+        await world.close()
+
+
 async def test_after_a_change_of_the_rules_every_snapshot_is_written_again() -> None:
     world = EntityWorld(families=(REPLICATED,), partitions=1)
     try:
