@@ -8,8 +8,10 @@ faults.py     what goes wrong and when: drawn from the seed, each decision by a 
 owners.py     a runtime process: the real Host, Owner, Flusher and desk over the simulated seams
 answers.py    what the models and tools of that process say
 books.py      what that process spends: the real books beside the real host, in seeds with a limit
-counters.py   entities of that process: counters beside its runs, in seeds with counters
-counter_ledger.py  reads the counters with code of its own
+entities.py   entities of that process beside its runs, in seeds with counters or definitions
+counters.py   counters, which send commands to one another and have timers
+definitions.py  agents that change while runs of them start, live and are forked
+entity_ledger.py  reads them with code of its own: counter_ledger.py, definition_ledger.py
 projector.py  a projector process: the real RunProjection; a rebuild: the real one too
 clients.py    who sends commands, again and again until they are acknowledged
 ledger.py     reads the books with code of its own

@@ -31,10 +31,13 @@ from tests.simulation.store import Connection, Place, Store
 
 INTRUDER = "intruder"
 START = "loom.run.commands.StartRun"
+FORK = "loom.run.commands.ForkRun"
 POST = "loom.run.commands.PostInput"
 RESPOND = "loom.run.commands.ResolveInterruption"
 STOP = "loom.run.commands.CancelTurn"
 COMPACT = "loom.run.commands.CompactRun"
+DEFINED = "r_def"
+"""Begins the ids of runs whose agents are defined while the system runs."""
 AUDIT = {name: at for at, name in enumerate(COLUMNS["audit"])}
 RUNS = {name: at for at, name in enumerate(COLUMNS["runs"])}
 USAGE = {name: at for at, name in enumerate(COLUMNS["usage"])}
@@ -92,6 +95,8 @@ class Checker:
     now: Callable[[], float]
     violated: Callable[[], None]
     violation: Violation | None = None
+    begun: Callable[[str, Mapping[str, Any]], None] = lambda run_id, values: None
+    """Called with the values of each RunStarted and RunRefused."""
     runs: dict[str, Run] = field(default_factory=dict)
     terms: dict[int, int] = field(default_factory=dict)
     """The term of each partition now."""
@@ -215,6 +220,7 @@ class Checker:
             case "RunStarted" | "RunRefused":
                 run.begun_by = event.cause_offset
                 self._begun(event)
+                self.begun(run_id, values)
                 if event.name == "RunRefused" and values["code"] == OVER_LIMIT:
                     self.ledger.ended(run_id, run.story.reason, "")
             case "RunFailed" if values["code"] == OVER_LIMIT:
@@ -315,7 +321,7 @@ class Checker:
                 self.complain("out of nothing", f"{event.run_id} begins at {event.place}; {parent} did not ask for it")
             return
         command = self._commands.get((event.partition, event.cause_offset))
-        if command is None or command.name != START or command.run_id != event.run_id:
+        if command is None or command.name not in (START, FORK) or command.run_id != event.run_id:
             self.complain("out of nothing", f"{event.run_id} begins at {event.place} because of {command}")
 
     def _caused(self, event: Event, name: str) -> None:
@@ -448,6 +454,8 @@ class Checker:
                 continue
             may_be_cancelled = any(kind in run_id for kind in ("cancel", "talk", "stop", "hand"))
             allowed = ("completed", "cancelled") if may_be_cancelled else ("completed",)
+            if run_id.startswith(DEFINED):
+                allowed = ("completed", "refused")  # if nothing was active: the ledger of definitions has looked
             if story.ended not in allowed and not is_given_up(run_id, run):
                 self.complain("not completed", f"{run_id} is {story.ended}: {story.reason}")
         for child, parent in self._named.items():

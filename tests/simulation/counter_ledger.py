@@ -1,164 +1,92 @@
-"""Reads the counters off the raw log with code of its own, and checks them after every append.
+"""Follows the counters in the log, and checks them after every append.
 
-    order       terms were claimed; dense seq, unbroken chain, what is written under an old term counts for nothing
-    commands    an order, a delivery and a timer are carried out once, as they were given; no event has another cause
-    answers     what was answered is in the log, and is all of it
+    commands    an order, a delivery and a timer are carried out as they were given
     deliveries  each increment that sends another one has it carried out, once
     timers      a counter is set to zero once, not before its time
 
-Before: counters.py hands over the records and the answers. Shares no code with services/stream/entities.
+Before: entity_ledger.py reads the records. After: the world ends with the first violation.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from hashlib import sha256
+from dataclasses import dataclass
 from typing import Any
 
-from tests.chaos.history import CLAIM, NO_DIGEST
-from tests.chaos.wire import Unreadable, decode
-from tests.simulation.log import Record
-
-INTRUDER = "intruder"
-EVENTS = "loom.entity.events"
+from tests.simulation.entity_ledger import EntityEvent, EntityLedger, Order
 
 
 @dataclass(slots=True, kw_only=True)
-class Order:
-    """An increment that somebody wants. `issued_at_ms` is of its first giving."""
+class CounterOrder(Order):
+    """An increment."""
 
-    name: str
-    id: str
     counter: str
     by: int
     also: str
     reset_after_ms: int
-    at_s: float
-    by_topic: bool
-    issued_at_ms: int = 0
 
 
 @dataclass(slots=True)
 class Counter:
     """A counter as the log has it."""
 
-    seq: int = 0
-    digest: bytes = NO_DIGEST
     value: int = 0
     reset_at_ms: int = 0
 
 
-@dataclass(slots=True)
-class CounterLedger:
-    """See the module. `complain` gets the kind and the text of a violation."""
+class CounterLedger(EntityLedger):
+    """See the module."""
 
-    orders: dict[str, Order]
-    complain: Callable[[str, str], None]
-    terms: dict[int, int] = field(default_factory=dict)
-    stale: int = 0
-    counters: dict[str, Counter] = field(default_factory=dict)
-    _claimed: set[tuple[int, int]] = field(default_factory=set)
-    _carried_out: dict[str, tuple[int, int, Any]] = field(default_factory=dict)
-    """Partition, offset and values of the event of each command, by its id."""
-    _deliveries: dict[str, tuple[str, int]] = field(default_factory=dict)
-    """Counter and amount of each delivery, by its id."""
-    _answers: dict[str, tuple[int, int, tuple[Any, ...]]] = field(default_factory=dict)
+    def __init__(self, orders: Sequence[CounterOrder], complain: Callable[[str, str], None]) -> None:
+        super().__init__(orders, complain)
+        self.counters: dict[str, Counter] = {}
+        self._deliveries: dict[str, tuple[str, int]] = {}
+        """Counter and amount of each delivery, by its id."""
 
     @property
     def values(self) -> dict[str, int]:
         """The value of each counter."""
         return {name: counter.value for name, counter in self.counters.items()}
 
-    @property
-    def delivery_count(self) -> int:
-        return len(self._deliveries)
-
-    # --- the log -----------------------------------------------------------------------------------------------------
-
-    def landed(self, records: Sequence[Record]) -> None:
-        """Records were appended to a topic of entities."""
-        for record in records:
-            if record.topic == EVENTS and record.writer != INTRUDER:
-                self._event(record)
-
-    def _event(self, record: Record) -> None:
-        try:
-            fields = decode(record.value)
-        except Unreadable as error:
-            self.complain("unreadable", f"{EVENTS}/{record.partition} offset {record.offset}: {error}")
-            return
-        if fields.name == CLAIM:
-            self.terms[record.partition] = record.offset
-            self._claimed.add((record.partition, record.offset))
-            return
-        envelope = fields.values["envelope"]
-        place = f"{fields.name.rpartition('.')[2]} at {EVENTS}/{record.partition} offset {record.offset}"
-        if (record.partition, envelope["term"]) not in self._claimed:
-            self.complain("illegal writer", f"{place}: the term {envelope['term']} was not claimed")
-        if envelope["term"] != self.terms.get(record.partition):
-            self.stale += 1
-            return
-        counter = self.counters.setdefault(envelope["aggregate"], Counter())
-        if envelope["seq"] != counter.seq + 1 or envelope["prev"] != counter.digest:
-            self.complain("broken chain", f"{place} has seq {envelope['seq']} after {counter.seq}")
-        assert record.value is not None
-        counter.seq, counter.digest = envelope["seq"], sha256(record.value).digest()[:16]
-        self._apply(record, place, fields.name.rpartition(".")[2], fields.values, counter)
-
-    def _apply(self, record: Record, place: str, name: str, values: Any, counter: Counter) -> None:
-        envelope = values["envelope"]
-        cause, aggregate = envelope["cause_id"], envelope["aggregate"]
-        if name == "CounterReset":
-            is_due = 0 < counter.reset_at_ms <= envelope["at_ms"]
-            if cause or not is_due or values["value"] != counter.value:
-                self.complain("timer", f"{place} sets {aggregate} to zero, due at {counter.reset_at_ms}")
+    def follow(self, event: EntityEvent) -> None:
+        counter = self.counters.setdefault(event.aggregate, Counter())
+        values = event.values
+        if event.name == "CounterReset":
+            is_due = 0 < counter.reset_at_ms <= event.at_ms
+            if event.cause or not is_due or values["value"] != counter.value:
+                self.complain("timer", f"{event.place} sets {event.aggregate} to zero, due at {counter.reset_at_ms}")
             counter.value, counter.reset_at_ms = 0, 0
             return
-        if name != "CounterIncremented":
-            self.complain("invented", f"{place}: no order leads to it")
+        if event.name != "CounterIncremented":
+            self.complain("invented", f"{event.place}: no order leads to it")
             return
-        if cause in self._carried_out:
-            self.complain("doubled", f"{place} carries out {cause} again; {self._carried_out[cause][:2]} has")
-        self._carried_out[cause] = (record.partition, record.offset, values)
-        wanted = self._wanted(cause)
-        if wanted != (aggregate, values["by"]) or values["value"] != counter.value + values["by"]:
-            self.complain("invented", f"{place}: {aggregate} by {values['by']} to {values['value']} for {wanted}")
+        if len(self.decisions[event.cause]) > 1:
+            self.complain("doubled", f"{event.place} carries out {event.cause} again")
+        wanted = self._wanted(event.cause)
+        if wanted != (event.aggregate, values["by"]) or values["value"] != counter.value + values["by"]:
+            text = f"{event.place}: {event.aggregate} by {values['by']} to {values['value']} for {wanted}"
+            self.complain("invented", text)
         counter.value, counter.reset_at_ms = values["value"], values["reset_at_ms"]
         if values["also"]:
-            self._deliveries[f"{aggregate}:{counter.seq}:0"] = (f"counter:t/{values['also']}", values["by"])
+            self._deliveries[f"{event.aggregate}:{event.seq}:0"] = (f"counter:t/{values['also']}", values["by"])
+            self.delivery_count += 1
 
     def _wanted(self, cause: str) -> tuple[str, int] | None:
         order = self.orders.get(cause)
         return (f"counter:t/{order.counter}", order.by) if order is not None else self._deliveries.get(cause)
 
-    # --- answers -----------------------------------------------------------------------------------------------------
-
-    def is_answered(self, order: Order) -> bool:
-        return order.id in self._answers
-
     def answered(self, order: Order, answer: Any) -> None:
-        """An order was answered, perhaps not for the first time."""
-        place = (answer.partition, answer.offset)
-        event = self._carried_out.get(order.id)
-        if event is None or event[:2] != place:
-            self.complain("invented", f"{order.name} is answered with {place}; the log has {event and event[:2]}")
-        elif [(one.by, one.value) for one in answer.events] != [(event[2]["by"], event[2]["value"])]:
-            self.complain("invented", f"{order.name} is answered with {answer.events}; the log has {event[2]}")
-        before = self._answers.setdefault(order.id, (*place, answer.events))
-        if before != (*place, answer.events):
-            self.complain("two answers", f"{order.name} is answered with {answer}; before that with {before}")
-
-    # --- the end -----------------------------------------------------------------------------------------------------
+        super().answered(order, answer)
+        logged = [(event.values["by"], event.values["value"]) for event in self.decisions.get(order.id, ())]
+        if [(one.by, one.value) for one in answer.events] != logged:
+            self.complain("invented", f"{order.name} is answered with {answer.events}; the log has {logged}")
 
     def open_ends(self) -> str:
-        """What has not come to its end yet; empty when all has."""
-        for order in self.orders.values():
-            if order.id not in self._answers:
-                return f"{order.name} is not answered"
+        if left := super().open_ends():
+            return left
         for delivery, (counter, _) in self._deliveries.items():
-            if delivery not in self._carried_out:
+            if delivery not in self.decisions:
                 return f"the delivery {delivery} to {counter} is not carried out"
-        for name, counter in self.counters.items():
-            if counter.value and counter.reset_at_ms:
+        for name, one in self.counters.items():
+            if one.value and one.reset_at_ms:
                 return f"{name} is not set to zero"
         return ""
 

@@ -9,7 +9,6 @@ from psycopg.errors import UndefinedTable
 from loomlog.connectors.protocols import MemberAssignment
 from tests.simulation.broker import Wire
 from tests.simulation.clients import Client
-from tests.simulation.counters import client as count
 from tests.simulation.faults import MOST_PAUSE_S
 from tests.simulation.loop import Process
 from tests.simulation.owners import OwnerProcess, owner_process
@@ -79,7 +78,7 @@ class ProcessGroup:
             partitions=PARTITIONS,
             clock_ms=lambda: self.clock_ms() + self._skews[name],
             limited=self.limit is not None,
-            counters=self.counters,
+            entities=self.entities,
         )
         body.task.add_done_callback(lambda task: self._ended(member, wire.process, task))
         return body
@@ -94,8 +93,8 @@ class ProcessGroup:
         wire = Wire(self.loop, self.log, process, self.faults.fates("client"), lambda fate, amount: None)
         self.client = Client(wire, self.checker, partitions=PARTITIONS, clock_ms=self.clock_ms)
         self.loop.spawn(process, self.client.run(self.load, self.limit))
-        if self.counters is not None:
-            self.loop.spawn(process, count(wire, self.counters, self.clock_ms))
+        if self.entities is not None:
+            self.loop.spawn(process, self.entities.client(wire, self.clock_ms))
 
     def _ended(self, member: Member, process: Process, task: "asyncio.Task[Any]") -> None:
         if member.process is not process or self._over:

@@ -15,10 +15,15 @@ from loomlog.projections.engine import cursors
 from loomlog.projections.engine import fold as engine_fold
 from loomlog.projections.engine.batch import PositionedEvent
 from loomlog.schemas.codec import peek
+from loomlog.schemas.generated.definition_events import DefPromoted
+from loomlog.schemas.generated.values import AgentDefinition
 from loomlog.schemas.reader import RawEvent, TermReader
+from loomlog.schemas.records import replace
 from loomlog.services.core.run.conversation import compaction
 from loomlog.services.core.run.tools import unknown_outcome as tools_unknown_outcome
 from loomlog.services.families.budget import decide as deciding
+from loomlog.services.families.definition import state as line_state
+from loomlog.services.runtime.run.command_handler import RunCommandHandler
 from loomlog.services.stream.entities.checkpoints import EntityCheckpoints
 from loomlog.services.stream.entities.handler import EntityCommandHandler
 from loomlog.services.stream.entities.hosting import HostedEntities
@@ -209,6 +214,34 @@ def timers_of_resting_aggregates_forgotten() -> AbstractContextManager[Any]:
     return patch.object(HostedEntities, "read_ahead", nothing)
 
 
+def pin_ignored_on_recovery() -> AbstractContextManager[Any]:
+    """The next owner of a run asks the table again which version its agent means."""
+    found = RunCommandHandler.live_found
+
+    def resolved_again(self: RunCommandHandler, aggregate: Any) -> None:
+        facts = getattr(aggregate.state, "facts", None)
+        if facts is not None and facts.definition.pin is not None:
+            definitions, name = self._context.definitions, facts.definition.name
+            now = definitions.resolve(name, tenant=aggregate.tenant, user_tier="")
+            if isinstance(now, AgentDefinition):
+                aggregate.state = replace(aggregate.state, facts=replace(facts, definition=now))
+        found(self, aggregate)
+
+    return patch.object(RunCommandHandler, "live_found", resolved_again)
+
+
+def two_actives() -> AbstractContextManager[Any]:
+    """A promotion does not clear what was active before it: the version of a batch."""
+    evolve = line_state.evolve_line
+
+    def lenient(line: line_state.Line, event: Any, at_ms: int) -> line_state.Line:
+        after = evolve(line, event, at_ms)
+        is_kept = isinstance(event, DefPromoted) and line.staged and event.batch
+        return replace(after, staged=line.staged, staged_by=line.staged_by) if is_kept else after
+
+    return patch.object(line_state, "evolve_line", lenient)
+
+
 MUTATIONS: dict[str, Mutation] = {
     mutation.__name__: mutation
     for mutation in (
@@ -229,6 +262,8 @@ MUTATIONS: dict[str, Mutation] = {
         deliveries_behind_the_row_forgotten,
         rows_behind_their_checkpoint,
         timers_of_resting_aggregates_forgotten,
+        pin_ignored_on_recovery,
+        two_actives,
     )
 }
 

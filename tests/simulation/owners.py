@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from loomlog.schemas.codec import local_codec
+from loomlog.schemas.generated.values import AgentDefinition
 from loomlog.services.core.run.react import CallModel, Summarise
 from loomlog.services.runtime.run.context import RunContext
 from loomlog.services.runtime.run.family import RunFamily
@@ -26,7 +27,7 @@ from tests.simulation.books import Books
 from tests.simulation.broker import Tail, Wire
 from tests.simulation.builds import StoredIndex
 from tests.simulation.clients import FAMILIES
-from tests.simulation.counters import CounterHost, Counters
+from tests.simulation.entities import EntityHost, EntityLoad
 from tests.simulation.log import ENTITIES, TOPICS
 from tests.simulation.loop import Process
 from tests.simulation.membership import Membership
@@ -49,6 +50,7 @@ class Witness(Protocol):
     def ordered(self, command: Any) -> None: ...
     def call_began(self, process: str, run_id: str, key: Any, paid: str = "") -> None: ...
     def call_ended(self, process: str, run_id: str, key: Any) -> None: ...
+    def defined(self, process: str, run_id: str, definition: AgentDefinition) -> None: ...
 
 
 @dataclass(slots=True)
@@ -58,8 +60,8 @@ class OwnerProcess:
     process: Process
     host: Host
     membership: Membership
-    counters: CounterHost | None
-    """In a seed with counters."""
+    entities: EntityHost | None
+    """In a seed with counters or definitions."""
     task: "asyncio.Task[None]"
 
 
@@ -71,9 +73,9 @@ def owner_process(
     partitions: int,
     clock_ms: Callable[[], int],
     limited: bool,
-    counters: Counters | None = None,
+    entities: EntityLoad | None = None,
 ) -> OwnerProcess:
-    """Starts a host in the wire's process; beside the runs budgets when there are limits, or counters."""
+    """Starts a host in the wire's process; beside the runs budgets when there are limits, or other entities."""
     loop, process, family, codec = wire.loop, wire.process, RunFamily(), local_codec()
     letters = DeadLetters(codec, wire, topic=TOPICS.dead_letters, service=process.name, clock_ms=clock_ms)
     standby = StandbyEdges(
@@ -103,6 +105,7 @@ def owner_process(
 
     async def made(effect: Any, state: Any, paid: str) -> Any:
         witness.call_began(process.name, effect.run_id, effect.key, paid)
+        witness.defined(process.name, effect.run_id, state.facts.definition)
         draw = wire.fates.random.random()
         await asyncio.sleep(SLOW_CALL_S * draw**4)
         witness.call_ended(process.name, effect.run_id, effect.key)
@@ -117,19 +120,23 @@ def owner_process(
             liveness_address=f"simulated:1/{process.name}",
         )
 
+    entity_host = None if entities is None else entities.host(wire, edges(ENTITIES.events), clock_ms)
     context = RunContext(
         family=family,
         partitions=partitions,
-        definitions=DEFINITIONS,
+        definitions=DEFINITIONS if entity_host is None else entity_host.resolver(DEFINITIONS),
         index=StoredIndex(store, wire.round_trip),
         ended_runs=EndedAggregates(family, codec, wire, TOPICS.events),
         run_summaries=RunSummaries(codec, wire, topic="tallies", clock_ms=clock_ms),
         clock_ms=clock_ms,
         budgets=None if books is None else books.spending,
-        replicas=None if books is None else books.parts.replicas,
+        replicas=books.parts.replicas
+        if books is not None
+        else entity_host.parts.replicas
+        if entity_host is not None
+        else None,
     )
     membership = Membership()
-    entities = None if counters is None else CounterHost(wire, counters, edges(ENTITIES.events), clock_ms)
     host = build_run_host(
         context,
         codec=codec,
@@ -145,14 +152,14 @@ def owner_process(
         entities=books.entities.topic_set
         if books is not None
         else None
-        if entities is None
-        else entities.entities.topic_set,
+        if entity_host is None
+        else entity_host.entities.topic_set,
     )
-    work = host.run() if entities is None else entities.beside(host, host.run())
+    work = host.run() if entity_host is None else entity_host.beside(host, host.run())
     if books is not None:
         books.entities.attach(host)
         work = books.beside(work)
-    return OwnerProcess(process, host, membership, entities, loop.spawn(process, work))
+    return OwnerProcess(process, host, membership, entity_host, loop.spawn(process, work))
 
 
 def _paused_tail(wire: Wire, topic: str, partitions: int) -> Tail:

@@ -36,7 +36,7 @@ from tests.simulation.world import Tell, World
 STAND_BY_S = 1.5
 """How often the second projector looks whether it is its turn: seldom enough not to be a tenth of all that happens."""
 READ_AHEAD_S = 0.2
-"""How often a new owner of counters looks for what the last one has left: before the faults are over."""
+"""How often a new owner of entities looks for what the last one has left: before the faults are over."""
 LIMIT = "limit"
 """Among the wishes: that the tenant has one."""
 
@@ -106,7 +106,7 @@ def simulate(seed: int, *, without: frozenset[str] = frozenset(), tell: Tell | N
             wishes=(
                 *(wish.name for wish in load),
                 *([LIMIT] if world.limit is not None else []),
-                *(order.name for order in (world.counters.orders if world.counters is not None else ())),
+                *(order.name for order in (world.entities.orders if world.entities is not None else ())),
             ),
             events=world.checker.events,
             virtual_s=world.loop.now,

@@ -22,11 +22,13 @@ from loomlog.projections.engine.rebuild import RebuildReport
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.budget_commands import SetLimit
 from loomlog.schemas.generated.run_events import InputReceived
-from loomlog.schemas.generated.values import Envelope
+from loomlog.schemas.generated.values import AgentDefinition, Envelope
 from tests.simulation.broker import JUNK, Wire
 from tests.simulation.checker import INTRUDER, Checker
 from tests.simulation.clients import TENANT, Client
-from tests.simulation.counters import MOST_AWAY_S, MOST_STEP_MS, CounterHost, counters_of
+from tests.simulation.counters import counters_of
+from tests.simulation.definitions import Definitions, definitions_of
+from tests.simulation.entities import MOST_AWAY_S, MOST_STEP_MS, EntityHost, EntityLoad
 from tests.simulation.faults import CALM_S, Act, Faults
 from tests.simulation.group import PARTITIONS, Member, ProcessGroup
 from tests.simulation.log import ENTITIES, TOPICS, Record, SimulatedLog
@@ -65,9 +67,13 @@ class World(ProcessGroup):
         self.checker = Checker(self.log, self.store, PARTITIONS, self.loop.time, self.loop.stop)
         self._tell = tell
         # One host has the entities of a process: those of budgets in the seeds with a limit.
-        self.counters = counters_of(faults) if limit is None else None
-        if self.counters is not None:
-            self.counters.open(self.log, PARTITIONS, faults.seed, self.checker.complain)
+        self.entities: EntityLoad | None = None
+        if limit is None:
+            self.entities = counters_of(faults) or definitions_of(faults)
+        if self.entities is not None:
+            self.entities.open(self.log, PARTITIONS, faults.seed, self.checker.complain)
+        if isinstance(self.entities, Definitions):
+            self.checker.begun = self.entities.ledger.begun
         self.log.landed = self._landed
         self.store.committed = self.checker.committed
         names = "abc"[: self.random.randint(2, 3)]
@@ -109,16 +115,16 @@ class World(ProcessGroup):
                 checker.complain("stuck", f"{left}, {PATIENCE_S:.0f} s after the last fault")
             else:
                 checker.finish()
-                if self.counters is not None:
-                    self.counters.finish(self._counter_hosts())
+                if self.entities is not None:
+                    self.entities.finish(self._entity_hosts())
         if checker.violation is None and loop.complaints:
             checker.complain("complaint", str(loop.complaints[0]))
 
     def _calm(self) -> None:
         self.say("outside", "no more faults; everybody is up")
         self.faults.calm = True
-        if self.counters is not None:
-            self.counters.calm()
+        if self.entities is not None:
+            self.entities.calm()
         for member in (*self.owners, *self.projectors):
             if member.process is not None:
                 member.process.fuse = 0
@@ -140,22 +146,26 @@ class World(ProcessGroup):
         if self.client.busy:
             return f"{self.client.busy} wishes are not sent"
         left = self.checker.open_ends()
-        return left if left or self.counters is None else self.counters.open_ends(self._counter_hosts())
+        return left if left or self.entities is None else self.entities.open_ends(self._entity_hosts())
 
-    def _counter_hosts(self) -> list[CounterHost]:
-        return [member.body.counters for member in self.owners if member.process is not None]
+    def _entity_hosts(self) -> list[EntityHost]:
+        return [member.body.entities for member in self.owners if member.process is not None]
 
     def _landed(self, records: Sequence[Record]) -> None:
         if self._tell is not None:
-            term = self.checker.term_of(records[0].topic, records[0].partition)
+            topic, partition = records[0].topic, records[0].partition
+            if self.entities is not None and topic == ENTITIES.events:
+                term = self.entities.ledger.terms.get(partition)
+            else:
+                term = self.checker.term_of(topic, partition)
             for record in records:
                 self.say(record.writer, told(record, term))
-        if self.counters is not None and records[0].topic in (ENTITIES.commands, ENTITIES.events):
-            sent = self.counters.ledger.delivery_count
-            self.counters.ledger.landed(records)
-            act, writer = self.counters.crash_sender, records[0].writer
-            if act is not None and self.counters.ledger.delivery_count > sent:
-                self.counters.crash_sender = None
+        if self.entities is not None and records[0].topic in (ENTITIES.commands, ENTITIES.events):
+            sent = self.entities.ledger.delivery_count
+            self.entities.ledger.landed(records)
+            act, writer = self.entities.crash_sender, records[0].writer
+            if act is not None and self.entities.ledger.delivery_count > sent:
+                self.entities.crash_sender = None
                 for member in self.owners:
                     if member.process is not None and member.process.name == writer:
                         self._light(member, act)
@@ -212,17 +222,17 @@ class World(ProcessGroup):
                 self.store.advisory.pop(f"projector {TOPICS.events}", None)
             case "rebuild":
                 self._rebuild(act)
-            case "counters: clock" if owner.process is not None:
+            case "entities: clock" if owner.process is not None:
                 self._skews[owner.process.name] += int((act.amount * 2 - 1) * MOST_STEP_MS)
-            case "counters: rows away" | "counters: rows behind" if self.counters is not None:
-                change = self.counters.away if act.kind.endswith("away") else self.counters.behind
+            case "entities: rows away" | "entities: rows behind" if self.entities is not None:
+                change = self.entities.away if act.kind.endswith("away") else self.entities.behind
                 change(True)
                 self.loop.call_for(self.loop.outside, MOST_AWAY_S * act.amount, change, False)
-            case "counters: crash sender" if self.counters is not None:
-                self.counters.crash_sender = replace(act, kind="crash")
-            case "counters: entity checkpoint":
+            case "entities: crash sender" if self.entities is not None:
+                self.entities.crash_sender = replace(act, kind="crash")
+            case "entities: entity checkpoint":
                 self._checkpoint(owner)
-            case "counters: clock":
+            case "entities: clock":
                 pass  # there is no such process now
             case _:
                 raise AssertionError(f"no such act: {act.kind}")
@@ -319,6 +329,11 @@ class World(ProcessGroup):
         if paid:
             self.checker.ledger.began(process, paid)
         self.checker.call_began(process, run_id, key)
+
+    def defined(self, process: str, run_id: str, definition: AgentDefinition) -> None:
+        if isinstance(self.entities, Definitions):
+            pin = "" if definition.pin is None else definition.pin.def_id
+            self.entities.ledger.called(process, run_id, pin, definition.system_prompt)
 
     def call_ended(self, process: str, run_id: str, key: Any) -> None:
         self.checker.call_ended(process, run_id, key)

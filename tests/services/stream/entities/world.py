@@ -10,7 +10,7 @@ from loomlog.connectors.errors import Transient
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.connectors.protocols import ProducerRecord
-from loomlog.schemas.codec import local_codec, read_envelope
+from loomlog.schemas.codec import Undecodable, local_codec, read_envelope
 from loomlog.schemas.generated.counter_commands import IncrementCounter, ResetCounter
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.reader import RawEvent, TermReader
@@ -56,7 +56,10 @@ class FoldedRows:
     def _events(self, partition: int, below: int) -> dict[str, list[RawEvent]]:
         reader, found = TermReader(codec=CODEC), dict[str, list[RawEvent]]()
         for record in self._log.records[TOPICS.events, partition][:below]:
-            event = reader.read(record.offset, record.value)
+            try:
+                event = reader.read(record.offset, record.value)
+            except Undecodable:
+                continue  # a dead letter of the projector
             if event is not None:
                 found.setdefault(event.aggregate, []).append(event)
         return found
