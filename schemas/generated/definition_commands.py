@@ -502,6 +502,10 @@ class SettleStage(Record, frozen=True, kw_only=True):
     """Id of the batch."""
     is_applied: bool
     """Whether it is active now."""
+    by: str = ''
+    """Subject of the principal or name of the service that asked for the batch."""
+    why: str = ''
+    """Reason of the batch, for people."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -510,6 +514,8 @@ class SettleStage(Record, frozen=True, kw_only=True):
             "name": self.name,
             "batch": self.batch,
             "is_applied": self.is_applied,
+            "by": self.by,
+            "why": self.why,
         }
 
     @classmethod
@@ -520,6 +526,8 @@ class SettleStage(Record, frozen=True, kw_only=True):
             name=value["name"],
             batch=value["batch"],
             is_applied=value["is_applied"],
+            by=value["by"],
+            why=value["why"],
         )
 
 
@@ -566,6 +574,8 @@ class StageVersion(Record, frozen=True, kw_only=True):
     """Name of that agent."""
     created_by_run_id: str = ''
     """Run that made it; empty for people and services."""
+    by: str = ''
+    """Subject of the principal or name of the service that asked for the batch."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -588,6 +598,7 @@ class StageVersion(Record, frozen=True, kw_only=True):
             "created_by_agent": self.created_by_agent,
             "created_by_run_id": self.created_by_run_id,
             "change": self.change,
+            "by": self.by,
         }
 
     @classmethod
@@ -612,6 +623,7 @@ class StageVersion(Record, frozen=True, kw_only=True):
             created_by_agent=value["created_by_agent"],
             created_by_run_id=value["created_by_run_id"],
             change=value["change"],
+            by=value["by"],
         )
 
 

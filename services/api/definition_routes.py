@@ -72,7 +72,7 @@ def _kind_routes(kind: Kind) -> Iterator[Route]:
     yield Route(
         method="GET",
         path=f"/v1/_{kind.name}def/names",
-        access=TENANT_SCOPE,
+        access=Access.MEMBER,
         handler=definition_endpoints.names_handler(kind),
         operation=f"list_{kind.name}def_names",
         tag=TAG,
@@ -119,7 +119,7 @@ DEFINITION_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path="/v1/_volumes",
-        access=TENANT_SCOPE,
+        access=Access.MEMBER,
         handler=definition_endpoints.list_volumes,
         tag=TAG,
         summary="List the volumes of the files and those made at run time; paths are for administrators.",
@@ -129,7 +129,7 @@ DEFINITION_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path="/v1/_volumes/ephemeral",
-        access=TENANT_SCOPE,
+        access=Access.MEMBER,
         handler=definition_endpoints.list_ephemeral_volumes,
         tag=TAG,
         summary="List the volumes that end with their runs; paths are for administrators.",

@@ -66,7 +66,6 @@ class Volumes:
         return {"entries": [_shown(entry, caller) for entry in entries.values()]}
 
     def _owner(self, caller: Caller, tenant: str) -> str:
-        require_scope(caller, TENANT)
         require_member(caller)
         return self._definitions.tenant(caller, tenant)
 

@@ -51,6 +51,8 @@ class Batch(Value, frozen=True, kw_only=True):
     """Empty before it begins, then running, applied or refused."""
     reason: str = ""
     message: str = ""
+    by: str = ""
+    why: str = ""
 
 
 BatchCommand = ApplyDefinitions | AnswerStage
@@ -107,7 +109,7 @@ def evolve_batch(batch: Batch, event: BatchEvent) -> Batch:
     match event:
         case ApplyBegan():
             changes = tuple(BatchChange(kind=change.kind, name=change.name) for change in event.changes)
-            return replace(batch, changes=changes, status=RUNNING)
+            return replace(batch, changes=changes, status=RUNNING, by=event.by, why=event.description)
         case StageAnswered(change=number):
             changed = replace(batch.changes[number], def_id=event.def_id, is_answered=True)
             changes = (*batch.changes[:number], changed, *batch.changes[number + 1 :])
@@ -147,6 +149,8 @@ def sends(state: Any, event: Any) -> Sequence[Send]:
                         name=change.name,
                         batch=event.name,
                         is_applied=is_applied,
+                        by=state.by,
+                        why=state.why,
                     ),
                 )
                 for change in state.changes
@@ -188,6 +192,7 @@ def _stage(event: ApplyBegan, number: int) -> StageVersion:
         base_content=change.base_content,
         base_blob=change.base_blob,
         base_sha256=change.base_sha256,
+        by=event.by,
         expect_active=change.expect_active,
         description=event.description,
         created_by_agent_id=event.created_by_agent_id,

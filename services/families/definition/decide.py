@@ -224,7 +224,7 @@ def _created(
         tools=command.tools,
         root=root,
         expires_at_ms=0 if isinstance(command, StageVersion) else command.expires_at_ms,
-        by=at.caller,
+        by=command.by if isinstance(command, StageVersion) else at.caller,
     )
 
 
@@ -452,9 +452,9 @@ def _settle(line: Line, command: SettleStage, at: At) -> Decision:
             from_def_id=line.id_of(line.active),
             to_def_id=line.id_of(staged.number),
             version=staged.number,
-            why=f"applied with the batch {command.batch}",
+            why=command.why,
             by_agent_id=staged.created_by_agent_id,
-            by=at.caller,
+            by=command.by,
             batch=command.batch,
             applied_at_ms=command.envelope.issued_at_ms,
         )
