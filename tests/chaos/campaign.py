@@ -17,7 +17,19 @@ from loomlog.connectors.kafka import KafkaAppender, KafkaOptions
 from loomlog.schemas.generated.run_commands import StartRun
 from tests.chaos import evidence, standstill
 from tests.chaos.checker import Verdict, check
-from tests.chaos.evidence import COMMANDS, DEAD_LETTERS, EVENTS, Evidence, Probe, Promise, Row, Strike
+from tests.chaos.definitions import AUTHORS, Authors
+from tests.chaos.evidence import (
+    COMMANDS,
+    DEAD_LETTERS,
+    ENTITY_EVENTS,
+    EVENTS,
+    Evidence,
+    Probe,
+    Promise,
+    Row,
+    Shipped,
+    Strike,
+)
 from tests.chaos.faults import plan
 from tests.chaos.load import HTTP_TIMEOUT_S, IN_FLIGHT, RUN_TIMEOUT_S, Load
 from tests.chaos.rig import Rig
@@ -74,6 +86,7 @@ async def campaign(folder: Path, order: Order, *, say: Callable[[str], None]) ->
     promises: list[Promise] = []
     strikes: list[Strike] = []
     probes: list[Probe] = []
+    shipped: list[Shipped] = []
     old: Sequence[StartRun] = ()
     met: Counter[str] = Counter()
     async with AsyncExitStack() as stack:
@@ -90,7 +103,7 @@ async def campaign(folder: Path, order: Order, *, say: Callable[[str], None]) ->
         appender = KafkaAppender(KafkaOptions(bootstrap=rig.kafka, client_id="chaos-load"))
         stack.push_async_callback(appender.close)
         await appender.start()
-        limits = httpx.Limits(max_connections=order.in_flight + 1)
+        limits = httpx.Limits(max_connections=order.in_flight + AUTHORS + 1)
         client = await stack.enter_async_context(
             httpx.AsyncClient(base_url=rig.api, timeout=HTTP_TIMEOUT_S, limits=limits, trust_env=False)
         )
@@ -103,18 +116,21 @@ async def campaign(folder: Path, order: Order, *, say: Callable[[str], None]) ->
             faults = plan(seed, order.runs, order.targets, brokers=order.brokers)
             say(f"round {len(seeds)}, seed {seed}: {', '.join(fault.target for fault in faults)}")
             load = Load(appender, client, witness, label=str(seed), old=old, run_timeout_s=order.run_timeout_s)
+            authors = Authors(client, load, label=str(seed))
             striker = Striker(rig, load, witness, client, say=say)
             async with asyncio.TaskGroup() as both:
                 done = asyncio.Event()
                 both.create_task(load.run(order.runs, until=done, in_flight=order.in_flight))
+                both.create_task(authors.run(until=done))
                 await striker.run(faults)
                 done.set()
             promises += load.promises
             strikes += striker.strikes
             probes += striker.probes
             old = load.orders
-            met += load.met
-        result = await collected(rig, promises, strikes, probes, witness)
+            shipped += authors.shipped
+            met += load.met + authors.met
+        result = await collected(rig, promises, strikes, probes, witness, shipped)
         for task in watching:
             task.cancel()
     return Outcome(
@@ -137,7 +153,12 @@ def _goes_on(order: Order, done: int, elapsed_s: float) -> bool:
 
 
 async def collected(
-    rig: Rig, promises: list[Promise], strikes: list[Strike], probes: list[Probe], witness: Witness
+    rig: Rig,
+    promises: list[Promise],
+    strikes: list[Strike],
+    probes: list[Probe],
+    witness: Witness,
+    shipped: list[Shipped],
 ) -> Evidence:
     """Everything there is to find, once the projector has caught up (or has had the time to)."""
     events = await evidence.read_topic(rig.kafka, EVENTS, PARTITIONS)
@@ -153,6 +174,8 @@ async def collected(
         strikes=strikes,
         sightings=witness.sightings,
         probes=probes,
+        entity_events=await evidence.read_topic(rig.kafka, ENTITY_EVENTS, PARTITIONS),
+        shipped=shipped,
     )
 
 

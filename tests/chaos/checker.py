@@ -16,6 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from tests.chaos.definitions import shipped_once
 from tests.chaos.evidence import Evidence, Probe, Strike
 from tests.chaos.history import Accepted, Call, Event, Story, Violation, accepted
 from tests.chaos.patience import stuck
@@ -84,6 +85,8 @@ class Figures:
     """How long writes took to be refused while the log took none."""
     back_ms: Mapping[str, tuple[float, ...]]
     """From each strike until the process was up again."""
+    promotions: int = 0
+    """Of definitions, that were answered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +109,7 @@ def check(evidence: Evidence) -> Verdict:
     violations += effects_once(stories, evidence.effects)
     violations += stuck(evidence.strikes, evidence.sightings, evidence.promises, histories)
     violations += refused_clearly(evidence.probes)
+    violations += shipped_once(evidence, histories)
     rows, spent, wrong_sums = folded(event for number in sorted(histories) for event in histories[number].events)
     violations += wrong_sums
     violations += compared(rows, evidence.rows, spent, evidence.spent)
@@ -281,6 +285,7 @@ def figures_of(
         went_on_by_ms=take_overs(evidence.strikes, evidence.sightings, histories, going_on_with_what_was_open),
         refusals_ms=tuple(sorted(probe.took_s * 1000 for probe in evidence.probes)),
         back_ms=_back(evidence.strikes),
+        promotions=len(evidence.shipped),
     )
 
 

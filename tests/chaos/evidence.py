@@ -8,7 +8,7 @@ Before: campaign.  After: history, checker.
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 import psycopg
@@ -16,6 +16,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from psycopg import sql
 
 COMMANDS, EVENTS, DEAD_LETTERS = "loom.run.commands", "loom.run.events", "loom.dead-letter"
+ENTITY_EVENTS = "loom.entity.events"
 READ_TIMEOUT_S = 60.0
 """For a whole topic; a hundred thousand records take a second."""
 
@@ -43,6 +44,17 @@ class Promise:
     offset: int = -1
     run_id: str = ""
     at_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shipped:
+    """A promotion, and the run that its author started once it was answered; empty while it has no end."""
+
+    line: str
+    key: str
+    def_id: str
+    is_answered: bool = False
+    run_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +133,8 @@ class Evidence:
     strikes: Sequence[Strike] = ()
     probes: Sequence[Probe] = ()
     sightings: Sequence[Sighting] = ()
+    entity_events: Mapping[int, Sequence[Record]] = field(default_factory=dict)
+    shipped: Sequence[Shipped] = ()
 
 
 async def read_topic(bootstrap: str, topic: str, partitions: int) -> dict[int, list[Record]]:

@@ -164,21 +164,24 @@ class Load:
     # --- over HTTP ---------------------------------------------------------------------------------------------------
 
     async def _over_http(self, number: int) -> None:
-        key = f"{self._label}-{number}"
+        await self.run_over_http(f"{self._label}-{number}", agent_of(number), f"run {number}")
+
+    async def run_over_http(self, key: str, agent: str, prompt: str) -> str:
+        """Start a run and read it to its end, however often that takes; its id."""
         while True:
             try:
-                run_id = await self._post(key, number)
+                run_id = await self._post(key, agent, prompt)
             except httpx.TransportError as error:
                 self.met[f"http: {type(error).__name__}, came again"] += 1
                 run_id = ""
             if run_id:
                 await self._witness.ended(run_id)
-                return
+                return run_id
             await asyncio.sleep(RETRY_S)
 
-    async def _post(self, key: str, number: int) -> str:
+    async def _post(self, key: str, agent: str, prompt: str) -> str:
         """The run's id once its stream was read to the end; empty when the client has to come again."""
-        body = {"agent": agent_of(number), "prompt": f"run {number}"}
+        body = {"agent": agent, "prompt": prompt}
         async with self._client.stream("POST", "/v1/runs", json=body, headers={"Idempotency-Key": key}) as answer:
             if answer.status_code == 503:
                 values = json.loads(await answer.aread())

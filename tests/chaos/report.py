@@ -22,6 +22,7 @@ def report(outcome: Outcome) -> str:
         _line("commands", f"{figures.commands}, {figures.repeated_commands} of them repeated"),
         _line("events accepted", str(figures.events)),
         _line("claims", _counts(figures.claims)),
+        _line("definitions promoted", f"{figures.promotions}, each with a run of that version"),
         _line("lost", str(figures.lost)),
         _line("doubled", str(figures.doubled)),
         _line("stuck", str(figures.stuck)),
