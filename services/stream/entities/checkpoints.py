@@ -108,7 +108,7 @@ class EntityCheckpoints:
         # A snapshot after the checkpoint is newer than it: the fold skips what it contains already.
         start = await self._verify(newest, snapshots, first_offset)
         if self._projected_below is not None:
-            # Without bases the fold begins at the first event, perhaps with other rules: all snapshots are written again.
+            # Without bases the fold begins at the first event, perhaps with other rules: all are written again.
             self._written[partition] = {
                 name: _Written(base.seq, base.digest, _part(name, base.seq, base.sha256))
                 for name, base in start.bases.items()
