@@ -5,7 +5,7 @@ Before: routes.py. After: definition_query_endpoints.py.
 
 from loomlog.connectors.definitions import KINDS
 from loomlog.services.api import definition_query_endpoints as endpoints
-from loomlog.services.api.definition_routes import FIELD_SCHEMAS, OBJECT, TAG, TENANT, TEXT
+from loomlog.services.api.definition_routes import FIELD_SCHEMAS, OBJECT, TAG, TENANT, TEXT, with_nulls
 from loomlog.services.api.route import (
     CURSOR_PARAMETER,
     LIMIT_PARAMETER,
@@ -26,6 +26,17 @@ VERSION_PATH = PATH + "/{def_id}"
 FLAG = {"type": "string", "enum": ["true", "false"]}
 KIND = QueryParameter(name="kind", description=f"One of {', '.join(KINDS)}.", schema={**TEXT, "enum": list(KINDS)})
 NAME = QueryParameter(name="name", description="Only this name.")
+CHANGE_SCHEMA = with_nulls(
+    {
+        "type": "object",
+        "properties": {
+            "kind": {**TEXT, "enum": list(KINDS), "description": "Kind of definition."},
+            **{name: FIELD_SCHEMAS[name] for name in ("name", "overlay", "parent_def_id", "expect_active")},
+        },
+        "required": ["kind", "name"],
+        "additionalProperties": False,
+    }
+)
 APPLY_SCHEMA = {
     "type": "object",
     "properties": {
@@ -33,15 +44,7 @@ APPLY_SCHEMA = {
             "type": "array",
             "minItems": 1,
             "maxItems": CHANGES_MAX,
-            "items": {
-                "type": "object",
-                "properties": {
-                    "kind": {**TEXT, "enum": list(KINDS), "description": "Kind of definition."},
-                    **{name: FIELD_SCHEMAS[name] for name in ("name", "overlay", "parent_def_id", "expect_active")},
-                },
-                "required": ["kind", "name"],
-                "additionalProperties": False,
-            },
+            "items": CHANGE_SCHEMA,
         },
         "description": FIELD_SCHEMAS["description"],
     },
@@ -96,7 +99,7 @@ DEFINITION_QUERY_ROUTES: tuple[Route, ...] = (
         summary="Make versions of several definitions active at once, or none of them.",
         body=NamedSchema(
             name="DefinitionBatch",
-            schema=APPLY_SCHEMA,
+            schema=with_nulls(APPLY_SCHEMA),
             example={
                 "definitions": [
                     {"kind": "skill", "name": "cite", "overlay": {"body": "Name your sources."}},

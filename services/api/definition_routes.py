@@ -3,7 +3,7 @@
 Before: routes.py. After: definition_endpoints.py.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from loomlog.connectors.definitions import KINDS, Kind
@@ -37,18 +37,25 @@ FIELD_SCHEMAS: dict[str, dict[str, Any]] = {
 }
 
 
+def with_nulls(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema of an object whose optional fields may also be null, which means absent."""
+    required = schema.get("required", ())
+    properties = {
+        name: {**one, "type": [one["type"], "null"]} if name not in required and "type" in one else one
+        for name, one in schema["properties"].items()
+    }
+    return {**schema, "properties": properties}
+
+
 def operation_schema(kind: Kind) -> dict[str, Any]:
     """Return the JSON schema of the operations of a kind."""
     operations = operations_of(kind)
     fields = {name for op in operations for name in FIELDS[op]}
-    return {
-        "type": "object",
-        "properties": {
-            "op": {**TEXT, "enum": list(operations), "description": "What to do."},
-            **{name: schema for name, schema in FIELD_SCHEMAS.items() if name in fields},
-        },
-        "required": ["op"],
+    properties = {
+        "op": {**TEXT, "enum": list(operations), "description": "What to do."},
+        **{name: schema for name, schema in FIELD_SCHEMAS.items() if name in fields},
     }
+    return with_nulls({"type": "object", "properties": properties, "required": ["op"]})
 
 
 def _kind_routes(kind: Kind) -> Iterator[Route]:
@@ -94,7 +101,7 @@ DEFINITION_ROUTES: tuple[Route, ...] = (
         summary="Judge a run, or read judgements.",
         body=NamedSchema(
             name="EvaluationOperation",
-            schema=INPUT_SCHEMA,
+            schema=with_nulls(INPUT_SCHEMA),
             example={"op": "aggregate", "def_id": "def_00112233aabbccdd"},
         ),
         response=NamedSchema(name="EvaluationAnswer", schema=OBJECT),
@@ -110,7 +117,9 @@ DEFINITION_ROUTES: tuple[Route, ...] = (
         tag=TAG,
         summary="Make, remove or read volumes that are made at run time.",
         body=NamedSchema(
-            name="VolumeDefOperation", schema=VOLUME_SCHEMA, example={"op": "create", "name": "notes", "mode": "rw"}
+            name="VolumeDefOperation",
+            schema=with_nulls(VOLUME_SCHEMA),
+            example={"op": "create", "name": "notes", "mode": "rw"},
         ),
         response=NamedSchema(name="VolumeDefAnswer", schema=OBJECT),
         query=(TENANT,),

@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import schemathesis
@@ -31,9 +32,11 @@ from loomlog.services.api.routes import ROUTES
 from loomlog.services.core.run.commands import CommandRefusal
 from loomlog.services.core.run.commands import StartCommand as StartOrder
 from loomlog.services.runtime.models.provider_probe import ProviderProber
+from loomlog.services.stream.entities.answers import Answer
 from tests.services.api.serving import Served, served
 from tests.services.application.owner import WAIT_S
 from tests.services.application.world import World
+from tests.services.definition_entities import LogEntities
 from tests.services.entities import COUNTER, MemoryEntities
 
 EXAMPLES = 20
@@ -43,6 +46,21 @@ load_all_checks()
 ENDLESS = "/v1/users/{user_id}/agents/stream"
 """Open until its client leaves, whoever asks; test_interrupt_endpoints.py listens to it."""
 ROWS = (*ROUTES, *entity_routes([COUNTER]))
+
+
+class CountersAndDefinitions(LogEntities):
+    """Definitions with real owners, and counters in memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._counters = MemoryEntities()
+        self.show, self.list = self._counters.show, self._counters.list
+
+    async def ask(self, command: Any, *, wait_s: float) -> Answer:
+        is_counter = any(row.record is type(command) for row in COUNTER.commands)
+        return await (self._counters if is_counter else super()).ask(command, wait_s=wait_s)
+
+
 schema = schemathesis.openapi.from_dict(build_document("1.2.3", ROWS)).exclude(path=ENDLESS)
 
 
@@ -54,8 +72,9 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     listening = socket.create_server(("127.0.0.1", 0))
 
     async def serve(folder: Path) -> None:
-        counters = MemoryEntities()
-        async with served(folder, routes=ROWS, entity_commands=counters, entity_reads=counters) as here:
+        entities = CountersAndDefinitions()
+        async with served(folder, routes=ROWS, entity_commands=entities, entity_reads=entities) as here:
+            entities.attach(here.world.log, here.world.layer.entity_parts)
             refuse_all(here.world)
             probing = asyncio.create_task(prober_of(here).run(lambda: True))
             config = uvicorn.Config(here.app, log_config=None, lifespan="off", ws="none", timeout_graceful_shutdown=1)
