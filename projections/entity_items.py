@@ -153,9 +153,9 @@ async def newest_items(
     without one are left out.
     """
     rows: dict[str, ItemRow] = {}
-    wanted = storable(list(keys))
-    for start in range(0, len(wanted), IDS_MAX):
-        some = func.unnest(cast(wanted[start : start + IDS_MAX], ARRAY(Text)))
+    texts = storable(list(keys))
+    for start in range(0, len(texts), IDS_MAX):
+        some = func.unnest(cast(texts[start : start + IDS_MAX], ARRAY(Text)))
         listed = some.table_valued("value").render_derived(name="listed")
         of_key = [columns[by] == listed.c.value, columns[by] != "", *_of_kind(family, tenant, kind)]
         bounds = [columns.number <= number_max, columns.offset <= offset_max]

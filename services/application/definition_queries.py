@@ -197,8 +197,8 @@ class DefinitionQueries:
             first, second = place, self._other(caller, kind, name, to, owner)
         before = await self._content(first) if first is not None else {}
         after = await self._content(second)
-        found = {"from": _id_of(first) if first is not None else None, "to": _id_of(second)}
-        return cast(DefinitionDiff, found | {"changes": diff(KINDS[kind], before, after)})
+        ids = {"from": _id_of(first) if first is not None else None, "to": _id_of(second)}
+        return cast(DefinitionDiff, ids | {"changes": diff(KINDS[kind], before, after)})
 
     def _other(self, caller: Caller, kind: str, name: str, to: str, owner: str) -> Place:
         if to == FILE:

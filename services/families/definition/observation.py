@@ -81,10 +81,10 @@ class FileObserver:
         line = self._table.line(file.kind, SHARED, file.name)
         stored = await store_content(self._blobs, file.text)
         # What was read last is part of the id: told again later, it is another command.
-        told = (self._name, file.kind, file.name, file.digest.hex(), self._table.position(line) if line else "")
+        content = (self._name, file.kind, file.name, file.digest.hex(), self._table.position(line) if line else "")
         command = ObserveStatic(
             envelope=CommandEnvelope(
-                command_id=hashed_token("observe", *told),
+                command_id=hashed_token("observe", *content),
                 tenant=SHARED,
                 subject=self._name,
                 issued_at_ms=0,  # an earlier process of this name may have sent it
