@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -23,6 +23,11 @@ from loomlog.schemas.generated.definition_events import ApplyBegan, DefPromoted,
 from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.schemas.generated.values import CommandEnvelope, DefinitionChange
 from loomlog.schemas.position import Position
+from loomlog.services.application.definition_history import DefinitionHistory
+from loomlog.services.application.definitions import Definitions
+from loomlog.services.application.errors import RequestRefused
+from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.access.scopes import TENANT as TENANT_SCOPE
 from loomlog.services.core.families import At
 from loomlog.services.families.definition import FAMILY
 from loomlog.services.families.definition.apply import APPLIED, KIND, REFUSED, Batch, decide_batch
@@ -35,7 +40,7 @@ from tests.services.definition_entities import LogEntities
 from tests.services.families.contract import loop_checks
 from tests.services.families.contract.cases import CASES, Case
 from tests.services.families.contract.world import TENANT, ContractWorld, Fault, world_of
-from tests.services.stream.entities.world import TOPICS
+from tests.services.stream.entities.world import CODEC, TOPICS
 
 CASE = next(case for case in CASES if case.family is FAMILY)
 AGENT = KINDS["agent"]
@@ -307,6 +312,25 @@ async def operation(**more: Any) -> AsyncIterator[tuple[ContractWorld, Definitio
         yield world, DefinitionBatches(operations), table
 
 
+ADA = Caller(name="ada", tenant=TENANT, subject="ada", scopes=frozenset({TENANT_SCOPE}))
+
+
+def history_of(world: ContractWorld, table: DefinitionTable) -> DefinitionHistory:
+    """What the application answers about the past, without runs."""
+    entities = table._reads
+    operations = DefinitionOperations(None, None, table, blobs=MemoryBlobs())  # type: ignore[arg-type]
+    definitions = Definitions(operations, clock_ms=world.clock, new_token=str)
+    return DefinitionHistory(
+        definitions,
+        None,  # type: ignore[arg-type]
+        None,  # type: ignore[arg-type]
+        entities,
+        world.log,
+        CODEC,
+        run_topic="loom.run.events",
+    )
+
+
 AUTHOR = Author(tenant=TENANT, subject="ada", command_id="apply-1", issued_at_ms=0)
 BODY = {
     "definitions": [{"kind": "agent", "name": name, "overlay": {"model": "m"}} for name in NAMES[:3]],
@@ -331,3 +355,33 @@ async def test_a_batch_that_is_not_decided_is_pending() -> None:
             await batches.apply(BODY, AUTHOR)
         assert caught.value.is_pending
         assert "not decided" in str(caught.value)
+
+
+# --- the past --------------------------------------------------------------------------------------------------------
+
+
+def tick(world: ContractWorld) -> int:
+    world.now += 1
+    return world.now
+
+
+async def test_no_moment_of_the_past_has_a_part_of_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At each position and each millisecond: the owner's clock ticks whenever it is asked."""
+    monkeypatch.setattr(ContractWorld, "clock", tick)
+    async with operation() as (world, batches, table):
+        begin = world.now
+        await batches.apply(BODY, AUTHOR)
+        body = {"definitions": [{"kind": "agent", "name": name, "overlay": {"effort": "low"}} for name in NAMES[:3]]}
+        await batches.apply(body, replace(AUTHOR, command_id="apply-2"))
+        await world.settle()
+        history = history_of(world, table)
+        moments = [await history.at_time(ADA, at_ms) for at_ms in range(begin, world.now + 2)]
+        for number in range(3):
+            for offset in range(len(world.log.records[TOPICS.events, number])):
+                position = f"{TOPICS.events}/{number}:{offset}"
+                try:
+                    moments.append(await history.at_position(ADA, position))
+                except RequestRefused:
+                    continue  # a claim of a partition has no time
+        versions = {tuple(row["version"] for row in moment["definitions"]) for moment in moments}
+        assert versions == {(), (1, 1, 1), (2, 2, 2)}
