@@ -141,8 +141,7 @@ class ContextTool:
         self.operations: Mapping[str, str] = {name: one.summary for name, one in self._operations.items()}
         """What each op returns."""
         self.description = "Tells a run about itself and this server. " + " ".join(
-            f"op {name}{one.field_list}: {one.summary}"
-            for name, one in self._operations.items()
+            f"op {name}{one.field_list}: {one.summary}" for name, one in self._operations.items()
         )
         used = {name for one in self._operations.values() for name in one.fields}
         self.input_schema: Mapping[str, Any] = {

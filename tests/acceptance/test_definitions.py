@@ -99,7 +99,9 @@ def test_what_is_wrong_is_said(stack: Installation, body: Any, reason: str) -> N
 
 
 @pytest.mark.stack
-@pytest.mark.parametrize("raw", [b'{"op":"create","name":"x","overlay":{"temperature":NaN}}', b'{"op":"get","x":"\\ud800"}'])
+@pytest.mark.parametrize(
+    "raw", [b'{"op":"create","name":"x","overlay":{"temperature":NaN}}', b'{"op":"get","x":"\\ud800"}']
+)
 def test_what_is_no_json_is_refused(stack: Installation, raw: bytes) -> None:
     with api(stack) as client:
         answer = client.post("/v1/_agentdef", content=raw, headers={"content-type": "application/json"})

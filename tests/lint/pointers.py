@@ -15,7 +15,7 @@ from pathlib import Path
 
 FILE = re.compile(r"(?<![\w/.<*-])([\w-]+(?:/[\w.-]+)*\.(?:py|md|yaml|avsc))(?:::(\w+))?(?![\w/])")
 DOTTED = re.compile(r"(?<![\w.])loomlog(?!\.yaml)((?:\.[A-Za-z_]\w*)+)")
-ELSEWHERE = re.compile(r"^(SKILL\.md|report\.md|README\.md|\w+\.yaml)$")
+ELSEWHERE = re.compile(r"^(SKILL\.md|agent\.md|report\.md|rubric\.md|README\.md|\w+\.yaml)$")
 """Files of users, whatever their folder."""
 
 

@@ -16,8 +16,8 @@ async def test_the_payloads_of_long_definitions_are_named() -> None:
     name = "definition:acme/agent/helper"
     created = DefVersionCreated(kind="agent", name="helper", version=1, def_id="def_1", content_blob=LONG)
     envelope = Envelope(term=0, seq=1, aggregate=name, tenant="acme", at_ms=1, prev=bytes(DIGEST_BYTES))
-    log = MemoryLog()
-    log.put(TOPIC, 0, [ProducerRecord(key=b"acme/agent/helper", value=CODEC.encode(created, envelope))])
+    log = MemoryLog({TOPIC: 1})
+    log.put(TOPIC, 0, [ProducerRecord(key=b"acme/agent/helper", value=CODEC.encode_event(envelope, created))])
     with EntityExport(CODEC) as export:
         await export.read(log, TOPIC, 0, 1)
         assert [one.aggregate for one in export.aggregates()] == [name]
