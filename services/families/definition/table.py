@@ -120,6 +120,7 @@ class DefinitionTable:
         self._whole: set[str] = set()
         """Aggregates of batches that are applied and have been read with all their lines."""
         self._contents: OrderedDict[bytes, Content] = OrderedDict()
+        self._of_files = {place: _of_file(file) for place, file in files.items()}
         self._file_ids = {one.def_id: one for one in files.values()}
         self._changed = asyncio.Event()
         self.changes = 0
@@ -217,13 +218,14 @@ class DefinitionTable:
 
     def resolve(self, kind: str, tenant: str, name: str) -> Resolved | None:
         """Return what the name means for a tenant; None if nothing."""
-        file = self.files.get((kind, name))
+        file = self._of_files.get((kind, name))
         if kind == VOLUME and file is not None:
-            return _of_file(file)
-        own = self._active(kind, tenant, name, TENANT) if tenant != SHARED else None
+            return file
+        # Most tenants have nothing of their own, and each start of a run asks.
+        own = self._active(kind, tenant, name, TENANT) if tenant != SHARED and (tenant, kind) in self._made else None
         if own is not None:
             return own
-        return _of_file(file) if file is not None else self._active(kind, SHARED, name, SHARED_SOURCE)
+        return file if file is not None else self._active(kind, SHARED, name, SHARED_SOURCE)
 
     def file_version(self, file: FileDefinition) -> Resolved:
         """Return a definition of a file as what a name resolves to."""
