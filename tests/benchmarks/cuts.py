@@ -56,7 +56,7 @@ CUTS: Sequence[Cut] = (
     Cut(
         change="api: the hub rests between polls without subscribers",
         figure="0.36 to 0.16 ms of CPU a run",
-        source="docs/PLAN.md, 8eaec79",
+        source="docs/LIMITS.md, 8eaec79",
     ),
     Cut(
         change="tails that only read on wait a second for a record, not a twentieth",
