@@ -39,6 +39,8 @@ PROBLEMS_MAX = 5
 NAME_CHARACTERS_MAX = 60
 """Characters of a sender's own field name that a message repeats."""
 INT_BITS: Mapping[str, int] = {"int": 32, "long": 64}
+FLOAT_EXACT_MAX = 2**53
+"""Up to here every integer is a float of its own."""
 INTEGER_MIN, INTEGER_MAX = -(2**63), 2**63 - 1
 """Integers outside are shown as text: most readers of JSON cannot hold them."""
 
@@ -292,7 +294,8 @@ def _whole_number(value: Any) -> int | None:
     if isinstance(value, bool):
         return None
     if isinstance(value, float):
-        return int(value) if value.is_integer() else None
+        # A parser of JSON reads a number beyond 64 bits as the nearest float, which is another number.
+        return int(value) if value.is_integer() and abs(value) <= FLOAT_EXACT_MAX else None
     return value if isinstance(value, int) else None
 
 

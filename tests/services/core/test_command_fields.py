@@ -188,6 +188,11 @@ def test_3_0_is_a_whole_number() -> None:
     assert parse_fields(IncrementCounter, {"name": "a", "by": 3.0}, ENVELOPE).by == 3
 
 
+def test_a_number_that_a_parser_had_to_round_is_refused() -> None:
+    with pytest.raises(InvalidFields, match="by"):
+        parse_fields(IncrementCounter, {"name": "a", "by": float(-(2**63) - 1)}, ENVELOPE)
+
+
 def test_a_state_is_shown_without_class_names() -> None:
     state = {"a": Counter(value=1), "b": (Counter(value=2**70),), "c": math.nan, "_": b"\x00", "d": frozenset("ba")}
     zero = "AP8="
