@@ -15,7 +15,7 @@ calls from it.
 import hashlib
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 
 from msgspec import structs
 
@@ -228,7 +228,7 @@ def build_hashed_definition(agent: ResolvedAgent) -> dict[str, object]:
         "sampling": structs.asdict(agent.sampling) if agent.sampling else None,
         "volumes": [{"name": v.name, "mode": v.mode, "is_default": v.is_default} for v in agent.volumes],
         "max_concurrent_children": agent.max_concurrent_children,
-        "interruption": asdict(agent.interruption),
+        "interruption": {entry.name: getattr(agent.interruption, entry.name) for entry in fields(agent.interruption)},
         # Left out while they have the default: definitions made before these keys keep their hash.
         **({"code_body": agent.code_body} if agent.code_body else {}),
         **({name: value for name, value in agent.grants.to_avro().items() if value} if agent.grants else {}),
