@@ -1,5 +1,6 @@
 """Definitions on a whole stack: made, run at once, changed beside a death of the runtime, and taken back."""
 
+import contextlib
 import json
 import os
 import signal
@@ -36,8 +37,14 @@ def pin_of_run(client: httpx.Client, agent: str) -> dict[str, Any]:
 
 
 def kill_owner(stack: Installation) -> None:
-    children = stack.loomlog("status", "--json").json["children"]
-    os.kill(next(child["pid"] for child in children if child.get("role") == "owner"), signal.SIGKILL)
+    """Kill the runtime that owns the partitions; what status says may be of one that has died meanwhile."""
+    while True:
+        children = stack.loomlog("status", "--json").json["children"]
+        owner = next((child["pid"] for child in children if child.get("role") == "owner"), None)
+        if owner is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(owner, signal.SIGKILL)
+                return
 
 
 @pytest.mark.stack
