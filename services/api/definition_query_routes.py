@@ -5,7 +5,7 @@ Before: routes.py. After: definition_query_endpoints.py.
 
 from loomlog.connectors.definitions import KINDS
 from loomlog.services.api import definition_query_endpoints as endpoints
-from loomlog.services.api.definition_routes import FIELD_SCHEMAS, OBJECT, TAG, TENANT, TEXT, with_nulls
+from loomlog.services.api.definition_routes import TAG, TENANT, with_nulls
 from loomlog.services.api.route import (
     CURSOR_PARAMETER,
     LIMIT_PARAMETER,
@@ -20,6 +20,7 @@ from loomlog.services.application.definition_queries import PAGE_MAX
 from loomlog.services.core.access.scopes import RUNS_READ
 from loomlog.services.core.access.scopes import TENANT as TENANT_SCOPE
 from loomlog.services.families.definition.apply import CHANGES_MAX
+from loomlog.services.families.definition.operation_schema import FIELD_SCHEMAS, OBJECT, TEXT
 
 PATH = "/v1/_definitions"
 VERSION_PATH = PATH + "/{def_id}"

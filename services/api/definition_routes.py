@@ -11,30 +11,13 @@ from loomlog.services.api import definition_endpoints
 from loomlog.services.api.route import Access, NamedSchema, QueryParameter, Route, Tag
 from loomlog.services.core.access.scopes import TENANT as TENANT_SCOPE
 from loomlog.services.families.definition.evaluations import INPUT_SCHEMA
-from loomlog.services.families.definition.operations import FIELDS, operations_of
+from loomlog.services.families.definition.operation_schema import OBJECT, operation_schema
 from loomlog.services.families.definition.volumes import INPUT_SCHEMA as VOLUME_SCHEMA
 
 TAG = Tag(name="Definitions", description="Agents, skills and other definitions, as versions in the log.")
 TENANT = QueryParameter(
     name="tenant", description="Administrators: the tenant, or _shared for the definitions of all tenants."
 )
-TEXT = {"type": "string"}
-OBJECT = {"type": "object"}
-FIELD_SCHEMAS: dict[str, dict[str, Any]] = {
-    "name": {**TEXT, "description": "Name of the definition."},
-    "overlay": {**OBJECT, "description": "Keys of the definition; a fork keeps those that are absent."},
-    "description": {**TEXT, "description": "Why this version is made."},
-    "promote": {"type": "boolean", "description": "Whether the version becomes the active one."},
-    "expect_active": {**TEXT, "description": "Refuse unless this version is active; empty: unless none is."},
-    "expires_at": {**TEXT, "description": "When the version is retired by itself, RFC 3339."},
-    "parent_def_id": {**TEXT, "description": "Version to fork; absent: the active one, or the file's."},
-    "def_id": {**TEXT, "description": "Id of a version."},
-    "retired": {"type": "boolean", "description": "True retires the version, false restores it."},
-    "why": {**TEXT, "description": "Reason, for people."},
-    "content_sha256": {**TEXT, "description": "Content hash to compare with the active version's."},
-    "format": {**TEXT, "enum": ["mermaid"], "description": "Form of the drawing."},
-    "highlight_state": {**TEXT, "description": "State to highlight."},
-}
 
 
 def with_nulls(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -45,17 +28,6 @@ def with_nulls(schema: Mapping[str, Any]) -> dict[str, Any]:
         for name, one in schema["properties"].items()
     }
     return {**schema, "properties": properties}
-
-
-def operation_schema(kind: Kind) -> dict[str, Any]:
-    """Return the JSON schema of the operations of a kind."""
-    operations = operations_of(kind)
-    fields = {name for op in operations for name in FIELDS[op]}
-    properties = {
-        "op": {**TEXT, "enum": list(operations), "description": "What to do."},
-        **{name: schema for name, schema in FIELD_SCHEMAS.items() if name in fields},
-    }
-    return with_nulls({"type": "object", "properties": properties, "required": ["op"]})
 
 
 def _kind_routes(kind: Kind) -> Iterator[Route]:
@@ -69,7 +41,7 @@ def _kind_routes(kind: Kind) -> Iterator[Route]:
         summary=f"Create, fork, promote, retire or read a definition of the kind {kind.name}.",
         body=NamedSchema(
             name=f"{kind.tool}Operation",
-            schema=operation_schema(kind),
+            schema=with_nulls(operation_schema(kind)),
             example={"op": "list", "name": "researcher"},
         ),
         response=NamedSchema(name=f"{kind.tool}Answer", schema=OBJECT),

@@ -14,33 +14,17 @@ from loomlog.connectors.definitions import KINDS, Kind
 from loomlog.connectors.protocols import EffectClass, Tool, ToolContext, ToolResult
 from loomlog.connectors.tools.results import ToolCallRefused, error_result
 from loomlog.connectors.tools.skill_patterns import parse_patterns
+from loomlog.services.families.definition.operation_schema import operation_schema
 from loomlog.services.families.definition.operations import (
-    FIELDS,
     READS,
     Author,
     DefinitionOperations,
     DefinitionRefused,
     DefinitionsUnavailable,
-    operations_of,
 )
 
 TIMEOUT_S = 60.0
 OPERATION = "op"
-FIELD_SCHEMAS: Mapping[str, Mapping[str, Any]] = {
-    "name": {"type": "string", "description": "Name of the definition."},
-    "overlay": {"type": "object", "description": "Keys of the definition; a fork keeps those that are absent."},
-    "description": {"type": "string", "description": "Why this version is made."},
-    "promote": {"type": "boolean", "description": "Whether the version becomes the active one."},
-    "expect_active": {"type": "string", "description": "Refuse unless this version is active; empty: none."},
-    "expires_at": {"type": "string", "description": "When the version is retired by itself, RFC 3339."},
-    "parent_def_id": {"type": "string", "description": "Version to fork; absent: the active one."},
-    "def_id": {"type": "string", "description": "Id of a version."},
-    "retired": {"type": "boolean", "description": "True retires the version, false restores it."},
-    "why": {"type": "string", "description": "Reason, for people."},
-    "content_sha256": {"type": "string", "description": "Content hash to compare with the active version's."},
-    "format": {"type": "string", "enum": ["mermaid"], "description": "Form of the drawing."},
-    "highlight_state": {"type": "string", "description": "State to highlight."},
-}
 
 
 class DefinitionTool:
@@ -54,23 +38,13 @@ class DefinitionTool:
         self._kind = kind
         self._operations = operations
         self._clock_ms = clock_ms
-        verbs = operations_of(kind)
-        fields = {field for verb in verbs for field in FIELDS[verb]}
         self.description = (
             f"Defines what other runs use: versions of a definition of the kind {kind.name}. op create makes one and "
             "promotes it; fork makes one from an earlier version; promote, rollback and retire decide which one new "
             "runs use; get and list read."
         )
         self.usage_hint = "create, fork and promote versions; runs under way keep theirs"
-        self.input_schema: Mapping[str, Any] = {
-            "type": "object",
-            "properties": {
-                OPERATION: {"type": "string", "enum": list(verbs), "description": "What to do."},
-                **{name: schema for name, schema in FIELD_SCHEMAS.items() if name in fields},
-            },
-            "required": [OPERATION],
-            "additionalProperties": False,
-        }
+        self.input_schema: Mapping[str, Any] = {**operation_schema(kind), "additionalProperties": False}
 
     def effect_class(self, arguments: Mapping[str, Any]) -> EffectClass:
         return EffectClass.READ if arguments.get(OPERATION) in READS else EffectClass.IDEMPOTENT

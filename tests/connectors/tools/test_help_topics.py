@@ -20,13 +20,13 @@ from loomlog.connectors.tools.help import HelpTopic, load_help_topics
 from loomlog.connectors.tools.registry import ToolOptions, build_tools
 from loomlog.connectors.tools.tool_guide import unknown_placeholders
 from loomlog.services.api import request_models
-from loomlog.services.api.definition_routes import operation_schema
 from loomlog.services.api.openapi import build_document
 from loomlog.services.api.responses import STATUS_BY_CODE
 from loomlog.services.cli.main import app
 from loomlog.services.core.access.scopes import SCOPES
 from loomlog.services.families.definition.answers import version_row
 from loomlog.services.families.definition.evaluations import INPUT_SCHEMA as EVALUATION_SCHEMA
+from loomlog.services.families.definition.operation_schema import operation_schema
 from loomlog.services.families.definition.state import Line, Version
 from loomlog.services.families.definition.volumes import INPUT_SCHEMA as VOLUME_SCHEMA
 from loomlog.services.families.registry import all_families, family_tools
