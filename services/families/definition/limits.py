@@ -1,7 +1,5 @@
 """Bounds of definitions; the sizes are those of the reference (runtime 4.6, 5.7)."""
 
-CONTENT_BYTES_MAX = 131_072
-"""Longest definition, in bytes of canonical JSON; the files of a skill are counted apart."""
 DESCRIPTION_BYTES_MAX = 8_192
 INLINE_BYTES_MAX = 16_384
 """A longer content lies in the blob store, and the event and the state have its hash."""

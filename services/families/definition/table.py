@@ -123,12 +123,9 @@ class DefinitionTable:
         self._of_files = {place: _of_file(file) for place, file in files.items()}
         self._file_ids = {one.def_id: one for one in files.values()}
         self._changed = asyncio.Event()
-        self.changes = 0
-        """Grows with each change, so that what was derived can be derived again."""
         replicas.on_fold(NAME, self._folded)
 
     def _folded(self, aggregate: str) -> None:
-        self.changes += 1
         self._changed.set()
         line = self._replicas.state(aggregate)
         if isinstance(line, Batch):
@@ -186,12 +183,6 @@ class DefinitionTable:
             line: Line = self._replicas.state(names[name])
             if line.versions and (with_deleted or not line.is_deleted):
                 yield line
-
-    def all_lines(self) -> Iterator[Line]:
-        """Yield every line, by tenant, kind and name; deleted ones and those with nothing but a file too."""
-        for key in sorted(self._names):
-            for name in sorted(self._names[key]):
-                yield self._replicas.state(self._names[key][name])
 
     def tenants(self, kind: str) -> list[str]:
         """Return the tenants that have lines of a kind."""
