@@ -940,6 +940,86 @@ class LimitNotice(Record, frozen=True, kw_only=True):
         )
 
 
+class MemorySource(Record, frozen=True, kw_only=True):
+    """Who changed a memory, and from where."""
+
+    SCHEMA: ClassVar[str] = "loom.values.MemorySource"
+
+    origin: str
+    """agent_explicit, operator, consolidator, compaction, service or configuration; the server decides it."""
+    run_id: str = ''
+    """Run whose call it was; empty outside of runs."""
+    session_id: str = ''
+    """Session of the run."""
+    turn: int = 0
+    """Turn of the call."""
+    call: int = 0
+    """Number of the call in its turn."""
+    agent: str = ''
+    """Name of the run's agent."""
+    user_id: str = ''
+    """User of the run."""
+    principal: str = ''
+    """Subject of the principal, outside of runs."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "origin": self.origin,
+            "run_id": self.run_id,
+            "session_id": self.session_id,
+            "turn": self.turn,
+            "call": self.call,
+            "agent": self.agent,
+            "user_id": self.user_id,
+            "principal": self.principal,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            origin=value["origin"],
+            run_id=value["run_id"],
+            session_id=value["session_id"],
+            turn=value["turn"],
+            call=value["call"],
+            agent=value["agent"],
+            user_id=value["user_id"],
+            principal=value["principal"],
+        )
+
+
+class MemorySpan(Record, frozen=True, kw_only=True):
+    """Where in a conversation a fact comes from."""
+
+    SCHEMA: ClassVar[str] = "loom.values.MemorySpan"
+
+    run_id: str
+    """Run whose events have the text."""
+    seq: int
+    """Number of the event in the run."""
+    start: int = 0
+    """First character of the text, from 0."""
+    end: int = 0
+    """Character after the last one."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "run_id": self.run_id,
+            "seq": self.seq,
+            "start": self.start,
+            "end": self.end,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            run_id=value["run_id"],
+            seq=value["seq"],
+            start=value["start"],
+            end=value["end"],
+        )
+
+
 class ParentCall(Record, frozen=True, kw_only=True):
     """The tool call that a run was started by."""
 
@@ -989,6 +1069,46 @@ class ParentCall(Record, frozen=True, kw_only=True):
             depth=value["depth"],
             is_resident=value["is_resident"],
             idle_ttl_s=value["idle_ttl_s"],
+        )
+
+
+class Provenance(Record, frozen=True, kw_only=True):
+    """What a fact is and where it was learnt."""
+
+    SCHEMA: ClassVar[str] = "loom.values.Provenance"
+
+    fact_class: str = ''
+    """Class of the fact: preference, fact, decision, identity, constraint or another word of the writer."""
+    origin: str = ''
+    """Origin of what it was learnt from: that of the pending entry, or of the writer."""
+    source_session_id: str = ''
+    """Session in which it was learnt."""
+    source_run_id: str = ''
+    """Run in which it was learnt."""
+    pending_id: str = ''
+    """Pending entry that it was made of."""
+    spans: tuple[MemorySpan, ...] = ()
+    """The passages it was learnt from."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "fact_class": self.fact_class,
+            "origin": self.origin,
+            "source_session_id": self.source_session_id,
+            "source_run_id": self.source_run_id,
+            "pending_id": self.pending_id,
+            "spans": [item.to_avro() for item in self.spans],
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            fact_class=value["fact_class"],
+            origin=value["origin"],
+            source_session_id=value["source_session_id"],
+            source_run_id=value["source_run_id"],
+            pending_id=value["pending_id"],
+            spans=tuple(MemorySpan.from_avro(item) for item in value["spans"]),
         )
 
 
@@ -1275,8 +1395,11 @@ RECORDS = (
     InterruptionRequest,
     InterruptionTerms,
     LimitNotice,
+    MemorySource,
+    MemorySpan,
     ModelChoice,
     ParentCall,
+    Provenance,
     ResultDetails,
     RunOptions,
     RunPosition,

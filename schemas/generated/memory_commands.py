@@ -1,0 +1,214 @@
+"""Records of the namespace loom.memory.commands."""
+
+# Written by schemas/generate.py from schemas/avro. Edit the .avsc files, then run `make schemas`.
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+from loomlog.schemas.generated.values import CommandEnvelope, MemorySource, Provenance
+from loomlog.schemas.records import Record
+
+
+class DeleteEntry(Record, frozen=True, kw_only=True):
+    """Deletes a key of a memory scope."""
+
+    SCHEMA: ClassVar[str] = "loom.memory.commands.DeleteEntry"
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id."""
+    scope: str
+    """agent, user or tenant."""
+    scope_id: str
+    """Name of the agent, id of the user; empty for the tenant."""
+    key: str
+    """Key."""
+    if_revision: int = -1
+    """Revision that the key must have; -1: any."""
+    source: MemorySource | None = None
+    """Who changes it; null for a service that appends records: then it is the sender."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "scope": self.scope,
+            "scope_id": self.scope_id,
+            "key": self.key,
+            "if_revision": self.if_revision,
+            "source": None if self.source is None else self.source.to_avro(),
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            scope=value["scope"],
+            scope_id=value["scope_id"],
+            key=value["key"],
+            if_revision=value["if_revision"],
+            source=None if value["source"] is None else MemorySource.from_avro(value["source"]),
+        )
+
+
+class DropScope(Record, frozen=True, kw_only=True):
+    """Deletes all keys of a memory scope."""
+
+    SCHEMA: ClassVar[str] = "loom.memory.commands.DropScope"
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id."""
+    scope: str
+    """agent, user or tenant."""
+    scope_id: str
+    """Name of the agent, id of the user; empty for the tenant."""
+    reason: str = ''
+    """Why."""
+    source: MemorySource | None = None
+    """Who changes it; null for a service that appends records: then it is the sender."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "scope": self.scope,
+            "scope_id": self.scope_id,
+            "reason": self.reason,
+            "source": None if self.source is None else self.source.to_avro(),
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            scope=value["scope"],
+            scope_id=value["scope_id"],
+            reason=value["reason"],
+            source=None if value["source"] is None else MemorySource.from_avro(value["source"]),
+        )
+
+
+class SetEntry(Record, frozen=True, kw_only=True):
+    """Sets a key of a memory scope."""
+
+    SCHEMA: ClassVar[str] = "loom.memory.commands.SetEntry"
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id."""
+    scope: str
+    """agent, user or tenant."""
+    scope_id: str
+    """Name of the agent, id of the user; empty for the tenant."""
+    key: str
+    """Key, at most 512 characters that can be printed."""
+    value: str
+    """JSON text of the value; user content."""
+    value_bytes: int = 0
+    """Bytes of the value in plaintext, when `value` is encrypted; 0: those of `value`."""
+    ttl_ms: int = 0
+    """Milliseconds until it expires; 0: as before."""
+    if_revision: int = -1
+    """Revision that the key must have, 0: none; -1: any."""
+    quota_bytes: int = 0
+    """Most bytes of the scope; 0: the default, -1: no bound."""
+    op: str = 'set'
+    """Operation of which it is the outcome: set, incr, merge, append_dedupe, bounded_list, add, restore."""
+    dropped: int = 0
+    """For bounded_list: items that were dropped."""
+    embed: bool = False
+    """Whether it is to be found by meaning."""
+    embed_text: str = ''
+    """Text to embed instead of the value; user content."""
+    provenance: Provenance | None = None
+    """What it is and where it was learnt; null for a note."""
+    source: MemorySource | None = None
+    """Who changes it; null for a service that appends records: then it is the sender."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "scope": self.scope,
+            "scope_id": self.scope_id,
+            "key": self.key,
+            "value": self.value,
+            "value_bytes": self.value_bytes,
+            "ttl_ms": self.ttl_ms,
+            "if_revision": self.if_revision,
+            "quota_bytes": self.quota_bytes,
+            "op": self.op,
+            "dropped": self.dropped,
+            "embed": self.embed,
+            "embed_text": self.embed_text,
+            "provenance": None if self.provenance is None else self.provenance.to_avro(),
+            "source": None if self.source is None else self.source.to_avro(),
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            scope=value["scope"],
+            scope_id=value["scope_id"],
+            key=value["key"],
+            value=value["value"],
+            value_bytes=value["value_bytes"],
+            ttl_ms=value["ttl_ms"],
+            if_revision=value["if_revision"],
+            quota_bytes=value["quota_bytes"],
+            op=value["op"],
+            dropped=value["dropped"],
+            embed=value["embed"],
+            embed_text=value["embed_text"],
+            provenance=None if value["provenance"] is None else Provenance.from_avro(value["provenance"]),
+            source=None if value["source"] is None else MemorySource.from_avro(value["source"]),
+        )
+
+
+class SupersedeEntry(Record, frozen=True, kw_only=True):
+    """Archives a key: it is kept, and no longer shown."""
+
+    SCHEMA: ClassVar[str] = "loom.memory.commands.SupersedeEntry"
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id."""
+    scope: str
+    """agent, user or tenant."""
+    scope_id: str
+    """Name of the agent, id of the user; empty for the tenant."""
+    key: str
+    """Key."""
+    by_key: str = ''
+    """Key that takes its place; empty: none."""
+    reason: str = ''
+    """Why, for people; user content."""
+    source: MemorySource | None = None
+    """Who changes it; null for a service that appends records: then it is the sender."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "scope": self.scope,
+            "scope_id": self.scope_id,
+            "key": self.key,
+            "by_key": self.by_key,
+            "reason": self.reason,
+            "source": None if self.source is None else self.source.to_avro(),
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            scope=value["scope"],
+            scope_id=value["scope_id"],
+            key=value["key"],
+            by_key=value["by_key"],
+            reason=value["reason"],
+            source=None if value["source"] is None else MemorySource.from_avro(value["source"]),
+        )
+
+
+RECORDS = (
+    DeleteEntry,
+    DropScope,
+    SetEntry,
+    SupersedeEntry,
+)
+Command = DeleteEntry | DropScope | SetEntry | SupersedeEntry

@@ -1,0 +1,180 @@
+"""Who uses memory, which scope of it, and how a refusal is told: the same for requests and for calls of tools.
+
+Before: services/api/memory_endpoints.py, services/runtime/tools/memory_tool.py. After: operations.py.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from loomlog.schemas.generated.values import CommandEnvelope, MemorySource
+from loomlog.schemas.records import Value
+
+AGENT, USER, TENANT, RUN = "agent", "user", "tenant", "run"
+SCOPES = (AGENT, USER, TENANT)
+"""Scopes of entries, in the order in which they are listed. Databases have the scope `run` too."""
+SCOPE_ID_CHARACTERS_MAX = 256
+TENANT_SCOPE_ID = ""
+"""Id of the only scope of a tenant in every answer."""
+
+
+class MemoryRefused(Exception):
+    """The operation is refused: `code` is one of errors.py, the text says what to do."""
+
+    def __init__(self, code: str, message: str, details: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.code, self.details = code, details or {}
+
+
+class MemoryUnavailable(Exception):
+    """Log, rows or keys do not answer; the text says which. Repeating it with the same command id does no harm.
+
+    `is_unknown`: a write may have been carried out, or may still be.
+    """
+
+    def __init__(self, message: str, *, is_unknown: bool = False) -> None:
+        super().__init__(message)
+        self.is_unknown = is_unknown
+
+
+class Scope(Value, frozen=True):
+    """One keyspace: all entries of an agent, a user or a tenant, and the database beside them."""
+
+    tenant: str
+    name: str
+    """agent, user, tenant or run."""
+    id: str = ""
+    """Name of the agent, id of the user, id of the root run; empty for the tenant."""
+
+    @property
+    def aggregate(self) -> str:
+        """Name of the aggregate within the tenant; the same for the families memory, database and consolidation."""
+        return aggregate_name(self.name, self.id)
+
+
+def aggregate_name(scope: str, scope_id: str) -> str:
+    """Return the name of the aggregate of a scope within its tenant."""
+    return f"{scope}/{scope_id}"
+
+
+def scope_of_aggregate(tenant: str, name: str) -> Scope:
+    """Return the scope whose aggregate has this name."""
+    scope, _, scope_id = name.partition("/")
+    return Scope(tenant, scope, scope_id)
+
+
+class Grants(Value, frozen=True, kw_only=True):
+    """What an agent may do with memory."""
+
+    memory_scopes: tuple[str, ...] = ()
+    sql_scopes: tuple[str, ...] = ()
+    memory_quota_bytes: int = 0
+    """Most bytes of a scope; 0: the operator's bound."""
+    sql_quota_bytes: int = 0
+    memory_backend: str = ""
+    memory_consolidation: bool = False
+    core_blocks: tuple[Mapping[str, Any], ...] = ()
+    """Blocks of the agent: label, scope, limit_bytes, read_only."""
+
+
+class Author(Value, frozen=True, kw_only=True):
+    """Who acts. With `grants` None it is an operator or an application, which names scope ids itself."""
+
+    tenant: str
+    subject: str
+    """Subject of the principal."""
+    command_id: str
+    """The same for every attempt of a request or a call."""
+    issued_at_ms: int
+    """0 when an earlier attempt may have been made."""
+    user_id: str = ""
+    agent: str = ""
+    run_id: str = ""
+    root_run_id: str = ""
+    session_id: str = ""
+    turn: int = 0
+    call: int = 0
+    grants: Grants | None = None
+    is_isolated: bool = False
+    """Whether it is confined to its own subject: agent and tenant scopes are refused."""
+    positions: tuple[str, ...] = ()
+    """Position tokens of earlier writes: reads include them."""
+
+    @property
+    def origin(self) -> str:
+        """Origin of what it writes, as the server knows it."""
+        if self.grants is None:
+            return "operator"
+        return "consolidator" if self.grants.memory_consolidation else "agent_explicit"
+
+    def source(self) -> MemorySource:
+        """Return the source of a change."""
+        in_run = bool(self.run_id)
+        return MemorySource(
+            origin=self.origin,
+            run_id=self.run_id,
+            session_id=self.session_id,
+            turn=self.turn,
+            call=self.call,
+            agent=self.agent,
+            user_id=self.user_id,
+            principal="" if in_run else self.subject,
+        )
+
+    def envelope(self, step: str = "") -> CommandEnvelope:
+        """Return the envelope of a command; `step` tells several commands of one call apart."""
+        return CommandEnvelope(
+            command_id=f"{self.command_id}.{step}" if step else self.command_id,
+            tenant=self.tenant,
+            subject=self.user_id or self.subject,
+            issued_at_ms=self.issued_at_ms,
+        )
+
+
+class Reply(Value, frozen=True, kw_only=True):
+    """Answer of an operation."""
+
+    fields: Mapping[str, Any]
+    positions: tuple[str, ...] = ()
+    """Position tokens of what was written."""
+
+
+def resolve_scope(
+    author: Author, name: Any, *, scopes: tuple[str, ...] = SCOPES, granted: str = "memory_scopes"
+) -> Scope:
+    """Return the scope that a call of an agent names. Raises MemoryRefused(invalid_scope).
+
+    `granted` is the field of Grants that must list it.
+    """
+    assert author.grants is not None, "an operator names the scope id"
+    allowed: tuple[str, ...] = getattr(author.grants, granted)
+    if not isinstance(name, str) or name not in scopes:
+        raise MemoryRefused("invalid_scope", f"scope: expected one of {', '.join(scopes)}, not {str(name)[:60]!r}")
+    if name not in allowed:
+        listed = ", ".join(allowed) or "none"
+        raise MemoryRefused("invalid_scope", f"scope {name}: this agent may use {listed} ({granted})")
+    if author.is_isolated and name != USER:
+        raise MemoryRefused("invalid_scope", f"scope {name}: this caller is confined to its own memory; use user")
+    match name:
+        case "agent":
+            return Scope(author.tenant, AGENT, author.agent)
+        case "user":
+            if not author.user_id:
+                raise MemoryRefused("invalid_scope", "scope user: this run has no user_id; start it with one")
+            return Scope(author.tenant, USER, author.user_id)
+        case "run":
+            return Scope(author.tenant, RUN, author.root_run_id)
+    return Scope(author.tenant, TENANT, TENANT_SCOPE_ID)
+
+
+def named_scope(tenant: str, name: str, scope_id: str) -> Scope:
+    """Return the scope that an operator names; the tenant has one, whatever id is named. Raises MemoryRefused."""
+    if name not in SCOPES:
+        raise MemoryRefused("invalid_scope", f"scope: expected one of {', '.join(SCOPES)}, not {name[:60]!r}")
+    if name == TENANT:
+        return Scope(tenant, TENANT, TENANT_SCOPE_ID)
+    if not 0 < len(scope_id) <= SCOPE_ID_CHARACTERS_MAX or not scope_id.isprintable():
+        raise MemoryRefused(
+            "invalid_scope",
+            f"scope_id: expected 1 to {SCOPE_ID_CHARACTERS_MAX} characters that can be printed, not {scope_id[:60]!r}",
+        )
+    return Scope(tenant, name, scope_id)
