@@ -1,8 +1,8 @@
 """Items: rows for single facts in the history of aggregates, such as a version or a judgement (decision 36).
 
-A family declares which events give which rows (Family.items); here they are found by id, by either of two keys, by
-aggregate, or by time, and their numbers are summed up. Rows are complete below the cursor of a partition, as those of
-entities.py are, and carry no seal: no owner continues from them.
+A family declares which events give which rows (Family.items); here they are found by id, by the beginning of an id, by
+either of two keys, by aggregate, or by time, and their numbers are summed up. Rows are complete below the cursor of a
+partition, as those of entities.py are, and carry no seal: no owner continues from them.
 
 Before: engine/entity_projection.py. After: services/stream/entities/reading.py.
 """
@@ -18,6 +18,7 @@ from loomlog.connectors.storage.postgres import PostgresReader
 from loomlog.projections.entities import IDS_MAX, PAGE_MAX, storable
 from loomlog.projections.tables import (
     Json,
+    OrderedText,
     Scope,
     define_table,
     entity_metadata,
@@ -42,7 +43,7 @@ class ItemRow(NamedTuple):
     """Full id: `<family>:<tenant>/<name>`."""
     name: str
     kind: str
-    id: str
+    id: OrderedText
     key_a: str
     key_b: str
     number: float | None
@@ -136,6 +137,29 @@ async def list_items(
         return ItemPage(rows, "")
     last = rows[limit - 1]
     return ItemPage(rows[:limit], page_token(last.at_ms, last.id, last.tenant))
+
+
+async def list_items_by_id(
+    reader: PostgresReader, family: str, tenant: Scope, kind: str, *, prefix: str = "", after: str = "", limit: int
+) -> list[ItemRow]:
+    """Return at most `limit` items whose ids begin with `prefix` and come after `after`, by the bytes of their ids."""
+    prefix, after = storable([prefix, after])
+    conditions = _of_kind(family, tenant, kind)
+    if prefix:
+        conditions += [columns.id >= prefix, columns.id.startswith(prefix, autoescape=True)]
+        if end := _next_prefix(prefix):
+            conditions.append(columns.id < end)
+    if after:
+        conditions.append(columns.id > after)
+    query = select(entity_items).where(*conditions).order_by(by_id).limit(max(1, min(limit, PAGE_MAX)))
+    return [ItemRow._make(row) for row in await reader.fetch(query)]
+
+
+def _next_prefix(prefix: str) -> str:
+    """Return the first text after all that begin with the prefix, in the order of code points; empty: there is none."""
+    last = ord(prefix[-1])
+    following = 0xE000 if last == 0xD7FF else last + 1
+    return prefix[:-1] + chr(following) if following <= 0x10FFFF else ""
 
 
 async def newest_items(

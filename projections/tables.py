@@ -50,8 +50,17 @@ class JsonText(UserDefinedType[str]):
         return "JSON"
 
 
+class BytesText(Text):
+    """A `text` column in the order of its bytes, whatever the collation of the database: its index finds prefixes."""
+
+    def __init__(self) -> None:
+        super().__init__(collation="C")
+
+
 Json = Annotated[str, JsonText]
 """A field of a row that holds JSON text."""
+OrderedText = Annotated[str, BytesText]
+"""A field of a row by whose beginnings rows are listed."""
 COLUMN_TYPES: dict[Any, type[TypeEngine[Any]]] = {
     str: Text,
     int: BigInteger,
@@ -59,6 +68,7 @@ COLUMN_TYPES: dict[Any, type[TypeEngine[Any]]] = {
     float: Float,
     bytes: LargeBinary,
     Json: JsonText,
+    OrderedText: BytesText,
 }
 
 

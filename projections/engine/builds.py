@@ -46,7 +46,7 @@ TABLES = (
 )
 COMPARED = tuple(table.name for table in TABLES if table is not cursors.cursors)
 """Tables that are equal in two builds at one position; `cursors` differs by its writer."""
-ENTITY_VERSION = 2
+ENTITY_VERSION = 3
 """Version of the tables of entities; each family's fold has a version of its own (Rules.version)."""
 LIVE, BUILDING, PREVIOUS = "live", "building", "previous"
 

@@ -177,7 +177,7 @@ def no_sends(state: Any, event: Any) -> Sequence[Send]:
 class Item(Value, frozen=True, kw_only=True):
     """A fact of an aggregate's history that is found by itself, such as a version: a row of `entity_items`.
 
-    Texts but the document have at most NAME_BYTES_MAX bytes and can be printed.
+    Texts but the document can be printed; keys have at most NAME_BYTES_MAX bytes, an id has ITEM_ID_BYTES_MAX.
     """
 
     kind: str
@@ -195,6 +195,8 @@ class Item(Value, frozen=True, kw_only=True):
 
 ITEMS_MAX = 200
 """Most items of one event: they are written in one statement, below projections/engine/writer.py::COPY_FROM_ROWS."""
+ITEM_ID_BYTES_MAX = 2_100
+"""Longest id of an item. An entry of Postgres' index has 2,704 bytes, with those of family, tenant and kind."""
 ITEM_KIND = re.compile(r"[a-z][a-z_]{0,39}\Z")
 
 
@@ -222,7 +224,8 @@ def _item_problem(item: Item) -> str:
         return f"the kind {item.kind[:80]!r} of an item must be a word of a to z and _"
     for field_name in ("id", "key_a", "key_b"):
         text: str = getattr(item, field_name)
-        if (text or field_name == "id") and (problem := name_problem(text)):
+        bytes_max = ITEM_ID_BYTES_MAX if field_name == "id" else NAME_BYTES_MAX
+        if (text or field_name == "id") and (problem := name_problem(text, bytes_max)):
             return f"the {field_name} of the {item.kind} {item.id[:80]!r} {problem}"
     if item.number is not None and not math.isfinite(item.number):
         return f"the number of the {item.kind} {item.id[:80]!r} must be finite, not {item.number}"
@@ -295,9 +298,9 @@ def name_in_tenant(full_id: str, tenant: str) -> str:
     return full_id.partition(":")[2].removeprefix(f"{tenant}/")
 
 
-def name_problem(name: str) -> str:
+def name_problem(name: str, bytes_max: int = NAME_BYTES_MAX) -> str:
     """Return what is wrong with the id of an aggregate within its tenant; empty when nothing is."""
     size = len(name.encode("utf-8", "surrogatepass"))
-    if not 0 < size <= NAME_BYTES_MAX:
-        return f"has {size} bytes: expected 1 to {NAME_BYTES_MAX}"
+    if not 0 < size <= bytes_max:
+        return f"has {size} bytes: expected 1 to {bytes_max}"
     return "" if name.isprintable() else "has characters that cannot be printed"

@@ -92,6 +92,8 @@ class MemoryEntities:
         """What every command and every read raises."""
         self.unread: frozenset[str] = frozenset()
         """Positions that are never read."""
+        self.is_owner = True
+        """Whether the aggregates are in memory here, as those of an owner."""
         self.offset = 0
         self.items = MemoryItems(family)
         self._rules = entity_rules(family)
@@ -140,6 +142,10 @@ class MemoryEntities:
         entity = self.entities.get((tenant, name))
         return None if entity is None else EntityRow(name=name, entity=entity)
 
+    async def local(self, family: str, tenant: str, name: str, *, positions: Sequence[str] = ()) -> EntityRow | None:
+        entity = self.entities.get((tenant, name)) if self.is_owner else None
+        return None if entity is None else EntityRow(name=name, entity=entity)
+
     async def list(
         self, family: str, tenant: str, *, prefix: str = "", after: str = "", limit: int, positions: Sequence[str] = ()
     ) -> Sequence[EntityRow]:
@@ -158,6 +164,12 @@ class MemoryEntities:
     ) -> ItemPage:
         self._wait(positions)
         return self.items.list(tenant, kind, limit=limit, **more)
+
+    async def list_items_by_id(
+        self, family: str, tenant: str, kind: str, *, positions: Sequence[str] = (), **more: Any
+    ) -> Sequence[ItemRow]:
+        self._wait(positions)
+        return self.items.list_by_id(tenant, kind, **more)
 
     async def newest_items(
         self, family: str, tenant: str, kind: str, by: Any, keys: Any, *, positions: Sequence[str] = (), **bounds: Any

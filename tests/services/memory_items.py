@@ -43,6 +43,11 @@ class MemoryItems:
     def load(self, tenant: str, kind: str, ids: Sequence[str]) -> list[ItemRow]:
         return [self.rows[tenant, kind, one] for one in dict.fromkeys(ids) if (tenant, kind, one) in self.rows]
 
+    def list_by_id(self, tenant: str, kind: str, *, prefix: str = "", after: str = "", limit: int) -> list[ItemRow]:
+        rows = sorted(self._matching(tenant, kind, None, None, None), key=lambda row: row.id.encode())
+        after_bytes = after.encode()
+        return [row for row in rows if row.id.startswith(prefix) and row.id.encode() > after_bytes][:limit]
+
     def list(
         self,
         tenant: str,

@@ -1,1 +1,64 @@
-"""Memory: values that agents, applications and operators keep by key, in the log."""
+"""The family of memory: what agents, applications and operators keep by key, each change with its source.
+
+An aggregate is a scope: all keys of an agent, a user or a tenant. Its routes and its tool have the form that existing
+clients know; no transport makes any from the declaration. Microservices append SetEntry and DeleteEntry records.
+
+    author.py             who acts, and in which scope
+    state.py, decide.py   the rules
+    items.py              the rows: entries, their versions, scopes
+    store.py              reads and writes of entries in a process
+    operations.py         set, incr, search, ...: one handler for HTTP and for agents
+
+Before: services/api/memory_endpoints.py, services/runtime/tools/memory_tool.py. After: projections/memory_index finds
+entries by their words and their meaning.
+"""
+
+from typing import Any
+
+from loomlog.schemas.generated.memory_commands import DeleteEntry, DropScope, SetEntry, SupersedeEntry
+from loomlog.services.core.access.scopes import TENANT
+from loomlog.services.core.families import Command, Content, Family, Rules
+from loomlog.services.families.memory.author import USER, aggregate_name
+from loomlog.services.families.memory.decide import decide as decide_memory
+from loomlog.services.families.memory.decide import next_timer_ms
+from loomlog.services.families.memory.items import items as memory_items
+from loomlog.services.families.memory.state import VERSION, MemoryScope, evolve, initial
+
+
+def _command(record: type[Any], verb: str, summary: str) -> Command[Any]:
+    return Command(
+        record=record,
+        verb=verb,
+        summary=summary,
+        aggregate=lambda command: aggregate_name(command.scope, command.scope_id),
+        scope=TENANT,
+        in_tool=False,
+        in_transports=False,
+    )
+
+
+def _subject(command: Any) -> str:
+    """Return whose key encrypts: the user of a user scope, else the writer."""
+    return str(command.scope_id if command.scope == USER else command.envelope.subject)
+
+
+FAMILY = Family(
+    name="memory",
+    summary="The memory of an agent, a user or a tenant: values by key.",
+    rules=Rules(
+        state=MemoryScope,
+        initial=initial,
+        decide=decide_memory,
+        evolve=evolve,
+        next_timer_ms=next_timer_ms,
+        version=VERSION,
+    ),
+    commands=(
+        _command(SetEntry, "set", "Set a key."),
+        _command(DeleteEntry, "delete", "Delete a key."),
+        _command(SupersedeEntry, "supersede", "Archive a key."),
+        _command(DropScope, "drop", "Delete all keys of a scope."),
+    ),
+    content=Content(fields={SetEntry: ("value", "embed_text"), SupersedeEntry: ("reason",)}, subject=_subject),
+    items=memory_items,
+)

@@ -21,6 +21,7 @@ from loomlog.connectors.errors import ConnectorError, Transient, UnknownOutcome
 from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.connectors.protocols import LogAppender, LogRanges, ProducerRecord
 from loomlog.schemas.codec import Codec
+from loomlog.services.core.entity import Entity
 from loomlog.services.core.families import aggregate_id, aggregate_key
 from loomlog.services.stream.entities.answers import Answer, CommandInvalid, CommandUnanswered, read_answer
 from loomlog.services.stream.entities.cold import ColdRows
@@ -46,6 +47,14 @@ WRITTEN_MAX = 1_000
 
 AskOwner = Callable[[int, Asked], bool]
 """Hands a command to the owner of an entity partition; False if this process does not own it now."""
+LocalEntity = Callable[[int, str, int], Awaitable[Entity[Any] | None]]
+"""Takes a partition, the full id of an aggregate and an offset; returns the aggregate as this process has it in memory
+as its owner, once it is in the log up to its last event, and the partition beyond the offset; None otherwise.
+"""
+
+
+async def _not_owned(partition: int, aggregate: str, after: int) -> None:
+    return None
 
 
 class EntityClient:
@@ -65,6 +74,7 @@ class EntityClient:
     ) -> None:
         """`rows` has the index of handled commands; without, a lost answer cannot be given again."""
         self.ask_owner = ask_owner
+        self.local_entity: LocalEntity = _not_owned
         self.encrypt: Callable[[Any, Any], Awaitable[Any]] | None = None
         """Encrypts the content of a command for the topic, as EntityContext takes it; None: it stays in clear."""
         self._families = families

@@ -20,6 +20,7 @@ from loomlog.schemas.generated.run_commands import StartRun
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.ids import partition_key
 from loomlog.schemas.records import replace
+from loomlog.services.core.entity import Entity
 from loomlog.services.core.families import TIMER_FIRED, Family, aggregate_key
 from loomlog.services.stream.context import HostContext
 from loomlog.services.stream.dead_letters import DeadLetters
@@ -56,6 +57,8 @@ TIMERS_READ_MAX = 1_000
 """Timers read at once; the rest are read when these have fired."""
 DELIVERY_WAIT_S = 10.0
 """How long a delivery waits for its answer before it is tried again."""
+LOCAL_READ_S = 1.0
+"""How long a read waits for an append before it asks the rows instead."""
 TOPIC_SET = "entity"
 
 
@@ -175,6 +178,25 @@ class HostedEntities:
     def attach(self, host: Host) -> None:
         """Hand commands of this process to the owners of this host."""
         self.parts.client.ask_owner = lambda partition, asked: host.ask(TOPIC_SET, partition, asked)
+        self.parts.client.local_entity = self.local_entity
+
+    async def local_entity(self, number: int, name: str, after: int) -> Entity[Any] | None:
+        """Return a hot aggregate once what was decided in it is in the log (client.LocalEntity)."""
+        owner = self.topic_set.owners.get(number)
+        partition = None if owner is None else owner.partition
+        aggregate = None if partition is None else partition.aggregates.get(name)
+        if partition is None or aggregate is None:
+            return None
+        entity: Entity[Any] = aggregate.state
+        if not partition.is_idle and name in partition.undecided_aggregates():
+            reached: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+            partition.on_durable(lambda offset: None if reached.done() else reached.set_result(offset))
+            try:
+                async with asyncio.timeout(LOCAL_READ_S):
+                    await reached
+            except TimeoutError:
+                return None
+        return entity if partition.next_offset > after and not aggregate.pending_events else None
 
     # --- aggregates at rest ------------------------------------------------------------------------------------------
 

@@ -67,6 +67,13 @@ class EntityReader:
         rows = await load_entities(self._reader, [full])
         return EntityRow(name=name, entity=self._rows.shown(rows[0])) if rows else None
 
+    async def local(self, family: str, tenant: str, name: str, *, positions: Sequence[str] = ()) -> EntityRow | None:
+        full = aggregate_id(family, tenant, name)
+        partition = partition_of(aggregate_key(full), self._replicas.partitions)
+        after = _offsets(positions, self._replicas.topic).get(partition, -1)
+        entity = await self._client.local_entity(partition, full, after)
+        return None if entity is None else EntityRow(name=name, entity=entity)
+
     async def list(
         self, family: str, tenant: str, *, prefix: str = "", after: str = "", limit: int, positions: Sequence[str] = ()
     ) -> Sequence[EntityRow]:
@@ -116,6 +123,23 @@ class EntityReader:
                 newest_first=newest_first,
                 limit=limit,
                 after=after,
+            )
+
+    async def list_items_by_id(
+        self,
+        family: str,
+        tenant: str,
+        kind: str,
+        *,
+        prefix: str = "",
+        after: str = "",
+        limit: int,
+        positions: Sequence[str] = (),
+    ) -> Sequence[ItemRow]:
+        await self._wait_for_rows(family, tenant, positions)
+        with tables_may_be_missing():
+            return await entity_items.list_items_by_id(
+                self._reader, family, tenant, kind, prefix=prefix, after=after, limit=limit
             )
 
     async def newest_items(

@@ -52,6 +52,12 @@ class EntityReads(Protocol):
         """Return an aggregate; None when nothing has happened in it."""
         ...
 
+    async def local(self, family: str, tenant: str, name: str, *, positions: Sequence[str] = ()) -> EntityRow | None:
+        """Return an aggregate as this process has it in memory as its owner, once all of it is in the log; None when it
+        does not own it, the aggregate rests, nothing has happened in it, or a position is not reached here.
+        """
+        ...
+
     async def list(
         self, family: str, tenant: str, *, prefix: str = "", after: str = "", limit: int, positions: Sequence[str] = ()
     ) -> Sequence[EntityRow]:
@@ -83,6 +89,22 @@ class EntityReads(Protocol):
         """Return a page of the items with these keys and of this aggregate (its full id), by time; empty: of any.
 
         Raises InvalidPageToken.
+        """
+        ...
+
+    async def list_items_by_id(
+        self,
+        family: str,
+        tenant: str,
+        kind: str,
+        *,
+        prefix: str = "",
+        after: str = "",
+        limit: int,
+        positions: Sequence[str] = (),
+    ) -> Sequence[ItemRow]:
+        """Return at most `limit` items whose ids begin with `prefix` and come after `after`, in the order of their
+        bytes.
         """
         ...
 
