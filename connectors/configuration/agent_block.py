@@ -7,7 +7,7 @@ boundary only.
 Before: field_types.py. After: model.py (agents.<name>), resolve.py.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
@@ -15,19 +15,30 @@ from pydantic import Field
 
 from loomlog.connectors.configuration.field_types import (
     FORBID_EXTRA,
+    BlockLabel,
     Effort,
     FiniteFloat,
+    MemoryScope,
     NonNegativeInt,
     PositiveInt,
     ProviderId,
+    SqlScope,
     StrictInt,
     StringList,
     Switch,
     Tier,
     VolumeName,
+    WordList,
 )
 
 MAX_STOP_SEQUENCES = 8
+MAX_QUOTA_BYTES = 1024**4
+"""Bytes of a quota; far above what a partition can hold, so a larger one is a typo."""
+MAX_BLOCK_BYTES = 256 * 1024
+"""Bytes of a core block, those of the largest value that a scope of memory can hold."""
+MAX_INJECTED_TOKENS = 1_000_000
+MAX_INDEX_BYTES = 1024 * 1024
+_Quota = Annotated[NonNegativeInt, Field(le=MAX_QUOTA_BYTES)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,15 +86,21 @@ class CompactionBlock:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CoreBlock:
-    """A labelled piece of memory that is always in the prompt."""
+class CoreBlockDeclaration:
+    """A labelled entry of memory that is always in the prompt: the key core/<label>."""
 
     __pydantic_config__ = FORBID_EXTRA
-    label: str
-    scope: str = ""
+    label: BlockLabel
+    scope: Literal["agent", "user", "tenant", ""] = ""
     """Scope of memory; empty: agent."""
-    limit_bytes: NonNegativeInt = 0
+    limit_bytes: Annotated[NonNegativeInt, Field(le=MAX_BLOCK_BYTES)] = 0
     read_only: Switch = False
+
+
+def find_duplicate_label(blocks: Sequence[CoreBlockDeclaration]) -> int | None:
+    """Return the position of the first core block whose label an earlier one has."""
+    labels = [block.label for block in blocks]
+    return next((position for position, label in enumerate(labels) if label in labels[:position]), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,19 +165,19 @@ class AgentBlock:
     max_concurrent_children: NonNegativeInt = 0
     compaction: CompactionBlock | None = None
     search_providers: StringList = ()
-    memory_scopes: StringList = ()
-    memory_quota_bytes: NonNegativeInt = 0
-    sql_scopes: StringList = ()
-    sql_quota_bytes: NonNegativeInt = 0
+    memory_scopes: WordList[MemoryScope] = ()
+    memory_quota_bytes: _Quota = 0
+    sql_scopes: WordList[SqlScope] = ()
+    sql_quota_bytes: _Quota = 0
     memory_backend: str = ""
-    core_blocks: tuple[CoreBlock, ...] = ()
+    core_blocks: tuple[CoreBlockDeclaration, ...] = ()
     inherit_core_blocks: Switch = False
-    memory_inject_max_tokens: NonNegativeInt = 0
+    memory_inject_max_tokens: Annotated[NonNegativeInt, Field(le=MAX_INJECTED_TOKENS)] = 0
     inject_tool_guide: Switch = False
     internal: Switch = False
-    memory_protocol: Switch | str = False
+    memory_protocol: Switch = False
     memory_consolidation: Switch | Mapping[str, object] = False
-    memory_index_max_bytes: NonNegativeInt = 0
+    memory_index_max_bytes: Annotated[NonNegativeInt, Field(le=MAX_INDEX_BYTES)] = 0
     memory_roots: Literal["lazy", "force", "suppress"] | None = None
     channels: ChannelAccess = field(default_factory=ChannelAccess)
     agent_def_scopes: StringList = ()

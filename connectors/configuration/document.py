@@ -138,7 +138,7 @@ BLOCKS: tuple[tuple[str, type], ...] = (
     ("agents.<name>", agent_block.AgentBlock),
     ("agents.<name>.sampling", agent_block.SamplingBlock),
     ("agents.<name>.compaction", agent_block.CompactionBlock),
-    ("agents.<name>.core_blocks[]", agent_block.CoreBlock),
+    ("agents.<name>.core_blocks[]", agent_block.CoreBlockDeclaration),
     ("agents.<name>.channels", agent_block.ChannelAccess),
     ("agents.<name>.interruption", agent_block.InterruptionOverrides),
     ("providers.<id>", model.ProviderBlock),

@@ -8,7 +8,7 @@ After: model.py and agent_block.py are written with these.
 """
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Strict
 
@@ -26,10 +26,12 @@ _PROVIDER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _VOLUME_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _REMOTE_TOOL_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _TENANT = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_BLOCK_LABEL = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _SUBJECT = re.compile(r"[A-Za-z0-9_.@-]{1,128}")
 
 
-def _parse_switch(value: Any) -> Any:
+def parse_switch(value: Any) -> Any:
+    """Return true or false for the words that mean it, and other values as they are."""
     if isinstance(value, str) and value.casefold() in TRUE_WORDS | FALSE_WORDS:
         return value.casefold() in TRUE_WORDS
     return value
@@ -64,12 +66,14 @@ def _match_pattern(pattern: re.Pattern[str], expected: str) -> AfterValidator:
     return AfterValidator(check)
 
 
-Switch = Annotated[bool, BeforeValidator(_parse_switch), Strict()]
+Switch = Annotated[bool, BeforeValidator(parse_switch), Strict()]
 StrictInt = Annotated[int, Strict()]
 NonNegativeInt = Annotated[int, Strict(), Field(ge=0)]
 PositiveInt = Annotated[int, Strict(), Field(ge=1)]
 FiniteFloat = Annotated[float, BeforeValidator(require_number), Field(allow_inf_nan=False)]
 StringList = Annotated[tuple[str, ...], BeforeValidator(_wrap_single)]
+_Word = TypeVar("_Word")
+WordList = Annotated[tuple[_Word, ...], BeforeValidator(_wrap_single)]
 
 AgentName = Annotated[str, AfterValidator(check_agent_name)]
 EnvName = Annotated[
@@ -78,12 +82,15 @@ EnvName = Annotated[
 ProviderId = Annotated[str, _match_pattern(_PROVIDER_ID, "at most 64 letters, digits, ., _ and -")]
 VolumeName = Annotated[str, _match_pattern(_VOLUME_NAME, "at most 64 letters, digits, _ and -")]
 RemoteToolName = Annotated[str, _match_pattern(_REMOTE_TOOL_NAME, "a letter and at most 63 letters, digits, _ and -")]
+BlockLabel = Annotated[str, _match_pattern(_BLOCK_LABEL, "1 to 64 letters, digits, _ and -")]
 Tenant = Annotated[str, _match_pattern(_TENANT, "at most 64 letters, digits, _ and -")]
 Subject = Annotated[str, _match_pattern(_SUBJECT, "at most 128 letters, digits, _, ., @ and -")]
 
 Tier = Literal["low", "middle", "high"]
 Effort = Literal["low", "medium", "high"]
 VolumeMode = Literal["ro", "rw"]
+MemoryScope = Literal["agent", "user", "tenant"]
+SqlScope = Literal["agent", "user", "run", "tenant"]
 Scope = Literal[
     "substrate:admin",
     "substrate:tenant",

@@ -87,20 +87,28 @@ KEY_DESCRIPTIONS: Mapping[type, Mapping[str, KeyDescription]] = {
         "max_concurrent_children": KeyDescription("Most runs that the Agent tool keeps going at a time; 0 = 4.", "8"),
         "compaction": KeyDescription("When and how a long conversation is summarised.", "{enabled: true}"),
         "search_providers": KeyDescription("Order of search services for WebSearch.", "[brave, exa]"),
-        "memory_scopes": KeyDescription("Scopes of memory the agent may read and write.", "[agent, user]"),
-        "memory_quota_bytes": KeyDescription("Most bytes of memory in a scope.", "1048576"),
-        "sql_scopes": KeyDescription("Scopes of SQL memory.", "[user]"),
-        "sql_quota_bytes": KeyDescription("Most bytes of SQL memory.", "1048576"),
-        "memory_backend": KeyDescription("Name of the memory backend.", "default"),
-        "core_blocks": KeyDescription("Pieces of memory that are always in the prompt.", "[{label: persona}]"),
-        "inherit_core_blocks": KeyDescription("Give child runs the core blocks of the parent.", "true"),
-        "memory_inject_max_tokens": KeyDescription("Most tokens of memory put into the prompt.", "500"),
+        "memory_scopes": KeyDescription("Scopes of memory that it may use; none by default.", "[agent, user]"),
+        "memory_quota_bytes": KeyDescription(
+            "Most bytes of a scope of memory; 0 = LOOMLOG_MEMORY_MAX_SCOPE_BYTES.", "1048576"
+        ),
+        "sql_scopes": KeyDescription("Scopes whose database it may use; none by default.", "[user, run]"),
+        "sql_quota_bytes": KeyDescription("Most bytes of a database; 0 = LOOMLOG_SQLMEM_QUOTA_BYTES.", "1048576"),
+        "memory_backend": KeyDescription("Name of `memory_backends`; empty = memory is here.", "team"),
+        "core_blocks": KeyDescription(
+            "Entries of memory that are always in the prompt; each label once.", "[{label: persona}]"
+        ),
+        "inherit_core_blocks": KeyDescription(
+            "Core blocks of the parent's user and tenant are in its prompt too.", "true"
+        ),
+        "memory_inject_max_tokens": KeyDescription("Most tokens of memory put into the prompt; 0 = 1024.", "500"),
         "inject_tool_guide": KeyDescription("Put a guide to the tools into the prompt.", "true"),
         "internal": KeyDescription("Hide the agent from the lists of agents; other agents may still start it.", "true"),
-        "memory_protocol": KeyDescription("Put rules for using memory into the prompt.", "true"),
-        "memory_consolidation": KeyDescription("Tidy memory after runs.", "true"),
-        "memory_index_max_bytes": KeyDescription("Most bytes of the memory index in the prompt.", "4096"),
-        "memory_roots": KeyDescription("When the roots of memory are put into the prompt.", "lazy"),
+        "memory_protocol": KeyDescription("Put rules for using memory, and its index, into the prompt.", "true"),
+        "memory_consolidation": KeyDescription(
+            "It may move the watermarks of consolidation and archive facts.", "true"
+        ),
+        "memory_index_max_bytes": KeyDescription("Most bytes of the memory index in the prompt; 0 = 24576.", "4096"),
+        "memory_roots": KeyDescription("When the roots of memory are put into the prompt; default lazy.", "lazy"),
         "channels": KeyDescription("Channels the agent may use.", "{publish: [alerts]}"),
         "agent_def_scopes": KeyDescription("Scopes in which it may define agents.", "[self]"),
         "skill_def_scopes": KeyDescription("Scopes in which it may define skills.", "[self]"),
@@ -136,10 +144,10 @@ KEY_DESCRIPTIONS: Mapping[type, Mapping[str, KeyDescription]] = {
         ),
         "memory_flush": KeyDescription("Write to memory before summarising.", "true"),
     },
-    agent_block.CoreBlock: {
-        "label": KeyDescription("Name of the block in the prompt.", "persona"),
+    agent_block.CoreBlockDeclaration: {
+        "label": KeyDescription("Name of the block in the prompt; its key is `core/<label>`.", "persona"),
         "scope": KeyDescription("Scope of memory it lies in; empty = agent.", "user"),
-        "limit_bytes": KeyDescription("Most bytes; 0 = the default.", "2000"),
+        "limit_bytes": KeyDescription("Most bytes; 0 = those of every value.", "2000"),
         "read_only": KeyDescription("The agent may not change it.", "true"),
     },
     agent_block.ChannelAccess: {

@@ -26,6 +26,7 @@ from loomlog.connectors.configuration.agent_block import (
     InterruptionOverrides,
     SamplingBlock,
 )
+from loomlog.connectors.configuration.field_types import parse_switch
 from loomlog.connectors.configuration.findings import did_you_mean
 from loomlog.connectors.configuration.model import Configuration, InterruptionBlock, ProviderBlock, UserTier
 from loomlog.connectors.configuration.model_patterns import select_newest
@@ -44,7 +45,7 @@ from loomlog.connectors.protocols import VolumeBinding
 from loomlog.connectors.tools.skill_patterns import deny_everything
 from loomlog.connectors.tools.tool_guide import with_guide
 from loomlog.schemas.client_names import visible_name
-from loomlog.schemas.generated.values import AgentGrants, Compaction, Sampling
+from loomlog.schemas.generated.values import AgentGrants, Compaction, CoreBlock, Sampling
 
 MAX_RETRY_ATTEMPTS = 5
 """Largest number of retry attempts, as in the reference; larger values are reduced to it."""
@@ -66,9 +67,13 @@ CONTEXT_TOOL = "Context"
 """Tool that every agent has unless disable_context is set."""
 SKILL_TOOL = "Skill"
 """Tool that every agent has that may use some skill."""
+DEFAULT_BLOCK_SCOPE = "agent"
+"""Scope of a core block whose author names none."""
 NO_GRANTS = AgentGrants()
-GRANTED_FIELDS = tuple(name for name in AgentGrants.__struct_fields__ if not name.startswith("channels_"))
-"""Grants that an agent's definition has under the same name."""
+_NO_GRANTS_AVRO = NO_GRANTS.to_avro()
+_DERIVED_GRANTS = frozenset({"channels_publish", "channels_subscribe", "core_blocks", "memory_consolidation"})
+GRANTED_FIELDS = tuple(name for name in AgentGrants.__struct_fields__ if name not in _DERIVED_GRANTS)
+"""Grants that an agent's definition has under the same name. 0, None and empty ones have the default of the grant."""
 DEFAULT_VOLUME = "default"
 """Volume of the agents that name none."""
 FindVolume = Callable[[str], VolumeBinding | None]
@@ -231,7 +236,7 @@ def build_hashed_definition(agent: ResolvedAgent) -> dict[str, object]:
         "interruption": {entry.name: getattr(agent.interruption, entry.name) for entry in fields(agent.interruption)},
         # Left out while they have the default: definitions made before these keys keep their hash.
         **({"code_body": agent.code_body} if agent.code_body else {}),
-        **({name: value for name, value in agent.grants.to_avro().items() if value} if agent.grants else {}),
+        **(_changed_grants(agent.grants) if agent.grants else {}),
         **({"unknown_outcome": agent.unknown_outcome} if agent.unknown_outcome != "tell" else {}),
         **(
             {}
@@ -368,11 +373,31 @@ def _to_interruption(agent: AgentBlock) -> InterruptionAccess:
 
 def _to_grants(agent: AgentBlock) -> AgentGrants | None:
     grants = AgentGrants(
-        **{name: getattr(agent, name) for name in GRANTED_FIELDS},
+        **{name: value for name in GRANTED_FIELDS if (value := getattr(agent, name))},
         channels_publish=agent.channels.publish,
         channels_subscribe=agent.channels.subscribe,
+        memory_consolidation=_may_consolidate(agent.memory_consolidation),
+        core_blocks=tuple(
+            CoreBlock(
+                label=block.label,
+                scope=block.scope or DEFAULT_BLOCK_SCOPE,
+                limit_bytes=block.limit_bytes,
+                read_only=block.read_only,
+            )
+            for block in agent.core_blocks
+        ),
     )
     return None if grants == NO_GRANTS else grants
+
+
+def _may_consolidate(value: bool | Mapping[str, object]) -> bool:
+    """Return the gate of consolidation; a mapping opens it unless it has an `enabled` that is not true."""
+    return parse_switch(value.get("enabled", True)) is True if isinstance(value, Mapping) else value
+
+
+def _changed_grants(grants: AgentGrants) -> dict[str, object]:
+    """Return the grants that differ from the default."""
+    return {name: value for name, value in grants.to_avro().items() if value != _NO_GRANTS_AVRO[name]}
 
 
 def _to_sampling(block: SamplingBlock | None) -> Sampling | None:

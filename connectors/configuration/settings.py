@@ -63,7 +63,7 @@ def setting(
 
 
 _P, _S, _K, _D, _C = "Process", "Access", "Log (Kafka-compatible broker)", "Postgres and blobs", "Configuration files"
-_M, _T, _R, _O, _A = "Models", "Tools", "Runs", "Observability", "Audit"
+_M, _T, _E, _R, _O, _A = "Models", "Tools", "Memory", "Runs", "Observability", "Audit"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -488,6 +488,96 @@ class Settings:
         _T, integer(1, 10_000), 128, "Tool calls one process runs at once, all runs together."
     )
 
+    memory_max_value_bytes: int = setting(
+        _E,
+        integer(1, 256 * 1024, "bytes"),
+        64 * 1024,
+        "Largest value of a key, as JSON; more is refused.",
+        old=SAME_NAME,
+    )
+    memory_max_scope_bytes: int = setting(
+        _E,
+        integer(0, 1024 * MIB, "bytes"),
+        MIB,
+        "Most bytes of all values of a scope, where an agent has no quota of its own; 0 = no bound.",
+        old=SAME_NAME,
+    )
+    memory_sweep_ms: int = setting(
+        _E,
+        integer(1_000, 24 * HOUR_MS, "milliseconds"),
+        900_000,
+        "Time between two removals of expired keys, which are hidden at once.",
+        old=SAME_NAME,
+    )
+    memory_embed_batch_size: int = setting(
+        _E,
+        integer(1, 2_048, "texts"),
+        100,
+        "Texts of one call of the embedder; its own batch_size wins.",
+        old=SAME_NAME,
+    )
+    memory_embed_timeout_ms: int = setting(
+        _E,
+        integer(100, HOUR_MS, "milliseconds"),
+        30_000,
+        "Longest wait for the embedder; its own timeout_ms wins.",
+        old=SAME_NAME,
+    )
+    embedder_stub: bool = setting(
+        _E, FLAG, False, "Use the embedder `stub` of tests, whatever the files name.", old=SAME_NAME
+    )
+    memory_changes_enabled: bool = setting(
+        _E, FLAG, True, "Keep the feed of changes, which streams and change_subscriptions read.", old=SAME_NAME
+    )
+    memory_changes_retention_hours: int = setting(
+        _E, integer(1, 8_760, "hours"), 24, "How long the feed keeps a change.", old=SAME_NAME
+    )
+    change_sub_interval_ms: int = setting(
+        _E,
+        integer(100, HOUR_MS, "milliseconds"),
+        5_000,
+        "Time between two looks of each of change_subscriptions into the feed.",
+        old=SAME_NAME,
+    )
+    max_consolidation_targets: int = setting(
+        _E, integer(1, 10_000), 32, "Consolidation targets that are started at one time.", old=SAME_NAME
+    )
+    max_consolidation_concurrency: int = setting(
+        _E, integer(1, 1_000), 4, "Runs of consolidation that work at once.", old=SAME_NAME
+    )
+    sqlmem_enabled: bool = setting(_E, FLAG, True, "Allow agents with sql_scopes their databases.", old=SAME_NAME)
+    sqlmem_root: Path | None = setting(
+        _E,
+        PATH,
+        None,
+        "Folder of the databases' files, a cache of what is in the log; empty = `sqlmem` in the home folder.",
+        old=SAME_NAME,
+    )
+    sqlmem_max_rows: int = setting(
+        _E, integer(1, 100_000, "rows"), 10_000, "Most rows of one answer; more are left out.", old=SAME_NAME
+    )
+    sqlmem_statement_timeout_ms: int = setting(
+        _E, integer(10, 600_000, "milliseconds"), 30_000, "Longest time of a statement.", old=SAME_NAME
+    )
+    sqlmem_txn_timeout_ms: int = setting(
+        _E,
+        integer(100, HOUR_MS, "milliseconds"),
+        30_000,
+        "Idle time after which an open transaction is rolled back.",
+        old=SAME_NAME,
+    )
+    sqlmem_max_open_txns: int = setting(
+        _E, integer(1, 10_000), 64, "Transactions that one process has open.", old=SAME_NAME
+    )
+    sqlmem_max_txn_depth: int = setting(_E, integer(1, 64), 16, "Transactions within each other.", old=SAME_NAME)
+    sqlmem_quota_bytes: int = setting(
+        _E,
+        integer(0, 1024 * MIB, "bytes"),
+        50 * MIB,
+        "Most bytes of a database, where an agent has no quota of its own; 0 = no bound.",
+        old=SAME_NAME,
+    )
+
     max_concurrent_runs_per_user: int | None = setting(
         _R,
         integer(0, 1_000_000),
@@ -561,6 +651,11 @@ class Settings:
     def effective_blob_folder(self) -> Path:
         """Blob folder in force."""
         return self.blob_folder or self.home / "blobs"
+
+    @property
+    def effective_sqlmem_root(self) -> Path:
+        """Folder in force of the databases of memory."""
+        return self.sqlmem_root or self.home / "sqlmem"
 
     @property
     def api_url(self) -> str:

@@ -30,21 +30,9 @@ UNSUPPORTED_BLOCKS: Mapping[str, str] = {
 
 UNSUPPORTED_AGENT_KEYS: Mapping[str, str] = {
     "channels": "channels",
-    "core_blocks": "memory",
     "history_scope": "history",
-    "inherit_core_blocks": "memory",
-    "memory_backend": "memory",
-    "memory_consolidation": "memory",
-    "memory_index_max_bytes": "memory",
-    "memory_inject_max_tokens": "memory",
-    "memory_protocol": "memory",
-    "memory_quota_bytes": "memory",
-    "memory_roots": "memory",
-    "memory_scopes": "memory",
     "search_providers": "web search",
     "skill_def_scopes": "definitions",
-    "sql_quota_bytes": "SQL memory",
-    "sql_scopes": "SQL memory",
     "system_prompt_base": "shared prompts",
 }
 """Keys of agents.<name> that are checked and have no effect -> feature."""
@@ -67,6 +55,7 @@ SUPPORTED_TOOLS = frozenset(
         "Interruption",
         "Ledger",
         "MCPServerDef",
+        "Memory",
         "MemoryBackendDef",
         "Read",
         "ScheduleDef",
@@ -85,7 +74,6 @@ UNSUPPORTED_TOOLS: Mapping[str, str] = {
     "CredentialDef": "definitions",
     "Document": "documents",
     "History": "history",
-    "Memory": "memory",
     "NotebookEdit": "notebooks",
     "OperatorTokenDef": "definitions",
     "Path": "paths",
@@ -124,18 +112,15 @@ UNSUPPORTED_SETTINGS: Mapping[str, str] = {
     **_map_names("the audit file (the log is the audit here)", "AUDIT_LOG_PATH"),
     **_map_names("storage backends", "STORAGE_BACKEND PG_AUTOMIGRATE PGVECTOR_ENABLED SQLITE_VEC_PATH"),
     **_map_names(
-        "SQL memory",
-        "ENABLED ROOT PG_DSN MAX_ROWS STATEMENT_TIMEOUT_MS TXN_TIMEOUT_MS MAX_OPEN_TXNS MAX_TXN_DEPTH QUOTA_BYTES "
-        "TOTAL_MAX_BYTES SNAPSHOT_MAX_SCOPE_BYTES GC_INTERVAL_MS SCOPE_TTL_MS AUDIT_MODE SHARED_SCHEMAS",
+        "databases in Postgres (those of memory are SQLite in the log here)", "PG_DSN SHARED_SCHEMAS", prefix="SQLMEM_"
+    ),
+    **_map_names(
+        "limits and copies of files of SQL memory (the log is the truth here, and files are a cache)",
+        "TOTAL_MAX_BYTES SNAPSHOT_MAX_SCOPE_BYTES GC_INTERVAL_MS SCOPE_TTL_MS",
         prefix="SQLMEM_",
     ),
+    **_map_names("the audit of SQL memory (each statement is in the log here)", "AUDIT_MODE", prefix="SQLMEM_"),
     **_map_names("documents", "MAX_DOCUMENT_ASSET_BYTES DEADLINK_GC_MS DEADLINK_GC_DRY_RUN"),
-    **_map_names(
-        "memory",
-        "MEMORY_MAX_VALUE_BYTES MEMORY_MAX_SCOPE_BYTES MEMORY_SWEEP_MS MEMORY_EMBED_BATCH_SIZE MEMORY_EMBED_TIMEOUT_MS "
-        "MEMORY_CHANGES_ENABLED MEMORY_CHANGES_RETENTION_HOURS EMBEDDER_STUB MAX_CONSOLIDATION_TARGETS "
-        "MAX_CONSOLIDATION_CONCURRENCY",
-    ),
     **_map_names(
         "channels",
         "CHANNELS_MAX_VALUE_BYTES CHANNELS_LONGPOLL_CAP_MS CHANNELS_MAX_PENDING_DEFERRED CHANNELS_SWEEP_MS",
@@ -174,7 +159,6 @@ UNSUPPORTED_SETTINGS: Mapping[str, str] = {
         "SCHEDULER_ENABLED SCHEDULER_TICK_SECONDS SCHEDULER_FIRE_TIMEOUT_SECONDS SCHEDULER_ENV_ALLOWLIST",
     ),
     **_map_names("webhooks", "WEBHOOKS_ENABLED WEBHOOKS_ENV_ALLOWLIST WEBHOOKS_ALLOW_UNAUTHENTICATED"),
-    **_map_names("change subscriptions", "CHANGE_SUB_INTERVAL_MS"),
     **_map_names("agent-to-agent peers", "A2A_ENABLED A2A_SERVER_CARD A2A_PUBLIC_BASE_URL A2A_TENANCY_ROUTING"),
     **_map_names(
         "MCP",

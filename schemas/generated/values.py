@@ -10,6 +10,38 @@ from msgspec import field
 from loomlog.schemas.records import Record
 
 
+class CoreBlock(Record, frozen=True, kw_only=True):
+    """An entry of memory that is always in the prompt of an agent."""
+
+    SCHEMA: ClassVar[str] = "loom.values.CoreBlock"
+
+    label: str
+    """Name in the prompt; its key is core/<label>."""
+    scope: str = 'agent'
+    """Scope of memory it lies in: agent, user or tenant."""
+    limit_bytes: int = 0
+    """Most bytes of its value; 0 = the bound of every value."""
+    read_only: bool = False
+    """Whether the agent may not change it."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "label": self.label,
+            "scope": self.scope,
+            "limit_bytes": self.limit_bytes,
+            "read_only": self.read_only,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            label=value["label"],
+            scope=value["scope"],
+            limit_bytes=value["limit_bytes"],
+            read_only=value["read_only"],
+        )
+
+
 class AgentGrants(Record, frozen=True, kw_only=True):
     """What an agent may use and author besides its tools and volumes."""
 
@@ -41,6 +73,24 @@ class AgentGrants(Record, frozen=True, kw_only=True):
     """Patterns of the channels it may read."""
     memory_quota_bytes: int = 0
     """Bytes of memory it may keep; 0 = the operator's bound."""
+    sql_quota_bytes: int = 0
+    """Bytes of a database it may use; 0 = the operator's bound."""
+    memory_backend: str = ''
+    """Where its memory lies: a name of memory_backends; empty = here."""
+    memory_consolidation: bool = False
+    """Whether it may move the watermark of its consolidation targets and archive facts."""
+    core_blocks: tuple[CoreBlock, ...] = ()
+    """Entries of memory that are always in its prompt."""
+    inherit_core_blocks: bool = False
+    """Whether the core blocks of its parent's user and tenant are in its prompt too."""
+    memory_inject_max_tokens: int = 1024
+    """Tokens of memory that are put into its prompt, 4 characters each."""
+    memory_protocol: bool = False
+    """Whether the rules for using memory and its index are in its prompt."""
+    memory_index_max_bytes: int = 24576
+    """Bytes of the index of memory in its prompt."""
+    memory_roots: str = ''
+    """When the roots of memory are in its prompt: lazy, force or suppress; empty = lazy."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -57,6 +107,15 @@ class AgentGrants(Record, frozen=True, kw_only=True):
             "channels_publish": self.channels_publish,
             "channels_subscribe": self.channels_subscribe,
             "memory_quota_bytes": self.memory_quota_bytes,
+            "sql_quota_bytes": self.sql_quota_bytes,
+            "memory_backend": self.memory_backend,
+            "memory_consolidation": self.memory_consolidation,
+            "core_blocks": [item.to_avro() for item in self.core_blocks],
+            "inherit_core_blocks": self.inherit_core_blocks,
+            "memory_inject_max_tokens": self.memory_inject_max_tokens,
+            "memory_protocol": self.memory_protocol,
+            "memory_index_max_bytes": self.memory_index_max_bytes,
+            "memory_roots": self.memory_roots,
         }
 
     @classmethod
@@ -75,6 +134,15 @@ class AgentGrants(Record, frozen=True, kw_only=True):
             channels_publish=tuple(value["channels_publish"]),
             channels_subscribe=tuple(value["channels_subscribe"]),
             memory_quota_bytes=value["memory_quota_bytes"],
+            sql_quota_bytes=value["sql_quota_bytes"],
+            memory_backend=value["memory_backend"],
+            memory_consolidation=value["memory_consolidation"],
+            core_blocks=tuple(CoreBlock.from_avro(item) for item in value["core_blocks"]),
+            inherit_core_blocks=value["inherit_core_blocks"],
+            memory_inject_max_tokens=value["memory_inject_max_tokens"],
+            memory_protocol=value["memory_protocol"],
+            memory_index_max_bytes=value["memory_index_max_bytes"],
+            memory_roots=value["memory_roots"],
         )
 
 
@@ -1385,6 +1453,7 @@ RECORDS = (
     CommandEnvelope,
     Compaction,
     ContentBlock,
+    CoreBlock,
     DefinitionChange,
     DefinitionOverrides,
     DefinitionPin,

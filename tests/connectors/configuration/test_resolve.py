@@ -1,5 +1,6 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import orjson
 import pytest
@@ -18,7 +19,7 @@ from loomlog.connectors.configuration import (
 )
 from loomlog.connectors.configuration.resolve import GRANTED_FIELDS
 from loomlog.connectors.protocols import VolumeBinding
-from loomlog.schemas.generated.values import Compaction, Sampling
+from loomlog.schemas.generated.values import AgentGrants, Compaction, Sampling
 from tests.connectors.configuration.conftest import Folder
 
 ALL = frozenset({"anthropic", "openai", "mock", "mock-stable", "deepseek"})
@@ -223,9 +224,30 @@ def test_what_an_agent_does_not_say_is_little(configuration: Configuration):
     assert not resolved(configuration, "pinned").interruption.enabled
 
 
+MEMORY_GRANTS: dict[str, Any] = {
+    "memory_scopes": ("agent", "tenant"),
+    "sql_scopes": ("run",),
+    "memory_quota_bytes": 7,
+    "sql_quota_bytes": 8,
+    "memory_backend": "team",
+    "memory_consolidation": True,
+    "core_blocks": [
+        {"label": "persona", "scope": "user", "limit_bytes": 9, "read_only": True},
+        {"label": "notes", "scope": "agent", "limit_bytes": 0, "read_only": False},
+    ],
+    "inherit_core_blocks": True,
+    "memory_inject_max_tokens": 10,
+    "memory_protocol": True,
+    "memory_index_max_bytes": 11,
+    "memory_roots": "force",
+}
+OTHER_VALUES: dict[type, Any] = {bool: False, int: 12, str: "other", list: [], tuple: ("other",)}
+
+
 def test_every_grant_of_an_agent_arrives_and_is_part_of_its_hash(folder: Folder):
-    lists = [name for name in GRANTED_FIELDS if name != "memory_quota_bytes"]
-    values = dict.fromkeys(lists, ("any",)) | {"memory_quota_bytes": 7}
+    others = [name for name in GRANTED_FIELDS if name not in MEMORY_GRANTS]
+    values = dict.fromkeys(others, ("any",)) | MEMORY_GRANTS
+    assert values.keys() | {"channels_publish", "channels_subscribe"} == set(AgentGrants.__struct_fields__)
     lines = "".join(f"    {name}: {orjson.dumps(value).decode()}\n" for name, value in values.items())
     configuration = folder.load(
         "agents:\n  plain: {provider: mock, model: m}\n  granted:\n    provider: mock\n    model: m\n"
@@ -238,8 +260,39 @@ def test_every_grant_of_an_agent_arrives_and_is_part_of_its_hash(folder: Folder)
     assert (granted.grants.channels_publish, granted.grants.channels_subscribe) == (("out",), ("in",))
     assert resolved(configuration, "plain").grants is None
     for name, value in plain.items():
-        changed = structs.replace(granted.grants, **{name: 8 if isinstance(value, int) else ("other",)})
+        changed = structs.replace(granted.grants, **{name: OTHER_VALUES[type(value)]})
         assert build_hashed_definition(replace(granted, grants=changed)) != build_hashed_definition(granted), name
+
+
+def test_grants_that_say_the_default_are_no_grants(folder: Folder):
+    unset = "memory_scopes: [], memory_quota_bytes: 0, memory_inject_max_tokens: 0, memory_index_max_bytes: 0"
+    configuration = folder.load(
+        f"""
+agents:
+  plain: {{provider: mock, model: m}}
+  unset: {{provider: mock, model: m, {unset}, memory_consolidation: false, core_blocks: []}}
+  default: {{provider: mock, model: m, memory_inject_max_tokens: 1024, memory_index_max_bytes: 24576}}
+  skilled: {{provider: mock, model: m, skills: [pdf]}}
+"""
+    ).configuration
+    plain = resolved(configuration, "plain")
+    for name in ("unset", "default"):
+        agent = resolved(configuration, name)
+        assert agent.grants is None
+        assert build_hashed_definition(agent) == {**build_hashed_definition(plain), "name": name}
+    skilled = resolved(configuration, "skilled")
+    assert build_hashed_definition(skilled)["skills"] == ("pdf",)
+    assert not set(MEMORY_GRANTS) & set(build_hashed_definition(skilled))
+
+
+@pytest.mark.parametrize(
+    ("value", "may"), [("true", True), ("off", False), ("{}", True), ("{enabled: no}", False), ("{enabled: yes}", True)]
+)
+def test_who_may_consolidate(folder: Folder, value: str, may: bool):
+    text = f"agents: {{a: {{provider: mock, model: m, memory_consolidation: {value}, skills: [x]}}}}"
+    grants = resolved(folder.load(text).configuration, "a").grants
+    assert grants is not None
+    assert grants.memory_consolidation is may
 
 
 def test_fields_that_an_author_left_out_have_the_values_of_the_reference(folder: Folder):
