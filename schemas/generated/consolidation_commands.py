@@ -1,0 +1,244 @@
+"""Records of the namespace loom.consolidation.commands."""
+
+# Written by schemas/generate.py from schemas/avro. Edit the .avsc files, then run `make schemas`.
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+from loomlog.schemas.generated.values import BlobRef, CommandEnvelope, MemorySource
+from loomlog.schemas.records import Record
+
+
+class AckPending(Record, frozen=True, kw_only=True):
+    """Removes pending entries that are in memory now. Needs the lease."""
+
+    SCHEMA: ClassVar[str] = "loom.consolidation.commands.AckPending"
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id."""
+    scope: str
+    """agent, user or tenant."""
+    scope_id: str
+    """Name of the agent, id of the user; empty for the tenant."""
+    owner: str
+    """Run that holds the lease."""
+    ids: tuple[str, ...]
+    """Ids of the entries, 1 to 200."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "scope": self.scope,
+            "scope_id": self.scope_id,
+            "owner": self.owner,
+            "ids": self.ids,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            scope=value["scope"],
+            scope_id=value["scope_id"],
+            owner=value["owner"],
+            ids=tuple(value["ids"]),
+        )
+
+
+class AdvanceTarget(Record, frozen=True, kw_only=True):
+    """Moves the watermark of a target past a chat. Needs the lease."""
+
+    SCHEMA: ClassVar[str] = "loom.consolidation.commands.AdvanceTarget"
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id."""
+    scope: str
+    """agent, user or tenant."""
+    scope_id: str
+    """Name of the agent, id of the user; empty for the tenant."""
+    owner: str
+    """Run that holds the lease."""
+    completed_at_ms: int
+    """When the chat was completed as the server knows it, UTC milliseconds."""
+    session_id: str
+    """Session of the chat."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "scope": self.scope,
+            "scope_id": self.scope_id,
+            "owner": self.owner,
+            "completed_at_ms": self.completed_at_ms,
+            "session_id": self.session_id,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            scope=value["scope"],
+            scope_id=value["scope_id"],
+            owner=value["owner"],
+            completed_at_ms=value["completed_at_ms"],
+            session_id=value["session_id"],
+        )
+
+
+class BankPending(Record, frozen=True, kw_only=True):
+    """Keeps dialogue until the consolidator reads it."""
+
+    SCHEMA: ClassVar[str] = "loom.consolidation.commands.BankPending"
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id."""
+    scope: str
+    """agent, user or tenant."""
+    scope_id: str
+    """Name of the agent, id of the user; empty for the tenant."""
+    payload_bytes: int
+    """Bytes of the payload in plaintext."""
+    origin: str
+    """agent_explicit, operator or compaction; the server decides it."""
+    payload: str = ''
+    """JSON text: {messages: [{role, content}]} or {content}; user content. Empty when it is in the blob store."""
+    payload_blob: BlobRef | None = None
+    """The payload, encrypted as in the field, when it is too long for it."""
+    source: MemorySource | None = None
+    """Who keeps it, from which run."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "scope": self.scope,
+            "scope_id": self.scope_id,
+            "payload": self.payload,
+            "payload_blob": None if self.payload_blob is None else self.payload_blob.to_avro(),
+            "payload_bytes": self.payload_bytes,
+            "origin": self.origin,
+            "source": None if self.source is None else self.source.to_avro(),
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            scope=value["scope"],
+            scope_id=value["scope_id"],
+            payload=value["payload"],
+            payload_blob=None if value["payload_blob"] is None else BlobRef.from_avro(value["payload_blob"]),
+            payload_bytes=value["payload_bytes"],
+            origin=value["origin"],
+            source=None if value["source"] is None else MemorySource.from_avro(value["source"]),
+        )
+
+
+class LeaseTarget(Record, frozen=True, kw_only=True):
+    """Takes the lease of a target, or extends it: one run at a time consolidates a scope."""
+
+    SCHEMA: ClassVar[str] = "loom.consolidation.commands.LeaseTarget"
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id."""
+    scope: str
+    """agent, user or tenant."""
+    scope_id: str
+    """Name of the agent, id of the user; empty for the tenant."""
+    owner: str
+    """Run that wants the lease."""
+    lease_ms: int = 60000
+    """Milliseconds it is held, 1 to 3,600,000."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "scope": self.scope,
+            "scope_id": self.scope_id,
+            "owner": self.owner,
+            "lease_ms": self.lease_ms,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            scope=value["scope"],
+            scope_id=value["scope_id"],
+            owner=value["owner"],
+            lease_ms=value["lease_ms"],
+        )
+
+
+class NoteSettledChat(Record, frozen=True, kw_only=True):
+    """Says that a chat of the target has settled, which asks for a pass."""
+
+    SCHEMA: ClassVar[str] = "loom.consolidation.commands.NoteSettledChat"
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id."""
+    scope: str
+    """agent, user or tenant."""
+    scope_id: str
+    """Name of the agent, id of the user; empty for the tenant."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "scope": self.scope,
+            "scope_id": self.scope_id,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            scope=value["scope"],
+            scope_id=value["scope_id"],
+        )
+
+
+class ReleaseTarget(Record, frozen=True, kw_only=True):
+    """Gives the lease of a target back."""
+
+    SCHEMA: ClassVar[str] = "loom.consolidation.commands.ReleaseTarget"
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id."""
+    scope: str
+    """agent, user or tenant."""
+    scope_id: str
+    """Name of the agent, id of the user; empty for the tenant."""
+    owner: str
+    """Run that holds the lease."""
+    has_more: bool = False
+    """Whether work is left, which asks for another pass."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "scope": self.scope,
+            "scope_id": self.scope_id,
+            "owner": self.owner,
+            "has_more": self.has_more,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            scope=value["scope"],
+            scope_id=value["scope_id"],
+            owner=value["owner"],
+            has_more=value["has_more"],
+        )
+
+
+RECORDS = (
+    AckPending,
+    AdvanceTarget,
+    BankPending,
+    LeaseTarget,
+    NoteSettledChat,
+    ReleaseTarget,
+)
+Command = AckPending | AdvanceTarget | BankPending | LeaseTarget | NoteSettledChat | ReleaseTarget
