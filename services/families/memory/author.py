@@ -139,7 +139,7 @@ class Reply(Value, frozen=True, kw_only=True):
 
 
 def resolve_scope(
-    author: Author, name: Any, *, scopes: tuple[str, ...] = SCOPES, granted: str = "memory_scopes"
+    author: Author, name: Any, scopes: tuple[str, ...] = SCOPES, *, granted: str = "memory_scopes"
 ) -> Scope:
     """Return the scope that a call of an agent names. Raises MemoryRefused(invalid_scope).
 

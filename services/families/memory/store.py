@@ -1,0 +1,436 @@
+"""Entries of this installation: read from the owner's memory, the cache and the rows; written as commands.
+
+    get     of an owner's key: the revision is in memory, the value in the cache of this process (as it is in the log,
+            so it is ciphertext when content is encrypted) or in its row
+    list    from the rows, after the positions of the caller
+    set     one command; `if_revision` makes it fail with revision_conflict when somebody was faster
+
+Before: operations.py. After: services/stream/entities/client.py; reading.py.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import orjson
+from msgspec import to_builtins
+
+from loomlog.connectors.errors import ConnectorError, Transient
+from loomlog.projections.entity_items import OFFSET_MAX, ItemRow
+from loomlog.schemas.generated.entity_events import CommandHadNoEffect, CommandRefused
+from loomlog.schemas.generated.memory_commands import DeleteEntry, DropScope, SetEntry, SupersedeEntry
+from loomlog.schemas.generated.memory_events import EntrySet
+from loomlog.schemas.generated.values import Provenance
+from loomlog.schemas.records import Value
+from loomlog.services.core.families import aggregate_id
+from loomlog.services.families.memory import limits
+from loomlog.services.families.memory.author import Author, MemoryRefused, MemoryUnavailable, Scope
+from loomlog.services.families.memory.items import (
+    ENTRY_ITEM,
+    SCOPE_ITEM,
+    VERSION_ITEM,
+    entry_id,
+    scope_prefix,
+    version_key,
+)
+from loomlog.services.families.memory.state import MemoryScope
+from loomlog.services.stream.entities.answers import Answer, CommandInvalid, CommandUnanswered, EntityCommands
+from loomlog.services.stream.entities.reads import EntityReads, PositionNotRead
+
+FAMILY_NAME = "memory"
+WAIT_S = 50.0
+"""Seconds to wait for the owner's answer; within the time of a tool call, so that the outcome is told as unknown."""
+ROW_WAIT_S, POLL_S = 5.0, 0.02
+"""How long a read waits for a row that is older than the owner's state."""
+CACHE_BYTES_MAX = 32 * 1024 * 1024
+PAGE = 500
+
+Decrypt = Callable[[Any, str], Awaitable[Any]]
+"""Returns JSON of a tenant in plaintext. Raises ConnectorError."""
+
+
+async def plaintext(value: Any, tenant: str) -> Any:
+    """Return the value as it is: content is not encrypted."""
+    return value
+
+
+class StoredEntry(Value, frozen=True, kw_only=True):
+    """A key as it is now."""
+
+    key: str
+    text: str
+    """JSON text of the value, in plaintext."""
+    bytes: int
+    revision: int
+    created_at_ms: int
+    updated_at_ms: int
+    expires_at_ms: int = 0
+    embed: bool = False
+    provenance: Mapping[str, Any] | None = None
+    """What it is and where it was learnt; None for a note."""
+    source: Mapping[str, Any] = {}
+    """Who changed it last (values.MemorySource)."""
+
+
+class Change(Value, frozen=True, kw_only=True):
+    """What a key is set to."""
+
+    text: str
+    """JSON text of the value, in plaintext."""
+    op: str = "set"
+    ttl_ms: int = 0
+    if_revision: int = -1
+    dropped: int = 0
+    embed: bool = False
+    embed_text: str = ""
+    provenance: Provenance | None = None
+    quota_bytes: int = 0
+
+
+class Written(Value, frozen=True, kw_only=True):
+    """A key that was set: also the answer to a repetition, whatever has happened since."""
+
+    text: str
+    revision: int
+    dropped: int
+    expires_at_ms: int
+    usage: Mapping[str, int]
+    """bytes, quota_bytes and keys of the scope after it."""
+    position: str
+
+
+class Backend(Protocol):
+    """Where the entries of an agent are: here, or in another installation.
+
+    All methods raise MemoryRefused and MemoryUnavailable.
+    """
+
+    async def get(self, scope: Scope, key: str, author: Author) -> StoredEntry | None: ...
+
+    async def list(
+        self, scope: Scope, author: Author, *, prefix: str = "", after: str = "", limit: int
+    ) -> tuple[Sequence[StoredEntry], bool]:
+        """Return entries in the order of their keys, and whether there are more."""
+        ...
+
+    async def set(self, scope: Scope, key: str, change: Change, author: Author, step: str = "") -> Written: ...
+
+    async def delete(self, scope: Scope, key: str, author: Author) -> tuple[bool, str]:
+        """Return whether there was such a key, and the position of the event."""
+        ...
+
+
+class MemoryStore:
+    """The entries of this installation (protocol Backend), and their past."""
+
+    def __init__(
+        self,
+        commands: EntityCommands,
+        reads: EntityReads,
+        *,
+        clock_ms: Callable[[], int],
+        decrypt: Decrypt = plaintext,
+        wait_s: float = WAIT_S,
+    ) -> None:
+        self._commands = commands
+        self._reads = reads
+        self._clock_ms = clock_ms
+        self._decrypt = decrypt
+        self._wait_s = wait_s
+        self._cache: OrderedDict[tuple[str, str], tuple[int, Mapping[str, Any], int]] = OrderedDict()
+        """Documents of entries by full id of the scope and key, with revision and size, as the log has them."""
+        self._cached_bytes = 0
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    async def get(self, scope: Scope, key: str, author: Author) -> StoredEntry | None:
+        """Return a key that has not expired."""
+        local = await self._local(scope, author.positions)
+        place = (aggregate_id(FAMILY_NAME, scope.tenant, scope.aggregate), key)
+        revision = 0
+        if local is not None:
+            entry = local.find(key, self._clock_ms())
+            if entry is None:
+                return None
+            revision, cached = entry.revision, self._cache.get(place)
+            if cached is not None and cached[0] == revision:
+                self._cache.move_to_end(place)
+                return await self._entry(scope, cached[1])
+        document = await self._load(scope, key, author.positions, revision)
+        if document is None:
+            return None
+        self._keep(place, document)
+        return None if self._is_expired(document) else await self._entry(scope, document)
+
+    async def _load(self, scope: Scope, key: str, positions: Sequence[str], revision: int) -> Mapping[str, Any] | None:
+        """Return the document of an entry, once its row has the revision."""
+        row_id = entry_id(scope.name, scope.id, key)
+        deadline = asyncio.get_running_loop().time() + ROW_WAIT_S
+        while True:
+            rows = await self._read(
+                self._reads.load_items(FAMILY_NAME, scope.tenant, ENTRY_ITEM, [row_id], positions=positions)
+            )
+            document = _document(rows[0]) if rows else None
+            if revision <= (0 if document is None else document["revision"]):
+                return document
+            if asyncio.get_running_loop().time() > deadline:
+                raise MemoryUnavailable(f"the read models have not read revision {revision} of {key[:80]!r} yet")
+            await asyncio.sleep(POLL_S)
+
+    async def _local(self, scope: Scope, positions: Sequence[str]) -> MemoryScope | None:
+        """Return the state of a scope whose owner this process is; None otherwise."""
+        row = await self._read(self._reads.local(FAMILY_NAME, scope.tenant, scope.aggregate, positions=positions))
+        return None if row is None or row.entity.quarantine else row.entity.state
+
+    async def list(
+        self, scope: Scope, author: Author, *, prefix: str = "", after: str = "", limit: int
+    ) -> tuple[Sequence[StoredEntry], bool]:
+        base = scope_prefix(scope.name, scope.id)
+        start, entries = base + after if after else "", list[StoredEntry]()
+        while True:
+            rows = await self._read(
+                self._reads.list_items_by_id(
+                    FAMILY_NAME,
+                    scope.tenant,
+                    ENTRY_ITEM,
+                    prefix=base + prefix,
+                    after=start,
+                    limit=min(PAGE, limit + 1 - len(entries)),
+                    positions=author.positions,
+                )
+            )
+            documents = [_document(row) for row in rows]
+            entries += [await self._entry(scope, one) for one in documents if not self._is_expired(one)]
+            if not rows:
+                return entries, False
+            if len(entries) > limit:
+                return entries[:limit], True
+            start = rows[-1].id
+
+    async def usage(self, scope: Scope, positions: Sequence[str] = ()) -> Mapping[str, int]:
+        """Return bytes, quota_bytes and keys of a scope."""
+        rows = await self._read(
+            self._reads.load_items(FAMILY_NAME, scope.tenant, SCOPE_ITEM, [scope.aggregate], positions=positions)
+        )
+        document = _document(rows[0]) if rows else {}
+        return usage_of(document.get("bytes", 0), document.get("quota_bytes", 0), document.get("keys", 0))
+
+    async def scopes(
+        self, tenant: str, name: str, *, after: str = "", limit: int, positions: Sequence[str] = ()
+    ) -> Sequence[Mapping[str, Any]]:
+        """Return scope_id, keys, bytes and updated_at_ms of the scopes of a name that have keys, by id."""
+        rows: list[ItemRow] = []
+        start = f"{name}/{after}" if after else ""
+        while len(rows) < limit:
+            page = await self._read(
+                self._reads.list_items_by_id(
+                    FAMILY_NAME,
+                    tenant,
+                    SCOPE_ITEM,
+                    prefix=f"{name}/",
+                    after=start,
+                    limit=min(PAGE, limit - len(rows)),
+                    positions=positions,
+                )
+            )
+            rows += page
+            if not page:
+                break
+            start = page[-1].id
+        return [{"scope_id": row.id.partition("/")[2], **_document(row)} for row in rows]
+
+    async def history(
+        self, scope: Scope, key: str, *, limit: int, cursor: str = "", positions: Sequence[str] = ()
+    ) -> tuple[Sequence[Mapping[str, Any]], str]:
+        """Return the changes of a key, newest first, and the cursor of the next page. Raises InvalidPageToken."""
+        page = await self._read(
+            self._reads.list_items(
+                FAMILY_NAME,
+                scope.tenant,
+                VERSION_ITEM,
+                key_a=version_key(scope.name, scope.id, key),
+                limit=limit,
+                after=cursor,
+                positions=positions,
+            )
+        )
+        return [await self._version(scope, row) for row in page.rows], page.next
+
+    async def at(
+        self,
+        scope: Scope,
+        key: str,
+        *,
+        at_ms: float = float("inf"),
+        offset_max: int = OFFSET_MAX,
+        positions: Sequence[str] = (),
+    ) -> Mapping[str, Any] | None:
+        """Return the last change of a key up to a time or an offset of its partition; None before its first one."""
+        named = version_key(scope.name, scope.id, key)
+        rows = await self._read(
+            self._reads.newest_items(
+                FAMILY_NAME,
+                scope.tenant,
+                VERSION_ITEM,
+                "key_a",
+                [named],
+                number_max=at_ms,
+                offset_max=offset_max,
+                positions=positions,
+            )
+        )
+        return await self._version(scope, rows[named]) if named in rows else None
+
+    async def _version(self, scope: Scope, row: ItemRow) -> Mapping[str, Any]:
+        document: Mapping[str, Any] = await self._plain(scope, _document(row))
+        return {
+            **document,
+            "at_ms": row.at_ms,
+            "position": f"{self._reads.topic}/{row.partition}:{row.offset}",
+        }
+
+    def _is_expired(self, document: Mapping[str, Any]) -> bool:
+        return 0 < int(document["expires_at_ms"]) <= self._clock_ms()
+
+    async def _entry(self, scope: Scope, document: Mapping[str, Any]) -> StoredEntry:
+        plain = await self._plain(scope, document)
+        return StoredEntry(
+            key=plain["key"],
+            text=plain["value"],
+            bytes=plain["bytes"],
+            revision=plain["revision"],
+            created_at_ms=plain["created_at_s"] * 1000,
+            updated_at_ms=plain["at_ms"],
+            expires_at_ms=plain["expires_at_ms"],
+            embed=plain["embed"],
+            provenance=plain["provenance"],
+            source=plain["source"],
+        )
+
+    async def _plain(self, scope: Scope, value: Any) -> Any:
+        try:
+            return await self._decrypt(value, scope.tenant)
+        except ConnectorError as error:
+            raise MemoryUnavailable(f"the content cannot be decrypted: {error}") from error
+
+    async def _read(self, reading: Awaitable[Any]) -> Any:
+        try:
+            return await reading
+        except (PositionNotRead, ConnectorError) as error:
+            raise MemoryUnavailable(f"the entries cannot be read: {error}") from error
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+
+    async def set(self, scope: Scope, key: str, change: Change, author: Author, step: str = "") -> Written:
+        """Set a key. Raises MemoryRefused(revision_conflict) too."""
+        command = SetEntry(
+            envelope=author.envelope(step),
+            scope=scope.name,
+            scope_id=scope.id,
+            key=key,
+            value=change.text,
+            value_bytes=len(change.text.encode()),
+            ttl_ms=change.ttl_ms,
+            if_revision=change.if_revision,
+            quota_bytes=change.quota_bytes,
+            op=change.op,
+            dropped=change.dropped,
+            embed=change.embed,
+            embed_text=change.embed_text,
+            provenance=change.provenance,
+            source=author.source(),
+        )
+        answer = await self._ask(command, scope)
+        event = answer.events[-1]
+        assert isinstance(event, EntrySet)
+        self._keep(
+            (aggregate_id(FAMILY_NAME, scope.tenant, scope.aggregate), key), _cached_document(event, self._clock_ms())
+        )
+        return Written(
+            text=await self._plain(scope, event.value),
+            revision=event.revision,
+            dropped=event.dropped,
+            expires_at_ms=event.expires_at_ms,
+            usage=usage_of(event.usage_bytes, event.quota_bytes, event.usage_keys),
+            position=answer.position,
+        )
+
+    async def delete(self, scope: Scope, key: str, author: Author) -> tuple[bool, str]:
+        command = DeleteEntry(
+            envelope=author.envelope(), scope=scope.name, scope_id=scope.id, key=key, source=author.source()
+        )
+        answer = await self._ask(command, scope)
+        return not isinstance(answer.events[-1], CommandHadNoEffect), answer.position
+
+    async def supersede(self, scope: Scope, key: str, by_key: str, reason: str, author: Author) -> str:
+        """Archive a key; return the position of the event."""
+        command = SupersedeEntry(
+            envelope=author.envelope(),
+            scope=scope.name,
+            scope_id=scope.id,
+            key=key,
+            by_key=by_key,
+            reason=reason,
+            source=author.source(),
+        )
+        return (await self._ask(command, scope)).position
+
+    async def drop(self, scope: Scope, reason: str, author: Author) -> tuple[int, str]:
+        """Delete all keys of a scope; return their number, and the position of the last event."""
+        command = DropScope(
+            envelope=author.envelope(), scope=scope.name, scope_id=scope.id, reason=reason, source=author.source()
+        )
+        answer = await self._ask(command, scope)
+        last = answer.events[-1]
+        return (0 if isinstance(last, CommandHadNoEffect) else last.dropped_keys), answer.position
+
+    async def _ask(self, command: Any, scope: Scope) -> Answer:
+        """Return the answer of the owner. Raises MemoryRefused with the reason of the rules."""
+        try:
+            answer = await self._commands.ask(command, wait_s=self._wait_s)
+        except CommandInvalid as error:
+            raise MemoryRefused("bad_request", str(error)) from error
+        except (CommandUnanswered, Transient) as error:
+            raise MemoryUnavailable(str(error), is_unknown=True) from error
+        last = answer.events[-1]
+        if isinstance(last, CommandRefused):
+            raise MemoryRefused(last.code, await self._plain(scope, last.message))
+        return answer
+
+    def _keep(self, place: tuple[str, str], document: Mapping[str, Any]) -> None:
+        revision, size = document["revision"], len(document["value"]) + 500
+        known = self._cache.pop(place, None)
+        if known is not None:
+            self._cached_bytes -= known[2]
+            if known[0] > revision:
+                revision, document, size = known
+        self._cache[place] = (revision, document, size)
+        self._cached_bytes += size
+        while self._cached_bytes > CACHE_BYTES_MAX:
+            self._cached_bytes -= self._cache.popitem(last=False)[1][2]
+
+
+def usage_of(size: int, quota: int, keys: int) -> Mapping[str, int]:
+    """Return what a scope holds; a quota of -1 is none."""
+    return {"bytes": size, "quota_bytes": quota or limits.SCOPE_BYTES_DEFAULT, "keys": keys}
+
+
+def _document(row: ItemRow) -> dict[str, Any]:
+    return {**orjson.loads(row.document), "at_ms": row.at_ms}
+
+
+def _cached_document(event: EntrySet, at_ms: int) -> Mapping[str, Any]:
+    """Return what the row of an event will have; its time is about that of the event."""
+    return {
+        "key": event.key,
+        "value": event.value,
+        "bytes": event.value_bytes,
+        "revision": event.revision,
+        "created_at_s": event.created_at_s,
+        "expires_at_ms": event.expires_at_ms,
+        "embed": event.embed,
+        "provenance": None if event.provenance is None else to_builtins(event.provenance),
+        "source": to_builtins(event.source),
+        "at_ms": at_ms,
+    }
