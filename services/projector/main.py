@@ -3,11 +3,12 @@
     python -m loomlog.services.projector.main            projects until SIGTERM or SIGINT, then ends with 0
     python -m loomlog.services.projector.main rebuild    rebuilds runs beside the live build, compares, switches
 
-Each topic has a projector of its own: a task with its own lock, cursors, builds and status. It waits for a lost broker
-or Postgres. Any other failure ends the process with an error on stderr and exit code 1, so that a supervisor restarts
-it. A rebuild that finds a difference ends with 1 and switches nothing.
+Each topic has a projector of its own: a task with its own lock, cursors, builds and status. Another writes the feed
+of changes of memory. All of them wait for a lost broker or Postgres. Any other failure ends the process with an error
+on stderr and exit code 1, so that a supervisor restarts it. A rebuild that finds a difference ends with 1 and switches
+nothing.
 
-Before: the environment. After: loop.py.
+Before: the environment. After: loop.py, memory_feed.py.
 """
 
 import asyncio
@@ -18,6 +19,7 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 import uvloop
 
@@ -37,6 +39,7 @@ from loomlog.schemas.codec import Codec
 from loomlog.services.families import FamilyProblem
 from loomlog.services.families.entity_folds import entity_model
 from loomlog.services.projector.loop import Projector
+from loomlog.services.projector.memory_feed import build_memory_feed
 from loomlog.services.projector.settings import ProjectorSettings, projector_settings
 
 log = logging.getLogger("loomlog.projector")
@@ -65,11 +68,20 @@ def main(arguments: Sequence[str] = ()) -> int:
 async def _run(settings: Settings, options: ProjectorSettings, *, rebuild: bool) -> int:
     make_codec = partial(load_codec, settings)
     runs, entities = build_projectors(options, await make_codec(), make_codec=make_codec)
-    return await (run_rebuild(options, runs) if rebuild else run(runs, entities))
+    if rebuild:
+        return await run_rebuild(options, runs)
+    feed = [build_memory_feed(options, await make_codec())] if options.memory_changes_enabled else []
+    return await run(runs, entities, *feed)
 
 
-async def run(*projectors: Projector) -> int:
-    """Projects until SIGTERM or SIGINT. Raises what the first of them raised that ended with an error."""
+class Loop(Protocol):
+    """Work of the process until a stop."""
+
+    async def run(self, stop: asyncio.Event) -> None: ...
+
+
+async def run(*loops: Loop) -> int:
+    """Runs the loops until SIGTERM or SIGINT. Raises what the first of them raised that ended with an error."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -77,8 +89,8 @@ async def run(*projectors: Projector) -> int:
     tune_gc()
     try:
         async with asyncio.TaskGroup() as tasks:
-            for projector in projectors:
-                tasks.create_task(projector.run(stop))
+            for loop_of_process in loops:
+                tasks.create_task(loop_of_process.run(stop))
     except ExceptionGroup as failures:
         raise failures.exceptions[0] from failures
     return 0

@@ -3,6 +3,7 @@
     LOOMLOG_KAFKA, LOOMLOG_KAFKA_*          where the log is
     LOOMLOG_POSTGRES, LOOMLOG_POSTGRES_SSL* where the rows go
     LOOMLOG_SECRET_KEY                      rows of entities are sealed with a key derived from it
+    LOOMLOG_MEMORY_CHANGES_*                the feed of changes of memory, LOOMLOG_CHANGE_SUB_INTERVAL_MS its push
     LOOMLOG_REPLICA_ID                      name of this process in the cursors and the status; default host and pid
 
 Before: main.py reads the environment. After: loop.py.
@@ -43,6 +44,10 @@ class ProjectorSettings:
     secret: SecretKey | None = field(default=None, repr=False)
     """Key of the installation."""
     entity_topic: str = ENTITY_TOPIC
+    memory_changes_enabled: bool = True
+    memory_changes_retention_hours: int = 24
+    change_sub_interval_s: float = 5.0
+    """Time between two looks of a change subscription into the feed."""
 
     @property
     def of_entities(self) -> "ProjectorSettings":
@@ -62,4 +67,7 @@ def projector_settings(settings: Settings) -> ProjectorSettings:
         postgres=postgres_options(settings, "loomlog-projector"),
         owner=settings.replica_id or f"{socket.gethostname()}-{os.getpid()}",
         secret=installation_key(settings),
+        memory_changes_enabled=settings.memory_changes_enabled,
+        memory_changes_retention_hours=settings.memory_changes_retention_hours,
+        change_sub_interval_s=settings.change_sub_interval_ms / 1_000,
     )

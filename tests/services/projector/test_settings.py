@@ -47,6 +47,18 @@ def test_the_secret_key_is_taken_from_the_settings():
     assert "kkk" not in repr(options)
 
 
+def test_the_feed_of_memory_is_on_for_a_day_unless_the_settings_differ():
+    options = projector_settings(SETTINGS)
+    assert (options.memory_changes_enabled, options.memory_changes_retention_hours) == (True, 24)
+    assert options.change_sub_interval_s == 5
+    changed = replace(
+        SETTINGS, memory_changes_enabled=False, memory_changes_retention_hours=2, change_sub_interval_ms=250
+    )
+    options = projector_settings(changed)
+    assert (options.memory_changes_enabled, options.memory_changes_retention_hours) == (False, 2)
+    assert options.change_sub_interval_s == 0.25
+
+
 def test_a_process_without_a_replica_id_gets_a_name():
     assert "-" in projector_settings(replace(SETTINGS, replica_id="")).owner
 

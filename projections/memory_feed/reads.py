@@ -1,0 +1,50 @@
+"""Reads of the feed of memory. Before: services/application/memory_changes.py, services/projector/change_push.py."""
+
+from collections.abc import Collection
+from functools import cache
+from typing import NamedTuple
+
+from sqlalchemy import Table, select
+
+from loomlog.connectors.storage.postgres import PostgresReader
+from loomlog.projections.memory_feed import tables
+from loomlog.projections.memory_feed.tables import ChangeRow
+from loomlog.projections.tables import Scope, in_schema, in_scope
+
+PAGE_MAX = 500
+"""Most rows of one read."""
+
+
+class FeedBounds(NamedTuple):
+    """Where the kept changes begin and end."""
+
+    floor_seq: int
+    """The last seq that is not kept any more: who has read less has missed something."""
+    last_seq: int
+    """The newest seq; 0: there was none."""
+
+
+async def read_bounds(reader: PostgresReader, schema: str) -> FeedBounds:
+    """Return the bounds of the feed."""
+    columns = _table(tables.state, schema).c
+    rows = await reader.fetch(select(columns.floor_seq, columns.last_seq))
+    return FeedBounds._make(rows[0]) if rows else FeedBounds(0, 0)
+
+
+async def read_changes(
+    reader: PostgresReader, schema: str, tenant: Scope, types: Collection[str], *, after: int, limit: int = PAGE_MAX
+) -> list[ChangeRow]:
+    """Return the first changes of these types behind a seq, in their order."""
+    table = _table(tables.changes, schema)
+    query = (
+        select(table)
+        .where(table.c.seq > after, in_scope(table.c.tenant, tenant), table.c.type.in_(types))
+        .order_by(table.c.seq)
+        .limit(max(1, min(limit, PAGE_MAX)))
+    )
+    return [ChangeRow._make(row) for row in await reader.fetch(query)]
+
+
+@cache
+def _table(table: Table, schema: str) -> Table:
+    return in_schema(table, schema)

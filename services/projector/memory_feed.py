@@ -1,0 +1,54 @@
+"""The loop that writes the feed of changes of memory.
+
+Before: main.py. After: family_tail.py, projections/memory_feed.
+"""
+
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import psycopg
+
+from loomlog.connectors.kafka import count_partitions, open_tail
+from loomlog.connectors.storage.postgres import connect
+from loomlog.projections.engine.batch import PositionedEvent
+from loomlog.projections.memory_feed.changes import RECORDS, delete_changes, write_changes
+from loomlog.projections.memory_feed.tables import feed_schema, prepare_feed
+from loomlog.schemas.codec import Codec
+from loomlog.services.projector.family_tail import FamilyTail
+from loomlog.services.projector.settings import ProjectorSettings
+
+HOUR_MS = 3_600_000
+
+
+def build_memory_feed(settings: ProjectorSettings, codec: Codec | None = None, **options: Any) -> FamilyTail:
+    """Return the loop that writes the feed. `options`: replace those of FamilyTail, for tests."""
+    schema = feed_schema(settings.prefix)
+    retention_ms = settings.memory_changes_retention_hours * HOUR_MS
+
+    def kept_from_ms() -> int:
+        return time.time_ns() // 1_000_000 - retention_ms
+
+    async def handle(connection: psycopg.AsyncConnection[Any], events: Sequence[PositionedEvent]) -> None:
+        await write_changes(connection, schema, events, kept_from_ms=kept_from_ms())
+
+    async def maintain(connection: psycopg.AsyncConnection[Any]) -> None:
+        await delete_changes(connection, schema, before_ms=kept_from_ms())
+
+    defaults: dict[str, Any] = {
+        "owner": settings.owner,
+        "connect": partial(connect, settings.postgres),
+        "open_tail": partial(open_tail, settings.kafka, settings.entity_topic),
+        "count_partitions": lambda: count_partitions(settings.kafka, settings.entity_topic),
+    }
+    return FamilyTail(
+        schema,
+        settings.entity_topic,
+        RECORDS,
+        prepare=lambda connection: prepare_feed(connection, schema),
+        handle=handle,
+        maintain=maintain,
+        codec=codec,
+        **(defaults | options),
+    )
