@@ -66,6 +66,7 @@ from loomlog.services.application.definition_queries import DefinitionQueries
 from loomlog.services.application.definitions import Definitions
 from loomlog.services.application.entities import Entities
 from loomlog.services.application.evaluations import ReadModelRuns, RunEvaluations
+from loomlog.services.application.memory import Memory
 from loomlog.services.application.queries.audit_log import AuditLog
 from loomlog.services.application.queries.read_models import Positions, ReadModels
 from loomlog.services.application.queries.read_your_writes import PositionBarrier
@@ -92,6 +93,8 @@ from loomlog.services.families.definition.operations import DefinitionOperations
 from loomlog.services.families.definition.table import DefinitionTable, FileDefinition
 from loomlog.services.families.definition.volume_table import VolumeTable
 from loomlog.services.families.definition.volumes import VolumeOperations
+from loomlog.services.families.memory.entry_operations import DEFAULT_ENTRY_LIMITS, EntryLimits, EntryOperations
+from loomlog.services.families.memory.store import MemoryStore
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
 from loomlog.services.stream.entities.answers import EntityCommands
 from loomlog.services.stream.entities.hosting import EntityParts
@@ -180,6 +183,7 @@ class Application:
         entity_commands: EntityCommands | None = None,
         entity_reads: EntityReads | None = None,
         files: Mapping[tuple[str, str], FileDefinition] = NO_FILES,
+        memory_limits: EntryLimits = DEFAULT_ENTRY_LIMITS,
     ) -> None:
         """`files`: the definitions of the configuration, by kind and name. `entity_commands` and `entity_reads` None:
         no transport offers families. `keys` None: content is not encrypted. `installation_key` None: callbacks are not
@@ -289,6 +293,7 @@ class Application:
         self._definitions: Definitions | None = None
         self._evaluations: RunEvaluations | None = None
         self._volumes: Volumes | None = None
+        self._memory: Memory | None = None
         if entity_commands is not None and entity_reads is not None:
             table = DefinitionTable(entities.replicas, files, blobs=blobs, reads=entity_reads)
             operations = DefinitionOperations(entity_commands, entities.replicas, table, blobs=blobs)
@@ -299,6 +304,10 @@ class Application:
             self._evaluations = RunEvaluations(self._definitions, evaluations)
             self._volumes = Volumes(
                 self._definitions, VolumeOperations(operations, VolumeTable(table, entities.replicas))
+            )
+            store = MemoryStore(entity_commands, entity_reads, clock_ms=clock_ms, decrypt=sources.content.decrypt)
+            self._memory = Memory(
+                EntryOperations(store, memory_limits), projection, clock_ms=clock_ms, new_token=new_token
             )
         self.run_states = RunStates(sources)
         self.interrupts = InterruptActions(sources, self.queries, self.control)
@@ -345,6 +354,12 @@ class Application:
         """The use cases of definitions."""
         assert self._definitions is not None, "this process was not given commands and reads of families"
         return self._definitions
+
+    @property
+    def memory(self) -> Memory:
+        """The use cases of memory."""
+        assert self._memory is not None, "this process was not given commands and reads of families"
+        return self._memory
 
     @property
     def volumes(self) -> Volumes:

@@ -38,6 +38,7 @@ from loomlog.services.application.streaming.event_hub import EventHub, HubStart
 from loomlog.services.families.definition.observation import FileObserver
 from loomlog.services.families.definition.table import FileDefinition
 from loomlog.services.families.entity_folds import entity_seals
+from loomlog.services.families.memory.entry_operations import DEFAULT_ENTRY_LIMITS, EntryLimits
 from loomlog.services.families.registry import all_families
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys, open_subject_keys
 from loomlog.services.stream.entities.content import encrypt_content
@@ -96,6 +97,7 @@ async def open_application(
     readiness: Readiness,
     on_batch: Callable[[int], None] = lambda records: None,
     files: Mapping[tuple[str, str], FileDefinition] = NO_FILES,
+    memory_limits: EntryLimits = DEFAULT_ENTRY_LIMITS,
     observer: str = "",
 ) -> AsyncIterator[tuple[Application, Callable[[], Awaitable[None]]]]:
     """Open the application, and the tasks that must run next to the transport until the context is left.
@@ -190,6 +192,7 @@ async def open_application(
                 entities.family.families, entities.replicas, entity_rows, entity_reader, entities.client
             ),
             files=files,
+            memory_limits=memory_limits,
         )
         await layer.publisher.open()
 

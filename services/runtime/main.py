@@ -40,6 +40,7 @@ from loomlog.services.runtime.content.encryption import ContentEncryption
 from loomlog.services.runtime.definition_setup import open_definitions
 from loomlog.services.runtime.effects import NO_TOOLS, build_effect_handlers
 from loomlog.services.runtime.entity_hosting import host_entities
+from loomlog.services.runtime.memory_setup import open_memory
 from loomlog.services.runtime.models.budget_reservation import BudgetReservations
 from loomlog.services.runtime.models.previews import Previews
 from loomlog.services.runtime.models.routing import check_configured_tiers
@@ -144,6 +145,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         clock_ms=clock_ms,
     )
     resources.routing.definitions.versions = definitions.table
+    memory = open_memory(loaded, resources.entities, encryption=encryption, clock_ms=clock_ms)
     previews = Previews(codec, appender, topic=topics.DELTAS_TOPIC, partitions=resources.partitions, term_of=term_of)
     effects = build_effect_handlers(
         loaded,
@@ -160,6 +162,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         extra_tools={
             **(remote_tools.tools if remote_tools is not None else NO_TOOLS),
             **definitions.tools,
+            memory.tool.name: memory.tool,
             **build_entity_tools(
                 all_families(),
                 resources.entities.parts.client,

@@ -14,6 +14,7 @@ from msgspec import convert, to_builtins
 
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.schemas.generated.values import Provenance
+from loomlog.schemas.records import Value
 from loomlog.services.families.memory import limits
 from loomlog.services.families.memory.author import Author, MemoryRefused, Reply, Scope
 from loomlog.services.families.memory.decide import key_problem
@@ -33,16 +34,23 @@ Reducer = Callable[[Any], tuple[Any, int]]
 """Returns the new value, and how many items were dropped."""
 
 
-class EntryLimits(Protocol):
+class EntryLimits(Value, frozen=True, kw_only=True):
     """Bounds that the operator sets."""
 
-    @property
-    def value_bytes_max(self) -> int: ...
+    value_bytes_max: int = limits.VALUE_BYTES_DEFAULT
+    scope_bytes_max: int = limits.SCOPE_BYTES_DEFAULT
+    """Bytes of a scope; -1: no bound."""
 
-    @property
-    def scope_bytes_max(self) -> int:
-        """Bytes of a scope; -1: no bound."""
-        ...
+
+DEFAULT_ENTRY_LIMITS = EntryLimits()
+
+
+def entry_limits(value_bytes_max: int, scope_bytes_max: int) -> EntryLimits:
+    """Return the bounds of the settings MEMORY_MAX_VALUE_BYTES and MEMORY_MAX_SCOPE_BYTES, of which 0 is none."""
+    return EntryLimits(
+        value_bytes_max=min(value_bytes_max, limits.VALUE_BYTES_MAX),
+        scope_bytes_max=scope_bytes_max or limits.NO_QUOTA,
+    )
 
 
 class Embedding(Protocol):
@@ -96,7 +104,7 @@ class EntryOperations:
     ) -> None:
         """`backend` returns that of the author's agent; None: all use the store. `embedding` None: no embedder."""
         self.store = store
-        self._limits = entry_limits
+        self.limits = entry_limits
         self._backend = backend or (lambda author: store)
         self._embedding = embedding
         self._finder = finder
@@ -169,13 +177,13 @@ class EntryOperations:
 
     async def _set(self, fields: Mapping[str, Any], author: Author, scope: Scope) -> Reply:
         key = _key(fields)
-        text = value_text(_value(fields), self._limits.value_bytes_max)
+        text = value_text(_value(fields), self.limits.value_bytes_max)
         self._require_writable(scope, key, author, text)
         embed = flag_field(fields, "embed", default=False)
         embed_text = text_field(fields, "embed_text", default="")
-        if len(embed_text.encode()) > self._limits.value_bytes_max:
+        if len(embed_text.encode()) > self.limits.value_bytes_max:
             raise MemoryRefused(
-                "memory_value_too_large", f"embed_text: at most {self._limits.value_bytes_max} bytes are kept"
+                "memory_value_too_large", f"embed_text: at most {self.limits.value_bytes_max} bytes are kept"
             )
         if_revision = -1
         if "if_revision" in fields:
@@ -240,7 +248,7 @@ class EntryOperations:
         entry = await backend.get(scope, key, author)
         try:
             value, dropped = reduce(None if entry is None else parse_value(entry.text))
-            text = value_text(value, self._limits.value_bytes_max)
+            text = value_text(value, self.limits.value_bytes_max)
             self._require_writable(scope, key, author, text)
         except MemoryRefused as refused:
             if author.issued_at_ms:
@@ -318,7 +326,7 @@ class EntryOperations:
 
     def _quota(self, author: Author) -> int:
         own = 0 if author.grants is None else author.grants.memory_quota_bytes
-        return own or self._limits.scope_bytes_max
+        return own or self.limits.scope_bytes_max
 
     def _lock(self, scope: Scope, key: str) -> "_KeyLock":
         return _KeyLock(self._locks, (scope, key))

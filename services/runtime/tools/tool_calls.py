@@ -51,6 +51,7 @@ from loomlog.services.runtime.content.redaction import mask_credentials
 from loomlog.services.runtime.content.run_credentials import NO_CREDENTIALS, NO_VALUES, Credentials
 from loomlog.services.runtime.models.model_calls import Toolset
 from loomlog.services.runtime.telemetry.tracing import Tracing
+from loomlog.services.runtime.tools.call_order import CallOrder
 from loomlog.services.runtime.tools.hooks import HookChain, HookedCall, HookRunner
 from loomlog.services.runtime.tools.tool_context import MadeVolumes, ToolContextFactory
 from loomlog.services.runtime.tools.tool_result import (
@@ -111,11 +112,18 @@ class ToolCalls:
         self._tracing = tracing
         self._clock_ms = clock_ms
         self._sleep = sleep
+        self._order = CallOrder()
         self._slots: OrderedDict[str, asyncio.Semaphore] = OrderedDict()
         self._in_use: dict[str, int] = {}
 
     async def run(self, effect: CallTool, state: AwaitingTools, tenant: str) -> ToolCompleted | ChildrenRequested:
         """Make the call and return its outcome as a command for the core."""
+        if getattr(self._tools.find(effect.name), "is_ordered", False):
+            async with self._order.turn(effect.run_id, effect.turn):
+                return await self._run(effect, state, tenant)
+        return await self._run(effect, state, tenant)
+
+    async def _run(self, effect: CallTool, state: AwaitingTools, tenant: str) -> ToolCompleted | ChildrenRequested:
         # Resolved before the call: afterwards nothing may come between its result and the log.
         sealer: ContentCipher | NoCipher = NO_CIPHER
         if self._encryption.is_enabled:

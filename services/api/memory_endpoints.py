@@ -1,0 +1,157 @@
+"""Memory over HTTP, in the formats of reference surfaces 1.5, and its past.
+
+Keys may have slashes. `.../keys/<key>/history` is the past of a key; a key that ends so is read while it exists.
+
+Before: memory_routes.py. After: services/application/memory.py.
+"""
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from loomlog.services.api.request_parsing import (
+    json_value,
+    parse_time_ms,
+    query_integer,
+    query_text,
+)
+from loomlog.services.api.responses import JsonResponse, json_response, position_headers
+from loomlog.services.api.service import Service
+from loomlog.services.application.errors import RequestRefused, bad_request
+from loomlog.services.application.memory import HISTORY_MAX, LIST_DEFAULT, LIST_MAX
+from loomlog.services.core.access.decide import Caller
+from loomlog.services.families.memory.limits import KEY_CHARACTERS_MAX, VALUE_BYTES_MAX
+
+USAGE_HEADER = "x-loomlog-memory-usage"
+BODY_MAX = VALUE_BYTES_MAX * 6 + 64 * 1024
+"""A value with every character escaped."""
+SEARCH_BODY_MAX = 256 * 1024
+HISTORY = "/history"
+Json = JsonResponse[dict[str, Any]]
+
+
+async def list_memory_scopes(service: Service, caller: Caller, request: Request) -> Json:
+    return json_response(service.application.memory.list_scopes(caller))
+
+
+async def list_memory_scope_ids(service: Service, caller: Caller, request: Request) -> Json:
+    return json_response(
+        await service.application.memory.list_scope_ids(
+            caller, request.path_params["scope"], tenant=query_text(request, "tenant")
+        )
+    )
+
+
+async def list_memory_keys(service: Service, caller: Caller, request: Request) -> Json:
+    name, scope_id = _scope(request)
+    page = await service.application.memory.list_keys(
+        caller,
+        name,
+        scope_id,
+        tenant=query_text(request, "tenant"),
+        prefix=query_text(request, "prefix", max_length=KEY_CHARACTERS_MAX),
+        after=query_text(request, "after", max_length=KEY_CHARACTERS_MAX),
+        limit=query_integer(request, "limit", LIST_DEFAULT, minimum=1, maximum=LIST_MAX),
+    )
+    return json_response(page)
+
+
+async def get_memory_key(service: Service, caller: Caller, request: Request) -> Json:
+    name, scope_id = _scope(request)
+    key, tenant = request.path_params["key"], query_text(request, "tenant")
+    memory = service.application.memory
+    try:
+        return json_response(await memory.get(caller, name, scope_id, key, tenant=tenant))
+    except RequestRefused as refused:
+        if refused.code != "not_found" or not key.removesuffix(HISTORY) or not key.endswith(HISTORY):
+            raise
+    return json_response(
+        await memory.history(
+            caller,
+            name,
+            scope_id,
+            key.removesuffix(HISTORY),
+            tenant=tenant,
+            limit=query_integer(request, "limit", HISTORY_MAX, minimum=1, maximum=HISTORY_MAX),
+            cursor=query_text(request, "cursor", max_length=2_000),
+        )
+    )
+
+
+async def put_memory_key(service: Service, caller: Caller, request: Request) -> Json:
+    name, scope_id = _scope(request)
+    try:
+        body = await json_value(request, limit=BODY_MAX)
+    except RequestRefused as refused:
+        match refused.code:
+            case "bad_request":
+                raise RequestRefused("invalid_value", refused.message) from refused
+            case "payload_too_large":
+                raise RequestRefused("memory_value_too_large", refused.message) from refused
+        raise
+    answer, usage, position = await service.application.memory.put(
+        caller, name, scope_id, request.path_params["key"], body, tenant=query_text(request, "tenant")
+    )
+    shown = ", ".join(f"{field}={value}" for field, value in usage.items())
+    return json_response(answer, headers={**(position_headers(position) or {}), USAGE_HEADER: shown})
+
+
+async def delete_memory_key(service: Service, caller: Caller, request: Request) -> Response:
+    name, scope_id = _scope(request)
+    position = await service.application.memory.delete(
+        caller, name, scope_id, request.path_params["key"], tenant=query_text(request, "tenant")
+    )
+    return Response(status_code=204, headers=position_headers(position))
+
+
+async def drop_memory_scope(service: Service, caller: Caller, request: Request) -> Json:
+    name, scope_id = _scope(request)
+    answer, position = await service.application.memory.drop(
+        caller,
+        name,
+        scope_id,
+        reason=query_text(request, "reason"),
+        dry_run=request.query_params.get("dry_run", "true").lower() not in ("0", "false", "no"),
+        tenant=query_text(request, "tenant"),
+    )
+    return json_response(answer, headers=position_headers(position))
+
+
+async def read_memory_at(service: Service, caller: Caller, request: Request) -> Json:
+    at = query_text(request, "at")
+    return json_response(
+        await service.application.memory.at(
+            caller,
+            query_text(request, "scope") or "user",
+            query_text(request, "scope_id"),
+            query_text(request, "key", max_length=KEY_CHARACTERS_MAX),
+            tenant=query_text(request, "tenant"),
+            at_ms=parse_time_ms("at", at) if at else None,
+            position=query_text(request, "event"),
+            before_run=query_text(request, "before_run"),
+        )
+    )
+
+
+async def read_memory_usage(service: Service, caller: Caller, request: Request) -> Json:
+    return json_response(
+        await service.application.memory.usage(
+            caller,
+            query_text(request, "scope") or "user",
+            query_text(request, "scope_id"),
+            tenant=query_text(request, "tenant"),
+        )
+    )
+
+
+async def search_memory(service: Service, caller: Caller, request: Request) -> Json:
+    body = await json_value(request, limit=SEARCH_BODY_MAX)
+    return json_response(await service.application.memory.search(caller, body, tenant=query_text(request, "tenant")))
+
+
+def _scope(request: Request) -> tuple[str, str]:
+    scope_id = request.path_params["scope_id"]
+    if "\0" in scope_id:
+        raise bad_request("scope_id: it has the character NUL")
+    return request.path_params["scope"], scope_id

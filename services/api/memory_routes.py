@@ -1,0 +1,181 @@
+"""The routes of memory.
+
+Before: routes.py. After: memory_endpoints.py.
+"""
+
+from loomlog.services.api import memory_endpoints
+from loomlog.services.api.route import (
+    CURSOR_PARAMETER,
+    LIMIT_PARAMETER,
+    Access,
+    NamedSchema,
+    QueryParameter,
+    Route,
+    Tag,
+)
+from loomlog.services.families.memory.operations import FIELD_SCHEMAS
+
+TAG = Tag(name="Memory", description="What agents, users and tenants remember: keys, their past, search.")
+OBJECT = {"type": "object"}
+TENANT = QueryParameter(name="tenant", description="Administrators: the tenant.")
+SCOPE = QueryParameter(name="scope", description="agent, user or tenant; by default user.")
+SCOPE_ID = QueryParameter(name="scope_id", description="Name of the agent or id of the user.")
+KEY = QueryParameter(name="key", description="The key.", required=True)
+KEYS = "/v1/_memory/scopes/{scope}/{scope_id}/keys"
+SEARCH_FIELDS = ("query", "top_k", "prefix", "sources", "rank", "dedup")
+
+MEMORY_ROUTES: tuple[Route, ...] = (
+    Route(
+        method="GET",
+        path="/v1/_memory/scopes",
+        access=Access.MEMBER,
+        handler=memory_endpoints.list_memory_scopes,
+        tag=TAG,
+        summary="List the names of scopes.",
+        response=NamedSchema(name="MemoryScopes", schema=OBJECT),
+    ),
+    Route(
+        method="GET",
+        path="/v1/_memory/scopes/{scope}",
+        access=Access.MEMBER,
+        handler=memory_endpoints.list_memory_scope_ids,
+        tag=TAG,
+        summary="List the scopes of a name that have keys, with their sizes.",
+        response=NamedSchema(name="MemoryScopeIds", schema=OBJECT),
+        query=(TENANT,),
+        refusal_statuses=(400, 503),
+    ),
+    Route(
+        method="GET",
+        path=KEYS,
+        access=Access.MEMBER,
+        handler=memory_endpoints.list_memory_keys,
+        tag=TAG,
+        summary="List the entries of a scope by key.",
+        response=NamedSchema(name="MemoryEntries", schema=OBJECT),
+        query=(
+            QueryParameter(name="prefix", description="Only keys that begin with this text."),
+            QueryParameter(name="after", description="Only keys after this one."),
+            LIMIT_PARAMETER,
+            QueryParameter(name="include_embedding_metadata", description="1: with the vectors' models."),
+            TENANT,
+        ),
+        refusal_statuses=(400, 503),
+    ),
+    Route(
+        method="GET",
+        path=KEYS + "/{key:path}",
+        access=Access.MEMBER,
+        handler=memory_endpoints.get_memory_key,
+        tag=TAG,
+        summary="Read an entry; with /history behind the key, its changes and who made them.",
+        response=NamedSchema(name="MemoryEntry", schema=OBJECT),
+        query=(LIMIT_PARAMETER, CURSOR_PARAMETER, TENANT),
+        refusal_statuses=(400, 404, 503),
+    ),
+    Route(
+        method="PUT",
+        path=KEYS + "/{key:path}",
+        access=Access.MEMBER,
+        handler=memory_endpoints.put_memory_key,
+        tag=TAG,
+        summary="Set a key.",
+        body=NamedSchema(
+            name="MemoryPut",
+            schema={
+                "type": "object",
+                "properties": {
+                    "value": {"description": "Any JSON value, at most 64 KiB."},
+                    "embed": {"type": "boolean", "description": "Whether it is to be found by its meaning."},
+                    "ttl_seconds": {"type": "integer", "description": "Seconds until it expires; 0: as before."},
+                    "if_revision": {"type": "integer", "description": "Refuse unless the key has this revision."},
+                },
+                "required": ["value"],
+            },
+            example={"value": {"colour": "red"}},
+        ),
+        response=NamedSchema(name="MemoryWritten", schema=OBJECT),
+        query=(TENANT,),
+        refusal_statuses=(400, 409, 413, 503),
+    ),
+    Route(
+        method="DELETE",
+        path=KEYS + "/{key:path}",
+        access=Access.MEMBER,
+        handler=memory_endpoints.delete_memory_key,
+        tag=TAG,
+        summary="Delete a key, if there is one.",
+        query=(TENANT,),
+        status=204,
+        refusal_statuses=(400, 503),
+    ),
+    Route(
+        method="DELETE",
+        path="/v1/_memory/scopes/{scope}/{scope_id}",
+        access=Access.MEMBER,
+        handler=memory_endpoints.drop_memory_scope,
+        tag=TAG,
+        summary="Delete all keys of a scope; dry_run=true, which is the default, only counts them.",
+        response=NamedSchema(name="MemoryScopeDropped", schema=OBJECT),
+        query=(
+            QueryParameter(name="dry_run", description="false: delete; by default nothing is deleted."),
+            QueryParameter(name="reason", description="Why, for people."),
+            TENANT,
+        ),
+        refusal_statuses=(400, 503),
+    ),
+    Route(
+        method="GET",
+        path="/v1/_memory/at",
+        access=Access.MEMBER,
+        handler=memory_endpoints.read_memory_at,
+        tag=TAG,
+        summary="Read a key as it was at a time, at an event, or before a run.",
+        response=NamedSchema(name="MemoryAt", schema=OBJECT),
+        query=(
+            SCOPE,
+            SCOPE_ID,
+            KEY,
+            QueryParameter(name="at", description="A time, RFC 3339."),
+            QueryParameter(name="event", description="A position of the log."),
+            QueryParameter(name="before_run", description="A run: as it was when the run started."),
+            TENANT,
+        ),
+        refusal_statuses=(400, 404, 503),
+    ),
+    Route(
+        method="GET",
+        path="/v1/_memory/usage",
+        access=Access.MEMBER,
+        handler=memory_endpoints.read_memory_usage,
+        tag=TAG,
+        summary="Tell what a scope holds, and how much it may.",
+        response=NamedSchema(name="MemoryUsage", schema=OBJECT),
+        query=(SCOPE, SCOPE_ID, TENANT),
+        refusal_statuses=(400, 503),
+    ),
+    Route(
+        method="POST",
+        path="/v1/_memory/search",
+        access=Access.MEMBER,
+        handler=memory_endpoints.search_memory,
+        tag=TAG,
+        summary="Search a scope by words and meaning.",
+        body=NamedSchema(
+            name="MemorySearch",
+            schema={
+                "type": "object",
+                "properties": {
+                    "scope": {"type": "string", "description": "agent, user or tenant; by default user."},
+                    "scope_id": {"type": "string", "description": "Name of the agent or id of the user."},
+                    **{name: FIELD_SCHEMAS[name] for name in SEARCH_FIELDS},
+                },
+                "required": ["query"],
+            },
+            example={"query": "favourite tea", "scope": "user", "scope_id": "ada"},
+        ),
+        response=NamedSchema(name="MemoryHits", schema=OBJECT),
+        query=(TENANT,),
+        refusal_statuses=(400, 503),
+    ),
+)

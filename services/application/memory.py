@@ -1,0 +1,348 @@
+"""Memory for callers outside of runs: scopes, keys, their past, search, and what operators do with the index.
+
+Any member of a tenant reads and writes its memory; administrators name another tenant.
+
+Before: services/api/memory_endpoints.py. After: services/families/memory, which the Memory tool shares.
+"""
+
+import math
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from loomlog.projections.entity_items import OFFSET_MAX
+from loomlog.projections.frames.frame_json import format_rfc3339
+from loomlog.projections.tables import InvalidPageToken
+from loomlog.schemas.ids import hashed_token
+from loomlog.schemas.position import Position
+from loomlog.services.application.authentication import require_member
+from loomlog.services.application.entities import TENANT as TENANT_NAME
+from loomlog.services.application.errors import CODES, RETRY_SOON_S, RequestRefused, bad_request
+from loomlog.services.application.queries.read_models import ReadModels
+from loomlog.services.application.request_context import current_request
+from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.access.scopes import ADMIN
+from loomlog.services.families.memory import limits
+from loomlog.services.families.memory.author import (
+    SCOPES,
+    Author,
+    MemoryRefused,
+    MemoryUnavailable,
+    Scope,
+    named_scope,
+)
+from loomlog.services.families.memory.decide import key_problem
+from loomlog.services.families.memory.entry_operations import EntryOperations, provenance_json, usage_fields
+from loomlog.services.families.memory.fields import flag_field, integer_field
+from loomlog.services.families.memory.store import Change, StoredEntry
+from loomlog.services.families.memory.values import parse_value, value_text
+
+ValueT = TypeVar("ValueT")
+DESCRIPTIONS: Mapping[str, str] = {
+    "agent": "What an agent keeps over all its runs.",
+    "user": "What is kept of a user, over all agents.",
+    "tenant": "What all agents and users of the tenant share.",
+}
+SCOPE_IDS_MAX = 10_000
+LIST_DEFAULT, LIST_MAX = 200, 1_000
+HISTORY_MAX = 100
+
+
+class Memory:
+    """The use cases. All methods raise RequestRefused; `tenant` empty is the caller's."""
+
+    def __init__(
+        self,
+        entries: EntryOperations,
+        read_models: ReadModels,
+        *,
+        clock_ms: Callable[[], int],
+        new_token: Callable[[], str],
+    ) -> None:
+        self._entries = entries
+        self._store = entries.store
+        self._read_models = read_models
+        self._clock_ms = clock_ms
+        self._new_token = new_token
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def list_scopes(self, caller: Caller) -> dict[str, Any]:
+        """Return the names of scopes."""
+        require_member(caller)
+        return {"scopes": [{"name": name, "description": DESCRIPTIONS[name]} for name in SCOPES]}
+
+    async def list_scope_ids(self, caller: Caller, name: str, *, tenant: str = "", after: str = "") -> dict[str, Any]:
+        """Return the scopes of a name that have keys."""
+        author = self._author(caller, tenant)
+        if name not in SCOPES:
+            raise RequestRefused("invalid_scope", f"scope: expected one of {', '.join(SCOPES)}, not {name[:60]!r}")
+        rows = await self._run(self._store.scopes(author.tenant, name, after=after, limit=SCOPE_IDS_MAX))
+        shown = [
+            {
+                "scope_id": row["scope_id"],
+                "key_count": row["keys"],
+                "bytes": row["bytes"],
+                "updated_at": format_rfc3339(row["updated_at_ms"]),
+            }
+            for row in rows
+        ]
+        return {"scope": name, "scope_ids": shown}
+
+    async def list_keys(
+        self,
+        caller: Caller,
+        name: str,
+        scope_id: str,
+        *,
+        tenant: str = "",
+        prefix: str = "",
+        after: str = "",
+        limit: int = LIST_DEFAULT,
+    ) -> dict[str, Any]:
+        """Return entries by key."""
+        author = self._author(caller, tenant)
+        scope = _scope(author.tenant, name, scope_id)
+        entries, truncated = await self._run(self._store.list(scope, author, prefix=prefix, after=after, limit=limit))
+        shown = [entry_json(entry) for entry in entries]
+        return {"scope": scope.name, "scope_id": scope.id, "entries": shown, "truncated": truncated}
+
+    async def get(self, caller: Caller, name: str, scope_id: str, key: str, *, tenant: str = "") -> dict[str, Any]:
+        """Return an entry with its source."""
+        author = self._author(caller, tenant)
+        scope = _scope(author.tenant, name, scope_id)
+        entry = await self._run(self._store.get(scope, _key(key), author))
+        if entry is None:
+            raise RequestRefused("not_found", f"there is no key {key[:120]!r} in {scope.name} {scope.id!r}")
+        source = {"revision": entry.revision, "bytes": entry.bytes, "source": entry.source}
+        shown = {**entry_json(entry), **source, "provenance": provenance_json(entry)}
+        return {"scope": scope.name, "scope_id": scope.id, "entry": shown}
+
+    async def history(
+        self,
+        caller: Caller,
+        name: str,
+        scope_id: str,
+        key: str,
+        *,
+        tenant: str = "",
+        limit: int = HISTORY_MAX,
+        cursor: str = "",
+    ) -> dict[str, Any]:
+        """Return the changes of a key, newest first, each with its source. Those of 30 days; older are in the log."""
+        author = self._author(caller, tenant)
+        scope = _scope(author.tenant, name, scope_id)
+        try:
+            versions, following = await self._run(self._store.history(scope, _key(key), limit=limit, cursor=cursor))
+        except InvalidPageToken as error:
+            raise bad_request("cursor: expected `next` of an earlier answer") from error
+        shown = [version_json(version) for version in versions]
+        return {"scope": scope.name, "scope_id": scope.id, "key": key, "versions": shown, "next": following or None}
+
+    async def at(
+        self,
+        caller: Caller,
+        name: str,
+        scope_id: str,
+        key: str,
+        *,
+        tenant: str = "",
+        at_ms: int | None = None,
+        position: str = "",
+        before_run: str = "",
+    ) -> dict[str, Any]:
+        """Return a key as it was at a time, at a position of the log, or when a run started."""
+        author = self._author(caller, tenant)
+        scope = _scope(author.tenant, name, scope_id)
+        if sum((at_ms is not None, bool(position), bool(before_run))) != 1:
+            raise bad_request("expected one of at (a time), event (a position) and before_run (a run)")
+        bounds: dict[str, Any] = {"at_ms": math.inf if at_ms is None else at_ms, "offset_max": OFFSET_MAX}
+        if position:
+            bounds["offset_max"] = _offset(position)
+        if before_run:
+            row = await self._read_models.run(author.tenant, before_run)
+            if row is None:
+                raise RequestRefused("not_found", f"there is no run {before_run[:80]}")
+            bounds["at_ms"] = row.started_at_ms - 1
+        version = await self._run(self._store.at(scope, _key(key), **bounds))
+        answer: dict[str, Any] = {"scope": scope.name, "scope_id": scope.id, "key": key}
+        if version is None:
+            return {**answer, "existed": False, "value": None, "version": None}
+        existed = "value" in version and not _was_expired(version, bounds["at_ms"])
+        shown = version_json(version)
+        return {**answer, "existed": existed, "value": shown.get("value") if existed else None, "version": shown}
+
+    async def usage(self, caller: Caller, name: str, scope_id: str, *, tenant: str = "") -> dict[str, Any]:
+        """Return what a scope holds, and how much it may."""
+        author = self._author(caller, tenant)
+        scope = _scope(author.tenant, name, scope_id)
+        usage = await self._run(self._store.usage(scope))
+        return {"scope": scope.name, "scope_id": scope.id, **usage_fields(usage), "keys_max": limits.KEYS_MAX}
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+
+    async def put(
+        self, caller: Caller, name: str, scope_id: str, key: str, body: Any, *, tenant: str = ""
+    ) -> tuple[dict[str, Any], Mapping[str, int], str]:
+        """Set a key; return the answer, the usage of the scope, and the position of the event."""
+        author = self._author(caller, tenant)
+        scope = _scope(author.tenant, name, scope_id)
+        if not isinstance(body, Mapping):
+            raise RequestRefused("invalid_value", 'the body must be an object such as {"value": 1}')
+        known = {"value", "embed", "ttl_seconds", "if_revision"}
+        if unknown := sorted(set(body) - known):
+            raise bad_request(f"{unknown[0][:60]!r} is unknown, expected are {', '.join(sorted(known))}")
+        if "value" not in body:
+            raise RequestRefused("missing_value", "value: it is missing; null is a value too")
+
+        async def written() -> tuple[dict[str, Any], Mapping[str, int], str]:
+            change = Change(
+                text=value_text(body["value"], self._entries.limits.value_bytes_max),
+                ttl_ms=1000 * integer_field(body, "ttl_seconds", default=0, least=0, most=limits.TTL_MS_MAX // 1000),
+                if_revision=integer_field(body, "if_revision", default=-1, least=-1, most=2**53),
+                embed=flag_field(body, "embed", default=False),
+                quota_bytes=self._entries.limits.scope_bytes_max,
+            )
+            done, is_embedded, warning = await self._entries.set_entry(scope, key, change, author)
+            answer: dict[str, Any] = {"scope": scope.name, "scope_id": scope.id, "key": key, "embedded": is_embedded}
+            if warning:
+                answer["embed_warning"] = warning
+            shown = usage_fields(done.usage)
+            return answer | ({} if "usage_warning" not in shown else shown), done.usage, done.position
+
+        return await self._run(written())
+
+    async def delete(self, caller: Caller, name: str, scope_id: str, key: str, *, tenant: str = "") -> str:
+        """Delete a key, if there is one; return the position of the event."""
+        author = self._author(caller, tenant)
+        scope = _scope(author.tenant, name, scope_id)
+        _, position = await self._run(self._store.delete(scope, _key(key), author))
+        return position
+
+    async def drop(
+        self, caller: Caller, name: str, scope_id: str, *, reason: str = "", dry_run: bool, tenant: str = ""
+    ) -> tuple[dict[str, Any], str]:
+        """Delete all keys of a scope; return how many, and the position of the event."""
+        author = self._author(caller, tenant)
+        scope = _scope(author.tenant, name, scope_id)
+        usage = await self._run(self._store.usage(scope))
+        answer = {"scope": scope.name, "scope_id": scope.id, "dry_run": dry_run}
+        if dry_run:
+            return {**answer, "keys": usage["keys"], "bytes": usage["bytes"]}, ""
+        keys, position = await self._run(self._store.drop(scope, reason, author))
+        return {**answer, "keys": keys}, position
+
+    # --- search ------------------------------------------------------------------------------------------------------
+
+    async def search(self, caller: Caller, body: Any, *, tenant: str = "") -> dict[str, Any]:
+        """Search a scope; `body` has scope and scope_id, and the fields of op search."""
+        author = self._author(caller, tenant)
+        if not isinstance(body, Mapping):
+            raise bad_request('the body must be an object such as {"query": "tea", "scope": "user", "scope_id": "ada"}')
+        if not body.get("query"):
+            raise RequestRefused("missing_query", "query: expected what is searched for")
+        name = body.get("scope", "user")
+        if name != "tenant" and not body.get("scope_id"):
+            raise RequestRefused("missing_scope_id", f"scope_id: scope {str(name)[:60]} needs an id")
+        scope = _scope(author.tenant, str(name), str(body.get("scope_id") or ""))
+        fields = {key: value for key, value in body.items() if key not in ("scope", "scope_id") and value is not None}
+        reply = await self._run(self._entries.run("search", fields, author, scope))
+        return dict(reply.fields)
+
+    # --- common ------------------------------------------------------------------------------------------------------
+
+    def _author(self, caller: Caller, tenant: str) -> Author:
+        require_member(caller)
+        owner = resolve_tenant(caller, tenant)
+        return Author(
+            tenant=owner,
+            subject=caller.subject,
+            command_id=hashed_token("entity", "memory", owner, self._new_token()),
+            # A repetition was issued at a time that only its first sender knows: 0 makes the owner look it up.
+            issued_at_ms=0 if current_request.get().idempotency_key else self._clock_ms(),
+        )
+
+    async def _run(self, operation: Awaitable[ValueT]) -> ValueT:
+        return await run_refusing(operation)
+
+
+async def run_refusing(operation: Awaitable[ValueT]) -> ValueT:
+    """Return what an operation of memory gives; its refusals become those of requests."""
+    try:
+        return await operation
+    except MemoryRefused as refused:
+        raise request_refusal(refused) from refused
+    except MemoryUnavailable as error:
+        code = "command_pending" if error.is_unknown else "memory_unavailable"
+        raise RequestRefused(code, str(error), retry_after_s=RETRY_SOON_S) from error
+
+
+def request_refusal(refused: MemoryRefused) -> RequestRefused:
+    """Return a refusal of memory as that of a request."""
+    code = refused.code if refused.code in CODES else "command_refused"
+    details = refused.details if code == refused.code else {**refused.details, "refusal": refused.code}
+    return RequestRefused(code, str(refused), details=details)
+
+
+def resolve_tenant(caller: Caller, named: str) -> str:
+    """Return the tenant of a request; administrators may name another one. Raises RequestRefused."""
+    if not named or named == caller.tenant:
+        return caller.tenant
+    if not caller.is_admin:
+        text = f"the tenant {named[:80]} is not yours"
+        raise RequestRefused("insufficient_scope", text, details={"scope": ADMIN})
+    if not TENANT_NAME.match(named):
+        raise bad_request("tenant: expected at most 64 letters, digits, _ and -")
+    return named
+
+
+def entry_json(entry: StoredEntry) -> dict[str, Any]:
+    """Return an entry as lists show it."""
+    shown = {
+        "key": entry.key,
+        "value": parse_value(entry.text),
+        "created_at": format_rfc3339(entry.created_at_ms),
+        "updated_at": format_rfc3339(max(entry.updated_at_ms, entry.created_at_ms)),
+    }
+    return shown | ({"expires_at": format_rfc3339(entry.expires_at_ms)} if entry.expires_at_ms else {})
+
+
+def version_json(version: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a change of a key as it is shown."""
+    hidden = ("value", "key", "at_ms", "created_at_s", "expires_at_ms", "embed", "previous_revision")
+    shown = {name: value for name, value in version.items() if name not in hidden}
+    shown["at"] = format_rfc3339(version["at_ms"])
+    if version.get("previous_revision"):
+        shown["previous_revision"] = version["previous_revision"]
+    if "value" in version:
+        shown["value"] = parse_value(version["value"])
+    if version.get("expires_at_ms"):
+        shown["expires_at"] = format_rfc3339(version["expires_at_ms"])
+    return shown
+
+
+def _was_expired(version: Mapping[str, Any], at_ms: float) -> bool:
+    expires_at_ms: int = version.get("expires_at_ms", 0)
+    return 0 < expires_at_ms <= (version["at_ms"] if math.isinf(at_ms) else at_ms)
+
+
+def _scope(tenant: str, name: str, scope_id: str) -> Scope:
+    try:
+        return named_scope(tenant, name, scope_id)
+    except MemoryRefused as refused:
+        raise request_refusal(refused) from refused
+
+
+def _key(key: str) -> str:
+    if problem := key_problem(key):
+        raise bad_request(problem)
+    return key
+
+
+def _offset(token: str) -> int:
+    try:
+        return Position.parse(token).offset
+    except ValueError as error:
+        raise bad_request(f"event: {error}") from error
+
+
+__all__: Sequence[str] = ("Memory", "request_refusal", "resolve_tenant", "run_refusing")
