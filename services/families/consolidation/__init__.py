@@ -1,0 +1,74 @@
+"""The family of consolidation: how far the conversations of a scope are in its memory, and what waits to be learnt.
+
+An aggregate is a target: one for each scope, beside its entries. The consolidator, a run, takes the lease, reads the
+chats that have settled since the watermark and the pending entries, writes facts, and moves the watermark only with
+them in the log. The target's timer starts it.
+
+    state.py, decide.py   the rules
+    items.py              the rows of pending entries and targets
+    chats.py              settled chats and their dialogue
+    operations.py         cursor_*, pending_*, read_session, bank
+    facts.py              add: facts to be learnt, or stored as they are
+
+Before: the Memory tool, compaction. After: connectors/configuration/presets/memory.yaml has the consolidator.
+"""
+
+from typing import Any
+
+from loomlog.schemas.generated.consolidation_commands import (
+    AckPending,
+    AdvanceTarget,
+    BankPending,
+    LeaseTarget,
+    NoteSettledChat,
+    ReleaseTarget,
+)
+from loomlog.services.core.access.scopes import TENANT
+from loomlog.services.core.families import Command, Content, Family, Rules
+from loomlog.services.families.consolidation.decide import decide as decide_consolidation
+from loomlog.services.families.consolidation.decide import sends as consolidation_sends
+from loomlog.services.families.consolidation.items import items as consolidation_items
+from loomlog.services.families.consolidation.state import FAMILY_NAME, VERSION, Target, evolve, initial, next_timer_ms
+from loomlog.services.families.memory.author import USER, aggregate_name
+
+
+def _command(record: type[Any], verb: str, summary: str) -> Command[Any]:
+    return Command(
+        record=record,
+        verb=verb,
+        summary=summary,
+        aggregate=lambda command: aggregate_name(command.scope, command.scope_id),
+        scope=TENANT,
+        in_tool=False,
+        in_transports=False,
+    )
+
+
+def _subject(command: Any) -> str:
+    """Return whose key encrypts: the user of a user scope, else the writer."""
+    return str(command.scope_id if command.scope == USER else command.envelope.subject)
+
+
+FAMILY = Family(
+    name=FAMILY_NAME,
+    summary="The consolidation of the memory of a scope: its watermark, its lease and its pending entries.",
+    rules=Rules(
+        state=Target,
+        initial=initial,
+        decide=decide_consolidation,
+        evolve=evolve,
+        next_timer_ms=next_timer_ms,
+        version=VERSION,
+    ),
+    commands=(
+        _command(LeaseTarget, "lease", "Take the lease of a target."),
+        _command(AdvanceTarget, "advance", "Move the watermark of a target."),
+        _command(ReleaseTarget, "release", "Give the lease back."),
+        _command(NoteSettledChat, "settled", "Say that a chat has settled."),
+        _command(BankPending, "bank", "Keep dialogue for the consolidator."),
+        _command(AckPending, "ack", "Remove pending entries."),
+    ),
+    content=Content(fields={BankPending: ("payload",)}, subject=_subject),
+    sends=consolidation_sends,
+    items=consolidation_items,
+)

@@ -1,0 +1,409 @@
+"""Operations of a consolidation target: one handler for the calls of the consolidator and for operators.
+
+    cursor_get, cursor_scan     the watermark and the lease; settled chats behind it, oldest first
+    cursor_lease, cursor_release, cursor_advance    one run at a time moves the watermark, past chats that have settled
+    pending_drain, pending_ack  dialogue that was kept by `bank`
+    read_session                what was said in a settled chat
+
+Before: services/families/memory/operations.py; facts.py and compaction bank. After: decide.py; chats.py.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+
+from loomlog.connectors.errors import ConnectorError, Transient
+from loomlog.connectors.protocols import Blobs
+from loomlog.projections.frames.frame_json import format_rfc3339
+from loomlog.projections.settled_sessions import SettledSession
+from loomlog.schemas.generated.consolidation_commands import (
+    AckPending,
+    AdvanceTarget,
+    BankPending,
+    LeaseTarget,
+    NoteSettledChat,
+    ReleaseTarget,
+)
+from loomlog.schemas.generated.consolidation_events import PendingAcked, PendingBanked, TargetLeased
+from loomlog.schemas.generated.entity_events import CommandHadNoEffect, CommandRefused
+from loomlog.schemas.generated.values import BlobRef
+from loomlog.schemas.records import Value
+from loomlog.services.families.consolidation import limits
+from loomlog.services.families.consolidation.chats import Chats, Decrypt
+from loomlog.services.families.consolidation.decide import has_lease, lease_lost
+from loomlog.services.families.consolidation.items import PENDING_ITEM
+from loomlog.services.families.consolidation.state import FAMILY_NAME, Target
+from loomlog.services.families.memory.author import USER, Author, MemoryRefused, MemoryUnavailable, Reply, Scope
+from loomlog.services.families.memory.fields import flag_field, integer_field, refuse, text_field
+from loomlog.services.families.memory.values import value_text
+from loomlog.services.stream.entities.answers import Answer, CommandInvalid, CommandUnanswered, EntityCommands
+from loomlog.services.stream.entities.reads import EntityReads, PositionNotRead
+
+WAIT_S = 50.0
+"""Seconds to wait for the owner's answer; within the time of a tool call, so that the outcome is told as unknown."""
+ADVANCE_TOLERANCE_MS = 1_000
+"""How far the time that a run names may be from that of the chat (parity: reference runtime 5.4)."""
+SESSION_BYTES = 256 * 1024
+UNVERIFIED = 0
+"""A time that is refused: the command is only looked up."""
+
+Encrypt = Callable[[str, str, str], Awaitable[str]]
+"""Encrypts a text for a subject of a tenant; takes text, tenant and subject. Raises ConnectorError."""
+
+
+async def plain_text(text: str, tenant: str, subject: str) -> str:
+    """Return the text as it is: content is not encrypted."""
+    return text
+
+
+async def plain_json(value: Any, tenant: str) -> Any:
+    """Return the value as it is: content is not encrypted."""
+    return value
+
+
+class ConsolidationPolicy(Value, frozen=True, kw_only=True):
+    """What the consolidator does with near facts (configuration block memory.consolidation)."""
+
+    merge_threshold: float = 0.95
+    """Similarity from which a fact takes the place of another one of its class and subject."""
+    related_threshold: float = 0.85
+    verify_writes: bool = False
+    """Whether a judge looks at facts that are near to another one before they are written."""
+    detect_conflicts: bool = False
+    """Whether near facts that contradict each other are reported."""
+
+
+class ConsolidationOperations:
+    """The handler (protocol ScopeOperations). All methods raise MemoryRefused and MemoryUnavailable."""
+
+    def __init__(
+        self,
+        commands: EntityCommands,
+        reads: EntityReads,
+        chats: Chats,
+        blobs: Blobs,
+        *,
+        clock_ms: Callable[[], int],
+        decrypt: Decrypt = plain_json,
+        encrypt: Encrypt = plain_text,
+        policy: ConsolidationPolicy | None = None,
+        wait_s: float = WAIT_S,
+    ) -> None:
+        self._commands = commands
+        self._reads = reads
+        self._chats = chats
+        self._blobs = blobs
+        self._clock_ms = clock_ms
+        self._decrypt = decrypt
+        self._encrypt = encrypt
+        self._policy = policy or ConsolidationPolicy()
+        self._wait_s = wait_s
+        self._handlers: Mapping[str, Callable[[Mapping[str, Any], Author, Scope], Awaitable[Reply]]] = {
+            "cursor_get": self._get,
+            "cursor_scan": self._scan,
+            "cursor_lease": self._lease,
+            "cursor_advance": self._advance,
+            "cursor_release": self._release,
+            "pending_drain": self._drain,
+            "pending_ack": self._ack,
+            "read_session": self._read_session,
+        }
+
+    async def run(self, op: str, fields: Mapping[str, Any], author: Author, scope: Scope) -> Reply:
+        """Carry out an operation."""
+        handler = self._handlers.get(op)
+        if handler is None:
+            raise refuse(f"op: {op[:60]!r} is none of {', '.join(self._handlers)}")
+        if author.grants is not None and not author.grants.memory_consolidation:
+            raise MemoryRefused(
+                "capability_unsupported", f"{op}: this agent may not consolidate; it takes memory_consolidation: true"
+            )
+        return await handler(fields, author, scope)
+
+    async def require_lease(self, scope: Scope, author: Author) -> None:
+        """Raise MemoryRefused(lease_lost) unless the author's run has the lease of the scope."""
+        target, now_ms = await self._target(scope, author), self._clock_ms()
+        if not has_lease(target, author.run_id, now_ms):
+            raise MemoryRefused("lease_lost", lease_lost(target, author.run_id, now_ms))
+
+    async def bank(
+        self, scope: Scope, payload: Mapping[str, Any], origin: str, author: Author, *, step: str = ""
+    ) -> Reply:
+        """Keep dialogue for the consolidator; return pending_id. `step` tells several commands of one call apart.
+
+        `payload` has messages (objects with role and content) or content, and may have metadata.
+        """
+        text = value_text(payload, limits.PAYLOAD_BYTES_MAX)
+        envelope = author.envelope(step)
+        size, blob = len(text.encode()), None
+        if size > limits.PAYLOAD_INLINE_BYTES:
+            subject = scope.id if scope.name == USER else envelope.subject
+            blob, text = await self._store(text, scope.tenant, subject), ""
+        command = BankPending(
+            envelope=envelope,
+            scope=scope.name,
+            scope_id=scope.id,
+            payload=text,
+            payload_blob=blob,
+            payload_bytes=size,
+            origin=origin,
+            source=author.source(),
+        )
+        answer = await self._ask(command)
+        event = answer.events[-1]
+        assert isinstance(event, PendingBanked)
+        return Reply(fields={"pending_id": event.pending_id}, positions=(answer.position,))
+
+    async def note_settled_chat(self, scope: Scope, author: Author, *, step: str = "") -> Reply:
+        """Say that a chat of the scope has settled: the consolidator is started soon."""
+        command = NoteSettledChat(envelope=author.envelope(step), scope=scope.name, scope_id=scope.id)
+        return Reply(fields={"ok": True}, positions=((await self._ask(command)).position,))
+
+    async def pending_source(self, scope: Scope, pending_id: str, author: Author) -> Mapping[str, str]:
+        """Return origin, source_session_id and source_run_id of a pending entry. Raises MemoryRefused(not_found)."""
+        rows = await self._read(
+            self._reads.load_items(FAMILY_NAME, scope.tenant, PENDING_ITEM, [pending_id], positions=author.positions)
+        )
+        if not rows or rows[0].key_a != scope.aggregate:
+            raise MemoryRefused("not_found", f"from_pending: {scope.aggregate} has no pending entry {pending_id[:80]}")
+        document = orjson.loads(rows[0].document)
+        return {name: document[name] for name in ("origin", "source_session_id", "source_run_id")}
+
+    # --- the watermark and the lease ---------------------------------------------------------------------------------
+
+    async def _get(self, fields: Mapping[str, Any], author: Author, scope: Scope) -> Reply:
+        target = await self._target(scope, author)
+        is_held = target.expires_at_ms > self._clock_ms()
+        return Reply(
+            fields={
+                **_watermark(target.watermark_at_ms, target.watermark_session_id),
+                "leased_by": target.owner if is_held else "",
+                "lease_expires_at": format_rfc3339(target.expires_at_ms) if is_held else None,
+            }
+        )
+
+    async def _scan(self, fields: Mapping[str, Any], author: Author, scope: Scope) -> Reply:
+        limit = integer_field(fields, "limit", default=limits.SCAN, least=1, most=limits.SCAN_MAX)
+        target = await self._target(scope, author)
+        watermark = SettledSession(target.watermark_session_id, target.watermark_at_ms)
+        chats = await self._read(self._chats.after(scope, watermark, without=author.session_id, limit=limit + 1))
+        sessions = [
+            {"session_id": chat.session_id, "completed_at": format_rfc3339(chat.completed_at_ms)}
+            for chat in chats[:limit]
+        ]
+        return Reply(fields={"sessions": sessions, "truncated": len(chats) > limit})
+
+    async def _lease(self, fields: Mapping[str, Any], author: Author, scope: Scope) -> Reply:
+        lease_ms = integer_field(fields, "lease_ttl_ms", default=limits.LEASE_MS, least=1_000, most=limits.LEASE_MS_MAX)
+        command = LeaseTarget(
+            envelope=author.envelope(),
+            scope=scope.name,
+            scope_id=scope.id,
+            owner=_owner(author, "cursor_lease"),
+            lease_ms=lease_ms,
+        )
+        answer = await self._ask(command)
+        event = answer.events[-1]
+        assert isinstance(event, TargetLeased)
+        policy = self._policy
+        return Reply(
+            fields={
+                **_watermark(event.watermark_at_ms, event.watermark_session_id),
+                "leased_by": event.owner,
+                "lease_expires_at": format_rfc3339(event.expires_at_ms),
+                "acquired": event.is_acquired,
+                "owner": event.owner,
+                "consolidation": {name: getattr(policy, name) for name in policy.__struct_fields__},
+            },
+            positions=(answer.position,),
+        )
+
+    async def _advance(self, fields: Mapping[str, Any], author: Author, scope: Scope) -> Reply:
+        session_id = text_field(fields, "session_id")
+        named_ms = _time_ms(text_field(fields, "completed_at"))
+        owner = _owner(author, "cursor_advance")
+        chat = await self._read(self._chats.find(scope, session_id))
+        refusal = None
+        if named_ms > self._clock_ms() + limits.CLOCK_SKEW_MS:
+            refusal = MemoryRefused("not_yet", "completed_at is in the future: only settled chats are passed")
+        elif chat is None or abs(chat.completed_at_ms - named_ms) > ADVANCE_TOLERANCE_MS:
+            settled = "" if chat is None else f"; it was completed at {format_rfc3339(chat.completed_at_ms)}"
+            message = f"{scope.aggregate} has no settled chat {session_id[:80]} of that time{settled}: scan again"
+            refusal = MemoryRefused("not_found", message)
+        if refusal is not None and author.issued_at_ms:
+            raise refusal
+        command = AdvanceTarget(
+            envelope=author.envelope(),
+            scope=scope.name,
+            scope_id=scope.id,
+            owner=owner,
+            completed_at_ms=UNVERIFIED if refusal is not None or chat is None else chat.completed_at_ms,
+            session_id=session_id,
+        )
+        try:
+            answer = await self._ask(command)
+        except MemoryRefused as unknown:
+            # An earlier attempt was not carried out, so this one is judged by the chat as it is now.
+            raise refusal or unknown from unknown
+        event = answer.events[-1]
+        at_ms = command.completed_at_ms if isinstance(event, CommandHadNoEffect) else event.watermark_at_ms
+        return Reply(fields={"ok": True, **_watermark(at_ms, session_id)}, positions=(answer.position,))
+
+    async def _release(self, fields: Mapping[str, Any], author: Author, scope: Scope) -> Reply:
+        command = ReleaseTarget(
+            envelope=author.envelope(),
+            scope=scope.name,
+            scope_id=scope.id,
+            owner=_owner(author, "cursor_release"),
+            has_more=flag_field(fields, "more", default=False),
+        )
+        answer = await self._ask(command)
+        was_held = not isinstance(answer.events[-1], CommandHadNoEffect)
+        return Reply(fields={"ok": True, "released": was_held}, positions=(answer.position,))
+
+    # --- pending entries ---------------------------------------------------------------------------------------------
+
+    async def _drain(self, fields: Mapping[str, Any], author: Author, scope: Scope) -> Reply:
+        """Return the oldest entries: at least one, then as many as have PAYLOAD_BYTES_MAX together."""
+        limit = integer_field(fields, "limit", default=limits.DRAIN, least=1, most=limits.DRAIN_MAX)
+        page = await self._read(
+            self._reads.list_items(
+                FAMILY_NAME,
+                scope.tenant,
+                PENDING_ITEM,
+                key_a=scope.aggregate,
+                newest_first=False,
+                limit=limit,
+                positions=author.positions,
+            )
+        )
+        entries: list[dict[str, Any]] = []
+        size = 0
+        for row in page.rows:
+            document = orjson.loads(row.document)
+            size += document["bytes"]
+            if entries and size > limits.PAYLOAD_BYTES_MAX:
+                break
+            entries.append(
+                {
+                    "id": row.id,
+                    "payload": await self._payload(document, scope.tenant),
+                    "origin": document["origin"],
+                    "source_session_id": document["source_session_id"],
+                    "source_run_id": document["source_run_id"],
+                    "created_at": format_rfc3339(row.at_ms),
+                }
+            )
+        return Reply(fields={"pending": entries, "truncated": bool(page.next) or len(entries) < len(page.rows)})
+
+    async def _payload(self, document: Mapping[str, Any], tenant: str) -> Any:
+        """Return a payload; of erased content what is left of it, as text."""
+        blob = document["blob"]
+        stored = document["payload"]
+        if blob is not None:
+            stored = (await self._read(self._blobs.get(BlobRef.from_avro(blob)))).decode()
+        text = str(await self._read(self._decrypt(stored, tenant)))
+        try:
+            return orjson.loads(text)
+        except orjson.JSONDecodeError:
+            return text
+
+    async def _ack(self, fields: Mapping[str, Any], author: Author, scope: Scope) -> Reply:
+        ids = fields.get("ids")
+        if not isinstance(ids, list | tuple) or not 0 < len(ids) <= limits.ACK_IDS_MAX:
+            raise refuse(f"ids: expected a list of 1 to {limits.ACK_IDS_MAX} ids of pending_drain")
+        command = AckPending(
+            envelope=author.envelope(),
+            scope=scope.name,
+            scope_id=scope.id,
+            owner=_owner(author, "pending_ack"),
+            ids=tuple(text_field({"ids": one}, "ids") for one in ids),
+        )
+        answer = await self._ask(command)
+        acked = sum(len(event.ids) for event in answer.events if isinstance(event, PendingAcked))
+        return Reply(fields={"ok": True, "acked": acked}, positions=(answer.position,))
+
+    # --- dialogue ----------------------------------------------------------------------------------------------------
+
+    async def _read_session(self, fields: Mapping[str, Any], author: Author, scope: Scope) -> Reply:
+        session_id = text_field(fields, "session_id")
+        bytes_max = integer_field(
+            fields, "max_bytes", default=SESSION_BYTES, least=1_024, most=limits.PAYLOAD_BYTES_MAX
+        )
+        chat = await self._read(self._chats.find(scope, session_id))
+        if chat is None:
+            raise MemoryRefused("not_found", f"{scope.aggregate} has no settled chat {session_id[:80]}")
+        dialogue = await self._read(self._chats.dialogue(scope, session_id, bytes_max=bytes_max))
+        return Reply(
+            fields={
+                "session_id": session_id,
+                "completed_at": format_rfc3339(chat.completed_at_ms),
+                "messages": [
+                    {name: getattr(message, name) for name in message.__struct_fields__}
+                    for message in dialogue.messages
+                ],
+                "truncated": dialogue.is_truncated,
+            }
+        )
+
+    # --- the log, the rows and the blobs -----------------------------------------------------------------------------
+
+    async def _target(self, scope: Scope, author: Author) -> Target:
+        """Return the state of a target: that of its owner in this process, else that of its row."""
+        positions: Sequence[str] = author.positions
+        row = await self._read(
+            self._reads.local(FAMILY_NAME, scope.tenant, scope.aggregate, positions=positions)
+        ) or await self._read(self._reads.show(FAMILY_NAME, scope.tenant, scope.aggregate, positions=positions))
+        if row is None:
+            return Target(tenant=scope.tenant, scope=scope.name, scope_id=scope.id)
+        state: Target = row.entity.state
+        return state
+
+    async def _store(self, text: str, tenant: str, subject: str) -> BlobRef:
+        try:
+            return await self._blobs.put((await self._encrypt(text, tenant, subject)).encode())
+        except ConnectorError as error:
+            raise MemoryUnavailable(f"the payload cannot be stored: {error}") from error
+
+    async def _ask(self, command: Any) -> Answer:
+        try:
+            answer = await self._commands.ask(command, wait_s=self._wait_s)
+        except CommandInvalid as error:
+            raise refuse(str(error)) from error
+        except (CommandUnanswered, Transient) as error:
+            raise MemoryUnavailable(str(error), is_unknown=True) from error
+        last = answer.events[-1]
+        if isinstance(last, CommandRefused):
+            raise MemoryRefused(last.code, last.message)
+        return answer
+
+    async def _read(self, reading: Awaitable[Any]) -> Any:
+        try:
+            return await reading
+        except (PositionNotRead, ConnectorError) as error:
+            raise MemoryUnavailable(f"the target cannot be read: {error}") from error
+
+
+def _owner(author: Author, op: str) -> str:
+    if not author.run_id:
+        raise MemoryRefused("capability_unsupported", f"{op} is for runs: a lease belongs to one")
+    return author.run_id
+
+
+def _watermark(at_ms: int, session_id: str) -> Mapping[str, Any]:
+    return {
+        "watermark_completed_at": format_rfc3339(at_ms) if at_ms else None,
+        "watermark_session_id": session_id,
+    }
+
+
+def _time_ms(text: str) -> int:
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        time = None
+    if time is None or time.tzinfo is None or time.year < 1970:
+        raise refuse(f"completed_at is {text[:60]!r}: expected that of a chat of cursor_scan, a time of RFC 3339")
+    return int(time.astimezone(UTC).timestamp() * 1000)
