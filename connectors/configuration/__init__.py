@@ -13,6 +13,14 @@ from loomlog.connectors.configuration.concurrency_limits import ConcurrencyLimit
 from loomlog.connectors.configuration.environment import check_names, read_settings, secret_names
 from loomlog.connectors.configuration.findings import ConfigurationError, ConfigurationFinding
 from loomlog.connectors.configuration.load import LoadedConfiguration, ProcessConfiguration, load, load_configuration
+from loomlog.connectors.configuration.memory_block import (
+    ChangeSubscriptionBlock,
+    ConsolidationBlock,
+    EmbedderBlock,
+    MemoryBackendBlock,
+    MemoryBlock,
+    MemoryEntryBlock,
+)
 from loomlog.connectors.configuration.model import Concurrency, Configuration, UserTier, VolumeBlock
 from loomlog.connectors.configuration.model_patterns import select_newest
 from loomlog.connectors.configuration.pricing import find_price
@@ -54,14 +62,20 @@ __all__ = [
     "UNSUPPORTED_TOOLS",
     "AgentBlock",
     "Candidate",
+    "ChangeSubscriptionBlock",
     "Concurrency",
     "ConcurrencyLimits",
     "Configuration",
     "ConfigurationError",
     "ConfigurationFinding",
+    "ConsolidationBlock",
+    "EmbedderBlock",
     "FallbackModel",
     "InterruptionAccess",
     "LoadedConfiguration",
+    "MemoryBackendBlock",
+    "MemoryBlock",
+    "MemoryEntryBlock",
     "Principal",
     "ProcessConfiguration",
     "Provider",

@@ -15,6 +15,8 @@ from loomlog.connectors.configuration.agent_block import AgentBlock, Candidate
 from loomlog.connectors.configuration.environment import PREFIXES, secret_names
 from loomlog.connectors.configuration.field_types import Tier
 from loomlog.connectors.configuration.findings import ConfigurationFinding, did_you_mean, join_words
+from loomlog.connectors.configuration.memory_block import PROMPT_PLACEHOLDERS, unknown_memory_placeholders
+from loomlog.connectors.configuration.memory_check import iter_agent_errors, iter_agent_warnings, iter_memory_errors
 from loomlog.connectors.configuration.model import Configuration
 from loomlog.connectors.configuration.providers import DIALECTS, DISABLED_URL, KNOWN_OPTIONS
 from loomlog.connectors.configuration.routing import (
@@ -38,8 +40,6 @@ from loomlog.connectors.tools.tool_guide import placeholder_names, unknown_place
 from loomlog.schemas.client_names import TOOL_NAME_PREFIX as CLIENT_PREFIX
 from loomlog.schemas.client_names import is_client_grant, visible_name
 
-MEMORY_PLACEHOLDER = "{{memory:"
-"""Placeholder in a prompt that the reference fills in."""
 CLIENT_TOOL_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,56}|[A-Za-z0-9_-]{0,56}\*", re.ASCII)
 CLIENT_TOOL_EXPECTATION = "client: and 1 to 56 of A-Z, a-z, 0-9, _ and -, or the beginning of such a name and *"
 ALL_TOOLS = SUPPORTED_TOOLS | frozenset(UNSUPPORTED_TOOLS)
@@ -61,6 +61,7 @@ def check_configuration(
     checking.check_pricing()
     checking.check_principals()
     checking.check_interruption()
+    checking.check_memory()
     for name, agent in configuration.agents.items():
         checking.check_agent(name, agent)
     checking.warn_unsupported_tools()
@@ -199,6 +200,10 @@ class _ConfigurationCheck:
             message = "questions are asked over MCP in a later version; here they wait in the inbox"
             self._add_warning(("interruption", "backend"), message)
 
+    def check_memory(self) -> None:
+        for path, message in iter_memory_errors(self.configuration):
+            self._add_error(path, message)
+
     def check_agent(self, name: str, agent: AgentBlock) -> None:
         path: KeyPath = ("agents", name)
         if agent.tier and (agent.provider or agent.model):
@@ -223,6 +228,10 @@ class _ConfigurationCheck:
             parse_patterns(agent.skills)
         except ValueError as error:
             self._add_error((*path, "skills"), str(error))
+        for place, message in iter_agent_errors(self.configuration, name, agent):
+            self._add_error(place, message)
+        for place, message in iter_agent_warnings(name, agent):
+            self._add_warning(place, message)
 
     def warn_unsupported_tools(self) -> None:
         if not self.unsupported_tools:
@@ -260,8 +269,10 @@ class _ConfigurationCheck:
             self._check_provider_name((*path, "provider"), agent.provider)
 
     def _check_placeholders(self, path: KeyPath, prompt: str) -> None:
-        if MEMORY_PLACEHOLDER in prompt:
-            self._add_warning(path, "has {{memory:...}} placeholders, which this version does not fill in")
+        for name in unknown_memory_placeholders(prompt):
+            names = ", ".join(f"{{{{memory:{one}}}}}" for one in PROMPT_PLACEHOLDERS)
+            message = f"{{{{memory:{name[:60]}}}}} is no placeholder; there are {names}"
+            self._add_error(path, f"{message}, and a backslash before one keeps it as text")
         for name in unknown_placeholders(prompt):
             message = f"{{{{tool:{name[:60]}}}}} is no placeholder; there are {placeholder_names()}"
             self._add_error(path, f"{message}, and a backslash before one keeps it as text")

@@ -13,7 +13,7 @@ from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from loomlog.connectors.configuration import agent_block, model
+from loomlog.connectors.configuration import agent_block, memory_block, model
 from loomlog.connectors.configuration.key_descriptions import KEY_DESCRIPTIONS
 from loomlog.connectors.configuration.settings import OLD_PREFIX, PREFIX, setting_rows
 from loomlog.connectors.configuration.unsupported_keys import (
@@ -156,6 +156,14 @@ BLOCKS: tuple[tuple[str, type], ...] = (
     ("hooks", model.HooksBlock),
     ("hooks.permit_host_widen", model.PermitHostWiden),
     ("context_plugins[]", model.ContextPluginBlock),
+    ("memory", memory_block.MemoryBlock),
+    ("memory.embedder", memory_block.EmbedderBlock),
+    ("memory.entries[]", memory_block.MemoryEntryBlock),
+    ("memory.consolidation", memory_block.ConsolidationBlock),
+    ("memory_backends.<name>", memory_block.MemoryBackendBlock),
+    ("memory_backends.<name>.config", memory_block.MemoryBackendConfig),
+    ("memory_backends.<name>.tenancy_strategy", memory_block.MemoryTenancy),
+    ("change_subscriptions.<name>", memory_block.ChangeSubscriptionBlock),
 )
 
 

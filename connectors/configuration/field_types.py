@@ -9,6 +9,7 @@ After: model.py and agent_block.py are written with these.
 
 import re
 from typing import Annotated, Any, Literal, TypeVar
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Strict
 
@@ -26,6 +27,7 @@ _PROVIDER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _VOLUME_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _REMOTE_TOOL_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _TENANT = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_OPTIONAL_TENANT = re.compile(r"[A-Za-z0-9_-]{0,64}")
 _BLOCK_LABEL = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _SUBJECT = re.compile(r"[A-Za-z0-9_.@-]{1,128}")
 
@@ -66,6 +68,20 @@ def _match_pattern(pattern: re.Pattern[str], expected: str) -> AfterValidator:
     return AfterValidator(check)
 
 
+def check_url(url: str) -> str:
+    """Return the address. Raises ValueError with what is expected: http or https, a host, and no password."""
+    try:
+        parts = urlsplit(url)
+        is_usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_usable = False
+    if not is_usable or any(character.isspace() or not character.isprintable() for character in url):
+        raise ValueError("expected an address like https://example.com/path")
+    if "@" in parts.netloc:
+        raise ValueError("expected an address without user and password, which everyone could read")
+    return url
+
+
 Switch = Annotated[bool, BeforeValidator(parse_switch), Strict()]
 StrictInt = Annotated[int, Strict()]
 NonNegativeInt = Annotated[int, Strict(), Field(ge=0)]
@@ -83,6 +99,9 @@ ProviderId = Annotated[str, _match_pattern(_PROVIDER_ID, "at most 64 letters, di
 VolumeName = Annotated[str, _match_pattern(_VOLUME_NAME, "at most 64 letters, digits, _ and -")]
 RemoteToolName = Annotated[str, _match_pattern(_REMOTE_TOOL_NAME, "a letter and at most 63 letters, digits, _ and -")]
 BlockLabel = Annotated[str, _match_pattern(_BLOCK_LABEL, "1 to 64 letters, digits, _ and -")]
+Url = Annotated[str, AfterValidator(check_url)]
+OptionalUrl = Annotated[str, AfterValidator(lambda url: check_url(url) if url else url)]
+OptionalTenant = Annotated[str, _match_pattern(_OPTIONAL_TENANT, "at most 64 letters, digits, _ and -")]
 Tenant = Annotated[str, _match_pattern(_TENANT, "at most 64 letters, digits, _ and -")]
 Subject = Annotated[str, _match_pattern(_SUBJECT, "at most 128 letters, digits, _, ., @ and -")]
 

@@ -2,13 +2,13 @@
 
 The generator fails when a key has no entry, and a test reads every example with the type of its key.
 
-Before: model.py, agent_block.py. After: document.py.
+Before: model.py, agent_block.py, memory_block.py. After: document.py.
 """
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from loomlog.connectors.configuration import agent_block, model
+from loomlog.connectors.configuration import agent_block, memory_block, model
 
 
 class KeyDescription(NamedTuple):
@@ -258,5 +258,80 @@ KEY_DESCRIPTIONS: Mapping[type, Mapping[str, KeyDescription]] = {
         "name": KeyDescription("The plugin.", "redact"),
         "enabled": KeyDescription("Use it.", "false"),
         "redact_tool_input": KeyDescription("Mask the arguments of tool calls too.", "true"),
+    },
+    memory_block.MemoryBlock: {
+        "embedder": KeyDescription(
+            "Model that makes vectors of texts; without one, words alone are searched.", "{provider: openai}"
+        ),
+        "entries": KeyDescription(
+            "Entries that are set at the start, unless their key is there.",
+            "[{scope: tenant, key: house/rules, value: Be brief.}]",
+        ),
+        "consolidation": KeyDescription("How facts of chats are brought together.", "{verify_writes: true}"),
+    },
+    memory_block.EmbedderBlock: {
+        "provider": KeyDescription("API of the embedder; anthropic means voyage.", "openai"),
+        "model": KeyDescription("Model; empty = the provider's default.", "text-embedding-3-small"),
+        "base_url": KeyDescription(
+            "Address of a server with the same API; empty = the vendor's.", "https://llm.example.com/v1"
+        ),
+        "api_key_env": KeyDescription(
+            "Name of the environment variable with the key; default the provider's.", "OPENAI_API_KEY"
+        ),
+        "dimensions": KeyDescription("Numbers of a vector, at most 4000; 0 = the model's own.", "1536"),
+        "timeout_ms": KeyDescription("Longest wait, milliseconds; default LOOMLOG_MEMORY_EMBED_TIMEOUT_MS.", "10000"),
+        "batch_size": KeyDescription("Texts of one call; default LOOMLOG_MEMORY_EMBED_BATCH_SIZE.", "64"),
+    },
+    memory_block.MemoryEntryBlock: {
+        "scope": KeyDescription("Scope of the entry.", "agent"),
+        "scope_id": KeyDescription("Name of the agent or id of the user; none for tenant.", "reviewer"),
+        "key": KeyDescription("Key, at most 512 characters.", "core/persona"),
+        "value": KeyDescription("Any JSON value.", "{tone: friendly}"),
+        "embed": KeyDescription("It is found by meaning too.", "true"),
+    },
+    memory_block.ConsolidationBlock: {
+        "merge_threshold": KeyDescription("Similarity from which two facts are one, up to 1.", "0.95"),
+        "related_threshold": KeyDescription(
+            "Similarity from which two facts are related, below merge_threshold.", "0.85"
+        ),
+        "verify_writes": KeyDescription("A judge compares each new fact with its chat.", "true"),
+        "detect_conflicts": KeyDescription("Related facts that contradict each other are reported.", "true"),
+    },
+    memory_block.MemoryBackendBlock: {
+        "kind": KeyDescription("Memory of this installation, or of another one.", "remote"),
+        "config": KeyDescription("Address of the other one.", "{base_url: 'https://memory.example.com'}"),
+        "tenancy_strategy": KeyDescription(
+            "How it tells tenants apart; none: all are one.",
+            "{kind: shared_key_with_prefix, prefix_pattern: '{tenant_id}/'}",
+        ),
+        "fallback_on_error": KeyDescription(
+            "Memory to use while it does not answer; none: the call fails.", "inprocess"
+        ),
+        "health_check_interval_seconds": KeyDescription("Time between two checks; 0 = the default.", "30"),
+    },
+    memory_block.MemoryBackendConfig: {
+        "base_url": KeyDescription("Address of its API.", "https://memory.example.com"),
+        "api_version": KeyDescription("Version of its API; empty = v1.", "v1"),
+        "api_key_env": KeyDescription("Name of the environment variable with the token.", "LOOMLOG_TEAM_MEMORY_TOKEN"),
+    },
+    memory_block.MemoryTenancy: {
+        "kind": KeyDescription("A token for each tenant, or one token and a prefix of the keys.", "key_per_tenant"),
+        "env_pattern": KeyDescription(
+            "Name of the variable with a tenant's token; holds {tenant_id}.", "'LOOMLOG_MEMORY_TOKEN_{tenant_id}'"
+        ),
+        "prefix_pattern": KeyDescription("Prefix of a tenant's keys; holds {tenant_id}.", "'{tenant_id}/'"),
+    },
+    memory_block.ChangeSubscriptionBlock: {
+        "callback_url": KeyDescription("Address that changes are sent to.", "https://app.example.com/memory"),
+        "secret_env": KeyDescription(
+            "Name of the environment variable with the key that signs them.", "LOOMLOG_CHANGES_SECRET"
+        ),
+        "tenant_id": KeyDescription("Tenant whose changes are sent; empty = all.", "acme"),
+        "scope": KeyDescription("Scope whose changes are sent; empty = all.", "user"),
+        "kinds": KeyDescription(
+            "Types of changes; memory and document stand for all of theirs; empty = all.", "[memory]"
+        ),
+        "allow_private_host": KeyDescription("The address may be a private one.", "true"),
+        "disabled": KeyDescription("Nothing is sent.", "true"),
     },
 }

@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from loomlog.connectors.configuration.agent_files import load_agent_files
@@ -27,6 +28,8 @@ from loomlog.connectors.configuration.findings import (
     format_value,
 )
 from loomlog.connectors.configuration.layers import find_layers, read_layer
+from loomlog.connectors.configuration.memory_block import TENANT_PLACEHOLDER
+from loomlog.connectors.configuration.memory_check import check_memory_settings
 from loomlog.connectors.configuration.merge import merge
 from loomlog.connectors.configuration.model import Configuration, ValidationProblem, validate
 from loomlog.connectors.configuration.settings import Settings
@@ -131,7 +134,7 @@ def load_configuration(
     names |= _collect_referenced_names(root, environ)
     errors += _check_help_topics(settings.help_root)
     folders = {layer.display_name: layer.path.parent for layer in layers}
-    secret_env_names = _collect_secret_env_names(root)
+    secret_env_names = _collect_secret_env_names(root, environ)
     root, definition_names = _add_definition_files(
         root, folders, environ, settings, working_directory, errors, warnings
     )
@@ -187,6 +190,9 @@ def _build_configuration(
         errors += found_errors
         warnings += found_warnings
         warnings += find_disabled_tools(configuration, root, settings)
+        memory_errors, memory_warnings = check_memory_settings(configuration, root, settings)
+        errors += memory_errors
+        warnings += memory_warnings
     return configuration
 
 
@@ -265,10 +271,17 @@ def _to_finding(mistake: ValidationProblem, root: MappingNode) -> ConfigurationF
     elif of_key:
         message = f"{format_path(path)} is not a usable name: {mistake.expected}{_suggest_word(mistake)}"
     else:
-        is_hidden = any(isinstance(step, str) and _ENV_KEY.search(step) for step in path)
+        is_hidden = _may_be_secret(mistake.value) or any(
+            isinstance(step, str) and _ENV_KEY.search(step) for step in path
+        )
         text = "this value" if is_hidden else format_value(mistake.value)
         message = f"{format_path(path)}: {text} is not usable: {mistake.expected}{_suggest_word(mistake)}"
     return ConfigurationFinding(message=message, file=mark.file, line=mark.line)
+
+
+def _may_be_secret(value: object) -> bool:
+    """Return whether the value is an address with a password in it."""
+    return isinstance(value, str) and "://" in value and "@" in value
 
 
 def _suggest_word(mistake: ValidationProblem) -> str:
@@ -340,17 +353,19 @@ def _collect_referenced_names(root: MappingNode, environ: Mapping[str, str]) -> 
     return names
 
 
-def _collect_secret_env_names(root: MappingNode) -> frozenset[str]:
-    """Return the names that keys such as token_env, api_key_env and signing_secret_env refer to, in every block."""
-    return frozenset(
-        leaf.value
-        for path, leaf in iter_scalars(root)
-        if path
-        and isinstance(path[-1], str)
-        and _ENV_KEY.search(path[-1])
-        and isinstance(leaf.value, str)
-        and leaf.value
-    )
+def _collect_secret_env_names(root: MappingNode, environ: Mapping[str, str]) -> frozenset[str]:
+    """Return the names that keys such as token_env, api_key_env and signing_secret_env refer to, in every block, and
+    those of the environment that an env_pattern stands for.
+    """
+    names: set[str] = set()
+    for path, leaf in iter_scalars(root):
+        if not path or not isinstance(path[-1], str) or not isinstance(leaf.value, str) or not leaf.value:
+            continue
+        if _ENV_KEY.search(path[-1]):
+            names.add(leaf.value)
+        elif path[-1] == "env_pattern" and TENANT_PLACEHOLDER in leaf.value:
+            names |= {name for name in environ if fnmatchcase(name, leaf.value.replace(TENANT_PLACEHOLDER, "*"))}
+    return frozenset(names)
 
 
 def _collect_secrets(environ: Mapping[str, str], values: Collection[str]) -> dict[str, str]:

@@ -4,8 +4,8 @@ Pydantic fills these (see `validate`) and is used here only: all other modules g
 later versions have no class; unsupported_keys.py lists them. Paths of volumes are made absolute and prompt files are
 read before anything is validated (load.py), so a Configuration does not need the disk.
 
-Before: field_types.py, agent_block.py. After: check.py checks that the parts fit together; providers.py, resolve.py,
-principals.py.
+Before: field_types.py, agent_block.py, memory_block.py. After: check.py checks that the parts fit together;
+providers.py, resolve.py, principals.py.
 """
 
 import re
@@ -37,6 +37,7 @@ from loomlog.connectors.configuration.field_types import (
     VolumeName,
     require_number,
 )
+from loomlog.connectors.configuration.memory_block import ChangeSubscriptionBlock, MemoryBackendBlock, MemoryBlock
 
 DEFAULT_PROVIDER_ORDER = ("ollama-local", "deepseek", "openai", "anthropic", "ollama")
 """Order of providers where no file sets one, the same as the reference."""
@@ -265,6 +266,9 @@ class Configuration:
     principals: Mapping[str, PrincipalBlock] = field(default_factory=dict)
     hooks: HooksBlock = field(default_factory=HooksBlock)
     context_plugins: tuple[ContextPluginBlock, ...] = ()
+    memory: MemoryBlock = field(default_factory=MemoryBlock)
+    memory_backends: Mapping[AgentName, MemoryBackendBlock] = field(default_factory=dict)
+    change_subscriptions: Mapping[AgentName, ChangeSubscriptionBlock] = field(default_factory=dict)
 
 
 _ADAPTER = TypeAdapter(Configuration)

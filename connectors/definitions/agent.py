@@ -8,7 +8,7 @@ Before: kind.py, connectors/configuration/agent_block.py. After: kinds.py.
 
 from typing import Any
 
-from loomlog.connectors.configuration.agent_block import AgentBlock
+from loomlog.connectors.configuration.agent_block import AgentBlock, find_duplicate_label
 from loomlog.connectors.configuration.resolve import CONTEXT_TOOL
 from loomlog.connectors.definitions.go_json import select_given, select_set, sort_keys
 from loomlog.connectors.definitions.kind import MAX_DEFINITION_BYTES, Content, Kind
@@ -99,6 +99,10 @@ def _check(agent: AgentBlock) -> None:
         message = "tier comes with a pinned model; give either provider and model, or tier"
         raise DefinitionProblem("invalid_definition", message)
     check_tools(agent.tools)
+    position = find_duplicate_label(agent.core_blocks)
+    if position is not None:
+        message = f"core_blocks[{position}].label: an earlier block has this label already"
+        raise DefinitionProblem("invalid_definition", message)
 
 
 def check_tools(tools: tuple[str, ...]) -> None:

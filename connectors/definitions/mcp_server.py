@@ -9,9 +9,8 @@ Before: kind.py. After: kinds.py.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
-from loomlog.connectors.configuration.field_types import FORBID_EXTRA
+from loomlog.connectors.configuration.field_types import FORBID_EXTRA, check_url
 from loomlog.connectors.definitions.go_json import select_set, sort_keys
 from loomlog.connectors.definitions.kind import Content, Kind
 from loomlog.connectors.definitions.problems import DefinitionProblem
@@ -34,15 +33,9 @@ class McpServerBlock:
 def require_url(field_name: str, url: str) -> None:
     """Raise DefinitionProblem unless the text is an absolute address with http or https and without a password."""
     try:
-        parts = urlsplit(url)
-        is_usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        is_usable = False
-    if not is_usable or any(character.isspace() or not character.isprintable() for character in url):
-        raise DefinitionProblem("invalid_definition", f"{field_name}: expected an address like https://example.com/mcp")
-    if "@" in parts.netloc:
-        message = f"{field_name}: expected an address without user and password, which everyone could read"
-        raise DefinitionProblem("invalid_definition", message)
+        check_url(url)
+    except ValueError as error:
+        raise DefinitionProblem("invalid_definition", f"{field_name}: {error}") from None
 
 
 def _check(server: McpServerBlock) -> None:

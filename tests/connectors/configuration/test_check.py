@@ -1,6 +1,7 @@
 import pytest
 
 from loomlog.connectors.configuration import ConfigurationError, load
+from loomlog.connectors.configuration.memory_block import PROMPT_PLACEHOLDERS
 from tests.connectors.configuration.conftest import Folder
 
 PIN = "provider: mock, model: m"
@@ -176,7 +177,6 @@ def test_tools_from_an_openapi_file_have_names_nobody_can_know_yet(folder: Folde
         ("pricing: {models: {opena/x: {input: 1, output: 1}}}", "did you mean openai?"),
         ("agents: {a: {code: greeter}}", "it cannot run without LOOMLOG_CODE_AGENTS_ENABLED=1"),
         ("agents: {a: {provider: code-js}}", "it cannot run without LOOMLOG_CODE_AGENTS_ENABLED=1"),
-        (f"agents: {{a: {{{PIN}, system_prompt: 'x {{{{memory:user_info}}}}'}}}}", "placeholders"),
     ],
 )
 def test_what_has_no_effect_is_said(folder: Folder, text: str, words: str):
@@ -193,6 +193,15 @@ def test_placeholders_of_tools_are_known_by_name(folder: Folder):
         "{{tool:Context.tools}}, {{tool:Context.guide}}, {{tool:Context.capabilities}}, and a backslash before one "
         "keeps it as text"
     )
+
+
+def test_placeholders_of_memory_are_known_by_name(folder: Folder):
+    agent = f"agents: {{{{a: {{{{{PIN}, system_prompt: '{{0}}'}}}}}}}}"
+    known = " ".join(f"{{{{memory:{name}}}}}" for name in PROMPT_PLACEHOLDERS)
+    assert folder.warnings(agent.format(known + r" \{{memory:anything}}")) == []
+    (line,) = folder.problems(agent.format("{{memory:user_info}} {{memory:userinfo}}"))
+    assert line.startswith("loomlog.yaml:1: agents.a.system_prompt: {{memory:userinfo}} is no placeholder; there are ")
+    assert known.replace(" ", ", ") in line
 
 
 def test_the_default_order_of_providers_is_not_checked_against_a_file_without_them(folder: Folder):

@@ -65,7 +65,7 @@ def test_blocks_of_later_versions_are_accepted_with_one_warning_each(folder: Fol
     webhooks:
       hook: {delivery: spawn, agent: x, auth: {kind: hmac, signing_secret_env: LOOMCYCLE_HOOK_SECRET}}
     channels: {plaza: {scope: global}, inbox: {scope: user}}
-    memory: {embedder: {provider: stub}}
+    search_priority: [brave]
     mcp_servers: {x: {url: "http://a/${LOOMLOG_PART}", headers: {Authorization: "Bearer ${LOOMLOG_BEARER}"}}}
     document_sources: {p: {tenancy_strategy: {env_pattern: "LOOMLOG_KEY_{tenant_id}"}}}
     interruption:
@@ -75,7 +75,7 @@ def test_blocks_of_later_versions_are_accepted_with_one_warning_each(folder: Fol
     assert [str(warning) for warning in loaded.warnings] == [
         "loomlog.yaml:1: webhooks is ignored: webhooks is not in this version",
         "loomlog.yaml:3: channels is ignored: channels is not in this version",
-        "loomlog.yaml:4: memory is ignored: memory is not in this version",
+        "loomlog.yaml:4: search_priority is ignored: web search is not in this version",
         "loomlog.yaml:5: mcp_servers is ignored: MCP servers is not in this version",
         "loomlog.yaml:6: document_sources is ignored: documents is not in this version",
     ]
@@ -155,6 +155,7 @@ def test_the_example_in_the_repository_loads_without_a_word():
 def test_everything_the_reference_knows_about_an_agent_is_accepted(folder: Folder):
     text = """\
     volumes: {work: {path: /w}}
+    memory_backends: {m: {kind: inprocess}}
     agents:
       team/all_keys-1:
         description: d
@@ -186,7 +187,7 @@ def test_everything_the_reference_knows_about_an_agent_is_accepted(folder: Folde
         inject_tool_guide: true
         internal: true
         memory_protocol: true
-        memory_consolidation: {merge_threshold: 0.95}
+        memory_consolidation: true
         memory_index_max_bytes: 1
         memory_roots: lazy
         channels: {publish: [a], subscribe: [b]}

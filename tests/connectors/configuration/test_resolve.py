@@ -250,6 +250,7 @@ def test_every_grant_of_an_agent_arrives_and_is_part_of_its_hash(folder: Folder)
     assert values.keys() | {"channels_publish", "channels_subscribe"} == set(AgentGrants.__struct_fields__)
     lines = "".join(f"    {name}: {orjson.dumps(value).decode()}\n" for name, value in values.items())
     configuration = folder.load(
+        "memory_backends: {team: {kind: inprocess}}\n"
         "agents:\n  plain: {provider: mock, model: m}\n  granted:\n    provider: mock\n    model: m\n"
         f"{lines}    channels: {{publish: [out], subscribe: [in]}}\n"
     ).configuration

@@ -74,6 +74,7 @@ def test_a_file_and_an_overlay_with_the_same_keys_are_the_same_definition(folder
         "tiers": {"middle": [{"provider": "mock", "model": "m"}]},
         "provider_priority": ["mock"],
         "volumes": {"work": {"path": "/w"}},
+        "memory_backends": {"m": {"kind": "inprocess"}},
     }
     text = json.dumps({"agents": agents, "skills": {"tax": examples.SKILL}, **around})
     configuration = folder.load(text).configuration
@@ -174,6 +175,17 @@ def test_one_way_to_choose_a_model_replaces_the_other():
         ("agent", {"sytem_prompt": "x"}, "unknown_field", 'unknown field "sytem_prompt" in overlay; did you mean sys'),
         ("agent", {"sampling": {"temprature": 1}}, "unknown_field", "in overlay.sampling; did you mean temperature?"),
         ("agent", {"core_blocks": [{"label": "a", "zzz": 1}]}, "unknown_field", "in overlay.core_blocks[0]; known are"),
+        ("agent", {"core_blocks": [{"label": "a b"}]}, "invalid_definition", "core_blocks[0].label: expected 1 to 64"),
+        (
+            "agent",
+            {"core_blocks": [{"label": "a"}, {"label": "b"}, {"label": "a", "scope": "user"}]},
+            "invalid_definition",
+            "core_blocks[2].label: an earlier block has this label already",
+        ),
+        ("agent", {"memory_scopes": ["run"]}, "invalid_definition", "memory_scopes[0]: expected 'agent', 'user' or"),
+        ("agent", {"sql_scopes": ["galaxy"]}, "invalid_definition", "sql_scopes[0]: expected 'agent', 'user', 'run'"),
+        ("agent", {"sql_quota_bytes": 2**50}, "invalid_definition", "sql_quota_bytes: expected less than or equal to"),
+        ("agent", {"memory_protocol": "please"}, "invalid_definition", "memory_protocol: expected true or false"),
         ("agent", {"models": {"low": [{"modl": "m"}]}}, "unknown_field", "in overlay.models.low[0]; did you mean mod"),
         ("agent", {"expires_at": "x"}, "unknown_field", "overlay.expires_at belongs beside overlay"),
         ("agent", {"name": "x"}, "unknown_field", "overlay.name belongs beside overlay"),

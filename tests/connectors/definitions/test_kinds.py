@@ -287,6 +287,17 @@ def test_a_webhook_without_a_proof_is_taken():
             {"tenancy_strategy": {"kind": "shared_key_with_prefix", "prefix_pattern": "all"}},
             "tenancy_strategy.prefix_pattern: expected a pattern with {tenant_id}",
         ),
+        (
+            "memorybackend",
+            {"tenancy_strategy": {"kind": "key_per_tenant", "env_pattern": "LOOMLOG_{tenant_id}"}},
+            "tenancy_strategy.env_pattern: expected a longer pattern",
+        ),
+        (
+            "memorybackend",
+            {"config": {"base_url": "https://a.example", "api_key_env": "LOOMCYCLE_AUTH_TOKEN"}},
+            "config.api_key_env: LOOMCYCLE_AUTH_TOKEN is a secret of the installation",
+        ),
+        ("memorybackend", {"config": {"base_url": "https://u:p@a.example"}}, "without user and password"),
         ("documentsource", {"config": None}, "missing_field missing required field: config"),
         ("documentsource", {"config": {}}, "missing_field missing required field: config.base_url"),
         ("documentsource", {"config": {"base_url": "file:///etc"}}, "config.base_url: expected an address"),

@@ -1,0 +1,236 @@
+"""Blocks of memory in the configuration files: memory, memory_backends and change_subscriptions.
+
+A value of memory.entries is a JSON value: its numbers are finite and its texts can be stored. Rules that compare two
+fields are in memory_check.py, except those of backends, which hold for backends made at run time too.
+
+Before: field_types.py, environment.py. After: model.py; connectors/definitions/memory_backend.py.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from fnmatch import fnmatchcase
+from math import isfinite
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import AfterValidator, Field
+
+from loomlog.connectors.configuration.environment import secret_names
+from loomlog.connectors.configuration.field_types import (
+    FORBID_EXTRA,
+    EnvName,
+    FiniteFloat,
+    MemoryScope,
+    NonNegativeInt,
+    OptionalTenant,
+    OptionalUrl,
+    PositiveInt,
+    Switch,
+    Url,
+    WordList,
+)
+
+MAX_DIMENSIONS = 4_000
+"""Numbers of a vector that the index can hold."""
+MAX_KEY_CHARACTERS = 512
+MAX_SCOPE_ID_CHARACTERS = 256
+TENANT_PLACEHOLDER = "{tenant_id}"
+PROMPT_PLACEHOLDERS = (
+    "core_blocks",
+    "user_info",
+    "tenant_info",
+    "ontology",
+    "search_request",
+    "consolidation_bands",
+)
+"""Names of {{memory:...}} in a prompt."""
+_PLACEHOLDER_START = "{{memory:"
+_PLACEHOLDER = re.compile(r"(\\?)\{\{memory:([^{}\n]*)\}\}")
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+
+EmbedderProvider = Literal["stub", "openai", "gemini", "voyage", "anthropic", "ollama", "ollama-local"]
+ChangeKind = Literal[
+    "memory",
+    "document",
+    "memory.set",
+    "memory.delete",
+    "memory.scope_deleted",
+    "document.chunk.updated",
+    "document.chunk.deleted",
+]
+"""`memory` and `document` stand for all types that begin with them."""
+
+
+def _check_name(value: str, limit: int) -> str:
+    if not 0 < len(value) <= limit or not value.isprintable():
+        raise ValueError(f"expected 1 to {limit} characters that can be printed")
+    return value
+
+
+def _to_json_value(value: Any) -> Any:
+    """Return the value with lists as tuples and fractions as floats. Raises ValueError for what JSON cannot hold."""
+    match value:
+        case str() if _UNSTORABLE.search(value):
+            raise ValueError("expected text without U+0000 and unpaired surrogates")
+        case int() | str() | None:
+            return value
+        case float() | Decimal():
+            if not isfinite(number := float(value)):
+                raise ValueError("expected a finite number of at most 1.8e308")
+            return number
+        case tuple() | list():
+            return tuple(map(_to_json_value, value))
+        case Mapping():
+            return {_to_json_value(key): _to_json_value(item) for key, item in value.items()}
+    raise ValueError("expected a JSON value")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbedderBlock:
+    """The block memory.embedder. `dimensions` 0: the model's own. None: the setting."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    provider: EmbedderProvider
+    model: str = ""
+    base_url: OptionalUrl = ""
+    api_key_env: EnvName | None = None
+    dimensions: Annotated[NonNegativeInt, Field(le=MAX_DIMENSIONS)] = 0
+    timeout_ms: Annotated[PositiveInt, Field(le=3_600_000)] | None = None
+    batch_size: Annotated[PositiveInt, Field(le=2_048)] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryEntryBlock:
+    """Item of memory.entries[]: an entry that is set at the start if it is not there. `scope_id`: empty for tenant."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    scope: MemoryScope
+    scope_id: str = ""
+    key: Annotated[str, AfterValidator(lambda value: _check_name(value, MAX_KEY_CHARACTERS))]
+    value: Annotated[Any, AfterValidator(_to_json_value)]
+    embed: Switch = False
+
+    @property
+    def json_text(self) -> str:
+        """JSON text of the value."""
+        return json.dumps(self.value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+_Share = Annotated[FiniteFloat, Field(ge=0, le=1)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsolidationBlock:
+    """The block memory.consolidation: the similarities from which facts are related and from which they are one."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    merge_threshold: _Share = 0.95
+    related_threshold: _Share = 0.85
+    verify_writes: Switch = False
+    detect_conflicts: Switch = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryBlock:
+    """The memory block."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    embedder: EmbedderBlock | None = None
+    entries: tuple[MemoryEntryBlock, ...] = ()
+    consolidation: ConsolidationBlock = field(default_factory=ConsolidationBlock)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeSubscriptionBlock:
+    """Value of change_subscriptions.<name>. An empty tenant, scope or list of kinds lets all pass."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    callback_url: Url
+    secret_env: EnvName
+    """NAME of the variable with the key of the signature."""
+    tenant_id: OptionalTenant = ""
+    scope: Literal["agent", "user", "tenant", ""] = ""
+    kinds: WordList[ChangeKind] = ()
+    allow_private_host: Switch = False
+    disabled: Switch = False
+
+    def accepts(self, *, tenant: str, scope: str, change_type: str) -> bool:
+        """Return whether a change of that type, like memory.set, is sent."""
+        is_of_kind = not self.kinds or change_type in self.kinds or change_type.partition(".")[0] in self.kinds
+        return is_of_kind and self.tenant_id in ("", tenant) and self.scope in ("", scope)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryBackendConfig:
+    """Address of a remote memory."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    base_url: OptionalUrl = ""
+    api_version: str = ""
+    api_key_env: EnvName | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryTenancy:
+    """How tenants are kept apart; the patterns hold {tenant_id}."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    kind: Literal["key_per_tenant", "shared_key_with_prefix"]
+    env_pattern: str = ""
+    prefix_pattern: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryBackendBlock:
+    """Value of memory_backends.<name>, and content of a memory backend made at run time."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    kind: Literal["inprocess", "remote"]
+    config: MemoryBackendConfig | None = None
+    tenancy_strategy: MemoryTenancy | None = None
+    fallback_on_error: Literal["inprocess"] | None = None
+    health_check_interval_seconds: NonNegativeInt = 0
+
+
+class BackendProblem(NamedTuple):
+    """Rule of several fields that a backend breaks; `is_missing`: the field has no value."""
+
+    path: tuple[str, ...]
+    message: str
+    is_missing: bool = False
+
+
+def iter_backend_problems(backend: MemoryBackendBlock) -> Iterator[BackendProblem]:
+    """Yield what is wrong with a backend whose fields are right one by one."""
+    config = backend.config or MemoryBackendConfig()
+    if backend.kind == "remote" and not config.base_url:
+        yield BackendProblem(("config", "base_url"), "needs an address (for kind remote)", is_missing=True)
+    secrets = secret_names()
+    if config.api_key_env in secrets:
+        message = f"{config.api_key_env} is a secret of the installation and must not be sent to a backend"
+        yield BackendProblem(("config", "api_key_env"), message)
+    match backend.tenancy_strategy:
+        case MemoryTenancy(kind="key_per_tenant", env_pattern=pattern):
+            path = ("tenancy_strategy", "env_pattern")
+            if problem := describe_pattern_problem(pattern):
+                yield BackendProblem(path, problem)
+            elif any(fnmatchcase(name, pattern.replace(TENANT_PLACEHOLDER, "*")) for name in secrets):
+                message = "expected a longer pattern: some tenant's name would make it a secret of the installation"
+                yield BackendProblem(path, message)
+        case MemoryTenancy(kind="shared_key_with_prefix", prefix_pattern=pattern):
+            if problem := describe_pattern_problem(pattern):
+                yield BackendProblem(("tenancy_strategy", "prefix_pattern"), problem)
+
+
+def describe_pattern_problem(pattern: str) -> str:
+    """Return what is expected of a pattern that does not differ between tenants, or an empty text."""
+    return "" if TENANT_PLACEHOLDER in pattern else f"expected a pattern with {TENANT_PLACEHOLDER}"
+
+
+def unknown_memory_placeholders(prompt: str) -> tuple[str, ...]:
+    """Return the names of {{memory:...}} placeholders that do not exist; one after a backslash is text."""
+    if _PLACEHOLDER_START not in prompt:
+        return ()
+    return tuple(name for slash, name in _PLACEHOLDER.findall(prompt) if not slash and name not in PROMPT_PLACEHOLDERS)

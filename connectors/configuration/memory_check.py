@@ -1,0 +1,123 @@
+"""Cross-checks of the blocks of memory, and of the keys of agents that use it.
+
+Before: memory_block.py. After: check.py adds the problems of the files alone, load.py those that depend on settings.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from loomlog.connectors.configuration.agent_block import AgentBlock, find_duplicate_label
+from loomlog.connectors.configuration.environment import secret_names
+from loomlog.connectors.configuration.findings import ConfigurationFinding, did_you_mean
+from loomlog.connectors.configuration.memory_block import (
+    MAX_SCOPE_ID_CHARACTERS,
+    MemoryEntryBlock,
+    iter_backend_problems,
+)
+from loomlog.connectors.configuration.model import Configuration
+from loomlog.connectors.configuration.settings import Settings
+from loomlog.connectors.configuration.shape import format_path
+from loomlog.connectors.configuration.tree import KeyPath, MappingNode, find_mark
+
+Problem = tuple[KeyPath, str]
+MEMORY_TOOL = "Memory"
+
+
+def iter_memory_errors(configuration: Configuration) -> Iterator[Problem]:
+    """Yield the place of every mistake in the blocks of memory, with a message."""
+    memory, secrets = configuration.memory, secret_names()
+    if memory.embedder and memory.embedder.api_key_env in secrets:
+        message = f"{memory.embedder.api_key_env} is a secret of the installation and must not be sent to an embedder"
+        yield ("memory", "embedder", "api_key_env"), message
+    bands = memory.consolidation
+    if bands.related_threshold >= bands.merge_threshold:
+        message = f"is {bands.related_threshold:g}: expected less than merge_threshold ({bands.merge_threshold:g})"
+        yield ("memory", "consolidation", "related_threshold"), message
+    yield from _iter_entry_errors(memory.entries)
+    for name, backend in configuration.memory_backends.items():
+        for problem in iter_backend_problems(backend):
+            yield ("memory_backends", name, *problem.path), problem.message
+    for name, subscription in configuration.change_subscriptions.items():
+        if subscription.secret_env in secrets:
+            message = f"{subscription.secret_env} is a secret of the installation and must not sign for others"
+            yield ("change_subscriptions", name, "secret_env"), message
+
+
+def _iter_entry_errors(entries: tuple[MemoryEntryBlock, ...]) -> Iterator[Problem]:
+    first: dict[tuple[str, str, str], int] = {}
+    for position, entry in enumerate(entries):
+        path: KeyPath = ("memory", "entries", position)
+        if entry.scope == "tenant" and entry.scope_id:
+            yield (*path, "scope_id"), "the scope tenant has no id; leave it out"
+        elif entry.scope != "tenant" and not (
+            0 < len(entry.scope_id) <= MAX_SCOPE_ID_CHARACTERS and entry.scope_id.isprintable()
+        ):
+            owner = "the name of the agent" if entry.scope == "agent" else "the id of the user"
+            yield (*path, "scope_id"), f"expected {owner}, 1 to {MAX_SCOPE_ID_CHARACTERS} characters"
+        same = first.setdefault((entry.scope, entry.scope_id, entry.key), position)
+        if same != position:
+            yield (*path, "key"), f"memory.entries[{same}] sets this key of the same scope already"
+
+
+def iter_agent_errors(configuration: Configuration, name: str, agent: AgentBlock) -> Iterator[Problem]:
+    """Yield what is wrong with the memory keys of an agent."""
+    path: KeyPath = ("agents", name)
+    if agent.memory_backend and agent.memory_backend not in configuration.memory_backends:
+        hint = did_you_mean(agent.memory_backend, configuration.memory_backends)
+        message = (
+            f"there is no backend {agent.memory_backend} in memory_backends; leave it out for the memory here{hint}"
+        )
+        yield (*path, "memory_backend"), message
+    position = find_duplicate_label(agent.core_blocks)
+    if position is not None:
+        message = f"an earlier block is called {agent.core_blocks[position].label} already"
+        yield (*path, "core_blocks", position, "label"), message
+
+
+def iter_agent_warnings(name: str, agent: AgentBlock) -> Iterator[Problem]:
+    """Yield the memory keys of an agent that have no effect."""
+    path: KeyPath = ("agents", name)
+    if MEMORY_TOOL in agent.tools and not (agent.memory_scopes or agent.sql_scopes):
+        message = "Memory refuses every call, because memory_scopes and sql_scopes are empty"
+        yield (*path, "tools", agent.tools.index(MEMORY_TOOL)), message
+    if isinstance(agent.memory_consolidation, Mapping) and agent.memory_consolidation.keys() - {"enabled"}:
+        message = "only `enabled` is read here; thresholds are those of memory.consolidation, for all agents"
+        yield (*path, "memory_consolidation"), message
+
+
+def check_memory_settings(
+    configuration: Configuration, root: MappingNode, settings: Settings
+) -> tuple[list[ConfigurationFinding], list[ConfigurationFinding]]:
+    """Return (errors, warnings) about what the files ask of memory and the settings do not allow."""
+    memory = configuration.memory
+    errors: list[Problem] = [
+        (
+            ("memory", "entries", position, "value"),
+            f"has {size} bytes as JSON; at most {settings.memory_max_value_bytes} are taken "
+            "(LOOMLOG_MEMORY_MAX_VALUE_BYTES)",
+        )
+        for position, entry in enumerate(memory.entries)
+        if (size := len(entry.json_text.encode())) > settings.memory_max_value_bytes
+    ]
+    warnings: list[Problem] = []
+    embedder = memory.embedder
+    if settings.embedder_stub and embedder and embedder.provider != "stub":
+        message = f"LOOMLOG_EMBEDDER_STUB is set, so the embedder is stub and not {embedder.provider}"
+        warnings.append((("memory", "embedder", "provider"), message))
+    embedded = [position for position, entry in enumerate(memory.entries) if entry.embed]
+    if embedded and not embedder and not settings.embedder_stub:
+        message = "there is no memory.embedder, so the entry is not found by meaning"
+        warnings.append((("memory", "entries", embedded[0], "embed"), message))
+    active = [name for name, one in configuration.change_subscriptions.items() if not one.disabled]
+    if active and not settings.memory_changes_enabled:
+        message = "sends nothing, because LOOMLOG_MEMORY_CHANGES_ENABLED is 0"
+        warnings.append((("change_subscriptions", active[0]), message))
+    users = [name for name, agent in configuration.agents.items() if agent.sql_scopes]
+    if users and not settings.sqlmem_enabled:
+        message = "has no effect, because LOOMLOG_SQLMEM_ENABLED is 0"
+        warnings.append((("agents", users[0], "sql_scopes"), message))
+    return _build_findings(root, errors), _build_findings(root, warnings)
+
+
+def _build_findings(root: MappingNode, problems: list[Problem]) -> list[ConfigurationFinding]:
+    marks = [(find_mark(root, path), f"{format_path(path)}: {message}") for path, message in problems]
+    return [ConfigurationFinding(message=message, file=mark.file, line=mark.line) for mark, message in marks]
