@@ -243,7 +243,7 @@ def _open_socket(settings: ApiSettings) -> socket.socket:
 def _end_streams(service: Service) -> None:
     service.is_stopping = True
     if service.current_application is not None:
-        service.current_application.hub.stop()
+        service.current_application.end_streams()
 
 
 def _stop(server: uvicorn.Server) -> None:

@@ -201,6 +201,8 @@ def parameters(route: Route) -> list[dict[str, Any]]:
         entries.append(_header("Idempotency-Key", IDEMPOTENCY_DESCRIPTION))
     if route.path.endswith("/stream"):
         entries.append(_header("Last-Event-ID", RESUME_DESCRIPTION))
+    elif route.path.endswith("/changes"):
+        entries.append(_header("Last-Event-ID", "The id of the last frame seen; wins over since."))
     return entries
 
 

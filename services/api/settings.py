@@ -58,6 +58,7 @@ def api_settings(settings: Settings) -> ApiSettings:
             postgres_min_connections=settings.postgres_min_connections,
             key_encryption_keys=_encryption_keys(settings),
             installation_key=_installation_key(settings),
+            memory_changes_enabled=settings.memory_changes_enabled,
             client_limits=ClientLimits(
                 frame_bytes=settings.client_tool_max_bytes, connections=settings.client_tool_max_conns
             ),

@@ -13,6 +13,7 @@ running next to its transport. Every transport identifies the caller with `gate`
     bulk      preview, act                      (one of those commands, for the runs of a filter)
     reads     run, agent, runs, transcript, stream
     run_states follow
+    memory_changes follow            (where memory has changed)
     audit     events, record
     histories replay, at, compare, export
     snapshots create, list, manifest, open, remove   (state files)
@@ -67,6 +68,7 @@ from loomlog.services.application.definitions import Definitions
 from loomlog.services.application.entities import Entities
 from loomlog.services.application.evaluations import ReadModelRuns, RunEvaluations
 from loomlog.services.application.memory import Memory
+from loomlog.services.application.memory_changes import ChangeFeed, MemoryChanges
 from loomlog.services.application.queries.audit_log import AuditLog
 from loomlog.services.application.queries.read_models import Positions, ReadModels
 from loomlog.services.application.queries.read_your_writes import PositionBarrier
@@ -184,10 +186,11 @@ class Application:
         entity_reads: EntityReads | None = None,
         files: Mapping[tuple[str, str], FileDefinition] = NO_FILES,
         memory_limits: EntryLimits = DEFAULT_ENTRY_LIMITS,
+        change_feed: ChangeFeed | None = None,
     ) -> None:
         """`files`: the definitions of the configuration, by kind and name. `entity_commands` and `entity_reads` None:
         no transport offers families. `keys` None: content is not encrypted. `installation_key` None: callbacks are not
-        signed. `credentials` None: requests with credentials are refused.
+        signed. `credentials` None: requests with credentials are refused. `change_feed` None: it is off.
         """
         new_token = repeatable(new_token)
         self.keys = keys
@@ -310,6 +313,7 @@ class Application:
                 EntryOperations(store, memory_limits), projection, clock_ms=clock_ms, new_token=new_token
             )
         self.run_states = RunStates(sources)
+        self.memory_changes = MemoryChanges(change_feed, keepalive_s=keepalive_s)
         self.interrupts = InterruptActions(sources, self.queries, self.control)
         self.compactions = SessionCompactions(
             self.runs, self.control, self.queries, clock_ms=clock_ms, fresh_token=new_token, wait_s=compaction_wait_s
@@ -391,12 +395,18 @@ class Application:
         known = self._definitions.read_positions(tenant, agent) if self._definitions is not None else ()
         return (*([limits_position] if limits_position else []), *known)
 
+    def end_streams(self) -> None:
+        """End the streams of all clients, because the process is shutting down; they reconnect to another."""
+        self.hub.stop()
+        self.memory_changes.stop()
+
     async def run(self, events: LogTail, previews: LogTail, *background_tasks: Callable[[], Awaitable[None]]) -> None:
         """Publish and read until cancelled, together with `background_tasks`."""
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.publisher.run(), name="publisher")
                 group.create_task(self.hub.run(events, previews), name="hub")
+                group.create_task(self.memory_changes.run(), name="memory changes")
                 for task in background_tasks:
                     group.create_task(_run_task(task))
         finally:

@@ -26,6 +26,7 @@ from loomlog.connectors.storage.state_files import StateFiles
 from loomlog.connectors.tools.remote_calls import REQUESTS_TOPIC
 from loomlog.projections.engine.builds import ENTITY_SUFFIX, PREFIX
 from loomlog.projections.engine.positions import PositionWatch
+from loomlog.projections.memory_feed.tables import feed_schema
 from loomlog.projections.run_queries import RunFilter
 from loomlog.projections.tables import EVERY_TENANT
 from loomlog.schemas.codec import Codec
@@ -33,6 +34,7 @@ from loomlog.services.application.application import NO_FILES, TOPICS, Applicati
 from loomlog.services.application.authentication import Authenticator
 from loomlog.services.application.clients.connections import ClientLimits
 from loomlog.services.application.errors import RequestRefused
+from loomlog.services.application.memory_changes import SqlChangeFeed
 from loomlog.services.application.queries.read_models import SqlReadModels, has_no_tables
 from loomlog.services.application.streaming.event_hub import EventHub, HubStart
 from loomlog.services.families.definition.observation import FileObserver
@@ -78,6 +80,7 @@ class Endpoints:
     client_limits: ClientLimits = field(default_factory=ClientLimits)
     installation_key: SecretKey | None = field(default=None, repr=False)
     """None: callbacks are not signed, and runs take no credentials."""
+    memory_changes_enabled: bool = True
 
 
 @dataclass(slots=True)
@@ -193,6 +196,9 @@ async def open_application(
             ),
             files=files,
             memory_limits=memory_limits,
+            change_feed=SqlChangeFeed(entity_reader, feed_schema(endpoints.read_model_prefix))
+            if endpoints.memory_changes_enabled
+            else None,
         )
         await layer.publisher.open()
 

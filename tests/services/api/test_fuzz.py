@@ -43,8 +43,8 @@ EXAMPLES = 20
 """For each route; the whole takes a few seconds."""
 SHAPES = (content_type_conformance, response_schema_conformance)
 load_all_checks()
-ENDLESS = "/v1/users/{user_id}/agents/stream"
-"""Open until its client leaves, whoever asks; test_interrupt_endpoints.py listens to it."""
+ENDLESS = ["/v1/users/{user_id}/agents/stream", "/v1/_memory/changes", "/v1/_document/changes"]
+"""Open until their client leaves; test_interrupt_endpoints.py and test_memory_feed_endpoints.py listen to them."""
 ROWS = (*ROUTES, *entity_routes([COUNTER]))
 
 

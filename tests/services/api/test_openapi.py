@@ -47,6 +47,8 @@ def test_every_json_answer_has_a_schema() -> None:
         "/v1/runs/{run_id}/export",
         "/v1/sessions/{session_id}/messages",
         "/v1/users/{user_id}/agents/stream",
+        "/v1/_memory/changes",
+        "/v1/_document/changes",
         "/metrics",
         "/v1/_env_template",
         "/v1/client-tools",
