@@ -1,8 +1,11 @@
-"""Driver options built from the settings, for every driver in one place."""
+"""Driver options built from the settings and the files, for every driver in one place."""
 
+from loomlog.connectors.configuration.memory_block import STUB_EMBEDDER, EmbedderBlock
+from loomlog.connectors.configuration.model import Configuration
 from loomlog.connectors.configuration.settings import Settings
 from loomlog.connectors.crypto.content_encryption import KeyEncryptionKeys, load_key_encryption_keys
 from loomlog.connectors.crypto.installation_key import SecretKey, parse_secret_key
+from loomlog.connectors.embedders.options import EmbedderOptions
 from loomlog.connectors.kafka import KafkaOptions
 from loomlog.connectors.storage.postgres import PostgresOptions
 
@@ -46,3 +49,23 @@ def encryption_keys(settings: Settings) -> KeyEncryptionKeys | None:
 def installation_key(settings: Settings) -> SecretKey | None:
     """Return the installation's secret key; None when there is none. Raises Permanent."""
     return parse_secret_key(text=settings.secret_key, previous=settings.secret_key_previous)
+
+
+def embedder_options(configuration: Configuration, settings: Settings) -> EmbedderOptions | None:
+    """Return the options of the embedder: those of memory.embedder with the settings for what it leaves out, those of
+    the stub if a setting asks for it, and None when there is no embedder.
+    """
+    block = configuration.memory.embedder
+    if settings.embedder_stub and (block is None or block.provider != STUB_EMBEDDER):
+        block = EmbedderBlock(provider=STUB_EMBEDDER)
+    if block is None:
+        return None
+    return EmbedderOptions(
+        provider=block.provider,
+        model=block.model,
+        base_url=block.base_url,
+        api_key_env=block.api_key_env or "",
+        dimensions=block.dimensions,
+        timeout_ms=block.timeout_ms or settings.memory_embed_timeout_ms,
+        batch_size=block.batch_size or settings.memory_embed_batch_size,
+    )

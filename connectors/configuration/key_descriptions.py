@@ -271,12 +271,15 @@ KEY_DESCRIPTIONS: Mapping[type, Mapping[str, KeyDescription]] = {
     },
     memory_block.EmbedderBlock: {
         "provider": KeyDescription("API of the embedder; anthropic means voyage.", "openai"),
-        "model": KeyDescription("Model; empty = the provider's default.", "text-embedding-3-small"),
+        "model": KeyDescription(
+            "Model; empty = the provider's default, which ollama has not.", "text-embedding-3-small"
+        ),
         "base_url": KeyDescription(
             "Address of a server with the same API; empty = the vendor's.", "https://llm.example.com/v1"
         ),
         "api_key_env": KeyDescription(
-            "Name of the environment variable with the key; default the provider's.", "OPENAI_API_KEY"
+            "Name of the environment variable with the key; default the vendor's, for the vendor's address.",
+            "OPENAI_API_KEY",
         ),
         "dimensions": KeyDescription("Numbers of a vector, at most 4000; 0 = the model's own.", "1536"),
         "timeout_ms": KeyDescription("Longest wait, milliseconds; default LOOMLOG_MEMORY_EMBED_TIMEOUT_MS.", "10000"),

@@ -28,7 +28,7 @@ from loomlog.connectors.configuration.findings import (
     format_value,
 )
 from loomlog.connectors.configuration.layers import find_layers, read_layer
-from loomlog.connectors.configuration.memory_block import TENANT_PLACEHOLDER
+from loomlog.connectors.configuration.memory_block import EMBEDDER_KEYS, TENANT_PLACEHOLDER
 from loomlog.connectors.configuration.memory_check import check_memory_settings
 from loomlog.connectors.configuration.merge import merge
 from loomlog.connectors.configuration.model import Configuration, ValidationProblem, validate
@@ -99,11 +99,14 @@ def load(
     errors, name_warnings = check_names(environ, configuration.referenced_names)
     if errors:
         raise ConfigurationError(errors)
+    secret_env_names = {*configuration.secret_env_names, *settings.bash_allowed_creds}
+    if configuration.configuration.memory.embedder is not None:
+        secret_env_names |= EMBEDDER_KEYS
     return ProcessConfiguration(
         settings=settings,
         configuration=configuration.configuration,
         files=configuration.files,
-        secrets=_collect_secrets(environ, {*configuration.secret_env_names, *settings.bash_allowed_creds}),
+        secrets=_collect_secrets(environ, secret_env_names),
         warnings=(*setting_warnings, *name_warnings, *configuration.warnings),
     )
 

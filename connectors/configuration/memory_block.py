@@ -34,6 +34,10 @@ from loomlog.connectors.configuration.field_types import (
 
 MAX_DIMENSIONS = 4_000
 """Numbers of a vector that the index can hold."""
+MAX_EMBED_TIMEOUT_MS = 600_000
+"""Milliseconds of one call of an embedder, as long as a local one needs that loads its model first."""
+EMBEDDER_KEYS = frozenset({"GEMINI_API_KEY", "OLLAMA_API_KEY", "OPENAI_API_KEY", "VOYAGE_API_KEY"})
+"""Variables with the keys of embedders whose block names none."""
 MAX_KEY_CHARACTERS = 512
 MAX_SCOPE_ID_CHARACTERS = 256
 TENANT_PLACEHOLDER = "{tenant_id}"
@@ -51,6 +55,8 @@ _PLACEHOLDER = re.compile(r"(\\?)\{\{memory:([^{}\n]*)\}\}")
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
 EmbedderProvider = Literal["stub", "openai", "gemini", "voyage", "anthropic", "ollama", "ollama-local"]
+STUB_EMBEDDER: Literal["stub"] = "stub"
+"""Embedder of tests, which asks no server."""
 ChangeKind = Literal[
     "memory",
     "document",
@@ -97,7 +103,7 @@ class EmbedderBlock:
     base_url: OptionalUrl = ""
     api_key_env: EnvName | None = None
     dimensions: Annotated[NonNegativeInt, Field(le=MAX_DIMENSIONS)] = 0
-    timeout_ms: Annotated[PositiveInt, Field(le=3_600_000)] | None = None
+    timeout_ms: Annotated[PositiveInt, Field(le=MAX_EMBED_TIMEOUT_MS)] | None = None
     batch_size: Annotated[PositiveInt, Field(le=2_048)] | None = None
 
 

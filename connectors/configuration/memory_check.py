@@ -10,6 +10,7 @@ from loomlog.connectors.configuration.environment import secret_names
 from loomlog.connectors.configuration.findings import ConfigurationFinding, did_you_mean
 from loomlog.connectors.configuration.memory_block import (
     MAX_SCOPE_ID_CHARACTERS,
+    STUB_EMBEDDER,
     MemoryEntryBlock,
     iter_backend_problems,
 )
@@ -20,6 +21,8 @@ from loomlog.connectors.configuration.tree import KeyPath, MappingNode, find_mar
 
 Problem = tuple[KeyPath, str]
 MEMORY_TOOL = "Memory"
+WITHOUT_DEFAULT_MODEL = frozenset({"ollama", "ollama-local"})
+"""Embedders whose models are those that their server has."""
 
 
 def iter_memory_errors(configuration: Configuration) -> Iterator[Problem]:
@@ -28,6 +31,8 @@ def iter_memory_errors(configuration: Configuration) -> Iterator[Problem]:
     if memory.embedder and memory.embedder.api_key_env in secrets:
         message = f"{memory.embedder.api_key_env} is a secret of the installation and must not be sent to an embedder"
         yield ("memory", "embedder", "api_key_env"), message
+    if memory.embedder and memory.embedder.provider in WITHOUT_DEFAULT_MODEL and not memory.embedder.model:
+        yield ("memory", "embedder"), f"{memory.embedder.provider} has no default model; give one as model"
     bands = memory.consolidation
     if bands.related_threshold >= bands.merge_threshold:
         message = f"is {bands.related_threshold:g}: expected less than merge_threshold ({bands.merge_threshold:g})"
@@ -100,7 +105,7 @@ def check_memory_settings(
     ]
     warnings: list[Problem] = []
     embedder = memory.embedder
-    if settings.embedder_stub and embedder and embedder.provider != "stub":
+    if settings.embedder_stub and embedder and embedder.provider != STUB_EMBEDDER:
         message = f"LOOMLOG_EMBEDDER_STUB is set, so the embedder is stub and not {embedder.provider}"
         warnings.append((("memory", "embedder", "provider"), message))
     embedded = [position for position, entry in enumerate(memory.entries) if entry.embed]

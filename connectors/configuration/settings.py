@@ -518,7 +518,7 @@ class Settings:
     )
     memory_embed_timeout_ms: int = setting(
         _E,
-        integer(100, HOUR_MS, "milliseconds"),
+        integer(100, 600_000, "milliseconds"),
         30_000,
         "Longest wait for the embedder; its own timeout_ms wins.",
         old=SAME_NAME,

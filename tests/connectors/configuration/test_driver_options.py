@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-from loomlog.connectors.configuration import Settings
-from loomlog.connectors.configuration.driver_options import kafka_options, postgres_options
+from loomlog.connectors.configuration import Configuration, EmbedderBlock, MemoryBlock, Settings
+from loomlog.connectors.configuration.driver_options import embedder_options, kafka_options, postgres_options
+from loomlog.connectors.embedders.options import EmbedderOptions
 
 SETTINGS = Settings(
     kafka="broker:9092",
@@ -47,3 +48,38 @@ def test_what_is_not_given_is_left_to_the_driver() -> None:
     options = kafka_options(Settings(kafka="broker:9092"), "me")
     assert (options.sasl_mechanism, options.ca_file, options.cert_file, options.key_file) == ("PLAIN", "", "", "")
     assert options.compression == "lz4"
+
+
+def test_everything_about_the_embedder_reaches_the_driver() -> None:
+    settings = Settings(memory_embed_timeout_ms=5, memory_embed_batch_size=6)
+    full = EmbedderBlock(
+        provider="openai",
+        model="m",
+        base_url="https://llm.example",
+        api_key_env="KEY",
+        dimensions=256,
+        timeout_ms=7,
+        batch_size=8,
+    )
+    options = embedder_options(Configuration(memory=MemoryBlock(embedder=full)), settings)
+    assert options == EmbedderOptions(
+        provider="openai",
+        model="m",
+        base_url="https://llm.example",
+        api_key_env="KEY",
+        dimensions=256,
+        timeout_ms=7,
+        batch_size=8,
+    )
+    sparse = Configuration(memory=MemoryBlock(embedder=EmbedderBlock(provider="gemini")))
+    assert embedder_options(sparse, settings) == EmbedderOptions(provider="gemini", timeout_ms=5, batch_size=6)
+    assert embedder_options(Configuration(), settings) is None
+
+
+def test_the_stub_of_tests_replaces_every_other_embedder() -> None:
+    settings = Settings(embedder_stub=True)
+    openai = Configuration(memory=MemoryBlock(embedder=EmbedderBlock(provider="openai", dimensions=256)))
+    assert embedder_options(openai, settings) == embedder_options(Configuration(), settings)
+    assert embedder_options(openai, settings) == EmbedderOptions(provider="stub")
+    own = Configuration(memory=MemoryBlock(embedder=EmbedderBlock(provider="stub", dimensions=64)))
+    assert embedder_options(own, settings) == EmbedderOptions(provider="stub", dimensions=64)

@@ -131,6 +131,12 @@ def test_every_key_arrives_without_a_warning_and_its_secrets_are_masked(folder: 
     }
 
 
+def test_the_key_of_an_embedder_is_masked_though_no_file_names_it(folder: Folder):
+    environ = {"VOYAGE_API_KEY": "voyage-value-1"}
+    assert folder.load("memory: {embedder: {provider: voyage}}", environ).secrets == environ
+    assert folder.load("memory: {}", environ).secrets == {}
+
+
 def test_the_full_file_sets_every_key_to_something_else_than_its_default(folder: Folder):
     configuration = folder.load(FULL, ENVIRON).configuration
     peer, agent = configuration.memory_backends["peer"], configuration.agents["a"]
@@ -214,6 +220,10 @@ BACKEND = "memory_backends: {b: {%s}}"
             "memory: {embedder: {provider: openai, api_key_env: sk-hunter2}}",
             "memory.embedder.api_key_env: this value is not usable: expected the NAME of an environment variable "
             "(capitals, digits and _), never its value",
+        ),
+        (
+            "memory: {embedder: {provider: ollama-local}}",
+            "memory.embedder: ollama-local has no default model; give one as model",
         ),
         ("memory: {embeder: {provider: stub}}", "memory.embeder is not a known key; did you mean embedder?"),
         (

@@ -96,16 +96,35 @@ def test_what_is_derived_follows_what_is_set(tmp_path: Path):
         {"LOOMLOG_HOME": "h", "LOOMLOG_POSTGRES_SSLMODE": "verify-full"}, working_directory=tmp_path
     )
     assert settings.effective_blob_folder == tmp_path / "h" / "blobs"
+    assert settings.effective_sqlmem_root == tmp_path / "h" / "sqlmem"
     assert settings.api_url == "http://127.0.0.1:8787"
     assert settings.postgres_tls_options() == {"sslmode": "verify-full"}
     everywhere, _ = read_settings({"LOOMLOG_LISTEN_ADDR": "0.0.0.0:81"}, working_directory=tmp_path)
     assert everywhere.api_url == "http://127.0.0.1:81"
     environ = {
         "LOOMLOG_BLOB_FOLDER": "b",
+        "LOOMCYCLE_SQLMEM_ROOT": "s",
         "LOOMLOG_BASE_URL": "https://a.example/",
         "LOOMLOG_POSTGRES_SSLROOTCERT": "ca",
     }
     settings, _ = read_settings(environ, working_directory=tmp_path)
     assert settings.effective_blob_folder == tmp_path / "b"
+    assert settings.effective_sqlmem_root == tmp_path / "s"
     assert settings.api_url == "https://a.example"
     assert settings.postgres_tls_options() == {"sslrootcert": str(tmp_path / "ca")}
+
+
+def test_settings_of_memory_have_the_limits_of_the_reference(tmp_path: Path):
+    settings, _ = read_settings({}, working_directory=tmp_path)
+    assert (settings.memory_max_value_bytes, settings.memory_max_scope_bytes) == (65_536, 1_048_576)
+    assert (settings.memory_sweep_ms, settings.memory_changes_retention_hours) == (900_000, 24)
+    assert (settings.memory_embed_batch_size, settings.memory_embed_timeout_ms) == (100, 30_000)
+    assert (settings.memory_changes_enabled, settings.embedder_stub, settings.sqlmem_enabled) == (True, False, True)
+    assert (settings.change_sub_interval_ms, settings.max_consolidation_targets) == (5_000, 32)
+    assert (settings.max_consolidation_concurrency, settings.sqlmem_max_rows) == (4, 10_000)
+    assert (settings.sqlmem_statement_timeout_ms, settings.sqlmem_txn_timeout_ms) == (30_000, 30_000)
+    assert (settings.sqlmem_max_open_txns, settings.sqlmem_max_txn_depth) == (64, 16)
+    assert settings.sqlmem_quota_bytes == 52_428_800
+    old = {"LOOMCYCLE_MEMORY_MAX_SCOPE_BYTES": "0", "LOOMCYCLE_SQLMEM_QUOTA_BYTES": "0"}
+    unbounded, _ = read_settings(old, working_directory=tmp_path)
+    assert (unbounded.memory_max_scope_bytes, unbounded.sqlmem_quota_bytes) == (0, 0)
