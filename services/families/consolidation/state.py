@@ -27,7 +27,7 @@ from loomlog.services.families.memory.author import scope_of_aggregate
 VERSION = 1
 FAMILY_NAME = "consolidation"
 PENDING_PREFIX = "mp_"
-HASH_DIGITS = 16
+NUMBER_DIGITS, HASH_DIGITS = 10, 16
 
 ConsolidationEvent = (
     TargetLeased | TargetAdvanced | TargetReleased | ChatSettled | ConsolidationRequested | PendingBanked | PendingAcked
@@ -81,16 +81,16 @@ def initial(aggregate: str) -> Target:
 
 
 def pending_id(target: Target, number: int) -> str:
-    """Return the id of the pending entry with a number; it is of this target alone."""
+    """Return the id of the pending entry with a number: of this target alone, in the order of the numbers."""
     aggregate = aggregate_id(FAMILY_NAME, target.tenant, f"{target.scope}/{target.scope_id}")
     digest = sha256(f"{aggregate}\0{number}".encode(errors="surrogatepass")).hexdigest()
-    return f"{PENDING_PREFIX}{digest[:HASH_DIGITS]}{number:08x}"
+    return f"{PENDING_PREFIX}{number:0{NUMBER_DIGITS}x}{digest[:HASH_DIGITS]}"
 
 
 def number_of(target: Target, entry_id: str) -> int:
     """Return the number of the pending entry with an id; 0 for an id that is not of this target."""
     try:
-        number = int(entry_id[len(PENDING_PREFIX) + HASH_DIGITS :], 16)
+        number = int(entry_id[len(PENDING_PREFIX) : -HASH_DIGITS], 16)
     except ValueError:
         return 0
     return number if 0 < number <= target.last_number and pending_id(target, number) == entry_id else 0

@@ -1,6 +1,7 @@
-"""Rules of consolidation: who has the lease, where the watermark goes, what is pending, when the consolidator starts."""
+"""Rules of consolidation: the lease, the watermark, pending entries, and when the consolidator starts."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import orjson
@@ -226,7 +227,7 @@ def test_starts_without_progress_become_rare_and_end(targets: Targets) -> None:
         runs.add(targets.fire().run_id)
         times.append(targets.now_ms)
     assert len(runs) == limits.STARTS_MAX
-    assert [later - earlier for earlier, later in zip(times, times[1:], strict=False)] == [
+    assert [later - earlier for earlier, later in pairwise(times)] == [
         start_delay_ms(attempt) for attempt in range(limits.STARTS_MAX)
     ]
     targets.bank()
