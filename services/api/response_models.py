@@ -427,6 +427,8 @@ class Restored(TypedDict):
     aggregates_skipped: int
     aggregates_failed: int
     aggregate_events_restored: int
+    memory_restored: int
+    """Keys of memory that were brought back."""
     warnings: list[str]
     positions: list[str]
 

@@ -132,6 +132,7 @@ def _restore_response(result: RestoreResult, body: RestoreBody | None) -> JsonRe
         "aggregates_skipped": result.skipped_aggregates,
         "aggregates_failed": result.failed_aggregates,
         "aggregate_events_restored": result.aggregate_events,
+        "memory_restored": result.refilled.get("memory", 0),
         "warnings": [*result.warnings, *([NO_EFFECT] if said_history else [])],
         "positions": positions,
     }

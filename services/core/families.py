@@ -19,7 +19,7 @@ Before: a folder under services/families. After: services/stream/family.py wraps
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Generic, TypeVar
@@ -240,6 +240,14 @@ def _item_problem(item: Item) -> str:
     return ""
 
 
+Refill = MutableMapping[str, Any]
+"""Commands by what they bring back, such as a key."""
+
+
+def no_refill(commands: Refill, event: Any, now_ms: int) -> None:
+    """`refill` of a family whose aggregates stay as they are when a state file has them too."""
+
+
 def as_view(state: Any) -> Any:
     """Show a state as it is; the shells turn it into JSON."""
     return state
@@ -272,6 +280,9 @@ class Family(Generic[StateT, CommandT, EventT]):
     others. The envelope is that of the event: of an imported one, where it happened first."""
     topics: str = "entity"
     """Name of its topic set."""
+    refill: Callable[[Refill, EventT, int], None] = no_refill
+    """Given each event of an aggregate in a state file, in order, and the time: keeps the commands that give an
+    aggregate which is here already what it lacks of the file. The restore fills in their envelopes."""
     in_state_files: bool = True
     """Whether state files hold its aggregates; False for a family with a section of another form in them."""
 

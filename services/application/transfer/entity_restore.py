@@ -9,17 +9,22 @@ Before: restore.py reads the file. After: services/stream/entities/client.py ask
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
+from typing import Any
 
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.protocols import LogRanges
 from loomlog.schemas.codec import Codec, Undecodable, local_codec
 from loomlog.schemas.generated.entity_commands import ImportAggregate
-from loomlog.schemas.generated.entity_events import CommandRefused
+from loomlog.schemas.generated.entity_events import AggregateEventImported, CommandHadNoEffect, CommandRefused
 from loomlog.schemas.generated.values import CommandEnvelope, ImportOrigin
+from loomlog.schemas.records import replace
 from loomlog.services.application import limits
 from loomlog.services.application.errors import RETRY_LATER_S, RequestRefused, unavailable
+from loomlog.services.core.entity_import import original_event
+from loomlog.services.core.families import no_refill
 from loomlog.services.stream.archive.state_file import StatedAggregate
 from loomlog.services.stream.entities.answers import Answer, CommandInvalid, CommandUnanswered
+from loomlog.services.stream.entities.handler import target_of
 from loomlog.services.stream.entities.hosting import EntityParts
 
 EVENT_OVERHEAD_BYTES = 450
@@ -38,6 +43,8 @@ class RestoredAggregate:
     was_here: bool = False
     problem: str = ""
     position: str = ""
+    refilled: int = 0
+    """Things that an aggregate which was here before lacked, or that a restored one has (Family.refill)."""
 
 
 @dataclass(slots=True)
@@ -52,6 +59,8 @@ class AggregateImport:
     """Bytes of the part as it will be in the log."""
     was_here: bool = False
     problem: str = ""
+    refill: dict[str, Any] = field(default_factory=dict)
+    """Commands that bring back what the file has."""
 
 
 class EntityRestore:
@@ -105,7 +114,10 @@ class EntityRestore:
 
     async def add(self, imported: AggregateImport, value: bytes, codec: Codec) -> None:
         """Add the next event; sends a part that is full. `codec` reads the file. Raises RequestRefused."""
-        if imported.problem or imported.was_here:
+        if imported.problem:
+            return
+        self._keep_refill(imported, value, codec)
+        if imported.was_here:
             return
         if not _is_readable_here(value, codec):
             imported.problem = "its records have the schema ids of another registry, and its chain covers their bytes"
@@ -121,12 +133,47 @@ class EntityRestore:
 
     async def finish(self, imported: AggregateImport) -> RestoredAggregate:
         """Send the last part. Raises RequestRefused when the owner does not answer."""
-        position = ""
+        position, refilled = "", len(imported.refill)
         if not imported.problem and not imported.was_here:
             position = await self._send_part(imported)
+        if not imported.problem and imported.was_here:
+            refilled, position = await self._refill(imported)
         return RestoredAggregate(
-            head=imported.head, was_here=imported.was_here, problem=imported.problem, position=position
+            head=imported.head,
+            was_here=imported.was_here,
+            problem=imported.problem,
+            position=position,
+            refilled=0 if imported.problem else refilled,
         )
+
+    def _keep_refill(self, imported: AggregateImport, value: bytes, codec: Codec) -> None:
+        family = self._parts.family.families.of(imported.head.aggregate).declaration
+        if family.refill is no_refill:
+            return
+        try:
+            record = codec.decode(value).record
+        except Undecodable as error:
+            imported.problem = f"an event cannot be read: {error}"
+            return
+        if isinstance(record, AggregateEventImported):
+            record, _ = original_event(record)
+        family.refill(imported.refill, record, self._issued_at_ms)
+
+    async def _refill(self, imported: AggregateImport) -> tuple[int, str]:
+        """Send what an aggregate that was here lacks; return how many were taken, and the position of the last."""
+        refilled, position = 0, ""
+        name = sha256(f"{imported.head.aggregate} {self._sha256}".encode()).hexdigest()[:32]
+        for number, command in enumerate(imported.refill.values()):
+            envelope = CommandEnvelope(
+                command_id=f"restore-{name}-{number}-{self._issued_at_ms}",
+                tenant=imported.head.tenant,
+                subject=self._subject,
+                issued_at_ms=self._issued_at_ms,
+            )
+            answer = await self._ask(replace(command, envelope=envelope))
+            if not isinstance(answer.events[-1], CommandRefused | CommandHadNoEffect):
+                refilled, position = refilled + 1, answer.position
+        return refilled, position
 
     async def _send_part(self, imported: AggregateImport) -> str:
         """Send the part and begin the next one; returns the position of its last event if that is new."""
@@ -157,7 +204,7 @@ class EntityRestore:
             imported.was_here = answer.offset < self._ends.get(answer.partition, 0)
         return "" if imported.was_here or imported.problem else answer.position
 
-    async def _ask(self, command: ImportAggregate) -> Answer:
+    async def _ask(self, command: Any) -> Answer:
         try:
             return await self._parts.client.ask(command, wait_s=self._wait_s)
         except CommandUnanswered as error:
@@ -165,7 +212,7 @@ class EntityRestore:
                 "import_pending",
                 f"{error}; send the same file again, it adds nothing twice",
                 retry_after_s=RETRY_LATER_S,
-                details={"aggregate": command.aggregate},
+                details={"aggregate": target_of(self._parts.family.families, command)},
             ) from error
         except CommandInvalid as error:
             raise RequestRefused("restore_failed", str(error)) from error

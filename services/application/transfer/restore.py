@@ -87,6 +87,8 @@ class RestoreResult:
     skipped_aggregates: int = 0
     """Aggregates that existed here before."""
     failed_aggregates: int = 0
+    refilled: dict[str, int] = field(default_factory=dict)
+    """By family: things such as keys that aggregates have again (Family.refill)."""
     warnings: list[str] = field(default_factory=list)
     positions: dict[str, str] = field(default_factory=dict)
 
@@ -328,6 +330,10 @@ class _RestoreWork:
 
     def _count_aggregate(self, restored: RestoredAggregate) -> None:
         result = self._result
+        if restored.refilled:
+            family = restored.head.aggregate.partition(":")[0]
+            result.refilled[family] = result.refilled.get(family, 0) + restored.refilled
+            result.add_position(restored.position)
         if restored.problem:
             result.failed_aggregates += 1
             result.add_warning(f"{restored.head.aggregate} is not restored: {restored.problem}")

@@ -22,6 +22,7 @@ from loomlog.services.families.memory.author import USER, aggregate_name
 from loomlog.services.families.memory.decide import decide as decide_memory
 from loomlog.services.families.memory.decide import next_timer_ms
 from loomlog.services.families.memory.items import items as memory_items
+from loomlog.services.families.memory.refill import refill
 from loomlog.services.families.memory.state import VERSION, MemoryScope, evolve, initial
 
 
@@ -61,4 +62,5 @@ FAMILY = Family(
     ),
     content=Content(fields={SetEntry: ("value", "embed_text"), SupersedeEntry: ("reason",)}, subject=_subject),
     items=memory_items,
+    refill=refill,
 )

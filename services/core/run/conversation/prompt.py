@@ -106,7 +106,7 @@ def label_of(content: ContentBlock) -> str:
     return content.kind if content.kind in UNTRUSTED_KINDS else "untrusted"
 
 
-STRUCTURED_TOOLS = frozenset({"Agent"})
+STRUCTURED_TOOLS = frozenset({"Agent", "Memory"})
 """Tools whose results the runtime composes as JSON."""
 
 
