@@ -3,7 +3,8 @@
     session      connect, wait until no other process has the lock, prepare the tables, claim, open the tail, follow it
     follow       poll -> the events of the family -> one transaction: cursors, what `handle` writes, a notification
 
-Records of other families are told apart by their schema id and not decoded; a poll without events of the family moves
+Records of other families are told apart by their schema id and not decoded. An event that was imported with its
+aggregate counts like one that happened here, at the time of the import. A poll without events of the family moves
 the cursors at most once in a while. The rows of an event are written exactly once, because they and the cursor are one
 transaction (projections/engine/cursors.py), and by one process at a time, because the lock is that of the connection
 that writes: numbers from a sequence never appear behind a reader. Commits wait for the disk for the same reason.
@@ -30,8 +31,10 @@ from loomlog.projections.engine import cursors
 from loomlog.projections.engine.batch import Cursor, PositionedEvent
 from loomlog.projections.engine.rebuild import Connect
 from loomlog.schemas.codec import FRAME_BYTES, Codec, Undecodable, local_codec
+from loomlog.schemas.generated.entity_events import AggregateEventImported
 from loomlog.schemas.generated.stream_events import Claim
 from loomlog.schemas.reader import TermReader
+from loomlog.services.core.entity_import import original_event
 from loomlog.services.projector.pace import Pace
 
 log = logging.getLogger("loomlog.projector")
@@ -95,7 +98,8 @@ class FamilyTail:
         self._connect, self._open_tail, self._count_partitions = connect, open_tail, count_partitions
         self._prepare, self._handle, self._maintain = prepare, handle, maintain
         self._codec = codec or local_codec()
-        names = frozenset(event.SCHEMA for event in events) | {Claim.SCHEMA}
+        self._types = frozenset(events)
+        names = frozenset(event.SCHEMA for event in self._types) | {Claim.SCHEMA, AggregateEventImported.SCHEMA}
         self._frames = frozenset(number.to_bytes(4, "big") for number in self._codec.schema_ids_of(names))
         self._poll_timeout_s, self._max_records = poll_timeout_s, max_records
         self._stored: dict[int, Cursor] = {}
@@ -201,6 +205,9 @@ class FamilyTail:
                     if raw is None:
                         continue
                     decoded = raw.decode(self._codec)
+                    event = decoded.record
+                    if isinstance(event, AggregateEventImported):
+                        event, _ = original_event(event)
                 except Undecodable as error:
                     self._problems += 1
                     log.warning(
@@ -209,7 +216,8 @@ class FamilyTail:
                     )
                     continue
                 assert decoded.envelope is not None, "events have envelopes"
-                events.append(PositionedEvent(partition, record.offset, decoded.envelope, decoded.record, value))
+                if type(event) in self._types and raw.aggregate.startswith(f"{event.SCHEMA.split('.')[1]}:"):
+                    events.append(PositionedEvent(partition, record.offset, decoded.envelope, event, value))
             self._reached[partition] = Cursor(
                 partition=partition, next_offset=reader.next_offset, term=reader.term, epoch=cursor.epoch
             )

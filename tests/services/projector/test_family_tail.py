@@ -9,6 +9,7 @@ from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.storage.postgres import create_tables
 from loomlog.schemas.generated.counter_events import CounterIncremented
+from loomlog.schemas.generated.entity_events import AggregateEventImported
 from loomlog.schemas.generated.hook_events import HookRemoved
 from loomlog.services.projector import family_tail
 from loomlog.services.projector.family_tail import FamilyTail, commit_channel, cursors_table
@@ -134,6 +135,27 @@ async def test_events_of_the_family_become_rows_and_all_others_only_move_the_cur
     stage.stop.set()
     await task
     assert (tail.metrics["state"], stage.maintained) == ("stopped", 1)
+
+
+async def test_an_imported_event_counts_and_one_in_a_foreign_aggregate_does_not(stage, connection):
+    origin = Counters()
+    origin.claim()
+    origin.raise_("a", 1)
+    origin.add(counter("a"), reset(0), tenant="acme")
+    origin.add("hook:acme/h", CounterIncremented(by=1, value=3), tenant="acme")
+    for record, remaining in zip(origin.records[1:3], (1, 0), strict=True):
+        imported = AggregateEventImported(event=record, remaining=remaining)
+        stage.partitions[0].add(counter("a"), imported, tenant="acme")
+    stage.partitions[0].add("hook:acme/h", AggregateEventImported(event=origin.records[3], remaining=0), tenant="acme")
+    stage.partitions[0].add("hook:acme/h", CounterIncremented(by=1, value=4), tenant="acme")
+    stage.partitions[0].add(counter("b"), AggregateEventImported(event=b"torn", remaining=0), tenant="acme")
+    stage.publish()
+    tail = stage.tail()
+    task = stage.start(tail)
+    await until(lambda: tail.metrics["events"] == 1)
+    assert await stage.rows(connection) == [(counter("a"), 1)]
+    assert tail.metrics["problems"] == 1
+    assert not task.done()
 
 
 async def test_cursors_follow_when_only_others_write(stage, connection):
