@@ -1,0 +1,68 @@
+"""The family of databases: the SQL database of a scope of memory, as the pages that its statements changed.
+
+A statement is carried out by the process of its caller, on a file that is a cache; the log decides whether its pages
+are the next change. So the log does not depend on what a statement meant, and every process makes the same file.
+
+    state.py, decide.py   the rules
+    items.py              the rows of changes, copies and databases
+    page_store.py         pages into events and blobs, and back
+    files.py              the files of this process
+    operations.py         sql_query, sql_exec, sql_begin, sql_commit, sql_rollback
+
+Before: the Memory tool and its routes. After: connectors/sqlite.
+"""
+
+from typing import Any
+
+from loomlog.schemas.generated.database_commands import (
+    BeginTransaction,
+    ChangeDatabase,
+    DropDatabase,
+    EndTransaction,
+    PutCopy,
+)
+from loomlog.services.core.access.scopes import TENANT
+from loomlog.services.core.families import Command, Content, Family, Rules
+from loomlog.services.families.database.decide import decide as decide_database
+from loomlog.services.families.database.items import items as database_items
+from loomlog.services.families.database.state import FAMILY_NAME, VERSION, Database, evolve, initial, next_timer_ms
+from loomlog.services.families.database.subject import subject_of
+from loomlog.services.families.memory.author import aggregate_name
+
+
+def _command(record: type[Any], verb: str, summary: str) -> Command[Any]:
+    return Command(
+        record=record,
+        verb=verb,
+        summary=summary,
+        aggregate=lambda command: aggregate_name(command.scope, command.scope_id),
+        scope=TENANT,
+        in_tool=False,
+        in_transports=False,
+    )
+
+
+FAMILY = Family(
+    name=FAMILY_NAME,
+    summary="The SQL database of a scope of memory, as the pages that its statements changed.",
+    rules=Rules(
+        state=Database,
+        initial=initial,
+        decide=decide_database,
+        evolve=evolve,
+        next_timer_ms=next_timer_ms,
+        version=VERSION,
+    ),
+    commands=(
+        _command(ChangeDatabase, "change", "Add what a statement wrote."),
+        _command(BeginTransaction, "begin", "Begin a transaction."),
+        _command(EndTransaction, "end", "End a transaction."),
+        _command(DropDatabase, "drop", "Delete a database."),
+        _command(PutCopy, "copy", "Add a full copy."),
+    ),
+    content=Content(
+        fields={ChangeDatabase: ("pages", "statement"), PutCopy: ("pages",)},
+        subject=lambda command: subject_of(command.scope, command.scope_id, command.envelope.subject),
+    ),
+    items=database_items,
+)
