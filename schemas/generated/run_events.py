@@ -12,6 +12,7 @@ from loomlog.schemas.generated.values import (
     HookAct,
     ImportOrigin,
     LimitNotice,
+    MemoryContext,
     ParentCall,
     ResultDetails,
     RunOptions,
@@ -1408,6 +1409,8 @@ class RunStarted(Record, frozen=True, kw_only=True):
     """The window of that run's model, when this run begins with the same; 0: not known."""
     skill_pins: tuple[SkillPin, ...] = ()
     """Versions of skills that a fork keeps to, as the run whose prefix it shares."""
+    memory_context: MemoryContext | None = None
+    """Memory in its system prompt; null when there is none."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -1430,6 +1433,7 @@ class RunStarted(Record, frozen=True, kw_only=True):
             "context_tokens": self.context_tokens,
             "max_context_tokens": self.max_context_tokens,
             "skill_pins": [item.to_avro() for item in self.skill_pins],
+            "memory_context": None if self.memory_context is None else self.memory_context.to_avro(),
         }
 
     @classmethod
@@ -1454,6 +1458,7 @@ class RunStarted(Record, frozen=True, kw_only=True):
             context_tokens=value["context_tokens"],
             max_context_tokens=value["max_context_tokens"],
             skill_pins=tuple(SkillPin.from_avro(item) for item in value["skill_pins"]),
+            memory_context=None if value["memory_context"] is None else MemoryContext.from_avro(value["memory_context"]),
         )
 
 

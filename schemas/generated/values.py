@@ -1008,6 +1008,38 @@ class LimitNotice(Record, frozen=True, kw_only=True):
         )
 
 
+class MemoryContext(Record, frozen=True, kw_only=True):
+    """Memory in the system prompt of a run, as it was when the run started."""
+
+    SCHEMA: ClassVar[str] = "loom.values.MemoryContext"
+
+    text: str
+    """The text; empty when it is in the blob store."""
+    text_blob: BlobRef | None = None
+    """The text, when it is long."""
+    replaces_prompt: bool = False
+    """Whether the text is the definition's prompt with its placeholders filled; otherwise it follows that prompt."""
+    positions: tuple[str, ...] = ()
+    """Position tokens of the changes that were read, the newest of each partition."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "text": self.text,
+            "text_blob": None if self.text_blob is None else self.text_blob.to_avro(),
+            "replaces_prompt": self.replaces_prompt,
+            "positions": self.positions,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            text=value["text"],
+            text_blob=None if value["text_blob"] is None else BlobRef.from_avro(value["text_blob"]),
+            replaces_prompt=value["replaces_prompt"],
+            positions=tuple(value["positions"]),
+        )
+
+
 class MemorySource(Record, frozen=True, kw_only=True):
     """Who changed a memory, and from where."""
 
@@ -1464,6 +1496,7 @@ RECORDS = (
     InterruptionRequest,
     InterruptionTerms,
     LimitNotice,
+    MemoryContext,
     MemorySource,
     MemorySpan,
     ModelChoice,
