@@ -121,6 +121,14 @@ def build_token_table(configuration: Configuration, settings: Settings, environ:
     return TokenTable(rows=tuple(rows), open_mode=not rows)
 
 
+def isolated_subjects(configuration: Configuration) -> frozenset[tuple[str, str]]:
+    """Return tenant and subject of the principals that are confined to their own subject."""
+    blocks = configuration.principals.values()
+    return frozenset(
+        (one.tenant, one.subject) for one in blocks if USER in one.scopes and not {ADMIN, TENANT} & set(one.scopes)
+    )
+
+
 def authenticate(table: TokenTable, authorization: str | None) -> Principal | None:
     """Return the principal of an Authorization header (`Bearer <token>`, the scheme in any case); None = respond with
     401.

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from loomlog.connectors.configuration import ProcessConfiguration
+from loomlog.connectors.configuration.principals import isolated_subjects
 from loomlog.services.families.memory.entry_operations import EntryOperations, entry_limits
 from loomlog.services.families.memory.operations import MemoryOperations
 from loomlog.services.families.memory.store import MemoryStore
@@ -33,4 +34,10 @@ def open_memory(
     settings = loaded.settings
     store = MemoryStore(entities.parts.client, entities.reads, clock_ms=clock_ms, decrypt=encryption.decrypt_json)
     entries = EntryOperations(store, entry_limits(settings.memory_max_value_bytes, settings.memory_max_scope_bytes))
-    return MemorySetup(tool=MemoryTool(MemoryOperations(entries), clock_ms=clock_ms))
+    isolated = isolated_subjects(loaded.configuration)
+    tool = MemoryTool(
+        MemoryOperations(entries),
+        is_isolated=lambda tenant, subject: (tenant, subject) in isolated,
+        clock_ms=clock_ms,
+    )
+    return MemorySetup(tool=tool)
