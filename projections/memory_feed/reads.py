@@ -1,12 +1,16 @@
-"""Reads of the feed of memory. Before: services/application/memory_changes.py, services/projector/change_push.py."""
+"""Reads of the feed of memory.
+
+Before: services/application/memory_changes.py, services/projector/change_push.py. After: tables.py.
+"""
 
 from collections.abc import Collection
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sqlalchemy import Table, select
 
 from loomlog.connectors.storage.postgres import PostgresReader
+from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.projections.memory_feed import tables
 from loomlog.projections.memory_feed.tables import ChangeRow
 from loomlog.projections.tables import Scope, in_schema, in_scope
@@ -43,6 +47,20 @@ async def read_changes(
         .limit(max(1, min(limit, PAGE_MAX)))
     )
     return [ChangeRow._make(row) for row in await reader.fetch(query)]
+
+
+def change_json(row: ChangeRow) -> dict[str, Any]:
+    """Return a change as readers get it; without a tenant and a key where there is none."""
+    fields = {
+        "seq": row.seq,
+        "tenant": row.tenant,
+        "type": row.type,
+        "scope": row.scope,
+        "scope_id": row.scope_id,
+        "key": row.key,
+        "at": format_rfc3339(row.at_ms),
+    }
+    return {name: value for name, value in fields.items() if value != "" or name == "scope_id"}
 
 
 @cache

@@ -22,8 +22,7 @@ import orjson
 
 from loomlog.connectors.errors import ConnectorError, Permanent, Transient
 from loomlog.connectors.storage.postgres import PostgresReader
-from loomlog.projections.frames.frame_json import format_rfc3339
-from loomlog.projections.memory_feed.reads import PAGE_MAX, FeedBounds, read_bounds, read_changes
+from loomlog.projections.memory_feed.reads import PAGE_MAX, FeedBounds, change_json, read_bounds, read_changes
 from loomlog.projections.memory_feed.tables import DOCUMENT_TYPES, MEMORY_TYPES, ChangeRow
 from loomlog.projections.tables import EVERY_TENANT, Scope
 from loomlog.services.application import limits
@@ -256,20 +255,6 @@ class ChangeStream:
         self.end_reason = self.end_reason or reason
         self._changes.remove(self)
         self.wake()
-
-
-def change_json(row: ChangeRow) -> dict[str, Any]:
-    """Return a change as clients see it."""
-    fields = {
-        "seq": row.seq,
-        "tenant": row.tenant,
-        "type": row.type,
-        "scope": row.scope,
-        "scope_id": row.scope_id,
-        "key": row.key,
-        "at": format_rfc3339(row.at_ms),
-    }
-    return {name: value for name, value in fields.items() if value != "" or name not in ("tenant", "key")}
 
 
 def change_chunk(row: ChangeRow) -> StreamChunk:
