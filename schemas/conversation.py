@@ -4,7 +4,7 @@ from typing import Literal
 
 from msgspec import field
 
-from loomlog.schemas.generated.values import BlobRef
+from loomlog.schemas.generated.values import AgentDefinition, BlobRef, MemoryContext
 from loomlog.schemas.records import Value
 
 
@@ -58,3 +58,12 @@ class Message(Value, frozen=True, kw_only=True):
     blocks: tuple[Block, ...] = field(default=())
     reasoning: str = ""
     reasoning_signature: str = ""
+
+
+def agent_texts(definition: AgentDefinition, memory: MemoryContext | None) -> tuple[str | BlobRef, ...]:
+    """Return the system texts of an agent: its prompt, with memory in it or after it. A long text is a reference."""
+    prompt = definition.system_prompt_blob or definition.system_prompt
+    if memory is None:
+        return (prompt,) if prompt else ()
+    text = memory.text_blob or memory.text
+    return (text,) if memory.replaces_prompt or not prompt else (prompt, text)

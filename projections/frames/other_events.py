@@ -8,6 +8,7 @@ from typing import Any
 
 from loomlog.projections.frames.frame import Frame, FrameMemory, PendingInput
 from loomlog.projections.frames.frame_json import format_rfc3339, parse_input, segments_json, usage_json
+from loomlog.schemas.conversation import agent_texts
 from loomlog.schemas.generated.run_events import (
     ChildRequested,
     ChildReturned,
@@ -22,34 +23,30 @@ from loomlog.schemas.generated.run_events import (
     RunStarted,
     ToolOutcomeAsked,
 )
-from loomlog.schemas.generated.values import Usage
+from loomlog.schemas.generated.values import BlobRef, Usage
 
 COMPACTION_FAILED = "compaction_failed"
 
 
 def started_frames(at: int, event: RunStarted) -> list[Frame]:
     frames: list[Frame] = []
-    definition, blob = event.definition, event.definition.system_prompt_blob
+    definition, texts = event.definition, agent_texts(event.definition, event.memory_context)
     if event.segments:  # a fork may start without input of its own
         segments = segments_json(event.segments)
-        if definition.system_prompt or blob is not None:  # the input as the model gets it
-            text: dict[str, Any] = {"type": "trusted-text", "text": definition.system_prompt, "source": "definition"}
-            if blob is not None:
-                text["blob"] = blob.to_avro()
-            segments = [{"role": "system", "content": [text]}, *segments]
+        if texts:  # the input as the model gets it
+            content = [{"type": "trusted-text", **_text_fields(text, "blob"), "source": "definition"} for text in texts]
+            segments = [{"role": "system", "content": content}, *segments]
         frames.append(Frame(seq=at, type="user_input", event={"type": "user_input"}, payload=segments, live=False))
-    if definition.system_prompt or blob is not None:
-        prompt: dict[str, Any] = {
-            "type": "system_prompt",
-            "text": definition.system_prompt,
-            "agent": definition.name,
-            "definition_sha256": definition.sha256,
-        }
-        if blob is not None:
-            prompt["text_blob"] = blob.to_avro()
+    about = {"agent": definition.name, "definition_sha256": definition.sha256}
+    for text in texts:
+        prompt = {"type": "system_prompt", **_text_fields(text, "text_blob"), **about}
         frames.append(Frame(seq=at + len(frames), type="system_prompt", event=prompt, live=False))
     frames.append(Frame(seq=at + len(frames), type="started", event={"type": "started"}))
     return frames
+
+
+def _text_fields(text: str | BlobRef, blob: str) -> dict[str, Any]:
+    return {"text": text} if isinstance(text, str) else {"text": "", blob: text.to_avro()}
 
 
 def compaction_data(event: ContextCompacted) -> dict[str, Any]:

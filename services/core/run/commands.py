@@ -30,6 +30,7 @@ from loomlog.schemas.generated.values import (
     HookAct,
     InterruptionRequest,
     LimitNotice,
+    MemoryContext,
     ModelChoice,
     ParentCall,
     RunPosition,
@@ -90,6 +91,8 @@ class StartCommand(Value, frozen=True, kw_only=True):
     """Refusal by admission control: too many runs are active."""
     exhausted_limit: LimitNotice | None = None
     """The hard limit that is exhausted for this run."""
+    memory_context: MemoryContext | None = None
+    """Memory in its system prompt."""
     parent: ParentCall | None = None
     """The call that starts it; None if it comes from the commands topic."""
 
@@ -121,6 +124,8 @@ class ForkCommand(Value, frozen=True, kw_only=True):
     traceparent: str = ""
     pauses: tuple[Pause, ...] = ()
     """As in StartCommand."""
+    memory_context: MemoryContext | None = None
+    """As in StartCommand: that of the origin while the prompt is the same."""
 
 
 class ImportCommand(Value, frozen=True, kw_only=True):

@@ -198,7 +198,8 @@ def _apply_run_started(state: State, event: RunStarted, at_ms: int) -> AwaitingM
     if not isinstance(state, Absent):
         raise IllegalEvent(f"RunStarted on a run that is {type(state).__name__}")
     options = event.options
-    system, first = first_message(event.definition, event.segments, options.metadata, options.payload_metadata)
+    memory = event.memory_context
+    system, first = first_message(event.definition, event.segments, options.metadata, options.payload_metadata, memory)
     # Another agent's model would refuse reasoning that it did not sign.
     history = tuple(map(without_reasoning, state.history)) if event.seed and event.forked_from else state.history
     facts = RunFacts(
@@ -210,7 +211,7 @@ def _apply_run_started(state: State, event: RunStarted, at_ms: int) -> AwaitingM
         options=options,
         definition=event.definition,
         system=system,
-        cache_marks=cache_marks(event.definition, event.segments),
+        cache_marks=cache_marks(event.definition, event.segments, memory),
         # A fork may have no text of its own: it answers the end of its prefix.
         messages=(*history, first) if first.blocks else history,
         idempotency_key=event.idempotency_key,
@@ -228,6 +229,8 @@ def _apply_run_started(state: State, event: RunStarted, at_ms: int) -> AwaitingM
         else EMPTY_GAUGE,
         max_context_tokens=event.max_context_tokens,
         skill_pins=event.skill_pins,
+        # Later reads of the run see at least what its prompt says.
+        positions=memory.positions if memory is not None and event.imported_from is None else (),
     )
     # No call is due yet: the intent follows in the same batch, and until then the turn is 0.
     return AwaitingModel(

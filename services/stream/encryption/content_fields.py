@@ -117,7 +117,8 @@ def texts_of_event(event: Record) -> list[str]:
     """
     match event:
         case RunStarted():
-            return [*_segment_texts(event.segments), *_texts_of_options(event.options)]
+            memory = [event.memory_context.text] if event.memory_context is not None else []
+            return [*_segment_texts(event.segments), *_texts_of_options(event.options), *memory]
         case InputReceived() | TurnCancelled():
             return [event.text]
         case ModelReplied():

@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from loomlog.schemas.conversation import Block, ImageBlock, Message, TextBlock
-from loomlog.schemas.generated.values import AgentDefinition, BlobRef, ContentBlock, Segment
+from loomlog.schemas.conversation import Block, ImageBlock, Message, TextBlock, agent_texts
+from loomlog.schemas.generated.values import AgentDefinition, BlobRef, ContentBlock, MemoryContext, Segment
 from loomlog.services.core.run.turns.code_agents import is_code_agent
 
 ROLES = ("system", "user")
@@ -42,14 +42,14 @@ def first_message(
     segments: Sequence[Segment],
     metadata: Mapping[str, str],
     payload_metadata: Mapping[str, str] = NOTHING,
+    memory: MemoryContext | None = None,
 ) -> tuple[tuple[str | BlobRef, ...], Message]:
     """Return the system texts, in order, and the first user message of a run. A long prompt is given by reference.
 
     Metadata from the caller is trusted; metadata from the body of a trigger is not, so it becomes a fenced text. A code
     agent gets both as values instead.
     """
-    prompt = definition.system_prompt_blob or definition.system_prompt
-    system = [prompt] if prompt else []
+    system = [*agent_texts(definition, memory)]
     blocks: list[Block] = []
     for segment in segments:
         for content in segment.content:
@@ -66,10 +66,12 @@ def first_message(
     return tuple(system), Message(role="user", blocks=tuple(blocks))
 
 
-def cache_marks(definition: AgentDefinition, segments: Sequence[Segment]) -> tuple[int, ...]:
-    """Return which system texts a provider may cache up to: the agent's prompt, and those that the sender marks."""
+def cache_marks(
+    definition: AgentDefinition, segments: Sequence[Segment], memory: MemoryContext | None = None
+) -> tuple[int, ...]:
+    """Return which system texts a provider may cache up to: the agent's own, and those that the sender marks."""
     cacheable = [content.cacheable for segment in segments if segment.role == "system" for content in segment.content]
-    marks = [True, *cacheable] if definition.system_prompt_blob or definition.system_prompt else cacheable
+    marks = [True for _ in agent_texts(definition, memory)] + cacheable
     return tuple([at for at, is_marked in enumerate(marks) if is_marked])
 
 

@@ -100,6 +100,7 @@ def fork_run(state: State, request: ForkCommand) -> list[Event]:
             traceparent=request.traceparent,
             seed=command.seed,
             skill_pins=() if is_foreign_event(before) else shared_skill_pins(origin.state),
+            memory_context=request.memory_context,
         ),
         *map(pause.pause_requested, request.pauses),
     ]

@@ -58,6 +58,7 @@ def start_run(state: State, request: StartCommand) -> list[Event]:
             seed=command.seed,
             context_tokens=context_tokens,
             max_context_tokens=max_context_tokens,
+            memory_context=request.memory_context,
         ),
         *map(pause.pause_requested, request.pauses),
     ]
