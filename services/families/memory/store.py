@@ -3,7 +3,7 @@
     get     of an owner's key: the revision is in memory, the value in the cache of this process (as it is in the log,
             so it is ciphertext when content is encrypted) or in its row
     list    from the rows, after the positions of the caller
-    set     one command; `if_revision` makes it fail with revision_conflict when somebody was faster
+    set     one command; `if_revision` makes it fail with revision_conflict when another writer was faster
 
 Before: operations.py. After: services/stream/entities/client.py; reading.py.
 """
@@ -70,7 +70,9 @@ class StoredEntry(Value, frozen=True, kw_only=True):
     provenance: Mapping[str, Any] | None = None
     """What it is and where it was learnt; None for a note."""
     source: Mapping[str, Any] = {}
-    """Who changed it last (values.MemorySource)."""
+    """The author of the last change (values.MemorySource)."""
+    position: str = ""
+    """Position token of that change; empty in a backend that has none."""
 
 
 class Change(Value, frozen=True, kw_only=True):
@@ -171,7 +173,7 @@ class MemoryStore:
             rows = await self._read(
                 self._reads.load_items(FAMILY_NAME, scope.tenant, ENTRY_ITEM, [row_id], positions=positions)
             )
-            document = _document(rows[0]) if rows else None
+            document = self._entry_document(rows[0]) if rows else None
             if revision <= (0 if document is None else document["revision"]):
                 return document
             if asyncio.get_running_loop().time() > deadline:
@@ -200,7 +202,7 @@ class MemoryStore:
                     positions=author.positions,
                 )
             )
-            documents = [_document(row) for row in rows]
+            documents = [self._entry_document(row) for row in rows]
             entries += [await self._entry(scope, one) for one in documents if not self._is_expired(one)]
             if not rows:
                 return entries, False
@@ -287,8 +289,14 @@ class MemoryStore:
         return {
             **document,
             "at_ms": row.at_ms,
-            "position": f"{self._reads.topic}/{row.partition}:{row.offset}",
+            "position": self._position(row),
         }
+
+    def _position(self, row: ItemRow) -> str:
+        return f"{self._reads.topic}/{row.partition}:{row.offset}"
+
+    def _entry_document(self, row: ItemRow) -> dict[str, Any]:
+        return {**_document(row), "position": self._position(row)}
 
     def _is_expired(self, document: Mapping[str, Any]) -> bool:
         return 0 < int(document["expires_at_ms"]) <= self._clock_ms()
@@ -306,6 +314,7 @@ class MemoryStore:
             embed=plain["embed"],
             provenance=plain["provenance"],
             source=plain["source"],
+            position=plain["position"],
         )
 
     async def _plain(self, scope: Scope, value: Any) -> Any:
@@ -345,7 +354,8 @@ class MemoryStore:
         event = answer.events[-1]
         assert isinstance(event, EntrySet)
         self._keep(
-            (aggregate_id(FAMILY_NAME, scope.tenant, scope.aggregate), key), _cached_document(event, self._clock_ms())
+            (aggregate_id(FAMILY_NAME, scope.tenant, scope.aggregate), key),
+            _cached_document(event, self._clock_ms(), answer.position),
         )
         return Written(
             text=await self._plain(scope, event.value),
@@ -420,7 +430,7 @@ def _document(row: ItemRow) -> dict[str, Any]:
     return {**orjson.loads(row.document), "at_ms": row.at_ms}
 
 
-def _cached_document(event: EntrySet, at_ms: int) -> Mapping[str, Any]:
+def _cached_document(event: EntrySet, at_ms: int, position: str) -> Mapping[str, Any]:
     """Return what the row of an event will have; its time is about that of the event."""
     return {
         "key": event.key,
@@ -433,4 +443,5 @@ def _cached_document(event: EntrySet, at_ms: int) -> Mapping[str, Any]:
         "provenance": None if event.provenance is None else to_builtins(event.provenance),
         "source": to_builtins(event.source),
         "at_ms": at_ms,
+        "position": position,
     }
