@@ -18,6 +18,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -28,10 +29,11 @@ from psycopg import sql
 from loomlog.connectors.configuration.memory_block import ChangeSubscriptionBlock
 from loomlog.connectors.errors import ConnectorError, Transient
 from loomlog.connectors.http.signed_callbacks import CallbackClient, signature_headers
-from loomlog.connectors.storage.postgres import translate_errors
+from loomlog.connectors.storage.postgres import connect, translate_errors
 from loomlog.projections.engine.rebuild import Connect
 from loomlog.projections.memory_feed.reads import change_json
-from loomlog.projections.memory_feed.tables import ChangeRow, changes, push_cursors, state
+from loomlog.projections.memory_feed.tables import ChangeRow, changes, feed_schema, push_cursors, state
+from loomlog.services.projector.settings import ProjectorSettings
 
 log = logging.getLogger("loomlog.projector")
 
@@ -88,6 +90,16 @@ def change_subscriptions(
             continue
         subscriptions.append(ChangeSubscription(name=name, block=block, secret=secret))
     return subscriptions
+
+
+def build_change_push(settings: ProjectorSettings, subscriptions: Sequence[ChangeSubscription]) -> "ChangePush":
+    """Return the loop that pushes what the feed of this process' prefix has."""
+    return ChangePush(
+        feed_schema(settings.prefix),
+        subscriptions,
+        connect=partial(connect, settings.postgres),
+        interval_s=settings.change_sub_interval_s,
+    )
 
 
 class ChangePush:

@@ -4,11 +4,11 @@
     python -m loomlog.services.projector.main rebuild    rebuilds runs beside the live build, compares, switches
 
 Each topic has a projector of its own: a task with its own lock, cursors, builds and status. Another writes the feed
-of changes of memory. All of them wait for a lost broker or Postgres. Any other failure ends the process with an error
-on stderr and exit code 1, so that a supervisor restarts it. A rebuild that finds a difference ends with 1 and switches
-nothing.
+of changes of memory, and one pushes them to change_subscriptions. All of them wait for a lost broker or Postgres. Any
+other failure ends the process with an error on stderr and exit code 1, so that a supervisor restarts it. A rebuild that
+finds a difference ends with 1 and switches nothing.
 
-Before: the environment. After: loop.py, memory_feed.py.
+Before: the environment and the configuration files. After: loop.py, memory_feed.py, change_push.py.
 """
 
 import asyncio
@@ -25,6 +25,7 @@ import uvloop
 
 from loomlog.connectors.configuration.environment import read_settings
 from loomlog.connectors.configuration.findings import ConfigurationError
+from loomlog.connectors.configuration.load import load_configuration
 from loomlog.connectors.configuration.settings import Settings
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.kafka import count_partitions, open_tail
@@ -38,6 +39,8 @@ from loomlog.projections.engine.rebuild import RebuildProgress
 from loomlog.schemas.codec import Codec
 from loomlog.services.families import FamilyProblem
 from loomlog.services.families.entity_folds import entity_model
+from loomlog.services.families.registry import family_tools
+from loomlog.services.projector.change_push import build_change_push, change_subscriptions
 from loomlog.services.projector.loop import Projector
 from loomlog.services.projector.memory_feed import build_memory_feed
 from loomlog.services.projector.settings import ProjectorSettings, projector_settings
@@ -70,8 +73,13 @@ async def _run(settings: Settings, options: ProjectorSettings, *, rebuild: bool)
     runs, entities = build_projectors(options, await make_codec(), make_codec=make_codec)
     if rebuild:
         return await run_rebuild(options, runs)
-    feed = [build_memory_feed(options, await make_codec())] if options.memory_changes_enabled else []
-    return await run(runs, entities, *feed)
+    loops: list[Loop] = [runs, entities]
+    files = load_configuration(settings, os.environ, working_directory=Path.cwd(), family_tools=family_tools())
+    if options.memory_changes_enabled:
+        loops.append(build_memory_feed(options, await make_codec()))
+        if subscriptions := change_subscriptions(files.configuration.change_subscriptions, os.environ):
+            loops.append(build_change_push(options, subscriptions))
+    return await run(*loops)
 
 
 class Loop(Protocol):

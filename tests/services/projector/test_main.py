@@ -5,9 +5,12 @@ import logging
 import os
 import signal
 import sys
+import time
+from dataclasses import replace
 
 import pytest
 
+from loomlog.connectors.configuration.environment import read_settings
 from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.kafka import KafkaAppender, KafkaOptions
 from loomlog.connectors.process import logs
@@ -15,12 +18,15 @@ from loomlog.connectors.storage.postgres import PostgresOptions
 from loomlog.projections.engine import rebuild as rebuild_module
 from loomlog.projections.engine.builds import read_status
 from loomlog.projections.entities import load_entities, next_offsets
+from loomlog.projections.memory_feed.tables import feed_schema
 from loomlog.redpanda.apply import apply
 from loomlog.schemas.codec import Codec, local_codec
 from loomlog.services.families.registry import all_families
-from loomlog.services.projector.main import build_projector, build_projectors, main, run, run_rebuild
+from loomlog.services.projector.main import _run, build_projector, build_projectors, main, run, run_rebuild
 from loomlog.services.projector.settings import ProjectorSettings
+from tests.connectors.tools.web_server import page, running
 from tests.projections.counters import Counters, counter
+from tests.projections.memory_feed.memory_events import Memories, entry_set
 from tests.projections.stories import Partition, many_runs
 from tests.waiting import until
 
@@ -180,6 +186,47 @@ async def test_a_projector_that_fails_ends_the_process_with_its_error(settings):
     with pytest.raises(Permanent, match="password"):
         async with asyncio.timeout(20):
             await run(build_projectors(settings)[1], broken)
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+async def test_the_process_writes_the_feed_of_memory_and_pushes_it(
+    settings, connection, tmp_path, monkeypatch, enabled
+):
+    async with running() as server:
+        server.answers["/changes"] = page("")
+        (tmp_path / "loomlog.yaml").write_text(
+            f"change_subscriptions:\n  crm: {{ callback_url: 'http://127.0.0.1:{server.port}/changes', "
+            "secret_env: CRM_SECRET, allow_private_host: true }\n"
+        )
+        monkeypatch.setenv("CRM_SECRET", "between us")
+        read, _ = read_settings({"LOOMLOG_CONFIG_FILES": str(tmp_path / "loomlog.yaml")}, working_directory=tmp_path)
+        memories = Memories(clock_ms=time.time_ns() // 1_000_000)
+        memories.claim()
+        memories.change("ada", entry_set("ada", "city"))
+        appender = KafkaAppender(settings.kafka)
+        await appender.start()
+        await appender.append(settings.entity_topic, 2, memories.outgoing())
+        await appender.close()
+        options = replace(settings, change_sub_interval_s=0.05, memory_changes_enabled=enabled)
+        task = asyncio.create_task(_run(read, options, rebuild=False))
+        if enabled:
+            await until(lambda: server.requests or task.done())
+            assert '"key":"city"' in server.requests[0]
+        else:
+            await until(lambda: _is_projected(connection, settings))
+        result = await connection.execute("SELECT to_regclass(%s)", (f"{feed_schema(settings.prefix)}.changes",))
+        assert ((await result.fetchone())[0] is not None) is enabled
+        task.cancel()
+        await asyncio.wait({task})
+
+
+async def _is_projected(connection, settings) -> bool:
+    table = f"{settings.prefix}.projector_status"
+    result = await connection.execute("SELECT to_regclass(%s) IS NOT NULL", (table,))
+    if not (await result.fetchone())[0]:
+        return False
+    result = await connection.execute(f"SELECT 1 FROM {table}")
+    return await result.fetchone() is not None
 
 
 def test_an_unknown_argument_prints_the_usage(capsys):
