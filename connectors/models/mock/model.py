@@ -8,6 +8,7 @@
                     ones, with the prompt "tree AGENT", answer at once
     mock-ledger     effects that can be counted: call Ledger, call it twice at once, call it, final text; after
                     "ledger 3" these calls three times, then the text
+    mock-memory     uses memory in a way that can be checked afterwards (memory.py)
     and five more   that use memory, channels, evaluations and MCP tools (circuit.py)
 
 A script keeps no state: its position is the number of tool results after the last user text (of all, in mock_circuit),
@@ -28,7 +29,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from loomlog.connectors.errors import Permanent, Transient
-from loomlog.connectors.models.mock import circuit, reviewer
+from loomlog.connectors.models.mock import circuit, memory, reviewer
 from loomlog.connectors.models.mock.script import ScriptedCall, ScriptTurn, last_user_text, results_since_user
 from loomlog.connectors.protocols import Capabilities, ModelItem, ModelRequest, Reply, TextDelta
 from loomlog.schemas.conversation import Message, TextBlock, ToolResultBlock, ToolUseBlock
@@ -227,13 +228,14 @@ SCRIPTS: Mapping[str, Callable[[ModelRequest], ScriptTurn]] = {
     "mock-a3x2-counter": _a3x2_counter,
     "mock-tree": _tree,
     "mock-ledger": _ledger,
+    "mock-memory": memory.turn,
     "mock-researcher": circuit.researcher,
     "mock-editor": circuit.editor,
     "mock-evaluator": circuit.evaluator,
     "mock-mcp-caller": circuit.mcp_caller,
     "mock-mem-search": circuit.mem_search,
 }
-HIDDEN_MODELS = frozenset({"mock-mem-search", "mock-a3x2-counter"})
+HIDDEN_MODELS = frozenset({"mock-mem-search", "mock-memory", "mock-a3x2-counter"})
 """Models for tests of the memory and for a benchmark; a pattern must not match them."""
 
 
