@@ -142,6 +142,24 @@ async def open_reader(
     options: PostgresOptions, *, schema: str, max_connections: int = 10, min_connections: int = 1
 ) -> PostgresReader:
     """Open a reader with a number of connections. An unreachable server fails the reads, not this call."""
+    pool = await open_pool(options, max_connections=max_connections, min_connections=min_connections)
+    return PostgresReader(pool, schema)
+
+
+async def open_pool(
+    options: PostgresOptions,
+    *,
+    max_connections: int = 10,
+    min_connections: int = 1,
+    session: Mapping[str, str] | None = None,
+) -> AsyncConnectionPool[Any]:
+    """Open a pool of connections in autocommit mode. `session`: parameters of Postgres, set in each of them."""
+
+    async def configure(connection: psycopg.AsyncConnection[Any]) -> None:
+        await _configure_connection(connection)
+        for name, value in (session or {}).items():
+            await connection.execute("SELECT set_config(%s, %s, false)", (name, value))
+
     pool = AsyncConnectionPool(
         options.conninfo(),
         kwargs={"autocommit": True},
@@ -149,13 +167,13 @@ async def open_reader(
         max_size=max_connections,
         timeout=POOL_WAIT_S,
         max_waiting=WAITING_READS_MAX,
-        configure=_configure_connection,
+        configure=configure,
         # A connection that died while idle is replaced before a read uses it.
         check=AsyncConnectionPool.check_connection,
         open=False,
     )
     await pool.open()
-    return PostgresReader(pool, schema)
+    return pool
 
 
 async def _configure_connection(connection: psycopg.AsyncConnection[Any]) -> None:

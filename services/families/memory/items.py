@@ -117,6 +117,7 @@ def _entry_document(event: EntrySet) -> str:
             "expires_at_ms": event.expires_at_ms,
             "op": event.op,
             "embed": event.embed,
+            "embed_text": event.embed_text,
             "provenance": None if event.provenance is None else _plain(event.provenance),
             "source": _plain(event.source),
         }
