@@ -44,14 +44,14 @@ def render_page(version: str, routes: Sequence[Route] = ROUTES) -> bytes:
     links = "".join(
         f"<b>{escape(tag)}</b>"
         + "".join(
-            f"<a href='#{route.operation_id}'><span class='m'>{route.method}</span>{escape(route.path)}</a>"
+            f"<a href='#{route.operation_id}'><span class='m'>{route.method}</span>{escape(route.template)}</a>"
             for route in members
         )
         for tag, members in groups.items()
     )
     sections = "".join(
         f"<h2>{escape(tag)}</h2><p>{escape(texts[tag])}</p>"
-        + "".join(_section(route, document["paths"][route.path][route.method.lower()], schemas) for route in members)
+        + "".join(_section(route, document["paths"][route.template][route.method.lower()], schemas) for route in members)
         for tag, members in groups.items()
     )
     definitions = "".join(
@@ -70,7 +70,7 @@ def render_page(version: str, routes: Sequence[Route] = ROUTES) -> bytes:
 
 def curl(route: Route, schemas: dict[str, Any]) -> str:
     """A command that calls the route, with an example of its body."""
-    path = route.path.replace("{", "$").replace("}", "").upper() if "{" in route.path else route.path
+    path = route.template.replace("{", "$").replace("}", "").upper() if "{" in route.template else route.template
     path = "/".join(part.upper() if part.startswith("$") else part.lower() for part in path.split("/"))
     words = ["curl"]
     if route.is_stream:
@@ -98,7 +98,7 @@ def _section(route: Route, operation: dict[str, Any], schemas: dict[str, Any]) -
     )
     body = "" if route.body is None else f"<p>Body: {_link(schema_name(route.body))}</p>"
     return (
-        f"<h3 id='{operation['operationId']}'><code>{route.method} {escape(route.path)}</code></h3>"
+        f"<h3 id='{operation['operationId']}'><code>{route.method} {escape(route.template)}</code></h3>"
         f"<p>{escape(route.summary)} <span class='a'>{escape(access_text(route))}</span></p>"
         f"<pre>{escape(curl(route, schemas))}</pre>{body}"
         + (f"<table>{rows}</table>" if rows else "")

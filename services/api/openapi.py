@@ -113,7 +113,7 @@ def build_document(version: str, routes: Sequence[Route] = ROUTES) -> dict[str, 
         definitions["$defs"][one.name] = {"title": one.name, **one.schema, **examples}
     paths: dict[str, Any] = {}
     for route in routes:
-        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+        paths.setdefault(route.template, {})[route.method.lower()] = _operation(route)
     statuses = sorted({status for route in routes for status in refusal_statuses(route)})
     tags = {name: text for name, text in TAGS.values() if text}
     tags |= {route.tag.name: route.tag.description for route in routes if route.tag is not None}
@@ -190,7 +190,7 @@ def parameters(route: Route) -> list[dict[str, Any]]:
     """Path, query and header parameters of a route."""
     entries: list[dict[str, Any]] = [
         {"name": part.strip("{}"), "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
-        for part in route.path.split("/")
+        for part in route.template.split("/")
         if part.startswith("{")
     ]
     entries += [_query_parameter(query) for query in route.query]

@@ -90,6 +90,11 @@ class Route:
     """Set when the path is a WebSocket; `handler` then responds to requests that are not a handshake."""
 
     @property
+    def template(self) -> str:
+        """The path as the OpenAPI document names it: without the form of its parameters, such as `{key:path}`."""
+        return self.path.replace(":path}", "}")
+
+    @property
     def operation_id(self) -> str:
         """Name of the operation, unique in the table."""
         return self.operation or self.handler.__name__

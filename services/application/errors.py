@@ -46,8 +46,6 @@ CODES = frozenset(
         "search_unavailable",
         "dimension_mismatch",
         "capability_unsupported",
-        "sql_refused",
-        "sql_quota_exceeded",
         "request_timeout",
         "empty_text",
         "invalid_answer",
@@ -102,9 +100,6 @@ CODES = frozenset(
         "tool_refused",
         "definition_conflict",
         "revision_conflict",
-        "lease_lost",
-        "cursor_regression",
-        "sql_busy",
         "aggregate_quarantined",
         # limits
         "backpressure",
@@ -146,8 +141,6 @@ CODES = frozenset(
         "embedder_not_configured",
         "embedder_not_implemented",
         "embed_failed",
-        "sqlmem_unavailable",
-        "sql_timeout",
         "not_yet",
         "internal",
     }

@@ -1,4 +1,4 @@
-"""Who uses memory, which scope of it, and how a refusal is told: the same for requests and for calls of tools.
+"""The author of an operation on memory, the scope it is for, and its refusal: the same for requests and tool calls.
 
 Before: services/api/memory_endpoints.py, services/runtime/tools/memory_tool.py. After: operations.py.
 """
@@ -77,7 +77,7 @@ class Grants(Value, frozen=True, kw_only=True):
 
 
 class Author(Value, frozen=True, kw_only=True):
-    """Who acts. With `grants` None it is an operator or an application, which names scope ids itself."""
+    """The author of an operation. With `grants` None: an operator or an application, which names scope ids itself."""
 
     tenant: str
     subject: str

@@ -1,7 +1,7 @@
 """Operations on entries: get, set, delete, list, the reducers, supersede; and what finds and learns facts.
 
-A reducer reads, computes and writes with the revision it read. When somebody was faster it reads again, with the next
-command id of the call; a repeated call walks the same ids, so it has its effect once.
+A reducer reads, computes and writes with the revision it read. When another write was faster it reads again, with the
+next command id of the call; a repeated call walks the same ids, so it has its effect once.
 
 Before: operations.py. After: store.py, or another backend; search.py.
 """
@@ -281,13 +281,13 @@ class EntryOperations:
         return Reply(fields={"ok": True}, positions=(position,))
 
     async def _provenance(self, fields: Mapping[str, Any], author: Author, scope: Scope) -> Provenance | None:
-        given = fields.get("provenance")
+        named = fields.get("provenance")
         pending_id = text_field(fields, "from_pending", default="")
-        if given is None and not pending_id:
+        if named is None and not pending_id:
             return None
-        if given is not None and not isinstance(given, Mapping):
+        if named is not None and not isinstance(named, Mapping):
             raise refuse('provenance: expected an object such as {"class": "preference"}')
-        fact_class = str((given or {}).get("class") or "fact")
+        fact_class = str((named or {}).get("class") or "fact")
         if len(fact_class) > FACT_CLASS_CHARACTERS_MAX or not fact_class.isprintable():
             raise refuse(f"provenance.class: expected at most {FACT_CLASS_CHARACTERS_MAX} characters")
         provenance = provenance_of(
@@ -296,7 +296,7 @@ class EntryOperations:
                 "origin": author.origin,
                 "source_session_id": author.session_id,
                 "source_run_id": author.run_id,
-                "spans": _spans((given or {}).get("spans") or ()),
+                "spans": _spans((named or {}).get("spans") or ()),
             }
         )
         assert provenance is not None
@@ -333,7 +333,7 @@ class EntryOperations:
 
 
 class _KeyLock:
-    """A lock for a key that exists while somebody waits for it: calls of this process take their turns."""
+    """A lock for a key that exists while calls wait for it: calls of this process take their turns."""
 
     def __init__(self, locks: dict[tuple[Scope, str], tuple[asyncio.Lock, int]], key: tuple[Scope, str]) -> None:
         self._locks, self._key = locks, key
@@ -400,11 +400,11 @@ def _fields(provenance: Provenance) -> dict[str, Any]:
     return to_builtins(provenance)  # type: ignore[no-any-return]
 
 
-def _spans(given: Any) -> Sequence[Mapping[str, Any]]:
-    if not isinstance(given, list | tuple) or len(given) > 20:
+def _spans(listed: Any) -> Sequence[Mapping[str, Any]]:
+    if not isinstance(listed, list | tuple) or len(listed) > 20:
         raise refuse("provenance.spans: expected at most 20 objects with run_id, seq, start and end")
     spans = []
-    for one in given:
+    for one in listed:
         if not isinstance(one, Mapping) or set(one) - {"run_id", "seq", "start", "end"}:
             raise refuse("provenance.spans: expected objects with run_id, seq, start and end")
         spans.append(

@@ -27,7 +27,7 @@ class CallOrder:
             yield
         finally:
             if before is not None and not before.done():
-                # Cancelled while waiting: whoever comes after still waits for the one before.
+                # Cancelled while waiting: the calls after it still wait for the one before.
                 before.add_done_callback(lambda _: returned.set_result(None))
             else:
                 returned.set_result(None)

@@ -26,7 +26,7 @@ async def here(tmp_path: Path) -> AsyncIterator[Served]:
 def test_every_route_that_changes_something_documents_the_key_and_no_other_does() -> None:
     document = build_document("1")
     for route in ROUTES:
-        parameters = document["paths"][route.path][route.method.lower()].get("parameters", [])
+        parameters = document["paths"][route.template][route.method.lower()].get("parameters", [])
         has_key = any(parameter["name"] == "Idempotency-Key" for parameter in parameters)
         assert has_key == (route.method in ("POST", "PUT", "DELETE")), route.path
 
