@@ -16,6 +16,7 @@ DEFAULT_CLASS = "fact"
 FACT_PREFIX = "memory/"
 _OFFSET, _PRIME, _MASK = 0xCBF29CE484222325, 0x100000001B3, 2**64 - 1
 _MARKS = re.compile(r"[\u0300-\u036f]")
+_SPACE = re.compile(r"[\s\ufeff]+")
 _WORD = re.compile(r"[a-z0-9]+")
 _LETTERS = re.compile(r"[^\W_]", re.UNICODE)
 
@@ -30,7 +31,7 @@ def fingerprint(text: str) -> str:
 
 def slug(text: str) -> str:
     """Return a name of a to z, 0 to 9 and - for a text; never empty."""
-    folded = " ".join(unicodedata.normalize("NFKC", text).lower().split())
+    folded = " ".join(filter(None, _SPACE.split(unicodedata.normalize("NFKC", text).lower())))
     reduced = _MARKS.sub("", unicodedata.normalize("NFKD", folded))
     words = "-".join(_WORD.findall(reduced))
     is_lossless = bool(words) and all(one.isascii() for one in _LETTERS.findall(reduced))
