@@ -135,7 +135,7 @@ class ChangePush:
                     return
                 error = session.exception()
                 assert error is not None, "a session ends with an error only"
-                # Tables that are missing again are about to be made anew, for another version.
+                # Tables that are missing again are about to be created for another version.
                 if not isinstance(error, Transient) and getattr(error, "kind", "") != "not_found":
                     raise error
                 log.warning("pushing changes waits: %s", error)
