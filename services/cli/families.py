@@ -25,7 +25,7 @@ from rich.text import Text
 
 from loomlog.services.cli.commands import CommandGroup, load_group, run
 from loomlog.services.cli.errors import UsageError
-from loomlog.services.cli.http.api import ApiError, ApiResponse
+from loomlog.services.cli.http.api import ApiResponse, explain_pending
 from loomlog.services.cli.runs.runs import Json, open_api
 from loomlog.services.cli.terminal.output import DIM, NAME, WARNING, console, fact_line, print_json, print_table
 from loomlog.services.core.command_fields import fields_schema
@@ -35,7 +35,6 @@ AnyFamily = Family[Any, Any, Any]
 
 OWN_OPTIONS = frozenset({"json", "json-body", "tenant", "idempotency-key", "position", "help"})
 """Options of every command; a field with such a name gets the option --field-<name>."""
-PENDING = "command_pending"
 LIST_LIMIT = 50
 LIST_LIMIT_MAX = 200
 
@@ -297,16 +296,6 @@ async def _get(path: str, params: Mapping[str, str | int]) -> Any:
 
 
 async def _post(path: str, fields: Mapping[str, Any], key: str) -> ApiResponse:
-    async with open_api() as api:
-        try:
+    with explain_pending(key):
+        async with open_api() as api:
             return await api.post(path, fields, {"Idempotency-Key": key})
-        except ApiError as error:
-            if error.code != PENDING:
-                raise
-            raise type(error)(
-                f"{error} With `--idempotency-key {key}` it is not done twice.",
-                code=error.code,
-                status=error.status,
-                details=error.details,
-                retry_after_s=error.retry_after_s,
-            ) from error

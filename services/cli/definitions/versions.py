@@ -19,14 +19,13 @@ from loomlog.connectors.configuration.findings import did_you_mean
 from loomlog.connectors.definitions import KINDS
 from loomlog.schemas.records import Value
 from loomlog.services.cli.errors import NotFound, UsageError
-from loomlog.services.cli.http.api import ApiClient, ApiError, ApiResponse, quote_segment
+from loomlog.services.cli.http.api import ApiClient, ApiResponse, explain_pending, quote_segment
 from loomlog.services.families.definition.state import def_id
 
 PATH = "/v1/_definitions"
 AGENT = "agent"
 SHARED_NAME = "_shared"
 """Value of --tenant for the definitions that all tenants share."""
-PENDING = "definition_pending"
 WRITE_TIMEOUT_S = 100.0
 """Seconds to wait for the answer of a write; the API waits up to 30 s for the owner and again for its events."""
 PAGE_SIZE = 200
@@ -167,20 +166,10 @@ async def post(api: ApiClient, path: str, body: Mapping[str, Any], *, tenant: st
         orjson.dumps(body)
     except orjson.JSONEncodeError as error:
         raise UsageError(f"The request cannot be written as JSON: {error}.") from error
-    try:
+    with explain_pending(key):
         return await api.post(
             path + (f"?{urlencode({'tenant': tenant})}" if tenant else ""),
             body,
             {"Idempotency-Key": key},
             timeout_s=WRITE_TIMEOUT_S,
         )
-    except ApiError as error:
-        if error.code != PENDING:
-            raise
-        raise type(error)(
-            f"{error} With `--idempotency-key {key}` it is not done twice.",
-            code=error.code,
-            status=error.status,
-            details=error.details,
-            retry_after_s=error.retry_after_s,
-        ) from error

@@ -5,7 +5,8 @@ Before: services/cli/runs/runs.py, services/cli/runs/review.py, services/cli/doc
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ from loomlog.services.cli.errors import CliError, NotFound, Unreachable, UsageEr
 
 CHUNK_BYTES = 256 * 1024
 """Chunk size in bytes for a file upload."""
+PENDING = frozenset({"command_pending", "definition_pending"})
+"""Codes of writes that may still be carried out."""
 
 
 class ApiError(client.ApiError, CliError):
@@ -103,6 +106,23 @@ class ApiClient(HttpClient):
         return CliError(f"{problem}. Is the address right? LOOMLOG_BASE_URL names it.")
 
 
+@contextmanager
+def explain_pending(key: str) -> Iterator[None]:
+    """Add to the error of a write whose outcome is unknown how to repeat it without doing it twice."""
+    try:
+        yield
+    except ApiError as error:
+        if error.code not in PENDING:
+            raise
+        raise type(error)(
+            f"{error} With `--idempotency-key {key}` it is not done twice.",
+            code=error.code,
+            status=error.status,
+            details=error.details,
+            retry_after_s=error.retry_after_s,
+        ) from error
+
+
 async def _file_chunks(file: Path) -> AsyncIterator[bytes]:
     with file.open("rb") as opened:
         while piece := await asyncio.to_thread(opened.read, CHUNK_BYTES):
@@ -116,5 +136,6 @@ __all__ = [
     "ApiResponse",
     "ApiUnavailable",
     "ApiUnreachable",
+    "explain_pending",
     "quote_segment",
 ]
