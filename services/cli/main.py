@@ -42,6 +42,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "Versions of agents, skills and other definitions: list, make, promote, compare, take back.",
     ),
     "blame": ("definitions.blame:blame", "Show the definition that a run was pinned to, who made it and why."),
+    "memory": (
+        "memory.memory:memory_app",
+        "Memory of agents, users and the tenant: read, write, search, and its past.",
+    ),
     "inbox": ("runs.interrupts:inbox_app", "Show and answer what runs ask people."),
     "pause": ("admin.pauses:pause", "Pause everything, a tenant or an agent before its next model calls."),
     "resume": ("admin.pauses:resume", "Resume a pause; the target is named as in `pause`."),
