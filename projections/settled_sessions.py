@@ -33,7 +33,7 @@ class SettledSession(NamedTuple):
 
 
 class SessionFilter(Value, frozen=True, kw_only=True):
-    """Whose sessions: those of a user, of an agent, or of the whole tenant when both are empty."""
+    """Filter of sessions: those of a user, of an agent, or of the whole tenant when both are empty."""
 
     tenant: str
     user_id: str = ""

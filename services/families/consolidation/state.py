@@ -58,7 +58,7 @@ class Target(Value, frozen=True, kw_only=True, omit_defaults=True):
     starts: int = 0
     """Runs of the consolidator that were requested."""
     attempts: int = 0
-    """Of these, the ones since something moved."""
+    """Runs that were requested since something moved."""
     start_at_ms: int = 0
     """When the next one is to be requested, if there is work then and no lease."""
 

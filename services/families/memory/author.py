@@ -156,7 +156,7 @@ def resolve_scope(
         raise MemoryRefused("invalid_scope", f"scope {name}: this caller is confined to its own memory; use user")
     match name:
         case "agent":
-            return Scope(author.tenant, AGENT, author.agent)
+            return Scope(author.tenant, AGENT, _consolidated_agent(author) or author.agent)
         case "user":
             if not author.user_id:
                 raise MemoryRefused("invalid_scope", "scope user: this run has no user_id; start it with one")
@@ -164,6 +164,16 @@ def resolve_scope(
         case "run":
             return Scope(author.tenant, RUN, author.root_run_id)
     return Scope(author.tenant, TENANT, TENANT_SCOPE_ID)
+
+
+def _consolidated_agent(author: Author) -> str:
+    """Return the agent whose memory a run consolidates, when the target of it has started the run; else empty.
+
+    The subject of such a run is the target: families/consolidation, sent by the outbox.
+    """
+    prefix = f"consolidation:{author.tenant}/{AGENT}/"
+    is_consolidator = author.grants is not None and author.grants.memory_consolidation
+    return author.subject.removeprefix(prefix) if is_consolidator and author.subject.startswith(prefix) else ""
 
 
 def named_scope(tenant: str, name: str, scope_id: str) -> Scope:

@@ -11,7 +11,7 @@ import re
 import unicodedata
 
 SLUG_CHARACTERS_MAX = 60
-"""Of the readable part; what is longer is no help for people."""
+"""Length of the readable part; what is longer is no help for people."""
 DEFAULT_CLASS = "fact"
 FACT_PREFIX = "memory/"
 _OFFSET, _PRIME, _MASK = 0xCBF29CE484222325, 0x100000001B3, 2**64 - 1

@@ -243,10 +243,12 @@ class HostedEntities:
         envelope = CommandEnvelope(
             command_id=delivery.id, tenant=tenant, subject=delivery.id.rpartition(":")[0], issued_at_ms=delivery.at_ms
         )
-        command = replace(delivery.send.command, envelope=envelope)
         if delivery.send.to == "run":
-            await self._start_run(command)
+            # Its subject is the aggregate, whatever event sends it: a run's content is encrypted for its subject.
+            envelope = replace(envelope, subject=delivery.id.rsplit(":", 2)[0])
+            await self._start_run(replace(delivery.send.command, envelope=envelope))
             return
+        command = replace(delivery.send.command, envelope=envelope)
         try:
             await self.parts.client.ask(command, wait_s=DELIVERY_WAIT_S)
         except CommandUnanswered as error:
