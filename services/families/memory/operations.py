@@ -48,10 +48,10 @@ OPERATIONS: Mapping[str, frozenset[str]] = {
     "cursor_scan": frozenset({"limit"}),
     "cursor_lease": frozenset({"lease_ttl_ms"}),
     "cursor_advance": frozenset({"completed_at", "session_id"}),
-    "cursor_release": frozenset(),
+    "cursor_release": frozenset({"more"}),
     "pending_drain": frozenset({"limit"}),
     "pending_ack": frozenset({"ids"}),
-    "read_session": frozenset({"session_id"}),
+    "read_session": frozenset({"session_id", "max_bytes"}),
 }
 """Fields of each operation besides op and scope."""
 READS = frozenset(
@@ -98,6 +98,8 @@ FIELD_SCHEMAS: Mapping[str, Mapping[str, Any]] = {
     "lease_ttl_ms": {"type": "integer", "description": "Milliseconds of the lease."},
     "completed_at": {**TEXT, "description": "For cursor_advance: when the session was completed."},
     "session_id": {**TEXT, "description": "Session."},
+    "max_bytes": {"type": "integer", "description": "For read_session: most bytes of messages, the newest ones."},
+    "more": {"type": "boolean", "description": "For cursor_release: whether work is left, for another pass."},
     "ids": {"type": "array", "items": TEXT, "description": "For pending_ack: ids of pending entries."},
 }
 OP_HELP = (
