@@ -285,7 +285,8 @@ class Settings:
         NAMES,
         (),
         "Layers that come with the program, below the installation's files: `base` (aliases, tiers and plans over the "
-        "built-in vendors), `local` (the Ollama server of this machine first).",
+        "built-in vendors), `local` (the Ollama server of this machine first), `memory` (the agents that turn "
+        "conversations into facts; on top of `base`).",
         old=SAME_NAME,
     )
 
