@@ -63,7 +63,7 @@ class Message(Value, frozen=True, kw_only=True):
 def agent_texts(definition: AgentDefinition, memory: MemoryContext | None) -> tuple[str | BlobRef, ...]:
     """Return the system texts of an agent: its prompt, with memory in it or after it. A long text is a reference."""
     prompt = definition.system_prompt_blob or definition.system_prompt
-    if memory is None:
-        return (prompt,) if prompt else ()
-    text = memory.text_blob or memory.text
-    return (text,) if memory.replaces_prompt or not prompt else (prompt, text)
+    texts = [prompt] if memory is None or not memory.replaces_prompt else []
+    if memory is not None:
+        texts.append(memory.text_blob or memory.text)
+    return tuple([text for text in texts if text])

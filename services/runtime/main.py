@@ -195,6 +195,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         admission_queue=admission_queue,
         credentials=resources.credentials,
         definition_texts=effects.definition_texts,
+        prompt_memory=memory.prompt_memory(effects.definition_texts),
         on_run_ended=definitions.ephemeral_volumes.on_run_ended,
     )
     dead_letters = _dead_letters(resources)

@@ -1,4 +1,4 @@
-"""Memory in a runtime process: the Memory tool, and what it is made of.
+"""Memory in a runtime process: the Memory tool, memory in prompts, and what they are made of.
 
 Before: main.py. After: services/families/memory, services/families/database, services/families/consolidation.
 """
@@ -8,11 +8,15 @@ from dataclasses import dataclass
 
 from loomlog.connectors.configuration import ProcessConfiguration
 from loomlog.connectors.configuration.principals import isolated_subjects
+from loomlog.connectors.storage.blobs import FileBlobs
 from loomlog.services.families.memory.entry_operations import EntryOperations, entry_limits
 from loomlog.services.families.memory.operations import MemoryOperations
+from loomlog.services.families.memory.prompt import bands_part
 from loomlog.services.families.memory.store import MemoryStore
+from loomlog.services.runtime.content.definition_texts import DefinitionTexts
 from loomlog.services.runtime.content.encryption import ContentEncryption
 from loomlog.services.runtime.entity_hosting import EntityResources
+from loomlog.services.runtime.run.prompt_memory import PromptMemory
 from loomlog.services.runtime.tools.memory_tool import MemoryTool
 
 
@@ -21,6 +25,8 @@ class MemorySetup:
     """What a runtime has of memory."""
 
     tool: MemoryTool
+    prompt_memory: Callable[[DefinitionTexts], PromptMemory]
+    """Returns what fills the prompts of runs."""
 
 
 def open_memory(
@@ -30,14 +36,26 @@ def open_memory(
     encryption: ContentEncryption,
     clock_ms: Callable[[], int],
 ) -> MemorySetup:
-    """Build the tool over the entities of this process."""
+    """Build everything over the entities of this process."""
     settings = loaded.settings
     store = MemoryStore(entities.parts.client, entities.reads, clock_ms=clock_ms, decrypt=encryption.decrypt_json)
     entries = EntryOperations(store, entry_limits(settings.memory_max_value_bytes, settings.memory_max_scope_bytes))
     isolated = isolated_subjects(loaded.configuration)
-    tool = MemoryTool(
-        MemoryOperations(entries),
-        is_isolated=lambda tenant, subject: (tenant, subject) in isolated,
-        clock_ms=clock_ms,
-    )
-    return MemorySetup(tool=tool)
+
+    def is_isolated(tenant: str, subject: str) -> bool:
+        return (tenant, subject) in isolated
+
+    tool = MemoryTool(MemoryOperations(entries), is_isolated=is_isolated, clock_ms=clock_ms)
+    consolidation = loaded.configuration.memory.consolidation
+
+    def prompt_memory(texts: DefinitionTexts) -> PromptMemory:
+        return PromptMemory(
+            lambda author: store,
+            texts=texts,
+            blobs=FileBlobs(settings.effective_blob_folder),
+            bands=bands_part(consolidation.merge_threshold, consolidation.related_threshold),
+            encryption=encryption,
+            is_isolated=is_isolated,
+        )
+
+    return MemorySetup(tool=tool, prompt_memory=prompt_memory)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from loomlog.connectors.configuration.memory_block import unknown_memory_placeholders
 from loomlog.connectors.crypto.content_encryption import has_tokens
 from loomlog.connectors.definitions import DefinitionProblem, Kind, canonical_json
 from loomlog.connectors.protocols import Blobs
@@ -97,7 +98,8 @@ class Composer:
         if origin.file is not None:
             base = origin.file.content
         content = kind.compose(name, overlay, base)
-        if unknown := unknown_placeholders(str(content.get("system_prompt", ""))):
+        prompt = str(content.get("system_prompt", ""))
+        if unknown := (*unknown_placeholders(prompt), *unknown_memory_placeholders(prompt)):
             raise DefinitionProblem("invalid_definition", f"system_prompt: unknown placeholder {unknown[0][:80]}")
         text = canonical_json(content)
         if has_tokens(text):

@@ -16,7 +16,7 @@ from typing import Any, assert_never
 
 from loomlog.schemas.generated.run_commands import CancelRun, CancelTurn, CloseResident, PostInput
 from loomlog.schemas.generated.run_events import RunRefused
-from loomlog.schemas.generated.values import AgentDefinition, CommandEnvelope, LimitNotice
+from loomlog.schemas.generated.values import AgentDefinition, CommandEnvelope, LimitNotice, MemoryContext
 from loomlog.schemas.ids import partition_key
 from loomlog.schemas.records import replace
 from loomlog.services.core.run import limits
@@ -27,6 +27,7 @@ from loomlog.services.core.run.commands import (
     CloseCommand,
     CommandRefusal,
     InputCommand,
+    StartCommand,
 )
 from loomlog.services.core.run.decide import decide
 from loomlog.services.core.run.lifecycle.event_import import is_importing
@@ -38,12 +39,14 @@ from loomlog.services.core.run.subagents.children import (
     PARENT_ENDED,
     child_input_id,
     child_start_command,
+    inherit_core_blocks,
     last_output,
     status_for_parent,
 )
 from loomlog.services.core.run.subagents.delegation import DelegatedChild, Delegation
 from loomlog.services.core.run.tools.unknown_outcome import find_call_of_turn
 from loomlog.services.runtime.run.context import RunContext
+from loomlog.services.runtime.run.prompt_memory import PromptMemory, prompt_run, with_memory
 from loomlog.services.runtime.run.run_directory import RunDirectory
 from loomlog.services.stream.context import PendingDecision
 from loomlog.services.stream.partition.fold import BrokenHistory
@@ -51,6 +54,8 @@ from loomlog.services.stream.partition.lookups import continue_in_task
 from loomlog.services.stream.partition.partition import Aggregate, Partition
 
 NO_COMMANDS: Sequence[PendingDecision] = ()
+DefinitionWithMemory = tuple[AgentDefinition | None, MemoryContext | CommandRefusal | None]
+"""What a child is pinned to once the memory in its prompt was read, as `with_memory` takes it."""
 UNKNOWN_CHILD = "{} is no sub-agent of this run"
 
 
@@ -166,18 +171,39 @@ class ChildRunCoordinator:
             positions=_require_facts(parent.state).positions,
         )
         has_waited |= await self._context.store_texts(self._resolve(parent, child))
-        exhausted = None
+        exhausted, memory = None, self._needed_memory(parent, child)
         if self._budgets is not None and self._budgets.may_be_limited(parent.tenant, user_id):
             await continue_in_task()
             exhausted = await self._budgets.exhausted_limit(parent.tenant, user_id)
-        elif not has_waited:
+        elif memory is None and not has_waited:
             return [self._prepare_child_start(parent, effect, plan, child)]
+        read = None if memory is None else await self._read_memory(memory, parent, effect, plan, child)
         awaited = self._find_awaited_child(parent, effect, partition)
         if awaited is None or awaited[1].run_id in partition.aggregates or self._directory.is_ending(awaited[1].run_id):
             return NO_COMMANDS  # no longer awaited, or begun meanwhile: its own end is reported to the parent
         if self._directory.has_ended(awaited[1].run_id):
             return await self._resolve_absent_child(parent, effect, partition)  # and has already ended
-        return [self._prepare_child_start(parent, effect, *awaited, exhausted=exhausted)]
+        return [self._prepare_child_start(parent, effect, *awaited, exhausted=exhausted, read=read)]
+
+    def _needed_memory(self, parent: Aggregate, child: DelegatedChild) -> PromptMemory | None:
+        """Return what reads the memory in the child's prompt; None when there is none in it."""
+        memory, definition = self._context.prompt_memory, self._resolve(parent, child)
+        if memory is None or not isinstance(definition, AgentDefinition):
+            return None
+        definition = inherit_core_blocks(definition, _require_facts(parent.state).definition)
+        return memory if memory.is_needed(definition) else None
+
+    async def _read_memory(
+        self, memory: PromptMemory, parent: Aggregate, effect: EnsureChild, plan: Delegation, child: DelegatedChild
+    ) -> DefinitionWithMemory | None:
+        """Return the child's definition with the memory in its prompt. Raises ConnectorError."""
+        definition = self._resolve(parent, child)
+        if isinstance(definition, CommandRefusal):
+            return None
+        order = self._child_order(parent, effect, plan, child, definition)
+        await continue_in_task()
+        facts = _require_facts(parent.state)
+        return order.definition, await memory.read(prompt_run(order, child.run_id, facts.positions))
 
     def _resolve(self, parent: Aggregate, child: DelegatedChild) -> AgentDefinition | CommandRefusal:
         options = _require_facts(parent.state).options
@@ -199,32 +225,42 @@ class ChildRunCoordinator:
         child: DelegatedChild,
         *,
         exhausted: LimitNotice | None = None,
+        read: DefinitionWithMemory | None = None,
     ) -> PendingDecision:
-        facts, agent = _require_facts(parent.state), child.spawn.agent
         definition = self._resolve(parent, child)
         if isinstance(definition, CommandRefusal):
             return self._child_refusal(parent, child, definition.message)
         holder = self._directory.handle_holder(parent.tenant, child.agent_id)
         if holder:
             return self._child_refusal(parent, child, f"the live run {holder} has the handle {child.agent_id}")
-        order = child_start_command(
-            facts,
-            tenant=parent.tenant,
-            turn=effect.turn,
-            index=effect.index,
-            plan=plan,
-            child=child,
-            definition=self._context.with_text_references(definition),
-            pauses=self._context.pauses_for(parent.tenant, agent),
-            at_ms=self._clock_ms(),
-        )
-        order = replace(order, exhausted_limit=exhausted)
+        order = self._child_order(parent, effect, plan, child, definition)
+        order = replace(order if read is None else with_memory(order, *read), exhausted_limit=exhausted)
         state = self._context.family.absent(child.run_id)
         first = decide(state, order)[0]
         if isinstance(first, RunRefused):  # reported here: a refused run would never report to its parent
             return self._child_refusal(parent, child, first.message)
         begun = Aggregate(id=child.run_id, state=state, key=parent.key, tenant=parent.tenant)
         return PendingDecision(begun, lambda: order)
+
+    def _child_order(
+        self,
+        parent: Aggregate,
+        effect: EnsureChild,
+        plan: Delegation,
+        child: DelegatedChild,
+        definition: AgentDefinition,
+    ) -> StartCommand:
+        return child_start_command(
+            _require_facts(parent.state),
+            tenant=parent.tenant,
+            turn=effect.turn,
+            index=effect.index,
+            plan=plan,
+            child=child,
+            definition=self._context.with_text_references(definition),
+            pauses=self._context.pauses_for(parent.tenant, child.spawn.agent),
+            at_ms=self._clock_ms(),
+        )
 
     def _report_if_parked(
         self, parent: Aggregate, live: Aggregate, plan: Delegation, child: DelegatedChild

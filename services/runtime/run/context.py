@@ -19,6 +19,7 @@ from loomlog.services.runtime.models.budget_reservation import StartBudgets
 from loomlog.services.runtime.models.definition_resolver import DefinitionResolver
 from loomlog.services.runtime.run.family import RunFamily
 from loomlog.services.runtime.run.interrupt_responses import InterruptionAnswers
+from loomlog.services.runtime.run.prompt_memory import PromptMemory
 from loomlog.services.runtime.run.run_index import RunIndex
 from loomlog.services.runtime.telemetry.run_summaries import RunSummaries
 from loomlog.services.runtime.telemetry.tracing import NO_TRACING, Tracing
@@ -67,6 +68,7 @@ class RunContext:
     admission_queue: AdmissionQueue | None = None
     credentials: Credentials = NO_CREDENTIALS
     definition_texts: DefinitionTexts | None = None
+    prompt_memory: PromptMemory | None = None
     on_run_ended: Callable[[str, RunFacts], None] = ignore_end
     """Called with the tenant and the facts of each run whose end is in the log."""
 

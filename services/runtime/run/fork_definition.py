@@ -66,6 +66,11 @@ def version_in(command: ForkRun) -> str:
     return command.definition if command.definition.startswith(VERSION_PREFIX) else ""
 
 
+def has_same_prompt(one: AgentDefinition, other: AgentDefinition) -> bool:
+    """Whether both have the same system prompt with the same parts of memory in it."""
+    return text_sha256(one, *PROMPT) == text_sha256(other, *PROMPT) and one.grants == other.grants
+
+
 def _bad_request(message: str) -> CommandRefusal:
     return CommandRefusal(code="bad_request", message=message)
 

@@ -12,14 +12,16 @@ from loomlog.schemas.codec import local_codec
 from loomlog.schemas.conversation import Message
 from loomlog.schemas.generated.run_commands import ForkRun, ImportRun
 from loomlog.schemas.generated.run_events import Event, RunStarted
-from loomlog.schemas.generated.values import AgentDefinition, ForkPoint, RunPosition
+from loomlog.schemas.generated.values import AgentDefinition, ForkPoint, MemoryContext, RunPosition
 from loomlog.schemas.records import replace
 from loomlog.services.core.run.commands import ApplyWidePauses, CommandRefusal, ForkCommand, ForkOrigin, ImportCommand
 from loomlog.services.core.run.conversation.conversation import build_conversation
-from loomlog.services.core.run.lifecycle.fork import conversation_origin, fork_user_id
+from loomlog.services.core.run.conversation.prompt import effective_segments
+from loomlog.services.core.run.lifecycle.fork import conversation_origin, fork_user_id, is_foreign_event
 from loomlog.services.core.run.run_facts import Pause, RunFacts
 from loomlog.services.runtime.run.context import RunContext
-from loomlog.services.runtime.run.fork_definition import resolve_fork_definition, version_in
+from loomlog.services.runtime.run.fork_definition import has_same_prompt, resolve_fork_definition, version_in
+from loomlog.services.runtime.run.prompt_memory import PromptRun, user_texts, with_memory
 from loomlog.services.runtime.run.run_directory import RunDirectory
 from loomlog.services.stream.context import PendingDecision
 from loomlog.services.stream.partition.ended_aggregates import Prefix
@@ -63,12 +65,42 @@ class HistoryHandler:
                 stored.agent or origin.started.definition.name, stored.envelope.tenant, def_id=version_in(stored)
             )
             await self._context.store_texts(self._resolve(stored, origin))
+        fork = self._fork_command(stored, run_id, origin, unreadable, traceparent)
+        read = await self._memory(fork, run_id)
 
         def order() -> ForkCommand:
-            return self._fork_command(stored, run_id, origin, unreadable, traceparent)
+            return with_memory(self._fork_command(stored, run_id, origin, unreadable, traceparent), *read)
 
         aggregate = self._new_aggregate(record, run_id, command.envelope.tenant, history)
         return PendingDecision(aggregate, order, command.envelope.command_id)
+
+    async def _memory(
+        self, fork: ForkCommand, run_id: str
+    ) -> tuple[AgentDefinition | None, MemoryContext | CommandRefusal | None]:
+        """Return the definition with the memory in its prompt: that of the origin while the prompt is the same."""
+        command, definition, origin = fork.command, fork.definition, fork.origin
+        memory = self._context.prompt_memory
+        if definition is None or origin is None or command.seed:
+            return definition, None
+        started = origin.started
+        if not is_foreign_event(started) and has_same_prompt(definition, started.definition):
+            return definition, started.memory_context
+        if memory is None or not memory.is_needed(definition):
+            return definition, None
+        facts = getattr(origin.state, "facts", None)
+        run = PromptRun(
+            run_id=run_id,
+            root_run_id=run_id,
+            session_id=fork.session_id,
+            tenant=command.envelope.tenant,
+            subject=command.envelope.subject,
+            user_id=fork_user_id(command, started),
+            definition=definition,
+            request=user_texts(effective_segments(command.segments, command.prompt)),
+            run_timeout_s=started.options.run_timeout_s,
+            positions=(*command.after, *(() if facts is None else facts.positions)),
+        )
+        return definition, await memory.read(run)
 
     async def _encrypt(self, command: ForkRun, subject: str) -> ForkRun:
         encrypted = await self._encryption.encrypt_command(command, subject)

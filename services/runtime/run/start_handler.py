@@ -15,10 +15,12 @@ from loomlog.schemas.ids import hashed_token
 from loomlog.schemas.records import replace
 from loomlog.services.core.run.commands import CommandRefusal, StartCommand
 from loomlog.services.core.run.conversation.conversation import build_conversation
+from loomlog.services.core.run.lifecycle.start import start_refusal
 from loomlog.services.runtime.run.context import RunContext
 from loomlog.services.runtime.run.definition_overrides import apply_overrides
 from loomlog.services.runtime.run.history_handler import HistoryHandler
 from loomlog.services.runtime.run.partition_check import check_partition
+from loomlog.services.runtime.run.prompt_memory import PromptMemory, prompt_run, with_memory
 from loomlog.services.runtime.run.run_directory import RunDirectory, own_handle, own_session
 from loomlog.services.runtime.run.run_index import EndedRun
 from loomlog.services.runtime.telemetry.tracing import read_traceparent
@@ -64,12 +66,28 @@ class StartHandler:
             await continue_in_task()
             exhausted = await budgets.exhausted_limit(tenant, command.user_id)
         await self._context.load_definition(command.agent, tenant)
-        await self._context.store_texts(self._resolve(command))
+        resolved = self._resolve(command)
+        await self._context.store_texts(resolved)
         prepared = await self._prepare_start(record, command, partition)
         order = prepared.command
         if exhausted is not None and order is not None:
             prepared.command = lambda: replace(order(), exhausted_limit=exhausted)
+        memory = self._context.prompt_memory
+        if memory is not None and isinstance(resolved, AgentDefinition) and memory.is_needed(resolved):
+            await self._read_memory(memory, prepared, partition)
         return prepared
+
+    async def _read_memory(self, memory: PromptMemory, prepared: PendingDecision, partition: Partition) -> None:
+        """Add the memory in its prompt to a start, unless it is a repeated or refused one. Raises ConnectorError."""
+        aggregate, order = prepared.aggregate, prepared.command
+        if aggregate is None or order is None or aggregate.id in partition.aggregates:
+            return
+        trial: StartCommand = order()
+        if trial.definition is None or trial.command.seed or start_refusal(trial, aggregate.state.history) is not None:
+            return
+        await continue_in_task()
+        read = await memory.read(prompt_run(trial, aggregate.id))
+        prepared.command = lambda: with_memory(order(), trial.definition, read)
 
     def _knows(self, command: StartRun | ForkRun) -> bool:
         """Whether this process has read what the sender has. Raises ValueError for a position of another topic."""

@@ -49,6 +49,8 @@ PARENT_ENDED = "parent run cancelled"
 """Reason of a child that ends because its parent did, with whatever status (parity: reference runtime 1.5)."""
 CLOSED = "closed"
 """Stop reason of a resident child that is closed."""
+INHERITED_BLOCK_SCOPES = ("user", "tenant")
+"""Scopes of core blocks that a child shares with its parent; those of scope agent are each agent's own."""
 INHERITED_VOLUMES = (VolumeGrant(name="*", mode="rw"),)
 """Volumes of a child whose agent names none: those of its parent. No event has it."""
 
@@ -313,7 +315,7 @@ def child_start_command(
 
     From the parent: subject, user, tier, hosts, parent_context, trace, whether it may spend the operator's keys; the
     tenant and, through the root, what the tree shares (the credentials). From its own definition: everything the
-    definition contains. Both: volumes. Of its own: session, handle, prompt.
+    definition contains. Both: volumes, core blocks. Of its own: session, handle, prompt.
     """
     is_resident, inherited = plan.op == delegation.OPEN, parent.options
     return StartCommand(
@@ -358,6 +360,19 @@ def child_start_command(
     )
 
 
+def inherit_core_blocks(child: AgentDefinition, parent: AgentDefinition) -> AgentDefinition:
+    """Return the definition of a child with the core blocks of its parent's user and tenant, if it is to have them.
+
+    Of two blocks with the same label it has its own.
+    """
+    grants, theirs = child.grants, parent.grants
+    if grants is None or theirs is None or not grants.inherit_core_blocks:
+        return child
+    own = {block.label for block in grants.core_blocks}
+    added = tuple(one for one in theirs.core_blocks if one.scope in INHERITED_BLOCK_SCOPES and one.label not in own)
+    return replace(child, grants=replace(grants, core_blocks=(*grants.core_blocks, *added))) if added else child
+
+
 def inherit_definition(child: AgentDefinition, parent: AgentDefinition, compaction: str = "") -> AgentDefinition:
     """Return the definition of a child under that parent: a volume only if the parent has it, writable only if both may
     write; a child without volumes of its own (INHERITED_VOLUMES) has those of the parent.
@@ -365,6 +380,7 @@ def inherit_definition(child: AgentDefinition, parent: AgentDefinition, compacti
     Compaction is the child's own, overridden by the parent's effective one, and both by that of the spawn
     (`compaction`, JSON).
     """
+    child = inherit_core_blocks(child, parent)
     theirs = {grant.name: grant for grant in parent.volumes}
     volumes = tuple(_narrower(grant, theirs[grant.name]) for grant in child.volumes if grant.name in theirs)
     if child.volumes == INHERITED_VOLUMES:
