@@ -85,7 +85,8 @@ def set_entry(
         print_json({**answer, "position": response.position or None})
         return
     out = console()
-    _print_change(out, key, "is set", response)
+    revision = f", revision {answer['revision']}" if answer.get("revision") else ""
+    _print_change(out, key, f"is set{revision}", response)
     if answer["usage"]:
         out.print(fact_line(scope_label(scope), f" {usage_text(answer['usage'])}"))
     if embed and not answer["embedded"]:
@@ -142,7 +143,7 @@ def reembed(
     idempotency_key: IdempotencyKey = "",
     as_json: Json = False,
 ) -> None:
-    """Embed those entries of a scope again whose vectors are of another model; without --yes, count them."""
+    """Embed those entries of a scope that have no vector of the present model; without --yes, count them."""
     scope, _ = parse_words(words)
     params = {"scope": scope.name, "scope_id": scope.id, "dry_run": str(not yes).lower(), "tenant": tenant}
     answer = run(_send("POST", f"{PATH}/reembed", params, idempotency_key, timeout_s=REEMBED_TIMEOUT_S)).value
@@ -169,15 +170,17 @@ def _print_change(out: Console, name: str, what: str, response: ApiResponse) -> 
 
 def _print_reembedding(scope: Scope, answer: Mapping[str, Any]) -> None:
     out, embedder = console(), answer["current_embedder"]
-    rows = pluralize(answer["rows_total"], "entry with a vector", "entries with a vector")
-    out.print(f"{scope_label(scope)}: {answer['rows_to_reembed']} of {rows} are of another model")
+    rows = pluralize(answer["rows_total"], "entry", "entries")
+    out.print(f"{scope_label(scope)}: {answer['rows_to_reembed']} of {rows} set with embed need a vector")
     if embedder:
         dimension = f", {embedder['dimension']} dimensions" if embedder.get("dimension") else ""
         out.print(fact_line("embedder", f"{embedder['provider']} {embedder['model']}{dimension}"))
     for key in answer.get("sample_keys") or ():
         out.print(Text(key, style=NAME))
     if answer["rows_to_reembed"]:
-        out.print(Text("Nothing was changed; --yes embeds them again, which the provider may charge.", style=WARNING))
+        out.print(
+            Text("Nothing was changed; --yes embeds them again, which the provider may charge for.", style=WARNING)
+        )
 
 
 def _print_failed(failed: int, keys: Sequence[str]) -> None:

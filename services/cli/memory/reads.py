@@ -229,13 +229,13 @@ def search(
         (
             Text(hit["key"], style=NAME),
             hit.get("kind") or "-",
-            score_text(hit.get("score")),
+            score_text(hit["score"] if hit.get("embedded_with") else None),
             score_text(hit.get("rank_score")),
             rank_text(hit, "lexical"),
             rank_text(hit, "semantic"),
             short_value(hit.get("value")),
         )
-        for hit in answer["entries"]
+        for hit in answer["hits"]
     ]
     if rows:
         head = ("KEY", "KIND", "SCORE", "RANK", "LEXICAL", "SEMANTIC", "VALUE")
@@ -246,8 +246,8 @@ def search(
         out.print(Text(f"{pluralize(answer['dedup_dropped'], 'near copy', 'near copies')} left out.", style=DIM))
     if answer.get("truncated"):
         out.print(Text(f"There are more hits: --top-k, at most {TOP_K_MAX}.", style=DIM))
-    for note in filter(None, (answer.get("rank_note"), answer.get("note"))):
-        out.print(Text(note, style=WARNING))
+    if answer.get("rank_note"):
+        out.print(Text(answer["rank_note"], style=WARNING))
 
 
 def usage(words: ScopeWords, tenant: Tenant = "", position: Position = "", as_json: Json = False) -> None:

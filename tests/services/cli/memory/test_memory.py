@@ -17,10 +17,13 @@ REEMBED: dict[str, Any] = {"scope": "user", "scope_id": "ada", "dry_run": True, 
 
 
 def test_a_value_is_sent_as_it_was_given(fake: FakeApi) -> None:
-    fake.answers["PUT", KEY] = Scripted(body=WRITTEN | {"embed_warning": "pending"}, headers=AT)
+    fake.answers["PUT", KEY] = Scripted(body=WRITTEN | {"embed_warning": "pending", "revision": 4}, headers=AT)
     options = ("--embed", "--ttl", "90", "--if-revision", "3", "--tenant", "acme", "--idempotency-key", "once")
     shown = ok(memory("set", "user", "ada", "k", "[1.10, 12345678901234567890123]", *options))
-    assert shown == ["k is set event loom.entity.events/1:7", "It cannot be found by its meaning yet: pending."]
+    assert shown == [
+        "k is set, revision 4 event loom.entity.events/1:7",
+        "It cannot be found by its meaning yet: pending.",
+    ]
     (request,) = fake.asked
     assert request.content == (
         b'{"value": [1.10, 12345678901234567890123], "embed": true, "ttl_seconds": 90, "if_revision": 3}'
@@ -56,11 +59,11 @@ def test_removing_in_json(fake: FakeApi) -> None:
 def test_hits_are_a_table_with_scores_and_ranks(fake: FakeApi) -> None:
     hits = [
         {"key": "tea", "kind": "fact", "value": "green\x1b[2J", "score": 0.91234, "rank_score": 0.0325,
-         "ranks": {"lexical": 2, "semantic": 1}},
-        {"key": "cup", "kind": "note", "value": {"n": 1}, "score": None, "rank_score": 0.016,
-         "ranks": {"lexical": 1, "semantic": None}},
+         "embedded_with": {"provider": "stub", "model": "m"}, "ranks": {"lexical": 2, "semantic": 1}},
+        {"key": "cup", "kind": "note", "value": {"n": 1}, "score": 0.0, "rank_score": 0.016,
+         "embedded_with": None, "ranks": {"lexical": 1, "semantic": None}},
     ]  # fmt: skip
-    body = {"entries": hits, "truncated": True, "dedup_dropped": 1, "rank_note": "no embedder: by words only"}
+    body = {"hits": hits, "truncated": True, "dedup_dropped": 1, "rank_note": "no embedder: by words only"}
     fake.answers["POST", "/v1/_memory/search"] = Scripted(body=body)
     query = ("search", "which tea", "--scope-id", "ada", "--top-k", "2", "--source", "facts", "--source", "notes")
     assert ok(memory(*query, "--prefix", "t", "--tenant", "acme")) == [
@@ -77,7 +80,7 @@ def test_hits_are_a_table_with_scores_and_ranks(fake: FakeApi) -> None:
     ]  # fmt: skip
     assert dict(fake.asked[0].url.params) == {"tenant": "acme"}
     assert json.loads(memory(*query, "--json").stdout) == body
-    fake.answers["POST", "/v1/_memory/search"] = Scripted(body={"entries": [], "truncated": False})
+    fake.answers["POST", "/v1/_memory/search"] = Scripted(body={"hits": [], "truncated": False})
     assert ok(memory("search", "tea", "--scope", "tenant")) == ["No hits."]
     assert fake.bodies("/v1/_memory/search")[-1]["scope_id"] == ""
 
@@ -87,11 +90,11 @@ def test_embedding_again_is_shown_before_it_is_done(fake: FakeApi) -> None:
     body = REEMBED | {"current_embedder": embedder, "sample_keys": ["a", "b"]}
     fake.answers["POST", "/v1/_memory/reembed"] = Scripted(body=body)
     assert ok(memory("reembed", "user", "ada")) == [
-        "user ada: 12 of 40 entries with a vector are of another model",
+        "user ada: 12 of 40 entries set with embed need a vector",
         "embedder openai text-embedding-3-small, 1536 dimensions",
         "a",
         "b",
-        "Nothing was changed; --yes embeds them again, which the provider may charge.",
+        "Nothing was changed; --yes embeds them again, which the provider may charge for.",
     ]
     assert dict(fake.asked[0].url.params) == {"scope": "user", "scope_id": "ada", "dry_run": "true"}
     done = REEMBED | {"dry_run": False, "rows_reembedded": 11, "rows_failed": 1, "failed_keys": ["bad"]}
