@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from loomlog.connectors.configuration import ProcessConfiguration
 from loomlog.connectors.configuration.principals import isolated_subjects
 from loomlog.connectors.storage.blobs import FileBlobs
+from loomlog.services.families.memory.author import Author
 from loomlog.services.families.memory.entry_operations import EntryOperations, entry_limits
 from loomlog.services.families.memory.operations import MemoryOperations
 from loomlog.services.families.memory.prompt import bands_part
-from loomlog.services.families.memory.store import MemoryStore
+from loomlog.services.families.memory.store import Backend, MemoryStore
 from loomlog.services.runtime.content.definition_texts import DefinitionTexts
 from loomlog.services.runtime.content.encryption import ContentEncryption
 from loomlog.services.runtime.entity_hosting import EntityResources
@@ -48,9 +49,12 @@ def open_memory(
     tool = MemoryTool(MemoryOperations(entries), is_isolated=is_isolated, clock_ms=clock_ms)
     consolidation = loaded.configuration.memory.consolidation
 
+    async def own_backend(author: Author) -> Backend:
+        return store
+
     def prompt_memory(texts: DefinitionTexts) -> PromptMemory:
         return PromptMemory(
-            lambda author: store,
+            own_backend,
             texts=texts,
             blobs=FileBlobs(settings.effective_blob_folder),
             bands=bands_part(consolidation.merge_threshold, consolidation.related_threshold),

@@ -9,7 +9,7 @@ Before: start_handler.py, child_runs.py, history_handler.py. After: services/fam
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TypeVar
 
 from loomlog.connectors.crypto.content_encryption import is_token
@@ -83,7 +83,7 @@ class PromptMemory:
 
     def __init__(
         self,
-        backend: Callable[[Author], Backend],
+        backend: Callable[[Author], Awaitable[Backend]],
         *,
         texts: DefinitionTexts,
         blobs: Blobs,
@@ -93,10 +93,10 @@ class PromptMemory:
         is_isolated: Callable[[str, str], bool] = lambda tenant, subject: False,
         wait_s: float = READ_WAIT_S,
     ) -> None:
-        """`backend` returns that of the author's agent, `bands` is the text of {{memory:consolidation_bands}}.
+        """`backend` returns that of the author's agent, or raises MemoryRefused, MemoryUnavailable.
 
-        `finder` None: there is no search here. `is_isolated` tells whether a subject of a tenant is confined to its own
-        memory.
+        `bands` is the text of {{memory:consolidation_bands}}. `finder` None: there is no search here. `is_isolated`
+        tells whether a subject of a tenant is confined to its own memory.
         """
         self._backend = backend
         self._texts = texts
@@ -119,9 +119,10 @@ class PromptMemory:
     async def read(self, run: PromptRun) -> MemoryContext | CommandRefusal | None:
         """Return what the prompt has of memory; None when it has nothing. Raises ConnectorError.
 
-        Waits until memory can be read. The refusal is for a run with a time limit, when that takes longer.
+        Waits until memory can be read. Refused is a run with a time limit, when that takes longer, and an agent whose
+        backend does not exist.
         """
-        clock = asyncio.get_running_loop().time
+        clock, definition = asyncio.get_running_loop().time, run.definition
         began = clock()
         while True:
             try:
@@ -129,9 +130,11 @@ class PromptMemory:
                     return await self._read(run)
             except (MemoryUnavailable, TimeoutError) as error:
                 reason = str(error) or f"no answer in {self._wait_s:g} s"
+            except MemoryRefused as refused:
+                return CommandRefusal(code="memory_unavailable", message=f"{definition.name}: {refused}")
             log.warning("the start of %s waits for the memory of its prompt: %s", run.run_id, reason)
             if 0 < run.run_timeout_s < clock() - began:
-                message = f"the memory of the prompt of {run.definition.name} cannot be read: {reason}; try again later"
+                message = f"the memory of the prompt of {definition.name} cannot be read: {reason}; try again later"
                 return CommandRefusal(code="memory_unavailable", message=message)
             await asyncio.sleep(RETRY_S)
 
@@ -143,7 +146,7 @@ class PromptMemory:
         if not needs_memory(prompt, definition.grants):
             return None
         author = self._author(run, grants)
-        entries = PromptEntries(self._backend(author), author, grants)
+        entries = PromptEntries(await self._backend(author), author, grants)
         parts = await self._parts(run, prompt_parts(prompt, grants), entries, grants)
         text, is_replaced = fill_prompt(prompt, parts)
         if not text and not is_replaced:
