@@ -87,7 +87,7 @@ class MemoryIndex:
     """The search index. Methods raise Transient or Permanent, and IndexMissing."""
 
     def __init__(self, pool: Pool, prefix: str = PREFIX, *, hasher: LexemeHasher) -> None:
-        self._pool, self._prefix, self._hasher = pool, prefix, hasher
+        self._pool, self._prefix, self.hasher = pool, prefix, hasher
         self._schemas: IndexSchemas | None = None
         self._sets: tuple[float, list[EmbeddingSet]] = (0.0, [])
 
@@ -104,7 +104,7 @@ class MemoryIndex:
                 if row is None or not row[0]:
                     raise IndexMissing("no projector has made the search index of memory yet")
                 result = await connection.execute(schemas.statement("SELECT key_check FROM {schema}.state"))
-                if await result.fetchone() != (self._hasher.check,):
+                if await result.fetchone() != (self.hasher.check,):
                     raise IndexMissing(
                         "the search index of memory was made with another LOOMLOG_SECRET_KEY than that of this process"
                     )
@@ -148,7 +148,7 @@ class MemoryIndex:
 
     async def find_words(self, query: str, where: Filter, limit: int) -> list[LexicalHit]:
         """Return the entries that have words of the query, the best first."""
-        terms = list(self._hasher.numbers(where.scope, dict(list(count_lexemes(query).items())[:TERMS_MAX])))
+        terms = list(self.hasher.numbers(where.scope, dict(list(count_lexemes(query).items())[:TERMS_MAX])))
         if not terms:
             return []
         sample = await self._sample(where.scope, terms)

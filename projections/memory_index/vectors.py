@@ -395,6 +395,12 @@ STORE = """
     SELECT scope, key FROM stored"""
 
 
+def is_of(one: EmbeddingSet, embedder: Embedder) -> bool:
+    """Whether a set is that of an embedder, which may not know its dimension yet."""
+    same_model = (one.provider, one.model) == (embedder.provider, embedder.model)
+    return same_model and embedder.dimension in (0, one.dimension)
+
+
 def now_ms() -> int:
     """Return the time, UTC milliseconds."""
     return time.time_ns() // 1_000_000
