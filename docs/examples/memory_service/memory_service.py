@@ -8,7 +8,7 @@ customers.json has a version and the facts of each customer:
     {"ada": {"version": 3, "facts": {"plan": "pro", "seats": 12}}}
 
 Each fact becomes the key `crm/<fact>` in the memory of the user with that id, which agents with
-`memory_scopes: [user]` read. The copy has all keys of these users, whoever set them.
+`memory_scopes: [user]` read. The copy has all keys of these users, those that agents and people set too.
 
 Four things make it correct:
   1. the key of a record is `<tenant>/<scope>/<scope id>`: the owner of that partition decides about the scope;
