@@ -14,6 +14,7 @@ Before: services/families/database/files.py. After: apsw, pages.py.
 import errno
 import math
 import os
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -103,18 +104,10 @@ class ScopeDatabase:
     All methods raise FileFailed when the file does not work; it is to be deleted then.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        rows_max: int = ROWS_MAX,
-        result_bytes_max: int = RESULT_BYTES_MAX,
-        timeout_s: float = STATEMENT_S,
-    ) -> None:
+    def __init__(self, path: Path, *, rows_max: int = ROWS_MAX, result_bytes_max: int = RESULT_BYTES_MAX) -> None:
         self.path = path
         self._rows_max = rows_max
         self._result_bytes_max = result_bytes_max
-        self._timeout_s = timeout_s
         self._wal = path.with_name(f"{path.name}-wal")
         self._connection: apsw.Connection | None = None
         self._frames = self._kept_frames = 0
@@ -125,21 +118,27 @@ class ScopeDatabase:
         """Whether a statement of a caller is compiled and run, and none of this module."""
         self._reason = ""
         """Why the authorizer refused the statement."""
-        self._deadline = 0.0
+        self._timeout_s = self._deadline = 0.0
         self._is_cancelled: IsCancelled = never_cancelled
 
     # --- statements --------------------------------------------------------------------------------------------------
 
     def query(
-        self, statement: str, values: Sequence[Any] = (), *, is_cancelled: IsCancelled = never_cancelled
+        self,
+        statement: str,
+        values: Sequence[Any] = (),
+        *,
+        timeout_s: float = STATEMENT_S,
+        is_cancelled: IsCancelled = never_cancelled,
     ) -> QueryResult:
         """Return the rows of a SELECT. Raises StatementRefused."""
         check_statement(statement, READS)
+        self.discard()
         connection = self._open()
         self._set_read_only(connection, True)
         columns: tuple[str, ...] = ()
         rows, room, truncated = list[Sequence[Any]](), self._result_bytes_max, False
-        with self._running(connection, statement, values, is_cancelled) as running:
+        with self._running(connection, statement, values, timeout_s, is_cancelled) as running:
             columns = running.columns
             for row in running.cursor:
                 items = [result_value(value) for value in row]
@@ -159,6 +158,7 @@ class ScopeDatabase:
         values: Sequence[Any] = (),
         *,
         quota_bytes: int = QUOTA_BYTES,
+        timeout_s: float = STATEMENT_S,
         is_cancelled: IsCancelled = never_cancelled,
     ) -> ChangeResult:
         """Carry out a statement tentatively: `keep` or `discard` comes next. Raises StatementRefused."""
@@ -171,7 +171,7 @@ class ScopeDatabase:
         self._set_quota(connection, quota_bytes)
         connection.set_last_insert_rowid(0)
         try:
-            with self._running(connection, statement, values, is_cancelled) as running:
+            with self._running(connection, statement, values, timeout_s, is_cancelled) as running:
                 if running.is_read_only:
                     raise refused("statement: it changes nothing; use sql_query")
                 for _ in running.cursor:
@@ -221,6 +221,16 @@ class ScopeDatabase:
             return read_pages(self.path) if self.path.exists() else page_change(0, {})
         except OSError as error:
             raise FileFailed(f"the file cannot be read: {error.strerror}") from error
+
+    def clone(self, other: "ScopeDatabase") -> None:
+        """Become a copy of another file."""
+        other.close()
+        self.delete()
+        try:
+            if other.path.exists():
+                shutil.copyfile(other.path, self.path)
+        except OSError as error:
+            raise FileFailed(f"the file cannot be copied: {error.strerror}") from error
 
     @property
     def size_bytes(self) -> int:
@@ -321,9 +331,15 @@ class ScopeDatabase:
         self._frames = self._kept_frames = 0
 
     def _running(
-        self, connection: apsw.Connection, statement: str, values: Sequence[Any], is_cancelled: IsCancelled
+        self,
+        connection: apsw.Connection,
+        statement: str,
+        values: Sequence[Any],
+        timeout_s: float,
+        is_cancelled: IsCancelled,
     ) -> "_Running":
-        self._deadline, self._is_cancelled, self._reason = time.monotonic() + self._timeout_s, is_cancelled, ""
+        self._timeout_s, self._deadline = timeout_s, time.monotonic() + timeout_s
+        self._is_cancelled, self._reason = is_cancelled, ""
         return _Running(self, connection, statement, values)
 
     def problem(self, error: Exception, connection: apsw.Connection) -> Exception:
@@ -369,7 +385,7 @@ class _Running:
         self.cursor.exec_trace = self._on_compiled
         self._database.is_statement = True
         try:
-            self.cursor.execute(self._statement, self._values or None)
+            self.cursor.execute(self._statement, tuple(self._values))
         except BaseException as error:
             self.__exit__(type(error), error, None)
             raise

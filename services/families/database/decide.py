@@ -47,6 +47,7 @@ REFUSALS = frozenset({BUSY, REFUSED, TIMEOUT, QUOTA})
 ANY_REVISION = -1
 """Base revision of a refusal that depends on none."""
 CHAIN = re.compile(rf"[0-9a-f]{{{limits.CHAIN_DIGITS}}}\Z")
+HELD = "another run has a transaction open; try again when it has ended"
 EXPIRED = (
     "the transaction was rolled back, because no statement came for too long; call sql_begin to begin again, or "
     "sql_rollback to go on without one"
@@ -93,25 +94,30 @@ def _refused(code: str, message: str) -> list[DatabaseEvent | CommandRefused]:
 
 
 def _change(database: Database, command: ChangeDatabase) -> Sequence[DatabaseEvent | CommandRefused]:
+    if command.refusal and command.base_revision == ANY_REVISION:
+        return _recorded(command)
     if database.is_held_from(command.root_run_id):
-        return _refused(BUSY, "another run has a transaction open; try again when it has ended")
+        return _refused(CONFLICT, HELD)
     transaction = database.transaction_of(command.root_run_id)
     if command.root_run_id and transaction is None and database.expired == command.root_run_id:
         return _refused(TIMEOUT, EXPIRED)
     head = database.head if transaction is None else transaction.head
-    if command.base_revision != ANY_REVISION or not command.refusal:
-        is_current = (command.base_revision, command.base_chain) == (head.revision, head.chain)
-        if not is_current or (command.root_run_id and transaction is None):
-            return _refused(CONFLICT, f"the database is at revision {head.revision}")
+    is_current = (command.base_revision, command.base_chain) == (head.revision, head.chain)
+    if not is_current or (command.root_run_id and transaction is None):
+        return _refused(CONFLICT, f"the database is at revision {head.revision}")
     if command.refusal:
-        code = command.refusal if command.refusal in REFUSALS else BAD_REQUEST
-        return _refused(code, "the statement was not carried out")
+        return _recorded(command)
     if not command.chain:
         return [] if transaction is None else [_event(command, head, head)]
     after = Head(head.revision + 1, command.chain, command.page_count)
     if refusal := _pages_refusal(command) or _size_refusal(command, head, transaction):
         return [refusal]
     return [_event(command, head, after)]
+
+
+def _recorded(command: ChangeDatabase) -> Sequence[DatabaseEvent | CommandRefused]:
+    code = command.refusal if command.refusal in REFUSALS else BAD_REQUEST
+    return _refused(code, "the statement was not carried out")
 
 
 def _event(command: ChangeDatabase, before: Head, after: Head) -> SqlChanged:
@@ -169,7 +175,7 @@ def _begin(database: Database, command: BeginTransaction) -> Sequence[DatabaseEv
     if not 0 < command.idle_ms <= limits.IDLE_MS_MAX:
         return _refused(BAD_REQUEST, f"idle_ms: expected 1 to {limits.IDLE_MS_MAX}")
     if database.is_held_from(command.root_run_id):
-        return _refused(BUSY, "another run has a transaction open; try again when it has ended")
+        return _refused(CONFLICT, HELD)
     transaction = database.transaction
     depth, depth_max = 1, min(command.depth_max, limits.DEPTH_MAX)
     if transaction is not None:

@@ -20,7 +20,7 @@ from loomlog.connectors.sqlite.statement import encode_vector
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[ScopeDatabase]:
-    opened = ScopeDatabase(tmp_path / "a.db", timeout_s=0.5)
+    opened = ScopeDatabase(tmp_path / "a.db")
     yield opened
     opened.close()
 
@@ -291,14 +291,14 @@ def test_an_endless_statement_is_stopped(database: ScopeDatabase, statement: str
     do(database, "CREATE TABLE t(a)")
     do(database, ENDLESS + "INSERT INTO n SELECT x FROM c LIMIT 300")
     before, started = content(database), time.monotonic()
-    assert refusal(database, statement)[0] == "sql_timeout"
+    assert refusal(database, statement, timeout_s=0.5)[0] == "sql_timeout"
     assert time.monotonic() - started < 5
     assert content(database) == before
     assert rows(database, "SELECT count(*) FROM n") == [[300]]
 
 
 def test_a_cancelled_statement_is_stopped(tmp_path: Path) -> None:
-    database, stop = ScopeDatabase(tmp_path / "a.db", timeout_s=60), threading.Event()
+    database, stop = ScopeDatabase(tmp_path / "a.db"), threading.Event()
     threading.Timer(0.1, stop.set).start()
     started = time.monotonic()
     with pytest.raises(StatementRefused):
@@ -308,7 +308,6 @@ def test_a_cancelled_statement_is_stopped(tmp_path: Path) -> None:
 
 
 def test_memory_is_bounded(database: ScopeDatabase) -> None:
-    database = ScopeDatabase(database.path, timeout_s=30)
     code, message = refusal(
         database,
         "SELECT count(*) FROM (WITH RECURSIVE c(x) AS (SELECT hex(zeroblob(50000)) || 0 UNION "

@@ -1,0 +1,545 @@
+"""What is done with the database of a scope: one handler for the bodies of HTTP requests and the inputs of tool calls.
+
+    sql_query                            the rows of a SELECT
+    sql_exec                             any other statement
+    sql_begin sql_commit sql_rollback    a transaction of the tree of runs, with others inside of it
+
+A statement that writes is carried out on the file of the last revision that this process knows, and its pages are sent
+to the owner of the aggregate. When another revision came first, the owner refuses them, and the statement is carried
+out again with the next command id of the call. A repeated call walks the same ids, so what happened is answered and
+nothing happens twice; a statement that fails in a repeated call is sent too, because it may fail by what an earlier
+attempt has changed.
+
+Before: the Memory tool and its routes. After: decide.py; file_builder.py, files.py, page_store.py.
+"""
+
+import asyncio
+import itertools
+import logging
+import math
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+from loomlog.connectors.errors import Transient
+from loomlog.connectors.protocols import Blobs
+from loomlog.connectors.sqlite.database import ChangeResult, IsCancelled, QueryResult
+from loomlog.connectors.sqlite.errors import REFUSED, TIMEOUT, FileDamaged, FileFailed, StatementRefused
+from loomlog.connectors.sqlite.pages import GENESIS, pack
+from loomlog.connectors.sqlite.statement import READS, WRITES, bind_values, check_statement, texts_to_embed
+from loomlog.schemas.generated.database_commands import (
+    BeginTransaction,
+    ChangeDatabase,
+    DropDatabase,
+    EndTransaction,
+    PutCopy,
+)
+from loomlog.schemas.generated.database_events import SqlChanged, SqlDropped, SqlTransactionBegan, SqlTransactionEnded
+from loomlog.schemas.generated.entity_events import CommandRefused
+from loomlog.services.families.database.decide import ANY_REVISION, BAD_REQUEST, BUSY, CONFLICT, EXPIRED, HELD
+from loomlog.services.families.database.file_builder import FileBuilder
+from loomlog.services.families.database.files import COMMITTED, CachedFile, DatabaseFiles, ScopeBusy, ScopeFiles
+from loomlog.services.families.database.limits import SqlLimits
+from loomlog.services.families.database.page_store import (
+    Decrypt,
+    Encrypt,
+    PageStore,
+    StoredPages,
+    plain_json,
+    plain_text,
+)
+from loomlog.services.families.database.state import Database, Head, evolve
+from loomlog.services.families.database.subject import subject_of
+from loomlog.services.families.memory.author import Author, MemoryRefused, MemoryUnavailable, Reply, Scope
+from loomlog.services.families.memory.fields import integer_field
+from loomlog.services.stream.entities.answers import Answer, CommandInvalid, CommandUnanswered, EntityCommands
+from loomlog.services.stream.entities.reads import EntityReads
+
+log = logging.getLogger(__name__)
+
+WAIT_S = 50.0
+"""Seconds to wait for the owner's answer; within the time of a tool call, so that the outcome is told as unknown."""
+POLL_S = 0.05
+"""Pause before a transaction of another run is looked at again."""
+TIMEOUT_MS_MAX = 24 * 3_600_000
+"""Longest time that a call may name; that of the operator bounds it."""
+
+Embed = Callable[[Sequence[str]], Awaitable[Sequence[Sequence[float]]]]
+"""Returns the vectors of texts. Raises MemoryRefused and MemoryUnavailable."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """A command to send, and the file that has its change tentatively, with the head it would have."""
+
+    command: Any
+    file: CachedFile | None = None
+    head: Head | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What a statement did to a file: packed pages, none when it wrote nothing, and the head it would have."""
+
+    result: ChangeResult
+    parts: Sequence[bytes]
+    head: Head
+
+
+class Failure(Exception):
+    """A statement is refused here, as it is on a revision: `base` is None when that does not matter."""
+
+    def __init__(self, refusal: MemoryRefused, base: Head | None = None, root_run_id: str = "") -> None:
+        super().__init__(str(refusal))
+        self.refusal, self.base, self.root_run_id = refusal, base, root_run_id
+
+
+Result = TypeVar("Result")
+Work = Callable[[CachedFile, IsCancelled], Result]
+"""Blocking work on a file."""
+Prepare = Callable[[ScopeFiles, Database, str], Awaitable[Attempt]]
+"""Makes an attempt on a state, with a step for its command id. Raises Failure."""
+
+
+class DatabaseOperations:
+    """The handler (protocol services/families/memory/operations.py::ScopeOperations).
+
+    All methods raise MemoryRefused and MemoryUnavailable.
+    """
+
+    def __init__(
+        self,
+        commands: EntityCommands,
+        reads: EntityReads,
+        files: DatabaseFiles,
+        blobs: Blobs,
+        *,
+        clock_ms: Callable[[], int],
+        limits: SqlLimits | None = None,
+        decrypt: Decrypt = plain_json,
+        encrypt: Encrypt = plain_text,
+        embed: Embed | None = None,
+        wait_s: float = WAIT_S,
+    ) -> None:
+        """`embed` None: there is no embedder."""
+        self._commands = commands
+        self._files = files
+        self._pages = PageStore(blobs, decrypt=decrypt, encrypt=encrypt)
+        self._builder = FileBuilder(reads, files, self._pages)
+        self._clock_ms = clock_ms
+        self._limits = limits or SqlLimits()
+        self._embed = embed
+        self._wait_s = wait_s
+        self._open: dict[tuple[str, str, str], int] = {}
+        """When the transactions that this process began end as idle, by tenant, aggregate and root run."""
+        self._handlers: Mapping[str, Callable[[Mapping[str, Any], Author, Scope], Awaitable[Reply]]] = {
+            "sql_query": self._query,
+            "sql_exec": self._exec,
+            "sql_begin": self._begin,
+            "sql_commit": self._commit,
+            "sql_rollback": self._roll_back,
+        }
+
+    async def run(self, op: str, fields: Mapping[str, Any], author: Author, scope: Scope) -> Reply:
+        """Carry out an operation; `fields` are those of the body besides op and scope."""
+        return await self._handlers[op](fields, author, scope)
+
+    async def drop(self, scope: Scope, author: Author, reason: str = "") -> Reply:
+        """Delete a database: when its run has ended, its user is erased, or an operator asks."""
+        command = DropDatabase(
+            envelope=author.envelope(), scope=scope.name, scope_id=scope.id, reason=reason, source=author.source()
+        )
+        async with self._files.hold(scope, math.inf) as held:
+            answer = await self._ask(command)
+            for name in list(held.files):
+                await self._files.remove(held, name)
+            held.state = None
+        dropped = next((event for event in answer.events if isinstance(event, SqlDropped)), None)
+        size = 0 if dropped is None else dropped.bytes
+        return Reply(fields={"dropped": dropped is not None, "bytes": size}, positions=(answer.position,))
+
+    async def close(self) -> None:
+        """Remove the files of this process."""
+        await self._files.close()
+
+    # --- statements --------------------------------------------------------------------------------------------------
+
+    async def _query(self, fields: Mapping[str, Any], author: Author, scope: Scope) -> Reply:
+        timeout_s, statement = self._timeout_s(fields), _statement(fields)
+
+        def work(file: CachedFile, is_cancelled: IsCancelled) -> QueryResult:
+            return file.database.query(statement, values, timeout_s=timeout_s, is_cancelled=is_cancelled)
+
+        try:
+            check_statement(statement, READS)
+            values = await self._values(fields.get("args"))
+            async with self._files.hold(scope, self._limits.busy_wait_s + self._limits.statement_s) as held:
+                state = await self._builder.state(scope, author.positions)
+                _check_expired(state, author)
+                _, result = await self._on_file(held, scope, author, state, work)
+                await self._keep_open(held, state, author, scope)
+        except StatementRefused as refusal:
+            raise MemoryRefused(refusal.code, str(refusal)) from refusal
+        except ScopeBusy as error:
+            raise MemoryRefused(BUSY, "another statement uses the database; try again") from error
+        columns, rows = list(result.columns), list(result.rows)
+        return Reply(fields={"columns": columns, "rows": rows, "truncated": result.truncated})
+
+    async def _exec(self, fields: Mapping[str, Any], author: Author, scope: Scope) -> Reply:
+        timeout_s, quota_bytes = self._timeout_s(fields), self._quota_bytes(author)
+        statement, values = _statement(fields), list[Any]()
+
+        def work(file: CachedFile, is_cancelled: IsCancelled) -> Written:
+            result = file.database.change(
+                statement, values, quota_bytes=quota_bytes, timeout_s=timeout_s, is_cancelled=is_cancelled
+            )
+            change = result.change
+            if change is None:
+                return Written(result=result, parts=[], head=file.head)
+            head = Head(file.head.revision + 1, change.chain(file.head.chain), change.page_count)
+            return Written(result=result, parts=list(pack(change)), head=head)
+
+        async def prepare(held: ScopeFiles, state: Database, step: str) -> Attempt:
+            try:
+                check_statement(statement, WRITES)
+                values[:] = values or await self._values(fields.get("args"))
+                _check_expired(state, author)
+            except StatementRefused as refusal:
+                raise Failure(MemoryRefused(refusal.code, str(refusal))) from refusal
+            except MemoryRefused as refusal:
+                raise Failure(refusal) from refusal
+            try:
+                file, written = await self._on_file(held, scope, author, state, work)
+            except StatementRefused as refusal:
+                raise self._failure(held, author, state, refusal) from refusal
+            stored = StoredPages()
+            if written.parts:
+                stored = await self._pages.store(written.parts, scope.tenant, _subject(scope, author))
+            command = ChangeDatabase(
+                envelope=author.envelope(step),
+                scope=scope.name,
+                scope_id=scope.id,
+                root_run_id="" if held.files.get(COMMITTED) is file else author.root_run_id,
+                base_revision=file.head.revision,
+                base_chain=file.head.chain,
+                chain=written.head.chain if written.parts else "",
+                page_count=written.head.page_count if written.parts else 0,
+                pages=stored.pages,
+                blobs=stored.blobs,
+                packed_bytes=stored.packed_bytes,
+                statement=statement,
+                rows_affected=written.result.rows_affected,
+                last_insert_id=written.result.last_insert_id,
+                quota_bytes=quota_bytes,
+                source=author.source(),
+            )
+            return Attempt(command=command, file=file, head=written.head)
+
+        answer = await self._carry_out(author, scope, prepare)
+        counts = {"rows_affected": 0, "last_insert_id": 0}
+        for event in answer.events:
+            if isinstance(event, SqlChanged):
+                counts = {"rows_affected": event.rows_affected, "last_insert_id": event.last_insert_id}
+        return Reply(fields=counts, positions=(answer.position,))
+
+    def _failure(self, held: ScopeFiles, author: Author, state: Database, refusal: StatementRefused) -> "Failure":
+        """Return a failure as it was on the file of the author: on a later revision the statement may do."""
+        transaction = state.transaction_of(author.root_run_id)
+        file = held.files.get(COMMITTED if transaction is None else author.root_run_id)
+        root_run_id = "" if transaction is None else author.root_run_id
+        return Failure(MemoryRefused(refusal.code, str(refusal)), None if file is None else file.head, root_run_id)
+
+    # --- transactions ------------------------------------------------------------------------------------------------
+
+    async def _begin(self, fields: Mapping[str, Any], author: Author, scope: Scope) -> Reply:
+        _check_in_run(author, "sql_begin")
+
+        async def prepare(held: ScopeFiles, state: Database, step: str) -> Attempt:
+            self._check_room(scope, author)
+            command = BeginTransaction(
+                envelope=author.envelope(step),
+                scope=scope.name,
+                scope_id=scope.id,
+                root_run_id=author.root_run_id,
+                depth_max=self._limits.depth_max,
+                idle_ms=round(self._limits.idle_s * 1000),
+                source=author.source(),
+            )
+            return Attempt(command=command)
+
+        answer = await self._carry_out(author, scope, prepare)
+        return _depth_reply(answer)
+
+    def _check_room(self, scope: Scope, author: Author) -> None:
+        now_ms, key = self._clock_ms(), (scope.tenant, scope.aggregate, author.root_run_id)
+        self._open = {one: ends_ms for one, ends_ms in self._open.items() if ends_ms > now_ms}
+        if key not in self._open and len(self._open) >= self._limits.transactions_max:
+            message = (
+                f"{len(self._open)} transactions are open here, at most {self._limits.transactions_max}; try again"
+            )
+            raise Failure(MemoryRefused(BUSY, message))
+
+    async def _commit(self, fields: Mapping[str, Any], author: Author, scope: Scope) -> Reply:
+        return await self._end(author, scope, "sql_commit", committed=True)
+
+    async def _roll_back(self, fields: Mapping[str, Any], author: Author, scope: Scope) -> Reply:
+        return await self._end(author, scope, "sql_rollback", committed=False)
+
+    async def _end(self, author: Author, scope: Scope, op: str, *, committed: bool) -> Reply:
+        _check_in_run(author, op)
+
+        async def prepare(held: ScopeFiles, state: Database, step: str) -> Attempt:
+            command = EndTransaction(
+                envelope=author.envelope(step),
+                scope=scope.name,
+                scope_id=scope.id,
+                root_run_id=author.root_run_id,
+                committed=committed,
+                source=author.source(),
+            )
+            return Attempt(command=command)
+
+        return _depth_reply(await self._carry_out(author, scope, prepare, waits=False))
+
+    async def _keep_open(self, held: ScopeFiles, state: Database, author: Author, scope: Scope) -> None:
+        """Tell the owner that a transaction is in use, once half of its idle time has passed."""
+        transaction = state.transaction_of(author.root_run_id)
+        if transaction is None or transaction.deadline_ms - self._clock_ms() > transaction.idle_ms / 2:
+            return
+        command = ChangeDatabase(
+            envelope=author.envelope("open"),
+            scope=scope.name,
+            scope_id=scope.id,
+            root_run_id=author.root_run_id,
+            base_revision=transaction.head.revision,
+            base_chain=transaction.head.chain,
+            quota_bytes=self._quota_bytes(author),
+            source=author.source(),
+        )
+        try:
+            await self._ask(command)
+        except (MemoryRefused, MemoryUnavailable) as error:
+            log.info("a transaction of %s may end as idle: %s", author.root_run_id, error)
+
+    # --- one command -------------------------------------------------------------------------------------------------
+
+    async def _carry_out(self, author: Author, scope: Scope, prepare: Prepare, *, waits: bool = True) -> Answer:
+        """Return the answer to a command that is made again whenever the database has changed meanwhile. `waits`:
+        whether a transaction of another run is waited for.
+        """
+        deadline = asyncio.get_running_loop().time() + self._limits.busy_wait_s
+        positions = author.positions
+        for number in itertools.count():
+            step, failure = str(number) if number else "", None
+            try:
+                answer = await self._attempt(author, scope, prepare, step, positions, deadline, waits=waits)
+            except Failure as caught:
+                if author.issued_at_ms:
+                    raise caught.refusal from caught
+                failure = caught
+                answer = await self._record(author, scope, step, failure)
+            last = answer.events[-1]
+            if not isinstance(last, CommandRefused):
+                return answer
+            if last.code != CONFLICT:
+                is_own = failure is not None and last.code in (failure.refusal.code, BAD_REQUEST)
+                raise failure.refusal if failure is not None and is_own else MemoryRefused(last.code, last.message)
+            positions = (*author.positions, answer.position)
+        raise AssertionError("steps have no end")
+
+    async def _attempt(
+        self,
+        author: Author,
+        scope: Scope,
+        prepare: Prepare,
+        step: str,
+        positions: Sequence[str],
+        deadline: float,
+        *,
+        waits: bool,
+    ) -> Answer:
+        """Return the answer to one command. Raises Failure when there is none to send."""
+        loop = asyncio.get_running_loop()
+        while True:
+            if step and loop.time() >= deadline:
+                raise Failure(MemoryRefused(BUSY, "other runs write to the database all the time; try again"))
+            try:
+                async with self._files.hold(scope, deadline - loop.time()) as held:
+                    is_remembered = held.state is not None
+                    state = held.state or await self._builder.state(scope, positions)
+                    if not waits or not state.is_held_from(author.root_run_id):
+                        held.state = state
+                        attempt = await prepare(held, state, step)
+                        answer = await self._ask(attempt.command)
+                        await self._take(held, scope, author, attempt, answer)
+                        return answer
+                    held.state = None
+            except ScopeBusy as error:
+                raise Failure(MemoryRefused(BUSY, "another statement uses the database; try again")) from error
+            except Failure:
+                held.state = None
+                if not is_remembered:
+                    raise
+                continue  # it may not fail on the state as it is now
+            if is_remembered:
+                continue
+            if loop.time() >= deadline:
+                raise Failure(MemoryRefused(BUSY, HELD))
+            await asyncio.sleep(POLL_S)
+
+    async def _record(self, author: Author, scope: Scope, step: str, failure: Failure) -> Answer:
+        """Return the answer to an earlier attempt with this step; without one, record that this one fails."""
+        base = failure.base
+        command = ChangeDatabase(
+            envelope=author.envelope(step),
+            scope=scope.name,
+            scope_id=scope.id,
+            root_run_id=failure.root_run_id,
+            base_revision=ANY_REVISION if base is None else base.revision,
+            base_chain=GENESIS if base is None else base.chain,
+            quota_bytes=0,
+            refusal=failure.refusal.code,
+            source=author.source(),
+        )
+        return await self._ask(command)
+
+    async def _ask(self, command: Any) -> Answer:
+        try:
+            return await self._commands.ask(command, wait_s=self._wait_s)
+        except CommandInvalid as error:
+            raise MemoryRefused(REFUSED, str(error)) from error
+        except (CommandUnanswered, Transient) as error:
+            raise MemoryUnavailable(str(error), is_unknown=True) from error
+
+    async def _take(self, held: ScopeFiles, scope: Scope, author: Author, attempt: Attempt, answer: Answer) -> None:
+        """Follow an answer with the files. It may be that to an earlier attempt."""
+        state, held.state = held.state, None
+        root_run_id = author.root_run_id
+        key = (scope.tenant, scope.aggregate, root_run_id)
+        for event in answer.events:
+            match event:
+                case SqlChanged():
+                    file, is_own = attempt.file, attempt.head == Head(event.revision, event.chain, event.page_count)
+                    if file is None or attempt.head is None or not is_own or state is None:
+                        continue
+                    file.database.keep()
+                    file.head, held.state = attempt.head, evolve(state, event, self._clock_ms())
+                    if event.root_run_id:
+                        self._note_open(key)
+                case SqlTransactionBegan():
+                    self._note_open(key)
+                case SqlTransactionEnded(depth=0):
+                    self._open.pop(key, None)
+                    file = held.files.get(root_run_id)
+                    if event.committed and file is not None and file.head.chain == event.chain:
+                        await self._files.remove(held, COMMITTED)
+                        held.files[COMMITTED] = held.files.pop(root_run_id)
+                    await self._files.remove(held, root_run_id)
+        if any(map(_is_committed, answer.events)):
+            await self._copy_if_due(held, scope, author, answer)
+
+    def _note_open(self, key: tuple[str, str, str]) -> None:
+        self._open[key] = self._clock_ms() + round(self._limits.idle_s * 1000)
+
+    async def _copy_if_due(self, held: ScopeFiles, scope: Scope, author: Author, answer: Answer) -> None:
+        """Add a full copy when there are many changes since the last one. A failure leaves it to the next change."""
+        try:
+            state = held.state or await self._builder.state(scope, (answer.position,))
+            file = held.files.get(COMMITTED)
+            if not state.needs_copy() or file is None or file.head != state.head:
+                return
+
+            def work(is_cancelled: IsCancelled) -> tuple[list[bytes], str]:
+                copied = file.database.copy()
+                return list(pack(copied)), copied.chain(GENESIS)
+
+            parts, copy_chain = await self._files.run(work)
+            stored = await self._pages.store(parts, scope.tenant, _subject(scope, author))
+            command = PutCopy(
+                envelope=author.envelope("copy"),
+                scope=scope.name,
+                scope_id=scope.id,
+                revision=file.head.revision,
+                chain=file.head.chain,
+                copy_chain=copy_chain,
+                page_count=file.head.page_count,
+                pages=stored.pages,
+                blobs=stored.blobs,
+                packed_bytes=stored.packed_bytes,
+            )
+            await self._ask(command)
+            held.state = None
+        except (MemoryRefused, MemoryUnavailable, FileFailed) as error:
+            log.warning("the database %s/%s has no new copy: %s", scope.tenant, scope.aggregate[:80], error)
+
+    async def _on_file(
+        self, held: ScopeFiles, scope: Scope, author: Author, state: Database, work: Work[Result]
+    ) -> tuple[CachedFile, Result]:
+        """Return the file that the author sees, and the result of work on it. A file that does not work is made again,
+        once. Raises StatementRefused.
+        """
+        for is_last in (False, True):
+            try:
+                state, file = await self._builder.open(held, scope, author.root_run_id, state, author.positions)
+                return file, await self._files.run(partial(work, file))
+            except FileFailed as error:
+                if is_last and isinstance(error, FileDamaged):
+                    raise StatementRefused(REFUSED, str(error)) from error
+                if is_last:
+                    raise MemoryUnavailable(str(error)) from error
+                for name in list(held.files):
+                    await self._files.remove(held, name)
+        raise AssertionError("the last attempt returns or raises")
+
+    # --- fields ------------------------------------------------------------------------------------------------------
+
+    def _timeout_s(self, fields: Mapping[str, Any]) -> float:
+        most_ms = round(self._limits.statement_s * 1000)
+        asked_ms = integer_field(fields, "timeout_ms", default=most_ms, least=1, most=TIMEOUT_MS_MAX)
+        return min(asked_ms, most_ms) / 1000
+
+    def _quota_bytes(self, author: Author) -> int:
+        own = 0 if author.grants is None else author.grants.sql_quota_bytes
+        return own if own > 0 else self._limits.quota_bytes
+
+    async def _values(self, args: Any) -> tuple[Any, ...]:
+        """Return the values to bind. Raises StatementRefused, MemoryRefused."""
+        texts = texts_to_embed(args)
+        if texts and self._embed is None:
+            raise MemoryRefused("embedder_not_configured", "args: $embed needs an embedder, and none is configured")
+        vectors = await self._embed(texts) if texts and self._embed is not None else ()
+        return bind_values(args, vectors)
+
+
+def _statement(fields: Mapping[str, Any]) -> Any:
+    if "statement" not in fields:
+        raise MemoryRefused("missing_value", "statement: it is missing")
+    return fields["statement"]
+
+
+def _subject(scope: Scope, author: Author) -> str:
+    return subject_of(scope.name, scope.id, author.envelope().subject)
+
+
+def _check_in_run(author: Author, op: str) -> None:
+    if not author.root_run_id:
+        raise MemoryRefused(REFUSED, f"{op} needs a run: transactions are those of a tree of runs")
+
+
+def _check_expired(state: Database, author: Author) -> None:
+    is_open = state.transaction_of(author.root_run_id) is not None
+    if author.root_run_id and state.expired == author.root_run_id and not is_open:
+        raise MemoryRefused(TIMEOUT, EXPIRED)
+
+
+def _is_committed(event: Any) -> bool:
+    match event:
+        case SqlChanged(root_run_id="") | SqlTransactionEnded(committed=True, depth=0):
+            return True
+    return False
+
+
+def _depth_reply(answer: Answer) -> Reply:
+    depth = next(event.depth for event in answer.events if isinstance(event, SqlTransactionBegan | SqlTransactionEnded))
+    return Reply(fields={"ok": True, "depth": depth}, positions=(answer.position,))
