@@ -14,6 +14,7 @@ from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.projections.tables import InvalidPageToken
 from loomlog.schemas.ids import hashed_token
 from loomlog.schemas.position import Position
+from loomlog.schemas.records import replace
 from loomlog.services.application.authentication import require_member
 from loomlog.services.application.entities import TENANT as TENANT_NAME
 from loomlog.services.application.errors import CODES, RETRY_SOON_S, RequestRefused, bad_request
@@ -113,7 +114,7 @@ class Memory:
         entry = await self._run(self._store.get(scope, _key(key), author))
         if entry is None:
             raise RequestRefused("not_found", f"there is no key {key[:120]!r} in {scope.name} {scope.id!r}")
-        source = {"revision": entry.revision, "bytes": entry.bytes, "source": entry.source}
+        source = {"revision": entry.revision, "bytes": entry.bytes, "embed": entry.embed, "source": entry.source}
         shown = {**entry_json(entry), **source, "provenance": provenance_json(entry)}
         return {"scope": scope.name, "scope_id": scope.id, "entry": shown}
 
@@ -183,7 +184,10 @@ class Memory:
     async def put(
         self, caller: Caller, name: str, scope_id: str, key: str, body: Any, *, tenant: str = ""
     ) -> tuple[dict[str, Any], Mapping[str, int], str]:
-        """Set a key; return the answer, the usage of the scope, and the position of the event."""
+        """Set a key; return the answer, the usage of the scope, and the position of the event.
+
+        The answer has `value` when an earlier request with the same Idempotency-Key wrote another one.
+        """
         author = self._author(caller, tenant)
         scope = _scope(author.tenant, name, scope_id)
         if not isinstance(body, Mapping):
@@ -202,8 +206,12 @@ class Memory:
                 embed=flag_field(body, "embed", default=False),
                 quota_bytes=self._entries.limits.scope_bytes_max,
             )
-            done, is_embedded, warning = await self._entries.set_entry(scope, key, change, author)
+            by = author if change.if_revision < 0 else _by_key_alone(author)
+            done, is_embedded, warning = await self._entries.set_entry(scope, key, change, by)
             answer: dict[str, Any] = {"scope": scope.name, "scope_id": scope.id, "key": key, "embedded": is_embedded}
+            answer["revision"] = done.revision
+            if done.text != change.text:
+                answer["value"] = parse_value(done.text)
             if warning:
                 answer["embed_warning"] = warning
             shown = usage_fields(done.usage)
@@ -323,6 +331,19 @@ def version_json(version: Mapping[str, Any]) -> dict[str, Any]:
 def _was_expired(version: Mapping[str, Any], at_ms: float) -> bool:
     expires_at_ms: int = version.get("expires_at_ms", 0)
     return 0 < expires_at_ms <= (version["at_ms"] if math.isinf(at_ms) else at_ms)
+
+
+def _by_key_alone(author: Author) -> Author:
+    """Return the author of a write on a condition: with an Idempotency-Key it is one write, whatever value it has.
+
+    Its value follows from the one that was read, and a client that repeats it after a crash has read again.
+    """
+    request = current_request.get()
+    if not request.idempotency_key:
+        return author
+    return replace(
+        author, command_id=hashed_token("memory-put", author.tenant, *request.scope, request.idempotency_key)
+    )
 
 
 def _scope(tenant: str, name: str, scope_id: str) -> Scope:
