@@ -219,6 +219,8 @@ class EntryOperations:
     async def _wait_embedded(self, scope: Scope, key: str, change: Change, written: Written) -> tuple[bool, str]:
         if not change.embed:
             return False, ""
+        if written.embedding is not None:
+            return written.embedding
         if self._embedding is None:
             return False, "embedder_not_configured"
         return await self._embedding.wait_embedded(scope, key, written.revision, written.position)
@@ -383,6 +385,8 @@ def provenance_json(entry: StoredEntry) -> Mapping[str, Any] | None:
 
 def usage_fields(usage: Mapping[str, int]) -> dict[str, Any]:
     """Return the usage of a scope after a write, and a warning when it is nearly full."""
+    if not usage:
+        return {}
     quota = usage["quota_bytes"]
     nearly_full = quota > 0 and usage["bytes"] >= quota * limits.USAGE_NOTICE_SHARE
     shown: dict[str, Any] = {"usage": dict(usage)}

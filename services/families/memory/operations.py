@@ -8,7 +8,7 @@
 Before: services/runtime/tools/memory_tool.py, services/api/memory_endpoints.py. After: the handlers of each part.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from loomlog.connectors.configuration.findings import did_you_mean
@@ -139,17 +139,21 @@ class MemoryOperations:
         *,
         databases: ScopeOperations | None = None,
         consolidation: ScopeOperations | None = None,
+        require_local: Callable[[str, Author], Awaitable[None]] | None = None,
     ) -> None:
-        """`databases` None: there is no SQL memory here."""
+        """`databases` None: there is no SQL memory here. `require_local` refuses an op that a remote backend lacks."""
         self._entries = entries
         self._databases = databases
         self._consolidation = consolidation
+        self._require_local = require_local
 
     async def run(self, body: Mapping[str, Any], author: Author) -> Reply:
         """Carry out a call; `body` is its input. Raises MemoryRefused, MemoryUnavailable."""
         op, fields = parse_operation(body)
         grants, name = author.grants, fields.pop("scope", None)
         assert grants is not None, "calls of agents only"
+        if self._require_local is not None and op in SQL | CONSOLIDATION:
+            await self._require_local(op, author)
         if op in SQL:
             if self._databases is None:
                 raise MemoryRefused("sqlmem_unavailable", "SQL memory is off here (LOOMLOG_SQLMEM_ENABLED)")

@@ -98,8 +98,10 @@ class Written(Value, frozen=True, kw_only=True):
     dropped: int
     expires_at_ms: int
     usage: Mapping[str, int]
-    """bytes, quota_bytes and keys of the scope after it."""
+    """bytes, quota_bytes and keys of the scope after it; empty when another installation does not tell."""
     position: str
+    embedding: tuple[bool, str] | None = None
+    """Whether the value is embedded, and a warning, as another installation told; None: it is in the index here."""
 
 
 class Backend(Protocol):

@@ -1,0 +1,291 @@
+"""Backends of agents: the entries of this installation, or those of another one, by `memory_backend` of the agent.
+
+A name is a definition of the kind memorybackend, resolved at each call: the tenant's own, one of the files, the shared
+one. A remote backend has entries and search; learning, consolidation and SQL are of this installation and are refused.
+
+With `fallback_on_error: inprocess` an operation that the peer does not answer is done here as a whole, and its reply
+has `backend_fallback`. What was written so stays here: it is not sent to the peer later, and a write whose outcome at
+the peer is unknown may be in both. After a failure the peer is left alone for `health_check_interval_seconds`, then it
+is asked in the background, and gets calls again once it answers.
+
+A definition that a tenant made may use one variable of the environment, MEMORY_BACKEND_KEY_<tenant>: any other would
+let it send the secrets of others to an address of its choice.
+
+Before: services/runtime/memory_setup.py. After: remote_backend.py, entry_operations.py.
+"""
+
+import asyncio
+import logging
+import re
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from loomlog.connectors.configuration.memory_block import (
+    TENANT_PLACEHOLDER,
+    MemoryBackendBlock,
+    MemoryBackendConfig,
+    iter_backend_problems,
+)
+from loomlog.connectors.configuration.principals import DEFAULT_TENANT
+from loomlog.connectors.definitions import KINDS, DefinitionProblem
+from loomlog.connectors.errors import ConnectorError, Permanent
+from loomlog.services.families.definition.table import TENANT, Resolved
+from loomlog.services.families.memory.author import Author, MemoryRefused, MemoryUnavailable, Reply, Scope
+from loomlog.services.families.memory.entry_operations import EntryOperations
+from loomlog.services.families.memory.operations import ScopeOperations
+from loomlog.services.families.memory.remote_backend import Peer, PeerDown, RemoteBackend
+from loomlog.services.families.memory.store import Backend
+from loomlog.services.stream.entities.reads import PositionNotRead
+
+log = logging.getLogger(__name__)
+
+KIND = "memorybackend"
+BACKENDS_MAX = 200
+"""Backends whose connections are kept; those that were used last."""
+TENANT_KEY_VARIABLE = "MEMORY_BACKEND_KEY_"
+TENANT_CHARACTER = re.compile(r"[A-Za-z0-9_-]")
+SEPARATOR = ":"
+FALLBACK_FIELD = "backend_fallback"
+
+BuildPeer = Callable[[str, str], Peer]
+"""Returns the client of a base_url and an api_version. Raises Permanent."""
+
+
+class BackendDefinitions(Protocol):
+    """Resolves names (services/families/definition/table.py)."""
+
+    def resolve(self, kind: str, tenant: str, name: str) -> Resolved | None: ...
+
+    async def load(self, resolved: Resolved) -> Mapping[str, Any]:
+        """Return the content. Raises ConnectorError, PositionNotRead."""
+        ...
+
+
+class Backends:
+    """The backends of agents (protocol ScopeOperations): an operation is done where the author's agent has its memory.
+
+    `environment` has the keys of peers.
+    """
+
+    def __init__(
+        self,
+        entries: EntryOperations,
+        definitions: BackendDefinitions,
+        build_peer: BuildPeer,
+        *,
+        environment: Mapping[str, str],
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._entries = entries
+        self._definitions = definitions
+        self._build_peer = build_peer
+        self._environment = environment
+        self._clock_s = clock_s
+        self._remotes: OrderedDict[tuple[str, str, str, bytes], _Remote] = OrderedDict()
+        self._closing: set[asyncio.Task[None]] = set()
+
+    async def run(self, op: str, fields: Mapping[str, Any], author: Author, scope: Scope) -> Reply:
+        """Carry out an operation on entries. Raises MemoryRefused, MemoryUnavailable."""
+        remote = await self._select(author)
+        if remote is None:
+            return await self._entries.run(op, fields, author, scope)
+        try:
+            return await remote.run(op, fields, author, scope)
+        except MemoryUnavailable as error:
+            if not remote.has_fallback:
+                raise
+            log.warning("%s; the memory here is used instead", error)
+        try:
+            reply = await self._entries.run(op, fields, author, scope)
+        except MemoryRefused as refused:
+            where = (
+                f"{refused} (answered by the memory here, because the backend {remote.backend.name} does not answer)"
+            )
+            raise MemoryRefused(refused.code, where, {**refused.details, FALLBACK_FIELD: True}) from refused
+        return Reply(fields={**reply.fields, FALLBACK_FIELD: True}, positions=reply.positions)
+
+    async def backend_of(self, author: Author) -> Backend:
+        """Return where the author's entries are, without a fallback. Raises MemoryRefused, MemoryUnavailable."""
+        remote = await self._select(author)
+        return self._entries.store if remote is None else remote.backend
+
+    async def require_local(self, op: str, author: Author) -> None:
+        """Raise MemoryRefused(capability_unsupported) when the author's entries are in another installation."""
+        remote = await self._select(author)
+        if remote is not None:
+            name = remote.backend.name
+            text = f"{op}: the memory backend {name} is another installation, which has entries and search only"
+            raise MemoryRefused("capability_unsupported", text)
+
+    async def close(self) -> None:
+        """Close the connections to all peers."""
+        for remote in self._remotes.values():
+            await remote.close()
+        await asyncio.gather(*self._closing, return_exceptions=True)
+
+    # --- selection ---------------------------------------------------------------------------------------------------
+
+    async def _select(self, author: Author) -> "_Remote | None":
+        """Return the remote backend of the author's agent; None for the entries here."""
+        name = "" if author.grants is None else author.grants.memory_backend
+        if not name:
+            return None
+        resolved = self._definitions.resolve(KIND, author.tenant, name)
+        if resolved is None:
+            text = f"there is no memory backend {name[:80]!r}, in memory_backends of the files or made by the tenant"
+            raise MemoryRefused("capability_unsupported", text)
+        is_own = resolved.source == TENANT
+        place = (resolved.source, author.tenant if is_own else "", name, resolved.digest)
+        remote = self._remotes.get(place)
+        if remote is None:
+            block = await self._load(resolved)
+            if block.kind == "inprocess":
+                return None
+            remote = self._remotes.get(place) or self._open(block, resolved, author.tenant if is_own else "")
+            self._remotes[place] = remote
+            self._trim()
+        self._remotes.move_to_end(place)
+        return remote
+
+    async def _load(self, resolved: Resolved) -> MemoryBackendBlock:
+        try:
+            block: MemoryBackendBlock = KINDS[KIND].block_of(await self._definitions.load(resolved))
+        except (ConnectorError, PositionNotRead) as error:
+            raise MemoryUnavailable(f"the memory backend {resolved.name}: it cannot be read: {error}") from error
+        except DefinitionProblem as problem:
+            raise _unusable(resolved.name, str(problem)) from problem
+        for broken in iter_backend_problems(block):
+            raise _unusable(resolved.name, f"{'.'.join(broken.path)}: {broken.message}")
+        return block
+
+    def _open(self, block: MemoryBackendBlock, resolved: Resolved, owner: str) -> "_Remote":
+        config = block.config or MemoryBackendConfig()
+        try:
+            peer = self._build_peer(config.base_url, config.api_version)
+        except Permanent as error:
+            raise _unusable(resolved.name, str(error)) from error
+        tenancy = _Tenancy(resolved.name, block, self._environment, owner=owner)
+        backend = RemoteBackend(resolved.name, peer, key_of=tenancy.key, prefix_of=tenancy.prefix)
+        return _Remote(
+            backend,
+            EntryOperations(self._entries.store, self._entries.limits, backend=lambda author: backend, finder=backend),
+            has_fallback=block.fallback_on_error == "inprocess",
+            interval_s=block.health_check_interval_seconds,
+            clock_s=self._clock_s,
+        )
+
+    def _trim(self) -> None:
+        while len(self._remotes) > BACKENDS_MAX:
+            _, remote = self._remotes.popitem(last=False)
+            closing = asyncio.get_running_loop().create_task(remote.close())
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+
+
+class _Remote:
+    """A remote backend, and whether it is worth asking."""
+
+    def __init__(
+        self,
+        backend: RemoteBackend,
+        operations: ScopeOperations,
+        *,
+        has_fallback: bool,
+        interval_s: float,
+        clock_s: Callable[[], float],
+    ) -> None:
+        """`interval_s` 0: it is asked for each call."""
+        self.backend = backend
+        self.has_fallback = has_fallback
+        self._operations = operations
+        self._interval_s = interval_s
+        self._clock_s = clock_s
+        self._check_at_s: float | None = None
+        """When it is asked in the background; None while it is taken to answer."""
+        self._check: asyncio.Task[None] | None = None
+
+    async def run(self, op: str, fields: Mapping[str, Any], author: Author, scope: Scope) -> Reply:
+        if self._check_at_s is not None:
+            self._start_check(author.tenant)
+            text = (
+                f"the memory backend {self.backend.name}: it did not answer, and is asked every {self._interval_s:g} s"
+            )
+            raise MemoryUnavailable(text)
+        try:
+            reply = await self._operations.run(op, fields, author, scope)
+        except PeerDown:
+            if self._interval_s:
+                self._check_at_s = self._clock_s() + self._interval_s
+            raise
+        shown = {name: value for name, value in reply.fields.items() if name != "revision" or value > 0}
+        return Reply(fields=shown, positions=reply.positions)
+
+    async def close(self) -> None:
+        if self._check is not None:
+            self._check.cancel()
+        await self.backend.close()
+
+    def _start_check(self, tenant: str) -> None:
+        if self._check is None and self._check_at_s is not None and self._clock_s() >= self._check_at_s:
+            self._check = asyncio.get_running_loop().create_task(self._ask(tenant))
+
+    async def _ask(self, tenant: str) -> None:
+        try:
+            is_alive = await self.backend.is_alive(tenant)
+            self._check_at_s = None if is_alive else self._clock_s() + self._interval_s
+        finally:
+            self._check = None
+
+
+class _Tenancy:
+    """The key and the prefix of each tenant at a peer.
+
+    `owner` is the tenant that made the definition; empty for one of the files or of all tenants.
+    """
+
+    def __init__(self, name: str, block: MemoryBackendBlock, environment: Mapping[str, str], *, owner: str) -> None:
+        self._name = name
+        self._strategy = block.tenancy_strategy
+        self._variable = (block.config or MemoryBackendConfig()).api_key_env or ""
+        self._environment = environment
+        self._owner = owner
+
+    def key(self, tenant: str) -> str:
+        """Return the API key for the requests of a tenant; empty when none is configured. Raises MemoryRefused."""
+        variable = self._variable
+        match self._strategy:
+            case None if not self._owner and tenant != DEFAULT_TENANT:
+                text = f"it has no tenancy_strategy, so it serves the tenant {DEFAULT_TENANT} alone and not {tenant}"
+                raise _unusable(self._name, text)
+            case None:
+                pass
+            case strategy if strategy.kind == "key_per_tenant":
+                variable = strategy.env_pattern.replace(TENANT_PLACEHOLDER, tenant)
+        if not variable:
+            return ""
+        own = TENANT_KEY_VARIABLE + self._owner
+        if self._owner and variable != own:
+            raise _unusable(self._name, f"a backend that a tenant made takes its key from {own}, not from {variable}")
+        key = self._environment.get(variable, "").strip()
+        if not key:
+            raise _unusable(self._name, f"{variable} is not set; it holds the API key for the tenant {tenant}")
+        return key
+
+    def prefix(self, tenant: str) -> str:
+        """Return what stands before scope ids and keys of a tenant; no name with it is one of another tenant.
+
+        A pattern without a character after the tenant that no tenant's name has gets a colon.
+        """
+        strategy = self._strategy
+        if strategy is None or strategy.kind != "shared_key_with_prefix":
+            return ""
+        _, _, end = strategy.prefix_pattern.partition(TENANT_PLACEHOLDER)
+        separates = TENANT_CHARACTER.sub("", end.replace(TENANT_PLACEHOLDER, ""))
+        prefix = strategy.prefix_pattern.replace(TENANT_PLACEHOLDER, tenant) + ("" if separates else SEPARATOR)
+        return prefix.replace("%", "%25").replace("/", "%2F")
+
+
+def _unusable(name: str, problem: str) -> MemoryRefused:
+    return MemoryRefused("capability_unsupported", f"the memory backend {name[:80]}: {problem}")
