@@ -24,6 +24,7 @@ from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.families.pause.state import PauseTable
 from loomlog.services.runtime.admission.queue import AdmissionQueue
 from loomlog.services.runtime.clock import clock_ms
+from loomlog.services.runtime.content.definition_texts import DefinitionTexts
 from loomlog.services.runtime.content.encryption import PLAINTEXT, ContentEncryption
 from loomlog.services.runtime.content.run_credentials import NO_CREDENTIALS, Credentials
 from loomlog.services.runtime.effects import EffectHandlers
@@ -35,6 +36,7 @@ from loomlog.services.runtime.models.previews import Previews
 from loomlog.services.runtime.models.summary_calls import SummaryCalls
 from loomlog.services.runtime.run.context import RunContext, ignore_end
 from loomlog.services.runtime.run.family import RunFamily
+from loomlog.services.runtime.run.prompt_memory import PromptMemory
 from loomlog.services.runtime.run_host import build_run_host
 from loomlog.services.runtime.telemetry.run_summaries import RunSummaries
 from loomlog.services.runtime.telemetry.tracing import NO_TRACING, Tracing
@@ -90,6 +92,7 @@ class SmallRuntime:
         availability: AvailabilityTracker | None = None,
         made_volumes: MadeVolumes | None = None,
         on_run_ended: Callable[[str, RunFacts], None] = ignore_end,
+        prompt_memory: Callable[[DefinitionTexts], PromptMemory] | None = None,
     ) -> None:
         """`held` are the partitions it owns; None: all."""
         family, codec = RunFamily(), local_codec()
@@ -151,6 +154,7 @@ class SmallRuntime:
             admission_queue=door,
             credentials=credentials,
             definition_texts=models.definition_texts,
+            prompt_memory=None if prompt_memory is None else prompt_memory(models.definition_texts),
             on_run_ended=on_run_ended,
         )
         self.host = build_run_host(
