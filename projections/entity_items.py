@@ -54,6 +54,8 @@ class ItemRow(NamedTuple):
     at_ms: int
     """When that event happened, UTC milliseconds; of an imported one, where it happened first."""
     document: Json
+    expires_at_ms: int = 0
+    """When the row may be deleted, UTC milliseconds; 0: only an event removes it."""
 
 
 class ItemPage(NamedTuple):
@@ -83,6 +85,7 @@ entity_items = define_table(
     Index("entity_items_b", "family", "tenant", "kind", "key_b", *_BY_TIME, postgresql_where=text("key_b <> ''")),
     Index("entity_items_aggregate", "aggregate", "kind", *_BY_TIME),
     Index("entity_items_time", "family", "tenant", "kind", *_BY_TIME),
+    Index("entity_items_expiry", "expires_at_ms", postgresql_where=text("expires_at_ms > 0")),
     key=["family", "tenant", "kind", "id"],
     metadata=entity_metadata,
 )

@@ -64,6 +64,9 @@ class TableSet:
     by_family: Mapping[str, str] = field(default_factory=dict)
     """Tables whose rows a fold of a family makes, with the SQL expression for the family of a row."""
 
+    expiring: frozenset[str] = frozenset()
+    """Tables with rows that may be deleted after their `expires_at_ms`, so that one build may lack them."""
+
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(self.metadata.tables)
@@ -81,6 +84,7 @@ ENTITY_TABLES = TableSet(
         problems.entity_problems.name,
     ),
     # Not the commands: they are read from the envelopes, which no fold changes.
+    expiring=frozenset({entity_items.entity_items.name}),
     by_family={
         entities.entities.name: "family",
         entity_items.entity_items.name: "family",
@@ -268,10 +272,12 @@ class Builds:
             (topic,),
         )
 
-    async def table_hashes(self, number: int, families: frozenset[str] | None = None) -> dict[str, TableHash]:
+    async def table_hashes(
+        self, number: int, families: frozenset[str] | None = None, *, expired_before_ms: int = 0
+    ) -> dict[str, TableHash]:
         """Row count and digest of every compared table, or of the rows that folds of these families make.
 
-        Reads the tables whole.
+        Reads the tables whole, without the rows that have expired before a time: one of the builds may lack them.
         """
         hashes = {}
         by_family = self._tables.by_family
@@ -279,10 +285,16 @@ class Builds:
             if families is not None and name not in by_family:
                 continue
             query = "SELECT count(*), coalesce(sum(hashtextextended(t::text, 0)::numeric), 0)::text FROM {} t"
-            condition = "" if families is None else f" WHERE {by_family[name]} = ANY(%s)"
+            conditions, parameters = list[str](), list[Any]()
+            if families is not None:
+                conditions.append(f"{by_family[name]} = ANY(%s)")
+                parameters.append(sorted(families))
+            if name in self._tables.expiring:
+                conditions.append("(expires_at_ms = 0 OR expires_at_ms >= %s)")
+                parameters.append(expired_before_ms)
+            where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
             result = await self._connection.execute(
-                sql.SQL(query + condition).format(sql.Identifier(self.build(number).schema, name)),
-                None if families is None else (sorted(families),),
+                sql.SQL(query + where).format(sql.Identifier(self.build(number).schema, name)), parameters
             )
             row = await result.fetchone()
             assert row is not None

@@ -70,6 +70,7 @@ class FoldedItem(NamedTuple):
     number: float | None
     at_ms: int
     document: str
+    expires_at_ms: int = 0
 
 
 class EntityFold(Protocol):

@@ -202,9 +202,10 @@ class _Rebuild:
         async with self._control.transaction():
             await self._control.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             target = await self._live_positions()
-            live = await self._builds.table_hashes(self._live, self._families)
+            now_ms = int(time.time() * 1000)
+            live = await self._builds.table_hashes(self._live, self._families, expired_before_ms=now_ms)
         await self._follow_to(target)
-        new = await self._builds.table_hashes(self._build.number, self._families)
+        new = await self._builds.table_hashes(self._build.number, self._families, expired_before_ms=now_ms)
         return {name: (live[name], new[name]) for name in live}
 
     async def _switch(self) -> None:

@@ -191,6 +191,8 @@ class Item(Value, frozen=True, kw_only=True):
     """What rows are summed up by, such as a score; finite."""
     document: str = ""
     """JSON text of at most STATE_BYTES_MAX bytes; empty: the row is removed."""
+    kept_ms: int = 0
+    """How long the row is kept after its event; 0: until an event removes it."""
 
 
 ITEMS_MAX = 200

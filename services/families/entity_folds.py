@@ -99,6 +99,7 @@ class FamilyFold:
                 number=None if item.number is None else float(item.number),
                 at_ms=envelope.at_ms,
                 document=item.document,
+                expires_at_ms=envelope.at_ms + item.kept_ms if item.kept_ms else 0,
             )
             for item in items
         ]

@@ -41,6 +41,7 @@ from loomlog.services.families import FamilyProblem
 from loomlog.services.families.entity_folds import entity_model
 from loomlog.services.families.registry import family_tools
 from loomlog.services.projector.change_push import build_change_push, change_subscriptions
+from loomlog.services.projector.expired_items import ExpiredItems
 from loomlog.services.projector.loop import Projector
 from loomlog.services.projector.memory_feed import build_memory_feed
 from loomlog.services.projector.settings import ProjectorSettings, projector_settings
@@ -74,6 +75,7 @@ async def _run(settings: Settings, options: ProjectorSettings, *, rebuild: bool)
     if rebuild:
         return await run_rebuild(options, runs)
     loops: list[Loop] = [runs, entities]
+    loops.append(ExpiredItems(partial(connect, options.postgres), options.of_entities.prefix))
     files = load_configuration(settings, os.environ, working_directory=Path.cwd(), family_tools=family_tools())
     if options.memory_changes_enabled:
         loops.append(build_memory_feed(options, await make_codec()))

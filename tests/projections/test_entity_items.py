@@ -6,14 +6,17 @@ import re
 import statistics
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 
 import pytest
 from sqlalchemy.dialects.postgresql import psycopg as dialect
 
+from loomlog.connectors.storage.postgres import connect
 from loomlog.projections import entity_items as entity_items_module
 from loomlog.projections.entity_items import (
     ItemSums,
     list_items,
+    list_items_by_id,
     load_items,
     newest_items,
     sum_items,
@@ -22,6 +25,7 @@ from loomlog.projections.entity_items import (
 from loomlog.projections.tables import EVERY_TENANT, InvalidPageToken, page_token
 from loomlog.services.core.families import Item
 from loomlog.services.families.entity_folds import entity_folds
+from loomlog.services.projector.expired_items import MARGIN_MS, ExpiredItems
 from tests.projections.counters import ITEM_FOLDS, ITEMIZED, Counters, counter
 
 
@@ -299,3 +303,33 @@ async def test_each_query_has_its_index(connection, entity_builds, query, index)
     assert "Seq Scan" not in reader.plan
     if index == "entity_items_time":
         assert "Sort" not in reader.plan, reader.plan
+
+
+async def test_items_are_listed_by_the_beginning_of_their_ids(steps, entity_reader):
+    async def ids(prefix: str, **more) -> list[str]:
+        return short(await list_items_by_id(entity_reader, "counter", "acme", "step", prefix=prefix, **more))
+
+    assert await ids(f"{counter('a')}#", limit=10) == ["acme/a#1", "acme/a#2", "acme/a#3"]
+    assert await ids(f"{counter('a')}#", limit=10, after=f"{counter('a')}#1") == ["acme/a#2", "acme/a#3"]
+    assert await ids("", limit=2) == ["acme/a#1", "acme/a#2"]
+    assert await ids("%", limit=10) == await ids("counter:acme/_#", limit=10) == []
+    assert await ids("\ud7ff", limit=10) == await ids("\U0010ffff", limit=10) == []
+
+
+async def test_expired_items_are_deleted_and_others_are_not(
+    partition, project_entities, entity_reader, entity_prefix, options
+):
+    def expiring(state, event, envelope):
+        common = {"document": "{}", "kind": "step"}
+        return [Item(id=f"{envelope.seq} kept", **common), Item(id=f"{envelope.seq} short", kept_ms=1_000, **common)]
+
+    partition.raise_("a", 1, 2)
+    await project_entities(partition, folds=entity_folds([replace(ITEMIZED, items=expiring)]))
+    rows = await list_items_by_id(entity_reader, "counter", "acme", "step", limit=10)
+    assert [row.id for row in rows] == ["1 kept", "1 short", "2 kept", "2 short"]
+    expires_at_ms = rows[1].expires_at_ms
+    assert (rows[0].expires_at_ms, expires_at_ms) == (0, rows[1].at_ms + 1_000)
+    loop = ExpiredItems(partial(connect, options), entity_prefix)
+    assert await loop.delete(expires_at_ms + MARGIN_MS) == 0
+    assert await loop.delete(rows[3].expires_at_ms + MARGIN_MS + 1) == 2
+    assert short(await list_items_by_id(entity_reader, "counter", "acme", "step", limit=10)) == ["1 kept", "2 kept"]

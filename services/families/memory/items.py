@@ -1,8 +1,8 @@
 """Rows of memory: what is looked up by key, by change, and by scope.
 
     entry     by `<scope>/<scope id>/<key>`: the value as it is now, removed with the key
-    version   each change of a key; key_a is that of the key (`version_key`), the number is the time. Kept for 30 days
-              (services/projector), older ones are in the log
+    version   each change of a key; key_a is that of the key (`version_key`), the number is the time. Kept for 30 days,
+              older ones are in the log
     scope     by `<scope>/<scope id>`: keys, bytes, time of the last change; removed with the last key
 
 Before: the projection of entities. After: store.py.
@@ -28,6 +28,7 @@ from loomlog.services.families.memory.author import aggregate_name
 from loomlog.services.families.memory.state import MemoryEvent, MemoryScope
 
 ENTRY_ITEM, VERSION_ITEM, SCOPE_ITEM = "entry", "version", "scope"
+VERSION_KEPT_MS = 30 * 86_400_000
 
 
 def scope_prefix(scope: str, scope_id: str) -> str:
@@ -87,6 +88,7 @@ def _version(
         key_a=version_key(scope, scope_id, key),
         number=envelope.at_ms,
         document=document,
+        kept_ms=VERSION_KEPT_MS,
     )
 
 
