@@ -95,7 +95,8 @@ KEY_DESCRIPTIONS: Mapping[type, Mapping[str, KeyDescription]] = {
         "sql_quota_bytes": KeyDescription("Most bytes of a database; 0 = LOOMLOG_SQLMEM_QUOTA_BYTES.", "1048576"),
         "memory_backend": KeyDescription("Name of `memory_backends`; empty = memory is here.", "team"),
         "core_blocks": KeyDescription(
-            "Entries of memory that are always in the prompt; each label once.", "[{label: persona}]"
+            "Entries of memory (keys core/<label>) that are always in the prompt; each label once.",
+            "[{label: persona}]",
         ),
         "inherit_core_blocks": KeyDescription(
             "Core blocks of the parent's user and tenant are in its prompt too.", "true"
@@ -103,12 +104,18 @@ KEY_DESCRIPTIONS: Mapping[type, Mapping[str, KeyDescription]] = {
         "memory_inject_max_tokens": KeyDescription("Most tokens of memory put into the prompt; 0 = 1024.", "500"),
         "inject_tool_guide": KeyDescription("Put a guide to the tools into the prompt.", "true"),
         "internal": KeyDescription("Hide the agent from the lists of agents; other agents may still start it.", "true"),
-        "memory_protocol": KeyDescription("Put rules for using memory, and its index, into the prompt.", "true"),
+        "memory_protocol": KeyDescription(
+            "Put rules for using memory, and its indexes (keys /memory/index), into the prompt.", "true"
+        ),
         "memory_consolidation": KeyDescription(
             "It may move the watermarks of consolidation and archive facts.", "true"
         ),
         "memory_index_max_bytes": KeyDescription("Most bytes of the memory index in the prompt; 0 = 24576.", "4096"),
-        "memory_roots": KeyDescription("When the roots of memory are put into the prompt; default lazy.", "lazy"),
+        "memory_roots": KeyDescription(
+            "With memory_protocol, `lazy`: the indexes (keys /memory/index) that there are; `force`: lists of keys too, "
+            "in scopes without one; `suppress`: none; default lazy.",
+            "lazy",
+        ),
         "channels": KeyDescription("Channels the agent may use.", "{publish: [alerts]}"),
         "agent_def_scopes": KeyDescription("Scopes in which it may define agents.", "[self]"),
         "skill_def_scopes": KeyDescription("Scopes in which it may define skills.", "[self]"),

@@ -237,8 +237,13 @@ def describe_pattern_problem(pattern: str) -> str:
     return "" if TENANT_PLACEHOLDER in pattern else f"expected a pattern with {TENANT_PLACEHOLDER}"
 
 
-def unknown_memory_placeholders(prompt: str) -> tuple[str, ...]:
-    """Return the names of {{memory:...}} placeholders that do not exist; one after a backslash is text."""
+def memory_placeholders(prompt: str) -> tuple[str, ...]:
+    """Return the names in {{memory:...}} placeholders; one after a backslash is text."""
     if PLACEHOLDER_START not in prompt:
         return ()
-    return tuple(name for slash, name in PLACEHOLDER.findall(prompt) if not slash and name not in PROMPT_PLACEHOLDERS)
+    return tuple(name for slash, name in PLACEHOLDER.findall(prompt) if not slash)
+
+
+def unknown_memory_placeholders(prompt: str) -> tuple[str, ...]:
+    """Return the names of {{memory:...}} placeholders that do not exist."""
+    return tuple(name for name in memory_placeholders(prompt) if name not in PROMPT_PLACEHOLDERS)

@@ -13,6 +13,7 @@ from loomlog.connectors.configuration.memory_block import (
     STUB_EMBEDDER,
     MemoryEntryBlock,
     iter_backend_problems,
+    memory_placeholders,
 )
 from loomlog.connectors.configuration.model import Configuration
 from loomlog.connectors.configuration.settings import Settings
@@ -21,6 +22,8 @@ from loomlog.connectors.configuration.tree import KeyPath, MappingNode, find_mar
 
 Problem = tuple[KeyPath, str]
 MEMORY_TOOL = "Memory"
+PLACEHOLDER_SCOPES: Mapping[str, str] = {"user_info": "user", "tenant_info": "tenant"}
+"""Scopes of memory that placeholders show."""
 WITHOUT_DEFAULT_MODEL = frozenset({"ollama", "ollama-local"})
 """Embedders whose models are those that their server has."""
 
@@ -84,6 +87,10 @@ def iter_agent_warnings(name: str, agent: AgentBlock) -> Iterator[Problem]:
     if MEMORY_TOOL in agent.tools and not (agent.memory_scopes or agent.sql_scopes):
         message = "Memory refuses every call, because memory_scopes and sql_scopes are empty"
         yield (*path, "tools", agent.tools.index(MEMORY_TOOL)), message
+    for placeholder in sorted(PLACEHOLDER_SCOPES.keys() & set(memory_placeholders(agent.system_prompt))):
+        if (scope := PLACEHOLDER_SCOPES[placeholder]) not in agent.memory_scopes:
+            message = f"{{{{memory:{placeholder}}}}} stays empty, because memory_scopes has no {scope}"
+            yield (*path, "system_prompt"), message
     if isinstance(agent.memory_consolidation, Mapping) and agent.memory_consolidation.keys() - {"enabled"}:
         message = "only `enabled` is read here; thresholds are those of memory.consolidation, for all agents"
         yield (*path, "memory_consolidation"), message

@@ -23,6 +23,7 @@ from loomlog.connectors.configuration.check import ALL_TOOLS
 from loomlog.connectors.configuration.field_types import AGENT_NAME_LENGTH
 from loomlog.connectors.configuration.findings import did_you_mean
 from loomlog.connectors.configuration.markdown_files import FENCE, read_markdown, read_text, split_words, to_printable
+from loomlog.connectors.configuration.memory_block import unknown_memory_placeholders
 from loomlog.connectors.configuration.presets import load_presets
 from loomlog.connectors.configuration.tree import to_plain
 from loomlog.connectors.tools.tool_guide import unknown_placeholders
@@ -133,6 +134,8 @@ def _read_agent(path: Path, source: str, configuration: Mapping[str, Any], tools
     references = require_no_secret_reference(f"{description}\n{prompt}")
     for placeholder in unknown_placeholders(prompt):
         raise Unusable(f"{{{{tool:{placeholder}}}}} is no placeholder; a backslash before it keeps it as text")
+    for placeholder in unknown_memory_placeholders(prompt):
+        raise Unusable(f"{{{{memory:{placeholder}}}}} is no placeholder; a backslash before it keeps it as text")
     scopes = _scopes(name)
     servers = sorted({tool.split("__")[1] for tool in granted if tool.startswith("mcp__")})
     return Entry(

@@ -17,7 +17,12 @@ Before: services/runtime/run/prompt_memory.py reads the entries. After: RunStart
 import re
 from collections.abc import Mapping, Sequence
 
-from loomlog.connectors.configuration.memory_block import PLACEHOLDER, PLACEHOLDER_START, PROMPT_PLACEHOLDERS
+from loomlog.connectors.configuration.memory_block import (
+    PLACEHOLDER,
+    PLACEHOLDER_START,
+    PROMPT_PLACEHOLDERS,
+    memory_placeholders,
+)
 from loomlog.schemas.generated.values import AgentGrants
 from loomlog.schemas.records import Value
 from loomlog.services.core.run.conversation.prompt import fence
@@ -55,7 +60,7 @@ def needs_memory(prompt: str, grants: AgentGrants | None) -> bool:
 
 def prompt_parts(prompt: str, grants: AgentGrants) -> frozenset[str]:
     """Return the names of the parts that a prompt has."""
-    named = {name for slash, name in PLACEHOLDER.findall(prompt) if not slash and name in PROMPT_PLACEHOLDERS}
+    named = set(memory_placeholders(prompt)).intersection(PROMPT_PLACEHOLDERS)
     if grants.core_blocks:
         named.add(CORE_BLOCKS)
     if grants.memory_protocol:

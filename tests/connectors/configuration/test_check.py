@@ -198,7 +198,13 @@ def test_placeholders_of_tools_are_known_by_name(folder: Folder):
 def test_placeholders_of_memory_are_known_by_name(folder: Folder):
     agent = f"agents: {{{{a: {{{{{PIN}, system_prompt: '{{0}}'}}}}}}}}"
     known = " ".join(f"{{{{memory:{name}}}}}" for name in PROMPT_PLACEHOLDERS)
-    assert folder.warnings(agent.format(known + r" \{{memory:anything}}")) == []
+    (tenant, user) = folder.warnings(agent.format(known + r" \{{memory:anything}}"))
+    assert tenant == (
+        "loomlog.yaml:1: agents.a.system_prompt: {{memory:tenant_info}} stays empty, because memory_scopes has no tenant"
+    )
+    assert "{{memory:user_info}} stays empty" in user
+    granted = agent.format(known).replace("system_prompt", "memory_scopes: [user, tenant], system_prompt")
+    assert folder.warnings(granted) == []
     (line,) = folder.problems(agent.format("{{memory:user_info}} {{memory:userinfo}}"))
     assert line.startswith("loomlog.yaml:1: agents.a.system_prompt: {{memory:userinfo}} is no placeholder; there are ")
     assert known.replace(" ", ", ") in line
