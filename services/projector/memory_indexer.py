@@ -10,6 +10,7 @@ Before: main.py. After: family_tail.py, projections/memory_index.
 
 import asyncio
 import logging
+import time
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -27,6 +28,7 @@ from loomlog.projections.memory_index.embedding import EmbeddingLoop, EntryEmbed
 from loomlog.projections.memory_index.entries import RECORDS, Decrypt, changes_of, plaintext, write_changes
 from loomlog.projections.memory_index.tables import (
     IndexSchemas,
+    connection_of,
     drop_older_versions,
     find_schemas,
     index_schema,
@@ -35,8 +37,6 @@ from loomlog.projections.memory_index.tables import (
 from loomlog.projections.memory_index.tokens import LexemeHasher, index_key
 from loomlog.projections.memory_index.vectors import Embedder, VectorStore
 from loomlog.schemas.codec import Codec
-from loomlog.schemas.generated.entity_events import AggregateEventImported
-from loomlog.services.core.entity_import import original_event
 from loomlog.services.core.families import name_in_tenant
 from loomlog.services.families.memory.items import ENTRY_ITEM, entry_id
 from loomlog.services.projector.family_tail import FamilyTail
@@ -48,6 +48,8 @@ log = logging.getLogger("loomlog.projector")
 
 FAMILY_NAME = "memory"
 CONNECTIONS_MAX = 3
+TABLES_WAIT_S, TABLES_POLL_S = 5.0, 0.1
+"""How long a start of the loop waits for the tables."""
 
 
 def readable_by(keys: SubjectKeys | None) -> Decrypt:
@@ -111,7 +113,7 @@ class MemoryIndexer:
         self.tail = FamilyTail(
             index_schema(settings.prefix),
             settings.entity_topic,
-            (*RECORDS, AggregateEventImported),
+            RECORDS,
             prepare=self._prepare,
             handle=self._handle,
             maintain=self._maintain,
@@ -155,7 +157,8 @@ class MemoryIndexer:
 
     async def _handle(self, connection: psycopg.AsyncConnection[Any], events: Sequence[PositionedEvent]) -> None:
         assert self._schemas is not None, "the tail prepares the tables first"
-        changes = await changes_of([pair for one in events if (pair := _of_memory(one))], self._hasher, self._decrypt)
+        pairs = [(one.envelope, one.event) for one in events]
+        changes = await changes_of(pairs, self._hasher, self._decrypt)
         await write_changes(connection, self._schemas, changes)
         self.unreadable += changes.unreadable
         if any(row.embed for row in changes.entries):
@@ -168,12 +171,17 @@ class MemoryIndexer:
             log.info("dropped the index of an older version, %s", name)
 
     async def _open_store(self) -> VectorStore:
-        async with await connect(self._settings.postgres) as connection:
-            schemas = await find_schemas(connection, self._settings.prefix)
-            result = await connection.execute("SELECT to_regclass(%s) IS NOT NULL", (f"{schemas.schema}.vectors",))
-            if not schemas.vector or await result.fetchone() != (True,):
-                raise Transient("there are no tables of vectors", kind="unavailable")
-        return VectorStore(self._store_pool, schemas)
+        """Return the vectors once the tail, here or in another process, has made their tables. Raises Transient."""
+        deadline = time.monotonic() + TABLES_WAIT_S
+        while True:
+            async with connection_of(self._store_pool) as connection:
+                schemas = await find_schemas(connection, self._settings.prefix)
+                result = await connection.execute("SELECT to_regclass(%s) IS NOT NULL", (f"{schemas.schema}.vectors",))
+                if schemas.vector and await result.fetchone() == (True,):
+                    return VectorStore(self._store_pool, schemas)
+            if time.monotonic() > deadline:
+                raise Transient("there are no tables of vectors: this Postgres has no pgvector", kind="unavailable")
+            await asyncio.sleep(TABLES_POLL_S)
 
     def _make_embedder(self, store: VectorStore) -> EntryEmbedder:
         assert self._embedder is not None, "the loop runs with an embedder only"
@@ -181,13 +189,3 @@ class MemoryIndexer:
         return EntryEmbedder(
             store, self._embedder, load=load_from(self._reader), decrypt=self._decrypt, hasher=self._hasher
         )
-
-
-def _of_memory(item: PositionedEvent) -> tuple[Any, Any] | None:
-    """Return envelope and event, an imported one under the envelope of here; None for one of another family."""
-    event = item.event
-    if isinstance(event, AggregateEventImported):
-        if not item.envelope.aggregate.startswith(f"{FAMILY_NAME}:"):
-            return None
-        event, _ = original_event(event)
-    return (item.envelope, event) if isinstance(event, RECORDS) else None

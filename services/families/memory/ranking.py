@@ -5,7 +5,8 @@ ranking there is. Then
 
     rank = semantic_weight * signal + recency_weight * 2^(-age / half_life) + frequency_weight * ln(1 + accesses)
 
-Hits of one ranking alone keep its order; of two that are first in one each, that with the words comes first. Near copies are looked for after ranking, so the best of them stays.
+Hits of one ranking alone keep its order; of two that are first in one each, that with the words comes first.
+Near copies are looked for after ranking, so the best of them stays.
 
 Before: search.py. After: nothing.
 """

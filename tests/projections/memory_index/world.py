@@ -25,8 +25,9 @@ def envelope(scope: str = SCOPE, at_ms: int = AT_MS) -> Envelope:
     return Envelope(term=0, seq=1, aggregate=scope, tenant=tenant, at_ms=at_ms, prev=bytes(16))
 
 
-def entry_set(key: str, value: Any, revision: int = 1, **more: Any) -> EntrySet:
-    text = orjson.dumps(value).decode()
+def entry_set(key: str, of: Any, revision: int = 1, /, **more: Any) -> EntrySet:
+    """The event that sets a key to JSON; `more`: other fields, also `value` as it is stored."""
+    text = orjson.dumps(of).decode()
     fields: dict[str, Any] = {
         "scope": "user",
         "scope_id": "ann",
