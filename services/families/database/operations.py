@@ -152,6 +152,8 @@ class DatabaseOperations:
         )
         async with self._files.hold(scope, math.inf) as held:
             answer = await self._ask(command)
+            if isinstance(last := answer.events[-1], CommandRefused):
+                raise MemoryRefused(last.code, last.message)
             for name in list(held.files):
                 await self._files.remove(held, name)
             held.state = None

@@ -1,4 +1,4 @@
-"""Whose key encrypts the pages of a database.
+"""The subject whose key encrypts the pages of a database.
 
 Pages hold rows of all its writers, and a file needs all of them. So the database of a user has the user's key and that
 of a run the key of the run's user, while shared ones, of an agent or the tenant, have the tenant's own key: with the
