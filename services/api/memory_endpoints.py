@@ -90,11 +90,15 @@ async def put_memory_key(service: Service, caller: Caller, request: Request) -> 
             case "payload_too_large":
                 raise RequestRefused("memory_value_too_large", refused.message) from refused
         raise
-    answer, usage, position = await service.application.memory.put(
+    answer, written = await service.application.memory.put(
         caller, name, scope_id, request.path_params["key"], body, tenant=query_text(request, "tenant")
     )
-    shown = ", ".join(f"{field}={value}" for field, value in usage.items())
-    return json_response(answer, headers={**(position_headers(position) or {}), USAGE_HEADER: shown})
+    headers = {
+        **(position_headers(written.position) or {}),
+        "etag": f'"{written.revision}"',
+        USAGE_HEADER: ", ".join(f"{field}={value}" for field, value in written.usage.items()),
+    }
+    return json_response(answer, headers=headers)
 
 
 async def delete_memory_key(service: Service, caller: Caller, request: Request) -> Response:

@@ -34,7 +34,7 @@ from loomlog.services.families.memory.author import (
 from loomlog.services.families.memory.decide import key_problem
 from loomlog.services.families.memory.entry_operations import EntryOperations, provenance_json, usage_fields
 from loomlog.services.families.memory.fields import flag_field, integer_field
-from loomlog.services.families.memory.store import Change, StoredEntry
+from loomlog.services.families.memory.store import Change, StoredEntry, Written
 from loomlog.services.families.memory.values import parse_value, value_text
 
 ValueT = TypeVar("ValueT")
@@ -183,8 +183,8 @@ class Memory:
 
     async def put(
         self, caller: Caller, name: str, scope_id: str, key: str, body: Any, *, tenant: str = ""
-    ) -> tuple[dict[str, Any], Mapping[str, int], str]:
-        """Set a key; return the answer, the usage of the scope, and the position of the event.
+    ) -> tuple[dict[str, Any], Written]:
+        """Set a key; return the answer, and what was written.
 
         The answer has `value` when an earlier request with the same Idempotency-Key wrote another one.
         """
@@ -198,7 +198,7 @@ class Memory:
         if "value" not in body:
             raise RequestRefused("missing_value", "value: it is missing; null is a value too")
 
-        async def written() -> tuple[dict[str, Any], Mapping[str, int], str]:
+        async def written() -> tuple[dict[str, Any], Written]:
             change = Change(
                 text=value_text(body["value"], self._entries.limits.value_bytes_max),
                 ttl_ms=1000 * integer_field(body, "ttl_seconds", default=0, least=0, most=limits.TTL_MS_MAX // 1000),
@@ -209,13 +209,12 @@ class Memory:
             by = author if change.if_revision < 0 else _by_key_alone(author)
             done, is_embedded, warning = await self._entries.set_entry(scope, key, change, by)
             answer: dict[str, Any] = {"scope": scope.name, "scope_id": scope.id, "key": key, "embedded": is_embedded}
-            answer["revision"] = done.revision
             if done.text != change.text:
                 answer["value"] = parse_value(done.text)
             if warning:
                 answer["embed_warning"] = warning
             shown = usage_fields(done.usage)
-            return answer | ({} if "usage_warning" not in shown else shown), done.usage, done.position
+            return answer | ({} if "usage_warning" not in shown else shown), done
 
         return await self._run(written())
 

@@ -180,7 +180,7 @@ class RemoteBackend:
             raise
         assert answer is not None
         fields = answer.fields
-        revision = self._revision(fields)
+        revision = self._revision(_revision_of(answer.headers.get("etag", "")))
         text = self._value_text(fields["value"]) if "value" in fields else change.text
         warning = fields.get("embed_warning")
         return Written(
@@ -364,7 +364,7 @@ class RemoteBackend:
             key=key,
             text=text,
             bytes=len(text.encode()),
-            revision=self._revision(row) if expected_key else NO_REVISION,
+            revision=self._revision(row.get("revision")) if expected_key else NO_REVISION,
             created_at_ms=_time_ms(row.get("created_at")),
             updated_at_ms=_time_ms(row.get("updated_at")),
             expires_at_ms=_time_ms(row.get("expires_at")),
@@ -375,9 +375,8 @@ class RemoteBackend:
             else {},
         )
 
-    def _revision(self, fields: Mapping[str, Any]) -> int:
+    def _revision(self, revision: Any) -> int:
         """Return the revision of an answer; NO_REVISION when the peer tells none."""
-        revision = fields.get("revision")
         self._has_revisions = revision is not None
         if revision is None:
             return NO_REVISION
@@ -420,6 +419,12 @@ def _provenance(value: Any) -> Mapping[str, Any] | None:
     names = ("origin", "source_session_id", "source_run_id")
     shown = {name: text for name in names if isinstance(text := _scalar(value.get(name)), str)}
     return {**shown, "fact_class": str(_scalar(value.get("class")) or "fact")}
+
+
+def _revision_of(etag: str) -> int | None:
+    """Return the revision in an ETag of the answer to a PUT; None without one."""
+    number = etag.removeprefix("W/").strip('"')
+    return int(number) if number.isdecimal() and len(number) < 16 else None
 
 
 def _usage(header: str) -> Mapping[str, int]:
