@@ -19,8 +19,8 @@ import logging
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 from loomlog.connectors.configuration.memory_block import (
     TENANT_PLACEHOLDER,
@@ -36,7 +36,7 @@ from loomlog.services.families.memory.author import Author, MemoryRefused, Memor
 from loomlog.services.families.memory.entry_operations import EntryOperations
 from loomlog.services.families.memory.operations import ScopeOperations
 from loomlog.services.families.memory.remote_backend import Peer, PeerDown, RemoteBackend
-from loomlog.services.families.memory.store import Backend
+from loomlog.services.families.memory.store import Backend, Change, StoredEntry, Written
 from loomlog.services.stream.entities.reads import PositionNotRead
 
 log = logging.getLogger(__name__)
@@ -48,6 +48,10 @@ TENANT_KEY_VARIABLE = "MEMORY_BACKEND_KEY_"
 TENANT_CHARACTER = re.compile(r"[A-Za-z0-9_-]")
 SEPARATOR = ":"
 FALLBACK_FIELD = "backend_fallback"
+
+READ_WAIT_S = 1.0
+"""Seconds of one read for a prompt, of which a hanging peer must not hold back the start of a run."""
+ValueT = TypeVar("ValueT")
 
 BuildPeer = Callable[[str, str], Peer]
 """Returns the client of a base_url and an api_version. Raises Permanent."""
@@ -106,10 +110,21 @@ class Backends:
             raise MemoryRefused(refused.code, where, {**refused.details, FALLBACK_FIELD: True}) from refused
         return Reply(fields={**reply.fields, FALLBACK_FIELD: True}, positions=reply.positions)
 
+    async def search(self, scope: Scope, fields: Mapping[str, Any], author: Author) -> Mapping[str, Any]:
+        """Return the answer of op search (protocol Finder). Raises MemoryRefused, MemoryUnavailable."""
+        return (await self.run("search", fields, author, scope)).fields
+
+    async def recall(self, scope: Scope, fields: Mapping[str, Any], author: Author) -> Mapping[str, Any]:
+        """Return the answer of op recall. Raises MemoryRefused, MemoryUnavailable."""
+        return (await self.run("recall", fields, author, scope)).fields
+
     async def backend_of(self, author: Author) -> Backend:
-        """Return where the author's entries are, without a fallback. Raises MemoryRefused, MemoryUnavailable."""
-        remote = await self._select(author)
-        return self._entries.store if remote is None else remote.backend
+        """Return where the author's entries are, for the prompt of one run. Raises MemoryRefused, MemoryUnavailable.
+
+        Once a peer has not answered a read within READ_WAIT_S, all further reads are of the fallback.
+        """
+        remote, store = await self._select(author), self._entries.store
+        return store if remote is None else _RemoteEntries(remote, store if remote.has_fallback else None)
 
     async def require_local(self, op: str, author: Author) -> None:
         """Raise MemoryRefused(capability_unsupported) when the author's entries are in another installation."""
@@ -182,6 +197,43 @@ class Backends:
             closing = asyncio.get_running_loop().create_task(remote.close())
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
+
+
+class _RemoteEntries:
+    """Entries of a remote backend outside of operations (protocol Backend): reads have a fallback, writes have none."""
+
+    def __init__(self, remote: "_Remote", fallback: Backend | None) -> None:
+        self._remote = remote
+        self._fallback = fallback
+        self._is_down = False
+
+    async def get(self, scope: Scope, key: str, author: Author) -> StoredEntry | None:
+        return await self._read(author, lambda reader: reader.get(scope, key, author))
+
+    async def list(
+        self, scope: Scope, author: Author, *, prefix: str = "", after: str = "", limit: int
+    ) -> tuple[Sequence[StoredEntry], bool]:
+        return await self._read(
+            author, lambda reader: reader.list(scope, author, prefix=prefix, after=after, limit=limit)
+        )
+
+    async def set(self, scope: Scope, key: str, change: Change, author: Author, step: str = "") -> Written:
+        return await self._remote.guard(author, lambda: self._remote.backend.set(scope, key, change, author, step))
+
+    async def delete(self, scope: Scope, key: str, author: Author) -> tuple[bool, str]:
+        return await self._remote.guard(author, lambda: self._remote.backend.delete(scope, key, author))
+
+    async def _read(self, author: Author, read: Callable[[Backend], Awaitable[ValueT]]) -> ValueT:
+        if self._is_down and self._fallback is not None:
+            return await read(self._fallback)
+        try:
+            return await self._remote.guard(author, lambda: read(self._remote.backend), READ_WAIT_S)
+        except MemoryUnavailable as error:
+            self._is_down = True
+            if self._fallback is None:
+                raise
+            log.warning("%s; the memory here is read instead", error)
+            return await read(self._fallback)
 
 
 class _Remote:
