@@ -42,6 +42,7 @@ from loomlog.connectors.sqlite.statement import (
     check_statement,
     refused,
     refused_action,
+    result_bytes,
     result_value,
     vector_distance,
 )
@@ -61,7 +62,7 @@ CHECKPOINT_FRAMES = 1_000
 """Frames of the write-ahead log at which it is moved into the file: that takes half a millisecond."""
 LIMITS = {
     apsw.SQLITE_LIMIT_LENGTH: 1024 * 1024,
-    apsw.SQLITE_LIMIT_COLUMN: 200,
+    apsw.SQLITE_LIMIT_COLUMN: 100,
     apsw.SQLITE_LIMIT_EXPR_DEPTH: 500,
     apsw.SQLITE_LIMIT_COMPOUND_SELECT: 100,
     apsw.SQLITE_LIMIT_TRIGGER_DEPTH: 50,
@@ -70,7 +71,7 @@ LIMITS = {
     apsw.SQLITE_LIMIT_ATTACHED: 0,
     apsw.SQLITE_LIMIT_WORKER_THREADS: 0,
 }
-"""A value, or a row of a table, has at most 1 MiB, so that a row of a result fits the memory of the process."""
+"""A value, or a row of a table, has at most 1 MiB, so that a row of a result, of 100 of them, fits the memory."""
 
 IsCancelled = Callable[[], bool]
 
@@ -141,15 +142,14 @@ class ScopeDatabase:
         with self._running(connection, statement, values, timeout_s, is_cancelled) as running:
             columns = running.columns
             for row in running.cursor:
-                items = [result_value(value) for value in row]
-                room -= sum(size for _, size in items)
+                room -= sum(map(result_bytes, row))
                 if room < 0 and not rows:
                     message = f"a row is longer than {self._result_bytes_max} bytes: select fewer columns, or substr()"
                     raise refused(message)
                 if room < 0 or len(rows) == self._rows_max:
                     truncated = True
                     break
-                rows.append([value for value, _ in items])
+                rows.append([result_value(value) for value in row])
         return QueryResult(columns=columns, rows=rows, truncated=truncated)
 
     def change(

@@ -163,18 +163,26 @@ def _checked_text(text: str, place: int) -> str:
     return text
 
 
-def result_value(value: Any) -> tuple[Any, int]:
-    """Return a value of a row as JSON, and its size in bytes."""
+def result_bytes(value: Any) -> int:
+    """Return about how many bytes of JSON a value of a row is."""
     match value:
         case str():
-            return value, len(value.encode())
+            return len(value) if value.isascii() else len(value.encode())
         case bytes():
-            text = base64.b64encode(value).decode()
-            return {BLOB: text}, len(text)
-        case float() if math.isinf(value):
-            return "Infinity" if value > 0 else "-Infinity", 9
+            return 4 * len(value) // 3
         case _:
-            return value, 8
+            return 8
+
+
+def result_value(value: Any) -> Any:
+    """Return a value of a row as JSON."""
+    match value:
+        case bytes():
+            return {BLOB: base64.b64encode(value).decode()}
+        case float() if math.isinf(value):
+            return "Infinity" if value > 0 else "-Infinity"
+        case _:
+            return value
 
 
 def encode_vector(vector: Sequence[float]) -> bytes:
