@@ -3,6 +3,9 @@
 Before: the start of an api or a runtime. After: table.py.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from loomlog.connectors.configuration import Configuration
 from loomlog.connectors.definitions import KINDS
 from loomlog.services.families.definition.table import FileDefinition, file_definition
@@ -10,7 +13,11 @@ from loomlog.services.families.definition.table import FileDefinition, file_defi
 
 def configured_definitions(configuration: Configuration) -> dict[tuple[str, str], FileDefinition]:
     """Return the definitions of the configuration files by kind and name."""
-    blocks = [("agent", configuration.agents), ("skill", configuration.skills)]
+    blocks: list[tuple[str, Mapping[str, Any]]] = [
+        ("agent", configuration.agents),
+        ("skill", configuration.skills),
+        ("memorybackend", configuration.memory_backends),
+    ]
     files = {
         (kind, name): file_definition(kind, name, KINDS[kind].content_of(block))
         for kind, named in blocks
