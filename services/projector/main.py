@@ -16,6 +16,7 @@ import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -23,10 +24,13 @@ from typing import Protocol
 
 import uvloop
 
+from loomlog.connectors.configuration.driver_options import embedder_options, encryption_keys
 from loomlog.connectors.configuration.environment import read_settings
 from loomlog.connectors.configuration.findings import ConfigurationError
 from loomlog.connectors.configuration.load import load_configuration
 from loomlog.connectors.configuration.settings import Settings
+from loomlog.connectors.embedders.catalog import build_embedder
+from loomlog.connectors.embedders.errors import EmbedderNotConfigured
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.kafka import count_partitions, open_tail
 from loomlog.connectors.kafka.schema_registry import load_codec
@@ -44,6 +48,7 @@ from loomlog.services.projector.change_push import build_change_push, change_sub
 from loomlog.services.projector.expired_items import ExpiredItems
 from loomlog.services.projector.loop import Projector
 from loomlog.services.projector.memory_feed import build_memory_feed
+from loomlog.services.projector.memory_indexing import MemoryIndexing
 from loomlog.services.projector.settings import ProjectorSettings, projector_settings
 
 log = logging.getLogger("loomlog.projector")
@@ -64,7 +69,7 @@ def main(arguments: Sequence[str] = ()) -> int:
             log.warning("%s", warning)
         options = projector_settings(settings)
         return uvloop.run(_run(settings, options, rebuild=bool(arguments)))
-    except (ConfigurationError, ConnectorError, FamilyProblem) as error:
+    except (ConfigurationError, ConnectorError, EmbedderNotConfigured, FamilyProblem) as error:
         log.error("projector ends: %s", error)
         return 1
 
@@ -81,6 +86,15 @@ async def _run(settings: Settings, options: ProjectorSettings, *, rebuild: bool)
         loops.append(build_memory_feed(options, await make_codec()))
         if subscriptions := change_subscriptions(files.configuration.change_subscriptions, os.environ):
             loops.append(build_change_push(options, subscriptions))
+    loops.append(
+        MemoryIndexing(
+            options,
+            make_codec,
+            wrapping=encryption_keys(settings),
+            embedder=build_embedder(embedder_options(files.configuration, settings), os.environ),
+            clock_ms=lambda: time.time_ns() // 1_000_000,
+        )
+    )
     return await run(*loops)
 
 
