@@ -389,11 +389,12 @@ class Application:
         assert self._evaluations is not None, "this process was not given commands and reads of families"
         return self._evaluations
 
-    def _positions_of_start(self, tenant: str, agent: str) -> tuple[str, ...]:
+    def _positions_of_start(self, tenant: str, agent: str, user_id: str) -> tuple[str, ...]:
         """Return what the owner of a run must have read of entities, because this process has."""
         limits_position = self.accounts.limits_position()
         known = self._definitions.read_positions(tenant, agent) if self._definitions is not None else ()
-        return (*([limits_position] if limits_position else []), *known)
+        remembered = self._memory.written_positions(tenant, agent, user_id) if self._memory is not None else ()
+        return (*([limits_position] if limits_position else []), *known, *remembered)
 
     def end_streams(self) -> None:
         """End the streams of all clients, because the process is shutting down; they reconnect to another."""

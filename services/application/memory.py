@@ -30,6 +30,7 @@ from loomlog.services.families.memory.author import (
     MemoryUnavailable,
     Scope,
     named_scope,
+    scopes_of_run,
 )
 from loomlog.services.families.memory.decide import key_problem
 from loomlog.services.families.memory.entry_operations import EntryOperations, provenance_json, usage_fields
@@ -64,6 +65,10 @@ class Memory:
         self._read_models = read_models
         self._clock_ms = clock_ms
         self._new_token = new_token
+
+    def written_positions(self, tenant: str, agent: str, user_id: str) -> tuple[str, ...]:
+        """Return what a run of the agent must read so that its prompt has what was written here."""
+        return self._store.written_positions(scopes_of_run(tenant, agent, user_id))
 
     # --- reading -----------------------------------------------------------------------------------------------------
 

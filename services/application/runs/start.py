@@ -108,12 +108,12 @@ class RunStarts:
         decision_wait_s: float = limits.DECISION_WAIT_S,
         check_admission: Callable[[str, str], None] = lambda tenant, agent: None,
         credentials: RunCredentials | None = None,
-        read_positions: Callable[[str, str], tuple[str, ...]] = lambda tenant, agent: (),
+        read_positions: Callable[[str, str, str], tuple[str, ...]] = lambda tenant, agent, user_id: (),
     ) -> None:
         """`credentials` None: requests with credentials are refused.
 
-        `read_positions`: returns, for a tenant and an agent, what the owner of a run must have read of entities before
-        it decides about the start, because this process has: positions.
+        `read_positions`: returns, for a tenant, an agent and a user, what the owner of a run must have read of entities
+        before it decides about the start, because this process has: positions.
         """
         self._read_positions = read_positions
         self._credentials = credentials
@@ -213,7 +213,7 @@ class RunStarts:
                     command = replace(
                         command,
                         request_sha256=digest,
-                        after=self._read_positions(command.envelope.tenant, request.agent),
+                        after=self._read_positions(command.envelope.tenant, request.agent, command.user_id),
                     )
                     restricted = attempt.requester.operator_key_restricted
                     if isinstance(command, ForkRun):

@@ -56,6 +56,12 @@ def aggregate_name(scope: str, scope_id: str) -> str:
     return f"{scope}/{scope_id}"
 
 
+def scopes_of_run(tenant: str, agent: str, user_id: str) -> tuple[Scope, ...]:
+    """Return the scopes that a run may have."""
+    scopes = (Scope(tenant, AGENT, agent), Scope(tenant, USER, user_id), Scope(tenant, TENANT, TENANT_SCOPE_ID))
+    return tuple(scope for scope in scopes if scope.name != USER or scope.id)
+
+
 def scope_of_aggregate(tenant: str, name: str) -> Scope:
     """Return the scope whose aggregate has this name."""
     scope, _, scope_id = name.partition("/")

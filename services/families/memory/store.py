@@ -10,7 +10,7 @@ Before: operations.py. After: services/stream/entities/client.py; reading.py.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import orjson
@@ -44,6 +44,8 @@ WAIT_S = 50.0
 ROW_WAIT_S, POLL_S = 5.0, 0.02
 """How long a read waits for a row that is older than the owner's state."""
 CACHE_BYTES_MAX = 32 * 1024 * 1024
+WRITTEN_MAX = 10_000
+"""Scopes whose last change is remembered."""
 PAGE = 500
 
 Decrypt = Callable[[Any, str], Awaitable[Any]]
@@ -145,6 +147,8 @@ class MemoryStore:
         self._cache: OrderedDict[tuple[str, str], tuple[int, Mapping[str, Any], int]] = OrderedDict()
         """Documents of entries by full id of the scope and key, with revision and size, as the log has them."""
         self._cached_bytes = 0
+        self._written: OrderedDict[tuple[str, str], str] = OrderedDict()
+        """Position token of the last change made here, by tenant and scope."""
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -408,7 +412,16 @@ class MemoryStore:
         last = answer.events[-1]
         if isinstance(last, CommandRefused):
             raise MemoryRefused(last.code, await self._plain(scope, last.message))
+        self._written[scope.tenant, scope.aggregate] = answer.position
+        self._written.move_to_end((scope.tenant, scope.aggregate))
+        if len(self._written) > WRITTEN_MAX:
+            self._written.popitem(last=False)
         return answer
+
+    def written_positions(self, scopes: Iterable[Scope]) -> tuple[str, ...]:
+        """Return the position tokens of the last changes that were made here, for reads in other processes."""
+        positions = (self._written.get((scope.tenant, scope.aggregate)) for scope in scopes)
+        return tuple(position for position in positions if position is not None)
 
     def _keep(self, place: tuple[str, str], document: Mapping[str, Any]) -> None:
         revision, size = document["revision"], len(document["value"]) + 500

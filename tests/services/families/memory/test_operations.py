@@ -8,11 +8,18 @@ import pytest
 
 from loomlog.schemas.records import replace
 from loomlog.services.families.memory import FAMILY
-from loomlog.services.families.memory.author import Author, Grants, MemoryRefused, MemoryUnavailable, Scope
+from loomlog.services.families.memory.author import (
+    Author,
+    Grants,
+    MemoryRefused,
+    MemoryUnavailable,
+    Scope,
+    scopes_of_run,
+)
 from loomlog.services.families.memory.entry_operations import EntryLimits, EntryOperations
 from loomlog.services.families.memory.operations import MemoryOperations
 from loomlog.services.families.memory.store import MemoryStore
-from tests.services.entities import NOW_MS, UNANSWERED, MemoryEntities
+from tests.services.entities import NOW_MS, TOPIC, UNANSWERED, MemoryEntities
 
 GRANTS = Grants(memory_scopes=("agent", "user", "tenant"))
 
@@ -281,3 +288,13 @@ async def test_a_value_at_a_moment(agent: Agent) -> None:
     offset = int(versions[2]["position"].rpartition(":")[2])
     assert (await agent.store.at(scope, "k", offset_max=offset) or {})["value"] == '"first"'
     assert await agent.store.at(scope, "k", at_ms=NOW_MS - 1) is None
+
+
+async def test_the_store_knows_what_it_wrote_for_the_prompt_of_a_run(agent: Agent) -> None:
+    scopes = scopes_of_run("acme", "helper", "ada")
+    assert agent.store.written_positions(scopes) == ()
+    for scope in ("user", "tenant", "user"):
+        await agent.call("set", scope=scope, key="k", value=1)
+    assert agent.store.written_positions(scopes) == (f"{TOPIC}/1:3", f"{TOPIC}/1:2")
+    assert agent.store.written_positions(scopes_of_run("acme", "helper", "")) == (f"{TOPIC}/1:2",)
+    assert agent.store.written_positions(scopes_of_run("other", "helper", "ada")) == ()
