@@ -25,7 +25,16 @@ from loomlog.schemas.generated.run_events import (
     RunResumed,
     TurnCancelled,
 )
-from loomlog.schemas.generated.values import AgentDefinition, BlobRef, ContentBlock, Envelope, HookAct, Segment, Usage
+from loomlog.schemas.generated.values import (
+    AgentDefinition,
+    BlobRef,
+    ContentBlock,
+    Envelope,
+    HookAct,
+    MemoryContext,
+    Segment,
+    Usage,
+)
 from loomlog.schemas.records import replace
 from loomlog.services.core.admission import PROVIDER_FULL
 from tests.projections.stories import (
@@ -104,6 +113,23 @@ def test_a_long_system_prompt_is_named_where_its_text_would_be():
     assert request.payload is not None
     assert request.payload[0] == {"role": "system", "content": [block]}
     assert (prompt.type, prompt.event["text"], prompt.event["text_blob"]) == ("system_prompt", "", ref.to_avro())
+
+
+@pytest.mark.parametrize(
+    ("memory", "texts"),
+    [
+        (MemoryContext(text="I am Iris."), ["You write.", "I am Iris."]),
+        (MemoryContext(text="You write, Iris.", replaces_prompt=True), ["You write, Iris."]),
+        (MemoryContext(text="", replaces_prompt=True), []),
+    ],
+)
+def test_memory_is_shown_with_the_system_prompt_or_in_it(memory: MemoryContext, texts: list[str]):
+    request, *others = shown(started(memory_context=memory))
+    assert request.payload is not None
+    system = [segment for segment in request.payload if segment["role"] == "system"]
+    assert [block["text"] for segment in system for block in segment["content"]] == texts
+    assert [frame.event["text"] for frame in others if frame.type == "system_prompt"] == texts
+    assert [frame.seq for frame in others] == list(range(257, 258 + len(texts)))
 
 
 def test_a_turn_shows_thinking_text_calls_and_usage_in_this_order():

@@ -9,13 +9,25 @@ from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.protocols import ConsumerRecord
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.run_commands import CancelRun, ImportRun, PostInput, StartRun
-from loomlog.schemas.generated.run_events import InputReceived, RunPauseRequested
-from loomlog.schemas.generated.values import CommandEnvelope, ContentBlock, Envelope, ImportOrigin, RunOptions, Segment
-from loomlog.schemas.records import Record
+from loomlog.schemas.generated.run_events import InputReceived, RunPauseRequested, RunStarted
+from loomlog.schemas.generated.values import (
+    AgentDefinition,
+    BlobRef,
+    CommandEnvelope,
+    ContentBlock,
+    Envelope,
+    ImportOrigin,
+    MemoryContext,
+    RunOptions,
+    Segment,
+)
+from loomlog.schemas.records import Record, replace
 from loomlog.services.stream.encryption.content_fields import (
     ContentRecord,
     dead_letter_value,
     encrypt_command,
+    is_in_clear,
+    payloads_of_event,
     texts_of_command,
 )
 from tests.services.stream.encryption.test_subject_keys import TOPIC, keys_over
@@ -53,6 +65,17 @@ async def test_all_content_of_a_start_is_sealed_and_nothing_else() -> None:
     ]  # fmt: skip
     assert SAID.encode() not in local_codec().encode(sealed)
     assert b"aGk=" not in local_codec().encode(sealed)
+
+
+async def test_memory_in_a_prompt_is_content_of_the_run() -> None:
+    cipher = await keys_over(MemoryLog({TOPIC: 1})).cipher_for("acme", "ivy")
+    prompt, memory = (BlobRef(sha256=digit * 64, size_bytes=20_000) for digit in "ab")
+    definition = AgentDefinition(name="a", provider="p", model="m", system_prompt_blob=prompt)
+    started = RunStarted(session_id="s", agent_id="a", definition=definition, segments=())
+    for text, in_clear in ((SAID, True), (cipher.text(SAID), False), ("", False)):
+        event = replace(started, memory_context=MemoryContext(text=text, text_blob=None if text else memory))
+        assert is_in_clear(event) is in_clear
+        assert payloads_of_event(event) == (set() if text else {memory.sha256})
 
 
 async def test_a_letter_holds_a_start_sealed_when_its_subject_has_a_key() -> None:
