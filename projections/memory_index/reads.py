@@ -157,9 +157,9 @@ class MemoryIndex:
         selection = select_lexemes(terms, sample)
         hits: list[LexicalHit] = []
         if selection.any_of or selection.pairs:
-            hits = await self._score(selection.any_of, selection.pairs, selection.weights, sample, where, limit)
+            hits = await self._score(selection.any_of, selection.pairs, selection.telling, sample, where, limit)
         if not hits and len(selection.any_of) < len(terms):
-            hits = await self._score([rarest(selection)], [], selection.weights, sample, where, limit)
+            hits = await self._score([rarest(selection)], [], selection.telling, sample, where, limit)
         return hits
 
     async def _sample(self, scope: str, terms: Sequence[int]) -> ScopeSample:
@@ -186,15 +186,17 @@ class MemoryIndex:
             *parameters,
             where.now_ms,
             CANDIDATES_MAX,
-            sample.mean_length,
-            list(weights),
-            list(weights.values()),
             where.scope,
             limit,
             selected=sql.SQL(" OR ").join(conditions),
             filters=filters,
-            k1=sql.Literal(K1),
-            b=sql.Literal(B),
+            damping=sql.SQL("({} * ({} + {} * length))").format(
+                sql.Literal(K1), sql.Literal(1 - B), sql.Literal(B / sample.mean_length)
+            ),
+            score=sql.SQL(" + ").join(
+                sql.SQL(ONE_SCORE).format(sql.Literal(weight * (K1 + 1)), sql.Literal(lexeme))
+                for lexeme, weight in weights.items()
+            ),
         )
         return [LexicalHit(key, score) for key, score in rows]
 
@@ -340,16 +342,13 @@ SAMPLE = """
               FROM unnest(%s::bigint[]) WITH ORDINALITY AS t(lexeme, number) ORDER BY number)"""
 SCORE = """
     WITH matched AS MATERIALIZED (
-        SELECT scope, key, length, lexemes, counts FROM {schema}.entries
+        SELECT scope, key, {damping} AS damping, lexemes, counts FROM {schema}.entries
         WHERE ({selected}) AND {filters} AND (expires_at_ms = 0 OR expires_at_ms > %s) LIMIT %s
-    ), weighed AS (
-        SELECT m.key, w.weight, m.counts[array_position(m.lexemes, w.lexeme)]::float8 AS count,
-            {k1} * (1 - {b} + {b} * m.length / %s::float8) AS damping
-        FROM matched m CROSS JOIN unnest(%s::bigint[], %s::float8[]) AS w(lexeme, weight) WHERE m.scope = %s
     )
-    SELECT key, sum(weight * count * ({k1} + 1) / (count + damping)) AS score FROM weighed WHERE count IS NOT NULL
-    GROUP BY key ORDER BY score DESC, key LIMIT %s"""
+    SELECT key, {score} AS score FROM matched WHERE scope = %s ORDER BY score DESC, key LIMIT %s"""
 """Lexemes select without the scope, which is in their hashes: so nothing but their index can answer."""
+ONE_SCORE = "coalesce({} / (1 + damping / counts[array_position(lexemes, {})]), 0)"
+"""BM25 of one lexeme; one expression for all of them is five times as fast as a join."""
 NEAR = """
     WITH near AS MATERIALIZED (
         SELECT key, embedding::{vector}.halfvec({dimension}) OPERATOR({vector}.<=>)
