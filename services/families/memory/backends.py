@@ -258,19 +258,31 @@ class _Remote:
         """When it is asked in the background; None while it is taken to answer."""
         self._check: asyncio.Task[None] | None = None
 
-    async def run(self, op: str, fields: Mapping[str, Any], author: Author, scope: Scope) -> Reply:
+    async def guard(
+        self, author: Author, ask: Callable[[], Awaitable[ValueT]], timeout_s: float | None = None
+    ) -> ValueT:
+        """Return what the peer answers, unless it is left alone. Raises MemoryUnavailable."""
+        name = self.backend.name
         if self._check_at_s is not None:
             self._start_check(author.tenant)
-            text = (
-                f"the memory backend {self.backend.name}: it did not answer, and is asked every {self._interval_s:g} s"
-            )
-            raise MemoryUnavailable(text)
+            text = f"it did not answer, and is asked again every {self._interval_s:g} s"
+            raise MemoryUnavailable(f"the memory backend {name}: {text}")
         try:
-            reply = await self._operations.run(op, fields, author, scope)
+            async with asyncio.timeout(timeout_s):
+                return await ask()
         except PeerDown:
-            if self._interval_s:
-                self._check_at_s = self._clock_s() + self._interval_s
+            self._leave_alone()
             raise
+        except TimeoutError as error:
+            self._leave_alone()
+            raise MemoryUnavailable(f"the memory backend {name}: no answer within {timeout_s:g} s") from error
+
+    def _leave_alone(self) -> None:
+        if self._interval_s:
+            self._check_at_s = self._clock_s() + self._interval_s
+
+    async def run(self, op: str, fields: Mapping[str, Any], author: Author, scope: Scope) -> Reply:
+        reply = await self.guard(author, lambda: self._operations.run(op, fields, author, scope))
         shown = {name: value for name, value in reply.fields.items() if name != "revision" or value > 0}
         return Reply(fields=shown, positions=reply.positions)
 
@@ -319,7 +331,9 @@ class _Tenancy:
             return ""
         own = TENANT_KEY_VARIABLE + self._owner
         if self._owner and variable != own:
-            raise _unusable(self._name, f"a backend that a tenant made takes its key from {own}, not from {variable}")
+            pattern = f"key_per_tenant with env_pattern {TENANT_KEY_VARIABLE}{TENANT_PLACEHOLDER}"
+            text = f"a backend that a tenant made takes its key from {own} ({pattern}), not from {variable}"
+            raise _unusable(self._name, text)
         key = self._environment.get(variable, "").strip()
         if not key:
             raise _unusable(self._name, f"{variable} is not set; it holds the API key for the tenant {tenant}")

@@ -1,0 +1,142 @@
+"""Another installation with memory, over real HTTP, and an agent whose memory is there."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+
+from loomlog.connectors.definitions import KINDS
+from loomlog.connectors.memory_peer.client import PeerClient
+from loomlog.services.families.definition.table import FILE, Resolved, file_definition
+from loomlog.services.families.memory import FAMILY
+from loomlog.services.families.memory.author import Author, Grants, MemoryRefused
+from loomlog.services.families.memory.backends import KIND, Backends
+from loomlog.services.families.memory.entry_operations import EntryLimits, EntryOperations
+from loomlog.services.families.memory.operations import MemoryOperations
+from loomlog.services.families.memory.store import MemoryStore
+from tests.connectors.tools.web_server import Names
+from tests.services.api.serving import served
+from tests.services.entities import NOW_MS, MemoryEntities
+
+HOST = "peer.example"
+KEY_VARIABLE = "PEER_KEY"
+NAME = "team"
+
+
+@asynccontextmanager
+async def memory_peer(folder: Path, entities: MemoryEntities) -> AsyncIterator[int]:
+    """The api over entities in memory, on a port of loopback."""
+    more = {"entity_commands": entities, "entity_reads": entities, "clock_ms": lambda: NOW_MS}
+    async with served(folder, **more) as here:
+        listening = socket.create_server(("127.0.0.1", 0))
+        config = uvicorn.Config(here.app, log_config=None, lifespan="off", ws="none", timeout_graceful_shutdown=1)
+        server = uvicorn.Server(config)
+        server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
+        serving = asyncio.create_task(server._serve([listening]))
+        try:
+            yield listening.getsockname()[1]
+        finally:
+            server.should_exit = True
+            await serving
+            listening.close()
+
+
+class Definitions:
+    """Backends by name; `sources` says where one is from, by default the files."""
+
+    def __init__(self, **contents: Mapping[str, Any]) -> None:
+        self.contents = dict(contents)
+        self.sources: dict[str, str] = {}
+
+    def resolve(self, kind: str, tenant: str, name: str) -> Resolved | None:
+        if kind != KIND or name not in self.contents:
+            return None
+        content = dict(self.contents[name])
+        digest = file_definition(kind, name, content).digest
+        source = self.sources.get(name, FILE)
+        return Resolved(kind=kind, name=name, source=source, def_id="d", digest=digest, content=content)
+
+    async def load(self, resolved: Resolved) -> Mapping[str, Any]:
+        assert resolved.content is not None
+        KINDS[KIND].block_of(resolved.content)
+        return resolved.content
+
+
+class RemoteAgent:
+    """Calls of an agent with a backend; a further one over the same entities is the process after a crash."""
+
+    def __init__(
+        self,
+        port: int,
+        *,
+        local: MemoryEntities | None = None,
+        environment: Mapping[str, str] | None = None,
+        tenant: str = "default",
+        scopes: tuple[str, ...] = ("agent", "user", "tenant"),
+        timeout_s: float = 5.0,
+        **content: Any,
+    ) -> None:
+        self.local = local or MemoryEntities(FAMILY)
+        self.now_s = 1_000.0
+        config = {"base_url": f"http://{HOST}:{port}", "api_key_env": KEY_VARIABLE} | content.pop("config", {})
+        self.definitions = Definitions(**{NAME: {"kind": "remote", "config": config, **content}})
+        names = Names()
+
+        def build_peer(base_url: str, api_version: str) -> PeerClient:
+            return PeerClient(
+                base_url, api_version=api_version, resolve=names.resolve, network=names, timeout_s=timeout_s
+            )
+
+        self.store = MemoryStore(self.local, self.local, clock_ms=lambda: NOW_MS)
+        self.backends = Backends(
+            EntryOperations(self.store, EntryLimits()),
+            self.definitions,
+            build_peer,
+            environment={KEY_VARIABLE: "shared-token"} if environment is None else environment,
+            clock_s=lambda: self.now_s,
+        )
+        self.operations = MemoryOperations(self.backends, require_local=self.backends.require_local)
+        self.tenant = tenant
+        self.grants = Grants(memory_scopes=scopes, sql_scopes=("run",), memory_backend=NAME)
+        self.calls = 0
+
+    def author(self, call: int, attempt: int, *, agent: str = "helper", user_id: str = "ada") -> Author:
+        return Author(
+            tenant=self.tenant,
+            subject="service",
+            command_id=f"r_1:1.{call}",
+            issued_at_ms=NOW_MS if attempt == 1 else 0,
+            user_id=user_id,
+            agent=agent,
+            run_id="r_1",
+            root_run_id="r_1",
+            session_id="s_1",
+            turn=1,
+            call=call,
+            grants=self.grants,
+        )
+
+    async def call(
+        self,
+        op: str,
+        *,
+        scope: str = "user",
+        call: int = 0,
+        attempt: int = 1,
+        agent: str = "helper",
+        user_id: str = "ada",
+        **fields: Any,
+    ) -> Any:
+        self.calls += 1
+        author = self.author(call or self.calls, attempt, agent=agent, user_id=user_id)
+        return (await self.operations.run({"op": op, "scope": scope, **fields}, author)).fields
+
+    async def refused(self, op: str, **fields: Any) -> MemoryRefused:
+        with pytest.raises(MemoryRefused) as caught:
+            await self.call(op, **fields)
+        return caught.value
