@@ -51,7 +51,9 @@ def render_page(version: str, routes: Sequence[Route] = ROUTES) -> bytes:
     )
     sections = "".join(
         f"<h2>{escape(tag)}</h2><p>{escape(texts[tag])}</p>"
-        + "".join(_section(route, document["paths"][route.template][route.method.lower()], schemas) for route in members)
+        + "".join(
+            _section(route, document["paths"][route.template][route.method.lower()], schemas) for route in members
+        )
         for tag, members in groups.items()
     )
     definitions = "".join(

@@ -53,7 +53,7 @@ from loomlog.services.application.bootstrap import open_application, wait_for
 from loomlog.services.families import FamilyProblem
 from loomlog.services.families.definition.files import configured_definitions
 from loomlog.services.families.definition.observation import observer_name
-from loomlog.services.families.memory.entry_operations import entry_limits
+from loomlog.services.families.memory.wiring import memory_options
 from loomlog.services.families.registry import family_tools
 from loomlog.services.stream.encryption.subject_keys import WrongInstallationKey
 
@@ -194,7 +194,7 @@ async def _run_application(service: Service, loaded: ProcessConfiguration, setti
         readiness=service.readiness,
         on_batch=service.metrics.batch_records.observe,
         files=configured_definitions(loaded.configuration),
-        memory_limits=entry_limits(loaded.settings.memory_max_value_bytes, loaded.settings.memory_max_scope_bytes),
+        memory_options=memory_options(loaded, os.environ),
         observer=observer_name("api", loaded.settings.replica_id),
     ) as (layer, work):
         service.current_application = layer

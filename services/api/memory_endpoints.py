@@ -117,7 +117,7 @@ async def drop_memory_scope(service: Service, caller: Caller, request: Request) 
         name,
         scope_id,
         reason=query_text(request, "reason"),
-        dry_run=request.query_params.get("dry_run", "true").lower() not in ("0", "false", "no"),
+        dry_run=_is_dry_run(request),
         tenant=query_text(request, "tenant"),
     )
     return json_response(answer, headers=position_headers(position))
@@ -153,6 +153,40 @@ async def read_memory_usage(service: Service, caller: Caller, request: Request) 
 async def search_memory(service: Service, caller: Caller, request: Request) -> Json:
     body = await json_value(request, limit=SEARCH_BODY_MAX)
     return json_response(await service.application.memory.search(caller, body, tenant=query_text(request, "tenant")))
+
+
+async def read_embed_stats(service: Service, caller: Caller, request: Request) -> Json:
+    return json_response(await service.application.memory.embed_stats(caller, tenant=query_text(request, "tenant")))
+
+
+async def reembed_memory(service: Service, caller: Caller, request: Request) -> Json:
+    return await _administer(service, caller, request, "reembed")
+
+
+async def backfill_embeddings(service: Service, caller: Caller, request: Request) -> Json:
+    return await _administer(service, caller, request, "backfill")
+
+
+async def purge_stale_embeddings(service: Service, caller: Caller, request: Request) -> Json:
+    return await _administer(service, caller, request, "purge_stale")
+
+
+async def _administer(service: Service, caller: Caller, request: Request, op: str) -> Json:
+    return json_response(
+        await service.application.memory.administer(
+            caller,
+            op,
+            query_text(request, "scope"),
+            query_text(request, "scope_id"),
+            dry_run=_is_dry_run(request),
+            tenant=query_text(request, "tenant"),
+        )
+    )
+
+
+def _is_dry_run(request: Request) -> bool:
+    """Whether nothing is to be done: unless the request says so."""
+    return request.query_params.get("dry_run", "true").lower() not in ("0", "false", "no")
 
 
 def _scope(request: Request) -> tuple[str, str]:

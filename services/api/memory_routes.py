@@ -8,6 +8,7 @@ from loomlog.services.api.route import (
     CURSOR_PARAMETER,
     LIMIT_PARAMETER,
     Access,
+    Handler,
     NamedSchema,
     QueryParameter,
     Route,
@@ -23,6 +24,22 @@ SCOPE_ID = QueryParameter(name="scope_id", description="Name of the agent or id 
 KEY = QueryParameter(name="key", description="The key.", required=True)
 KEYS = "/v1/_memory/scopes/{scope}/{scope_id}/keys"
 SEARCH_FIELDS = ("query", "top_k", "prefix", "sources", "rank", "dedup")
+DRY_RUN = QueryParameter(name="dry_run", description="false: do it; by default it is only told what would be done.")
+
+
+def _administration(name: str, handler: Handler, summary: str) -> Route:
+    return Route(
+        method="POST",
+        path=f"/v1/_memory/{name}",
+        access=Access.MEMBER,
+        handler=handler,
+        tag=TAG,
+        summary=summary,
+        response=NamedSchema(name="Memory" + "".join(word.title() for word in name.split("_")), schema=OBJECT),
+        query=(SCOPE, SCOPE_ID, DRY_RUN, TENANT),
+        refusal_statuses=(400, 503),
+    )
+
 
 MEMORY_ROUTES: tuple[Route, ...] = (
     Route(
@@ -118,7 +135,7 @@ MEMORY_ROUTES: tuple[Route, ...] = (
         summary="Delete all keys of a scope; dry_run=true, which is the default, only counts them.",
         response=NamedSchema(name="MemoryScopeDropped", schema=OBJECT),
         query=(
-            QueryParameter(name="dry_run", description="false: delete; by default nothing is deleted."),
+            DRY_RUN,
             QueryParameter(name="reason", description="Why, for people."),
             TENANT,
         ),
@@ -177,5 +194,25 @@ MEMORY_ROUTES: tuple[Route, ...] = (
         response=NamedSchema(name="MemoryHits", schema=OBJECT),
         query=(TENANT,),
         refusal_statuses=(400, 503),
+    ),
+    Route(
+        method="GET",
+        path="/v1/_memory/embed_stats",
+        access=Access.MEMBER,
+        handler=memory_endpoints.read_embed_stats,
+        tag=TAG,
+        summary="Tell which models have embedded how much.",
+        response=NamedSchema(name="MemoryEmbedStats", schema=OBJECT),
+        query=(TENANT,),
+        refusal_statuses=(503,),
+    ),
+    _administration("reembed", memory_endpoints.reembed_memory, "Embed the entries of a scope again."),
+    _administration(
+        "backfill_embeddings", memory_endpoints.backfill_embeddings, "Embed the entries of a scope that have no vector."
+    ),
+    _administration(
+        "purge_stale_embeddings",
+        memory_endpoints.purge_stale_embeddings,
+        "Remove the vectors of a scope that belong to former models.",
     ),
 )

@@ -42,11 +42,13 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.protocols import Blobs, LogAppender, LogRanges, LogTail
 from loomlog.connectors.storage.run_credentials import RunCredentials
 from loomlog.connectors.storage.state_files import StateFiles
+from loomlog.projections.memory_index.reads import MemoryIndex
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.ids import fresh_token, partition_key
 from loomlog.services.application import limits
@@ -68,7 +70,7 @@ from loomlog.services.application.definitions import Definitions
 from loomlog.services.application.entities import Entities
 from loomlog.services.application.evaluations import ReadModelRuns, RunEvaluations
 from loomlog.services.application.memory import Memory
-from loomlog.services.application.memory_changes import ChangeFeed, MemoryChanges
+from loomlog.services.application.memory_changes import NO_EMBEDDER, ChangeFeed, MemoryChanges
 from loomlog.services.application.queries.audit_log import AuditLog
 from loomlog.services.application.queries.read_models import Positions, ReadModels
 from loomlog.services.application.queries.read_your_writes import PositionBarrier
@@ -95,8 +97,12 @@ from loomlog.services.families.definition.operations import DefinitionOperations
 from loomlog.services.families.definition.table import DefinitionTable, FileDefinition
 from loomlog.services.families.definition.volume_table import VolumeTable
 from loomlog.services.families.definition.volumes import VolumeOperations
-from loomlog.services.families.memory.entry_operations import DEFAULT_ENTRY_LIMITS, EntryLimits, EntryOperations
-from loomlog.services.families.memory.store import MemoryStore
+from loomlog.services.families.memory.wiring import (
+    DEFAULT_MEMORY_OPTIONS,
+    MemoryOptions,
+    MemoryServices,
+    build_memory_services,
+)
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
 from loomlog.services.stream.entities.answers import EntityCommands
 from loomlog.services.stream.entities.hosting import EntityParts
@@ -185,7 +191,8 @@ class Application:
         entity_commands: EntityCommands | None = None,
         entity_reads: EntityReads | None = None,
         files: Mapping[tuple[str, str], FileDefinition] = NO_FILES,
-        memory_limits: EntryLimits = DEFAULT_ENTRY_LIMITS,
+        memory_options: MemoryOptions = DEFAULT_MEMORY_OPTIONS,
+        memory_index: MemoryIndex | None = None,
         change_feed: ChangeFeed | None = None,
     ) -> None:
         """`files`: the definitions of the configuration, by kind and name. `entity_commands` and `entity_reads` None:
@@ -297,6 +304,7 @@ class Application:
         self._evaluations: RunEvaluations | None = None
         self._volumes: Volumes | None = None
         self._memory: Memory | None = None
+        self.memory_services: MemoryServices | None = None
         if entity_commands is not None and entity_reads is not None:
             table = DefinitionTable(entities.replicas, files, blobs=blobs, reads=entity_reads)
             operations = DefinitionOperations(entity_commands, entities.replicas, table, blobs=blobs)
@@ -308,12 +316,17 @@ class Application:
             self._volumes = Volumes(
                 self._definitions, VolumeOperations(operations, VolumeTable(table, entities.replicas))
             )
-            store = MemoryStore(entity_commands, entity_reads, clock_ms=clock_ms, decrypt=sources.content.decrypt)
-            self._memory = Memory(
-                EntryOperations(store, memory_limits), projection, clock_ms=clock_ms, new_token=new_token
+            self.memory_services = build_memory_services(
+                memory_options,
+                entity_commands,
+                entity_reads,
+                memory_index,
+                decrypt=sources.content.decrypt,
+                clock_ms=clock_ms,
             )
+            self._memory = Memory(self.memory_services, projection, clock_ms=clock_ms, new_token=new_token)
         self.run_states = RunStates(sources)
-        self.memory_changes = MemoryChanges(change_feed, keepalive_s=keepalive_s)
+        self.memory_changes = MemoryChanges(change_feed, embedder=self._embedder_state, keepalive_s=keepalive_s)
         self.interrupts = InterruptActions(sources, self.queries, self.control)
         self.compactions = SessionCompactions(
             self.runs, self.control, self.queries, clock_ms=clock_ms, fresh_token=new_token, wait_s=compaction_wait_s
@@ -388,6 +401,9 @@ class Application:
         """The use cases of judgements."""
         assert self._evaluations is not None, "this process was not given commands and reads of families"
         return self._evaluations
+
+    def _embedder_state(self) -> Mapping[str, Any]:
+        return NO_EMBEDDER if self._memory is None else self._memory.embedder_state()
 
     def _positions_of_start(self, tenant: str, agent: str, user_id: str) -> tuple[str, ...]:
         """Return what the owner of a run must have read of entities, because this process has."""

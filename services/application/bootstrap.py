@@ -40,7 +40,7 @@ from loomlog.services.application.streaming.event_hub import EventHub, HubStart
 from loomlog.services.families.definition.observation import FileObserver
 from loomlog.services.families.definition.table import FileDefinition
 from loomlog.services.families.entity_folds import entity_seals
-from loomlog.services.families.memory.entry_operations import DEFAULT_ENTRY_LIMITS, EntryLimits
+from loomlog.services.families.memory.wiring import DEFAULT_MEMORY_OPTIONS, MemoryOptions, open_memory_index
 from loomlog.services.families.registry import all_families
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys, open_subject_keys
 from loomlog.services.stream.entities.content import encrypt_content
@@ -100,7 +100,7 @@ async def open_application(
     readiness: Readiness,
     on_batch: Callable[[int], None] = lambda records: None,
     files: Mapping[tuple[str, str], FileDefinition] = NO_FILES,
-    memory_limits: EntryLimits = DEFAULT_ENTRY_LIMITS,
+    memory_options: MemoryOptions = DEFAULT_MEMORY_OPTIONS,
     observer: str = "",
 ) -> AsyncIterator[tuple[Application, Callable[[], Awaitable[None]]]]:
     """Open the application, and the tasks that must run next to the transport until the context is left.
@@ -172,6 +172,7 @@ async def open_application(
             entities.client.encrypt = encrypt_content(keys.cipher_for, keys.is_encrypted)
         await wait_for("broker", readiness, entities.replicas.open)
         entity_events = await tail(endpoints.topics.entities.events, entities.replicas.next_offsets)
+        memory_index = await open_memory_index(endpoints.postgres, endpoints.installation_key)
         layer = Application(
             authenticator=authenticator,
             hub=hub,
@@ -195,11 +196,14 @@ async def open_application(
                 entities.family.families, entities.replicas, entity_rows, entity_reader, entities.client
             ),
             files=files,
-            memory_limits=memory_limits,
+            memory_options=memory_options,
+            memory_index=memory_index,
             change_feed=SqlChangeFeed(entity_reader, feed_schema(endpoints.read_model_prefix))
             if endpoints.memory_changes_enabled
             else None,
         )
+        if layer.memory_services is not None:
+            stack.push_async_callback(layer.memory_services.close)
         await layer.publisher.open()
 
         opened: list[GlobalTable[Any]] = [layer.provider_table]

@@ -9,6 +9,8 @@ import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from loomlog.connectors.embedders.health import ABSENT
+from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.projections.entity_items import OFFSET_MAX
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.projections.tables import InvalidPageToken
@@ -22,6 +24,7 @@ from loomlog.services.application.queries.read_models import ReadModels
 from loomlog.services.application.request_context import current_request
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN
+from loomlog.services.core.families import aggregate_id, aggregate_key
 from loomlog.services.families.memory import limits
 from loomlog.services.families.memory.author import (
     SCOPES,
@@ -33,10 +36,12 @@ from loomlog.services.families.memory.author import (
     scopes_of_run,
 )
 from loomlog.services.families.memory.decide import key_problem
-from loomlog.services.families.memory.entry_operations import EntryOperations, provenance_json, usage_fields
+from loomlog.services.families.memory.entry_operations import provenance_json, usage_fields
 from loomlog.services.families.memory.fields import flag_field, integer_field
-from loomlog.services.families.memory.store import Change, StoredEntry, Written
+from loomlog.services.families.memory.index_administration import IndexAdministration
+from loomlog.services.families.memory.store import FAMILY_NAME, Change, StoredEntry, Written
 from loomlog.services.families.memory.values import parse_value, value_text
+from loomlog.services.families.memory.wiring import MemoryServices
 
 ValueT = TypeVar("ValueT")
 DESCRIPTIONS: Mapping[str, str] = {
@@ -54,14 +59,14 @@ class Memory:
 
     def __init__(
         self,
-        entries: EntryOperations,
+        services: MemoryServices,
         read_models: ReadModels,
         *,
         clock_ms: Callable[[], int],
         new_token: Callable[[], str],
     ) -> None:
-        self._entries = entries
-        self._store = entries.store
+        self._services = services
+        self._entries, self._store = services.entries, services.store
         self._read_models = read_models
         self._clock_ms = clock_ms
         self._new_token = new_token
@@ -163,7 +168,7 @@ class Memory:
             raise bad_request("expected one of at (a time), event (a position) and before_run (a run)")
         bounds: dict[str, Any] = {"at_ms": math.inf if at_ms is None else at_ms, "offset_max": OFFSET_MAX}
         if position:
-            bounds["offset_max"] = _offset(position)
+            bounds["offset_max"] = self._offset(position, scope)
         if before_run:
             row = await self._read_models.run(author.tenant, before_run)
             if row is None:
@@ -176,6 +181,20 @@ class Memory:
         existed = "value" in version and not _was_expired(version, bounds["at_ms"])
         shown = version_json(version)
         return {**answer, "existed": existed, "value": shown.get("value") if existed else None, "version": shown}
+
+    def _offset(self, token: str, scope: Scope) -> int:
+        try:
+            position = Position.parse(token)
+        except ValueError as error:
+            raise bad_request(f"event: {error}") from error
+        topic, partitions = self._store.topic, self._store.partitions
+        key = aggregate_key(aggregate_id(FAMILY_NAME, scope.tenant, scope.aggregate))
+        expected = (topic, partition_of(key, partitions))
+        if (position.topic, position.partition) != expected:
+            raise bad_request(
+                f"event: the changes of this scope are in {expected[0]}/{expected[1]}, not in {token[:80]}"
+            )
+        return position.offset
 
     async def usage(self, caller: Caller, name: str, scope_id: str, *, tenant: str = "") -> dict[str, Any]:
         """Return what a scope holds, and how much it may."""
@@ -259,6 +278,40 @@ class Memory:
         fields = {key: value for key, value in body.items() if key not in ("scope", "scope_id") and value is not None}
         reply = await self._run(self._entries.run("search", fields, author, scope))
         return dict(reply.fields)
+
+    # --- the index ---------------------------------------------------------------------------------------------------
+
+    def embedder_state(self) -> Mapping[str, Any]:
+        """Return the state of the embedder of this process: no texts, no addresses."""
+        embedder = self._services.options.embedder
+        health = ABSENT if embedder is None else embedder.health
+        failed_at_ms = health.last_failure_at_ms
+        shown = {"state": health.state, "successes": health.successes, "failures": health.failures}
+        if failed_at_ms is None:
+            return shown
+        return {
+            **shown,
+            "last_failure_kind": health.last_failure_kind,
+            "last_failure_at": format_rfc3339(failed_at_ms),
+        }
+
+    async def embed_stats(self, caller: Caller, *, tenant: str = "") -> dict[str, Any]:
+        """Return which models have embedded how much of a tenant."""
+        author = self._author(caller, tenant)
+        return await self._run(self._administration().embed_stats(author.tenant))
+
+    async def administer(
+        self, caller: Caller, op: str, name: str, scope_id: str, *, dry_run: bool, tenant: str = ""
+    ) -> dict[str, Any]:
+        """Do `reembed`, `backfill` or `purge_stale` in a scope; a dry run tells what would be done."""
+        author = self._author(caller, tenant)
+        scope = _scope(author.tenant, name, scope_id)
+        return await self._run(getattr(self._administration(), op)(scope, dry_run=dry_run))
+
+    def _administration(self) -> IndexAdministration:
+        if self._services.administration is None:
+            raise RequestRefused("vector_unsupported", "this process has no index of memory")
+        return self._services.administration
 
     # --- common ------------------------------------------------------------------------------------------------------
 
@@ -361,13 +414,6 @@ def _key(key: str) -> str:
     if problem := key_problem(key):
         raise bad_request(problem)
     return key
-
-
-def _offset(token: str) -> int:
-    try:
-        return Position.parse(token).offset
-    except ValueError as error:
-        raise bad_request(f"event: {error}") from error
 
 
 __all__: Sequence[str] = ("Memory", "request_refusal", "resolve_tenant", "run_refusing")

@@ -145,7 +145,15 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         clock_ms=clock_ms,
     )
     resources.routing.definitions.versions = definitions.table
-    memory = open_memory(loaded, resources.entities, encryption=encryption, clock_ms=clock_ms)
+    memory = await open_memory(
+        loaded,
+        settings,
+        resources.entities,
+        definitions.table,
+        run_rows=resources.run_rows,
+        encryption=encryption,
+        clock_ms=clock_ms,
+    )
     previews = Previews(codec, appender, topic=topics.DELTAS_TOPIC, partitions=resources.partitions, term_of=term_of)
     effects = build_effect_handlers(
         loaded,
@@ -250,6 +258,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
             # The owner of partition 0 sweeps and probes, so exactly one live runtime does.
             tasks.create_task(definitions.observer.run(), name="definitions of files"),
             tasks.create_task(definitions.ephemeral_volumes.run(lambda: term_of(0) >= 0), name="ephemeral volumes"),
+            tasks.create_task(memory.boot_entries.run(lambda: term_of(0) >= 0), name="entries of the files"),
             *resources.routing.start_tasks(tasks, is_active_prober=lambda: term_of(0) >= 0),
         ]
         if remote_tools is not None:
@@ -284,6 +293,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         for task in running:
             task.cancel()
     await effects.close()
+    await memory.close()
 
 
 def main() -> int:

@@ -3,21 +3,40 @@
 Before: main.py. After: services/families/memory, services/families/database, services/families/consolidation.
 """
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from loomlog.connectors.configuration import ProcessConfiguration
 from loomlog.connectors.configuration.principals import isolated_subjects
+from loomlog.connectors.configuration.settings import Settings
+from loomlog.connectors.memory_peer.client import PeerClient
 from loomlog.connectors.storage.blobs import FileBlobs
-from loomlog.services.families.memory.author import Author
-from loomlog.services.families.memory.entry_operations import EntryOperations, entry_limits
+from loomlog.connectors.storage.postgres import PostgresReader
+from loomlog.services.families.consolidation.chats import ReadModelChats
+from loomlog.services.families.consolidation.facts import FactLearning
+from loomlog.services.families.consolidation.operations import ConsolidationOperations, ConsolidationPolicy
+from loomlog.services.families.database.files import DatabaseFiles
+from loomlog.services.families.database.limits import SqlLimits
+from loomlog.services.families.database.operations import DatabaseOperations
+from loomlog.services.families.definition.table import DefinitionTable
+from loomlog.services.families.memory.backends import Backends
+from loomlog.services.families.memory.boot_entries import BootEntries
 from loomlog.services.families.memory.operations import MemoryOperations
 from loomlog.services.families.memory.prompt import bands_part
-from loomlog.services.families.memory.store import Backend, MemoryStore
+from loomlog.services.families.memory.wiring import (
+    MemoryServices,
+    build_memory_services,
+    embed_for_sql,
+    memory_options,
+    open_memory_index,
+)
 from loomlog.services.runtime.content.definition_texts import DefinitionTexts
 from loomlog.services.runtime.content.encryption import ContentEncryption
 from loomlog.services.runtime.entity_hosting import EntityResources
 from loomlog.services.runtime.run.prompt_memory import PromptMemory
+from loomlog.services.runtime.settings import RuntimeSettings
 from loomlog.services.runtime.tools.memory_tool import MemoryTool
 
 
@@ -26,40 +45,135 @@ class MemorySetup:
     """What a runtime has of memory."""
 
     tool: MemoryTool
+    services: MemoryServices
+    databases: DatabaseOperations | None
+    """None: SQL memory is off."""
+    consolidation: ConsolidationOperations
     prompt_memory: Callable[[DefinitionTexts], PromptMemory]
     """Returns what fills the prompts of runs."""
+    boot_entries: BootEntries
+    """Sets the entries of the files."""
+    backends: Backends
+    """Where agents keep their entries."""
+
+    async def close(self) -> None:
+        """Close what is open."""
+        await self.backends.close()
+        await self.services.close()
+        if self.databases is not None:
+            await self.databases.close()
 
 
-def open_memory(
+async def open_memory(
     loaded: ProcessConfiguration,
+    runtime_settings: RuntimeSettings,
     entities: EntityResources,
+    definitions: DefinitionTable,
     *,
+    run_rows: PostgresReader,
     encryption: ContentEncryption,
     clock_ms: Callable[[], int],
 ) -> MemorySetup:
-    """Build everything over the entities of this process."""
-    settings = loaded.settings
-    store = MemoryStore(entities.parts.client, entities.reads, clock_ms=clock_ms, decrypt=encryption.decrypt_json)
-    entries = EntryOperations(store, entry_limits(settings.memory_max_value_bytes, settings.memory_max_scope_bytes))
-    isolated = isolated_subjects(loaded.configuration)
+    """Build everything over the entities of this process. `run_rows` reads the read models of runs.
+
+    Raises OSError when the folder of the databases cannot be made; EmbedderNotConfigured, a ValueError.
+    """
+    settings, configuration = loaded.settings, loaded.configuration
+    commands, reads = entities.parts.client, entities.reads
+    blobs = FileBlobs(settings.effective_blob_folder)
+    services = build_memory_services(
+        memory_options(loaded, os.environ),
+        commands,
+        reads,
+        await open_memory_index(runtime_settings.postgres, runtime_settings.installation_secret),
+        decrypt=encryption.decrypt_json,
+        clock_ms=clock_ms,
+    )
+    embedder = services.options.embedder
+
+    async def encrypt(text: str, tenant: str, subject: str) -> str:
+        return (await encryption.cipher(tenant, subject)).text(text)
+
+    policy = configuration.memory.consolidation
+    chats = ReadModelChats(
+        run_rows,
+        blobs,
+        decrypt=encryption.decrypt_json,
+        internal_agents=lambda: tuple(name for name, agent in configuration.agents.items() if agent.internal),
+    )
+    consolidation = ConsolidationOperations(
+        commands,
+        reads,
+        chats,
+        blobs,
+        clock_ms=clock_ms,
+        decrypt=encryption.decrypt_json,
+        encrypt=encrypt,
+        policy=ConsolidationPolicy(
+            merge_threshold=policy.merge_threshold,
+            related_threshold=policy.related_threshold,
+            verify_writes=policy.verify_writes,
+            detect_conflicts=policy.detect_conflicts,
+        ),
+    )
+    services.entries.learning = FactLearning(consolidation, services.entries.set_fact)
+    databases: DatabaseOperations | None = None
+    if settings.sqlmem_enabled:
+        databases = DatabaseOperations(
+            commands,
+            reads,
+            DatabaseFiles(settings.effective_sqlmem_root, sql_limits(settings)),
+            blobs,
+            clock_ms=clock_ms,
+            limits=sql_limits(settings),
+            decrypt=encryption.decrypt_json,
+            encrypt=encrypt,
+            embed=None if embedder is None else partial(embed_for_sql, embedder),
+        )
+    hosts = settings.http_private_host_allowlist
+    backends = Backends(
+        services.entries,
+        definitions,
+        lambda base_url, version: PeerClient(base_url, api_version=version, private_hosts=hosts),
+        environment=os.environ,
+    )
+    isolated = isolated_subjects(configuration)
 
     def is_isolated(tenant: str, subject: str) -> bool:
         return (tenant, subject) in isolated
 
-    tool = MemoryTool(MemoryOperations(entries), is_isolated=is_isolated, clock_ms=clock_ms)
-    consolidation = loaded.configuration.memory.consolidation
-
-    async def own_backend(author: Author) -> Backend:
-        return store
-
     def prompt_memory(texts: DefinitionTexts) -> PromptMemory:
         return PromptMemory(
-            own_backend,
+            backends.backend_of,
             texts=texts,
-            blobs=FileBlobs(settings.effective_blob_folder),
-            bands=bands_part(consolidation.merge_threshold, consolidation.related_threshold),
+            blobs=blobs,
+            bands=bands_part(policy.merge_threshold, policy.related_threshold),
             encryption=encryption,
+            finder=backends,
             is_isolated=is_isolated,
         )
 
-    return MemorySetup(tool=tool, prompt_memory=prompt_memory)
+    operations = MemoryOperations(
+        backends, databases=databases, consolidation=consolidation, require_local=backends.require_local
+    )
+    return MemorySetup(
+        tool=MemoryTool(operations, is_isolated=is_isolated, clock_ms=clock_ms),
+        services=services,
+        databases=databases,
+        consolidation=consolidation,
+        prompt_memory=prompt_memory,
+        boot_entries=BootEntries(configuration.memory.entries, commands, services.entries.limits),
+        backends=backends,
+    )
+
+
+def sql_limits(settings: Settings) -> SqlLimits:
+    """Return the bounds of SQL memory."""
+    return SqlLimits(
+        rows_max=settings.sqlmem_max_rows,
+        statement_s=settings.sqlmem_statement_timeout_ms / 1000,
+        idle_s=settings.sqlmem_txn_timeout_ms / 1000,
+        transactions_max=settings.sqlmem_max_open_txns,
+        depth_max=settings.sqlmem_max_txn_depth,
+        quota_bytes=settings.sqlmem_quota_bytes,
+    )

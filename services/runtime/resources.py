@@ -27,7 +27,7 @@ from loomlog.connectors.kafka import (
     open_tail,
 )
 from loomlog.connectors.kafka.schema_registry import load_codec
-from loomlog.connectors.storage.postgres import open_reader
+from loomlog.connectors.storage.postgres import PostgresReader, open_reader
 from loomlog.projections.engine.builds import PREFIX
 from loomlog.schemas.codec import Codec
 from loomlog.services.families.definition.evaluations import JudgedRuns
@@ -69,6 +69,8 @@ class RuntimeResources:
     group: KafkaGroup
     index: RunIndex
     judged_runs: JudgedRuns
+    run_rows: PostgresReader
+    """Reads the read models of runs."""
     partitions: int
     keys: SubjectKeys | None
     incarnation: str
@@ -189,6 +191,7 @@ async def open_resources(loaded: ProcessConfiguration) -> AsyncIterator[RuntimeR
             group=group,
             index=index,
             judged_runs=ProjectedRuns(reader),
+            run_rows=reader,
             partitions=partitions,
             keys=keys,
             incarnation=life,

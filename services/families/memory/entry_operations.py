@@ -108,7 +108,8 @@ class EntryOperations:
         self._backend = backend or (lambda author: store)
         self._embedding = embedding
         self._finder = finder
-        self._learning = learning
+        self.learning = learning
+        """What op add does; set later by who needs the operations to build it."""
         self._locks: dict[tuple[Scope, str], tuple[asyncio.Lock, int]] = {}
 
     async def run(self, op: str, fields: Mapping[str, Any], author: Author, scope: Scope) -> Reply:
@@ -198,6 +199,21 @@ class EntryOperations:
             quota_bytes=self._quota(author),
         )
         return await self._written({"ok": True}, scope, key, change, author)
+
+    async def set_fact(
+        self, scope: Scope, author: Author, key: str, value: Mapping[str, Any], provenance: Provenance
+    ) -> Reply:
+        """Set a fact; `value` has `memory`, the text by which it is found."""
+        change = Change(
+            text=value_text(value, self.limits.value_bytes_max),
+            op="add",
+            embed=True,
+            embed_text=value["memory"],
+            provenance=provenance,
+            quota_bytes=self._quota(author),
+        )
+        written = await self._backend(author).set(scope, key, change, author)
+        return Reply(fields={"ok": True}, positions=_positions(written.position))
 
     async def set_entry(self, scope: Scope, key: str, change: Change, author: Author) -> tuple[Written, bool, str]:
         """Set a key for an operator; return what was written, whether it is embedded, and a warning."""
@@ -296,8 +312,8 @@ class EntryOperations:
             {
                 "fact_class": fact_class,
                 "origin": author.origin,
-                "source_session_id": author.session_id,
-                "source_run_id": author.run_id,
+                "source_session_id": _source(named, "source_session_id", author, author.session_id),
+                "source_run_id": _source(named, "source_run_id", author, author.run_id),
                 "spans": _spans((named or {}).get("spans") or ()),
             }
         )
@@ -308,9 +324,9 @@ class EntryOperations:
         return provenance_of({**_fields(provenance), **origin, "pending_id": pending_id})
 
     def _require_learning(self, op: str) -> Learning:
-        if self._learning is None:
+        if self.learning is None:
             raise MemoryRefused("capability_unsupported", f"{op}: there is no consolidation here")
-        return self._learning
+        return self.learning
 
     def _require_writable(self, scope: Scope, key: str, author: Author, text: str = "") -> None:
         """Refuse a write to a declared core block that is read-only, or too long for it."""
@@ -402,6 +418,13 @@ def provenance_of(fields: Mapping[str, Any] | None) -> Provenance | None:
 
 def _fields(provenance: Provenance) -> dict[str, Any]:
     return to_builtins(provenance)  # type: ignore[no-any-return]
+
+
+def _source(named: Mapping[str, Any] | None, field: str, author: Author, own: str) -> str:
+    """Return where a fact was learnt: the consolidator names the chat, all others learn in their own run."""
+    if author.grants is None or not author.grants.memory_consolidation:
+        return own
+    return text_field(named or {}, field, default=own)
 
 
 def _spans(listed: Any) -> Sequence[Mapping[str, Any]]:

@@ -52,7 +52,7 @@ def items(state: MemoryScope, event: MemoryEvent, envelope: Envelope) -> Sequenc
     rows: list[Item] = []
     match event:
         case EntrySet():
-            document = _entry_document(event)
+            document = entry_document(event)
             rows.append(Item(kind=ENTRY_ITEM, id=entry_id(scope, scope_id, event.key), document=document))
             rows.append(_version(scope, scope_id, event.key, event.revision, envelope, document))
         case EntryDeleted() | EntrySuperseded():
@@ -107,7 +107,8 @@ def _scope_row(scope: str, scope_id: str, state: MemoryScope, envelope: Envelope
     )
 
 
-def _entry_document(event: EntrySet) -> str:
+def entry_document(event: EntrySet) -> str:
+    """Return the document of the row of an entry."""
     return _json(
         {
             "key": event.key,

@@ -160,7 +160,8 @@ Memory: the tool Memory keeps values by key, for later runs too. You may use the
 - Before you answer or ask about something that may have come up earlier, look there: search by words and meaning, \
 list and get by key.
 - Keep what will matter later: facts, preferences, decisions and their reasons. One key for each, with a name that \
-says what it is; correct the old value instead of adding a second one. Keep no secrets and nothing that is true today only.
+says what it is; correct the old value instead of adding a second one. Keep no secrets, and nothing that is true today \
+only.
 - Keys core/<label> are in the prompt of each run as they were when it started, so keep them short. A change shows in \
 the next run.
 - The key {index} is a list of what is kept, one line for each topic. Update it when topics come or go.

@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import orjson
-from msgspec import to_builtins
 
 from loomlog.connectors.errors import ConnectorError, Transient
 from loomlog.projections.entity_items import OFFSET_MAX, ItemRow
@@ -30,6 +29,7 @@ from loomlog.services.families.memory.items import (
     ENTRY_ITEM,
     SCOPE_ITEM,
     VERSION_ITEM,
+    entry_document,
     entry_id,
     scope_prefix,
     version_key,
@@ -139,6 +139,8 @@ class MemoryStore:
         decrypt: Decrypt = plaintext,
         wait_s: float = WAIT_S,
     ) -> None:
+        self.topic, self.partitions = reads.topic, reads.partitions
+        """Where the changes are."""
         self._commands = commands
         self._reads = reads
         self._clock_ms = clock_ms
@@ -447,16 +449,4 @@ def _document(row: ItemRow) -> dict[str, Any]:
 
 def _cached_document(event: EntrySet, at_ms: int, position: str) -> Mapping[str, Any]:
     """Return what the row of an event will have; its time is about that of the event."""
-    return {
-        "key": event.key,
-        "value": event.value,
-        "bytes": event.value_bytes,
-        "revision": event.revision,
-        "created_at_s": event.created_at_s,
-        "expires_at_ms": event.expires_at_ms,
-        "embed": event.embed,
-        "provenance": None if event.provenance is None else to_builtins(event.provenance),
-        "source": to_builtins(event.source),
-        "at_ms": at_ms,
-        "position": position,
-    }
+    return {**orjson.loads(entry_document(event)), "at_ms": at_ms, "position": position}

@@ -57,7 +57,9 @@ class MemoryTool:
         except MemoryRefused as refused:
             return error_result(ToolCallRefused(f"{NAME} was refused ({refused.code}): {refused}"))
         except MemoryUnavailable as error:
-            return ToolResult(text=f"{NAME} has no answer: {error}", is_error=True, is_unknown=error.is_unknown)
+            # A read before the write may have failed; an earlier attempt may have written all the same.
+            is_unknown = error.is_unknown or (context.attempt > 1 and arguments.get(OPERATION) not in READS)
+            return ToolResult(text=f"{NAME} has no answer: {error}", is_error=True, is_unknown=is_unknown)
         return ToolResult(text=orjson.dumps(reply.fields).decode(), positions=reply.positions)
 
     def _author(self, context: ToolContext) -> Author:

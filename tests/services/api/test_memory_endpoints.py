@@ -17,6 +17,7 @@ from loomlog.schemas.generated.values import CommandEnvelope, MemorySource
 from loomlog.services.families.memory import FAMILY
 from loomlog.services.families.memory.entry_operations import EntryLimits
 from loomlog.services.families.memory.limits import KEY_CHARACTERS_MAX, SCOPE_BYTES_DEFAULT, VALUE_BYTES_DEFAULT
+from loomlog.services.families.memory.wiring import MemoryOptions
 from loomlog.services.stream.entities.reads import PositionNotRead
 from tests.services import entities as entities_in_memory
 from tests.services.api.serving import Served, served
@@ -439,7 +440,9 @@ async def test_a_value_over_the_limit_is_refused_and_one_at_the_limit_is_kept(he
 
 async def test_a_scope_over_its_quota_is_refused(tmp_path: Path, entities: MemoryEntities, clock: Clock) -> None:
     limits = EntryLimits(value_bytes_max=50, scope_bytes_max=100)
-    async with served(tmp_path, entity_commands=entities, entity_reads=entities, memory_limits=limits) as here:
+    async with served(
+        tmp_path, entity_commands=entities, entity_reads=entities, memory_options=MemoryOptions(limits=limits)
+    ) as here:
         warned = [(await put(here, key, "x" * 38)).json() for key in ("a", "b")]
         assert ["usage_warning" in one for one in warned] == [False, True]
         answer = await here.client(ACME).put(path("c"), json={"value": "x" * 38})
