@@ -75,8 +75,10 @@ class SimulatedBuilds:
                 await self._store.lock((schema, "cursors", key), self._connection)
         return {key[1]: row[2] for key, row in self._connection.tables.get((schema, "cursors"), {}).items()}
 
-    async def table_hashes(self, number: int, families: frozenset[str] | None = None) -> dict[str, TableHash]:
-        """The rows themselves stand for their hash."""
+    async def table_hashes(
+        self, number: int, families: frozenset[str] | None = None, *, expired_before_ms: int = 0
+    ) -> dict[str, TableHash]:
+        """The rows themselves stand for their hash; none of these tables has rows that expire."""
         assert families is None
         await self._connection.reach("tables")
         schema = self.build(number).schema

@@ -97,6 +97,8 @@ class Checker:
     violation: Violation | None = None
     begun: Callable[[str, Mapping[str, Any]], None] = lambda run_id, values: None
     """Called with the values of each RunStarted and RunRefused."""
+    followed: Callable[[Event], None] = lambda event: None
+    """Called with each accepted event of a run, after it was followed."""
     runs: dict[str, Run] = field(default_factory=dict)
     terms: dict[int, int] = field(default_factory=dict)
     """The term of each partition now."""
@@ -211,6 +213,7 @@ class Checker:
             violation = run.story.violations[0]
             self.complain(violation.kind, violation.text)
         self._follow(run, event)
+        self.followed(event)
 
     def _follow(self, run: Run, event: Event) -> None:
         values, run_id = event.values, event.run_id

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from random import Random
-from types import SimpleNamespace
 from typing import Any, cast
 
 from loomlog.connectors.configuration import Configuration, load
@@ -40,7 +39,6 @@ from loomlog.schemas.generated.definition_commands import (
 from loomlog.schemas.generated.run_commands import ForkRun, StartRun
 from loomlog.schemas.generated.values import AgentDefinition, CommandEnvelope, DefinitionChange
 from loomlog.schemas.ids import partition_key
-from loomlog.services.core.families import Item
 from loomlog.services.core.run.commands import CommandRefusal
 from loomlog.services.families.definition import FAMILY
 from loomlog.services.families.definition.state import def_id
@@ -50,14 +48,12 @@ from loomlog.services.runtime.models.definition_resolver import DefinitionResolv
 from loomlog.services.runtime.run_host import StandbyEdges
 from loomlog.services.stream.entities.families import FamilySet
 from loomlog.services.stream.entities.reads import EntityReads
-from tests.services.families.contract.world import ContractWorld
-from tests.simulation.books import LogRecords
 from tests.simulation.broker import Wire
 from tests.simulation.definition_ledger import DefinitionLedger, Start
 from tests.simulation.entities import LOOK_S, ORDERS_UNTIL, EntityHost, EntityLoad, plan_acts
-from tests.simulation.entity_ledger import INTRUDER, Order
+from tests.simulation.entity_ledger import Order
 from tests.simulation.faults import CALM_S, Faults
-from tests.simulation.log import TOPICS, Record, SimulatedLog
+from tests.simulation.log import TOPICS, SimulatedLog
 
 DEFINITION_SHARE = 0.35
 """Of the seeds with neither a limit nor counters: those with definitions."""
@@ -224,19 +220,7 @@ class Definitions(EntityLoad):
         return super().open_ends(hosts)
 
     def compare(self, hosts: Sequence[EntityHost]) -> None:
-        whole = ContractWorld(families=(FAMILY,), partitions=self.partitions)
-        whole.log = cast(Any, SimpleNamespace(records=_Readable(self._log)))
-        folded, states = whole.folded(), whole.encoded()
-        rows = {name: row.state.encode() for name, row in self.rows.rows.items()}
-        if rows != states:
-            self.ledger.complain("rows", f"the rows say {rows}; the log folds to {states}")
-        fields = ("kind", "id", "key_a", "key_b", "number", "document")
-        items = {
-            key: (Item(**{name: getattr(row, name) for name in fields}), row.partition, row.offset, row.seq)
-            for key, row in self.rows.items.items()
-        }
-        if items != whole.folded_items():
-            self.ledger.complain("rows", f"the items say {items}; the log folds to {whole.folded_items()}")
+        folded, states = self.compare_rows(self._log)
         encode = FamilySet((FAMILY,)).by_name[FAMILY.name].states.encode
         for host in hosts:
             assert isinstance(host, DefinitionHost)
@@ -259,13 +243,6 @@ class Definitions(EntityLoad):
         active = {line.id_of(line.active), *staged, found.def_id if found is not None else ""}
         if active != {self.ledger.active(story)}:
             self.ledger.complain("two actives", f"{name}: {active} are active in a replica, the log says {story}")
-
-
-class _Readable(LogRecords):
-    """The records of a log that are records."""
-
-    def __getitem__(self, place: tuple[str, int]) -> list[Record]:
-        return [record for record in super().__getitem__(place) if record.writer != INTRUDER]
 
 
 class DefinitionHost(EntityHost):

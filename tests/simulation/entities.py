@@ -4,7 +4,7 @@ Some changes are asked for by a client through the topic, others by the runtime 
 partition. Any of them may be asked for by two processes at a time: a paused one wakes up and goes on. Rows are written
 by the projection's own fold from the simulated log; they may be away, and behind.
 
-Before: counters.py and definitions.py. After: the ledger of each checks what is in the log.
+Before: counters.py, definitions.py and memory.py. After: the ledger of each checks what is in the log.
 """
 
 import asyncio
@@ -12,12 +12,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace as changed
 from random import Random
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.protocols import LogRecord
+from loomlog.projections.entity_items import ItemRow
 from loomlog.schemas.codec import local_codec
-from loomlog.services.core.families import Family, Reads
+from loomlog.services.core.families import Family, Item, Reads
 from loomlog.services.runtime.models.definition_resolver import DefinitionResolver
 from loomlog.services.runtime.run_host import StandbyEdges, build_standby
 from loomlog.services.stream.dead_letters import DeadLetters
@@ -25,11 +27,12 @@ from loomlog.services.stream.entities.answers import Answer, CommandUnanswered
 from loomlog.services.stream.entities.cold import ColdAggregate, HandledCommand
 from loomlog.services.stream.entities.hosting import EntityParts, HostedEntities, build_entity_parts
 from loomlog.services.stream.host import Host
-from tests.services.families.contract.world import ProjectedRows
+from tests.services.families.contract.world import ContractWorld, ProjectedRows
+from tests.simulation.books import LogRecords
 from tests.simulation.broker import Tail, Wire
-from tests.simulation.entity_ledger import EntityLedger, Order
+from tests.simulation.entity_ledger import INTRUDER, EntityLedger, Order
 from tests.simulation.faults import CALM_S, MOST_DELAY_S, MOST_FUSE, Act, Faults
-from tests.simulation.log import ENTITIES, TOPICS, SimulatedLog
+from tests.simulation.log import ENTITIES, TOPICS, Record, SimulatedLog
 
 ORDERS_UNTIL = 0.8
 """Of the time of faults: orders are given up to then, so that some come after checkpoints."""
@@ -85,22 +88,22 @@ class WiredRows:
         self._rows = rows
 
     async def next_offset(self, partition: int) -> int:
-        await self._reach()
+        await self.reach()
         return await self._rows.next_offset(partition)
 
     async def load(self, partition: int, aggregates: Sequence[str]) -> tuple[int, Mapping[str, ColdAggregate]]:
-        await self._reach()
+        await self.reach()
         return await self._rows.load(partition, aggregates)
 
     async def find_command(self, partition: int, aggregate: str, command_id: str) -> tuple[int, HandledCommand | None]:
-        await self._reach()
+        await self.reach()
         return await self._rows.find_command(partition, aggregate, command_id)
 
     async def due_timers(self, partition: int, before_ms: int, limit: int) -> Sequence[tuple[str, int]]:
-        await self._reach()
+        await self.reach()
         return await self._rows.due_timers(partition, before_ms, limit)
 
-    async def _reach(self) -> None:
+    async def reach(self) -> None:
         fate, amount = self._wire.fates.draw("tables")
         if fate in ("crash", "pause"):
             self._wire.strike(fate, amount)
@@ -210,9 +213,36 @@ class EntityLoad(ABC):
     def compare(self, hosts: Sequence["EntityHost"]) -> None:
         """Complain about rows and replicas that differ from the ledger."""
 
+    def compare_rows(self, log: SimulatedLog) -> tuple[Mapping[str, Any], Mapping[str, bytes]]:
+        """Complain about rows and items that differ from the fold of the whole log; return it, plain and encoded."""
+        whole = ContractWorld(families=(self.family,), partitions=self.partitions)
+        whole.log = cast(Any, SimpleNamespace(records=_Readable(log)))
+        states = whole.encoded()
+        rows = {name: row.state.encode() for name, row in self.rows.rows.items()}
+        if rows != states:
+            self.ledger.complain("rows", f"the rows say {rows}; the log folds to {states}")
+        items = {key: (_item(row), row.partition, row.offset, row.seq) for key, row in self.rows.items.items()}
+        if items != whole.folded_items():
+            self.ledger.complain("rows", f"the items say {items}; the log folds to {whole.folded_items()}")
+        return whole.folded(), states
+
     @property
     def is_replicated(self) -> bool:
         return self.family.reads is Reads.REPLICATED
+
+
+def _item(row: ItemRow) -> Item:
+    """Return the item of a row."""
+    fields = ("kind", "id", "key_a", "key_b", "number", "document")
+    kept_ms = row.expires_at_ms - row.at_ms if row.expires_at_ms else 0
+    return Item(**{name: getattr(row, name) for name in fields}, kept_ms=kept_ms)
+
+
+class _Readable(LogRecords):
+    """The records of a log that are records."""
+
+    def __getitem__(self, place: tuple[str, int]) -> list[Record]:
+        return [record for record in super().__getitem__(place) if record.writer != INTRUDER]
 
 
 class EntityHost:
@@ -242,6 +272,10 @@ class EntityHost:
     def resolver(self, static: DefinitionResolver) -> DefinitionResolver:
         """Return what resolves the agents of the runs; `static`: the ones that nobody changes."""
         return static
+
+    async def outside(self, effect: Any, state: Any) -> Any:
+        """Return the answer to a call of a run; None: that of the script."""
+        return None
 
     async def beside(self, host: Host, work: Awaitable[None]) -> None:
         """The work, once the events are read, and everything about the entities."""

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from unittest.mock import patch
 
+from loomlog.connectors.protocols import ToolContext
 from loomlog.projections.engine import cursors
 from loomlog.projections.engine import fold as engine_fold
 from loomlog.projections.engine.batch import PositionedEvent
@@ -23,7 +24,10 @@ from loomlog.services.core.run.conversation import compaction
 from loomlog.services.core.run.tools import unknown_outcome as tools_unknown_outcome
 from loomlog.services.families.budget import decide as deciding
 from loomlog.services.families.definition import state as line_state
+from loomlog.services.families.memory.decide import ANY_REVISION
+from loomlog.services.families.memory.store import Change, MemoryStore
 from loomlog.services.runtime.run.command_handler import RunCommandHandler
+from loomlog.services.runtime.tools.memory_tool import MemoryTool
 from loomlog.services.stream.entities.checkpoints import EntityCheckpoints
 from loomlog.services.stream.entities.handler import EntityCommandHandler
 from loomlog.services.stream.entities.hosting import HostedEntities
@@ -242,6 +246,28 @@ def two_actives() -> AbstractContextManager[Any]:
     return patch.object(line_state, "evolve_line", lenient)
 
 
+def reducer_without_its_revision() -> AbstractContextManager[Any]:
+    """A value that follows from an older one is written whatever the key is now."""
+    write = MemoryStore.set
+
+    async def lenient(self: MemoryStore, scope: Any, key: str, change: Change, *more: Any) -> Any:
+        return await write(self, scope, key, replace(change, if_revision=ANY_REVISION), *more)
+
+    return patch.object(MemoryStore, "set", lenient)
+
+
+def command_id_of_an_attempt() -> AbstractContextManager[Any]:
+    """A call of Memory that is made again has another command id."""
+    author = MemoryTool._author
+
+    def forgetful(self: MemoryTool, context: ToolContext) -> Any:
+        first = author(self, context)
+        again = f"{first.command_id}.a{context.attempt}" if context.attempt > 1 else first.command_id
+        return replace(first, command_id=again)
+
+    return patch.object(MemoryTool, "_author", forgetful)
+
+
 MUTATIONS: dict[str, Mutation] = {
     mutation.__name__: mutation
     for mutation in (
@@ -264,6 +290,8 @@ MUTATIONS: dict[str, Mutation] = {
         timers_of_resting_aggregates_forgotten,
         pin_ignored_on_recovery,
         two_actives,
+        reducer_without_its_revision,
+        command_id_of_an_attempt,
     )
 }
 

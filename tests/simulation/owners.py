@@ -61,7 +61,7 @@ class OwnerProcess:
     host: Host
     membership: Membership
     entities: EntityHost | None
-    """In a seed with counters or definitions."""
+    """In a seed with counters, definitions or memory."""
     task: "asyncio.Task[None]"
 
 
@@ -107,9 +107,10 @@ def owner_process(
         witness.call_began(process.name, effect.run_id, effect.key, paid)
         witness.defined(process.name, effect.run_id, state.facts.definition)
         draw = wire.fates.random.random()
+        answer = None if entity_host is None else await entity_host.outside(effect, state)
         await asyncio.sleep(SLOW_CALL_S * draw**4)
         witness.call_ended(process.name, effect.run_id, effect.key)
-        return answered(effect, state, clock_ms())
+        return answered(effect, state, clock_ms()) if answer is None else answer
 
     def edges(events_topic: str) -> StandbyEdges:
         return StandbyEdges(

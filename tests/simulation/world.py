@@ -33,6 +33,7 @@ from tests.simulation.faults import CALM_S, Act, Faults
 from tests.simulation.group import PARTITIONS, Member, ProcessGroup
 from tests.simulation.log import ENTITIES, TOPICS, Record, SimulatedLog
 from tests.simulation.loop import Process, VirtualLoop
+from tests.simulation.memory import Memory, memory_of
 from tests.simulation.narrator import told
 from tests.simulation.owners import OwnerProcess
 from tests.simulation.projector import rebuild_process
@@ -61,7 +62,8 @@ class World(ProcessGroup):
         self.limit = limit
         self.random = Random(f"{faults.seed}/world")
         order = Random(f"{faults.seed}/loop")
-        self.loop = VirtualLoop(order, unordered=order.random() < UNORDERED_SHARE)  # type: ignore[abstract]  # it has no I/O
+        unordered = order.random() < UNORDERED_SHARE
+        self.loop = VirtualLoop(order, unordered=unordered)  # type: ignore[abstract]  # it has no I/O
         self.log = SimulatedLog(self.clock_ms)
         self.store = Store(self.loop)
         self.checker = Checker(self.log, self.store, PARTITIONS, self.loop.time, self.loop.stop)
@@ -69,11 +71,14 @@ class World(ProcessGroup):
         # One host has the entities of a process: those of budgets in the seeds with a limit.
         self.entities: EntityLoad | None = None
         if limit is None:
-            self.entities = counters_of(faults) or definitions_of(faults)
+            self.entities = counters_of(faults) or definitions_of(faults) or memory_of(faults)
         if self.entities is not None:
             self.entities.open(self.log, PARTITIONS, faults.seed, self.checker.complain)
         if isinstance(self.entities, Definitions):
             self.checker.begun = self.entities.ledger.begun
+        if isinstance(self.entities, Memory):
+            self.checker.followed = self.entities.ledger.of_run
+            self.entities.ledger.is_ordered = not unordered
         self.log.landed = self._landed
         self.store.committed = self.checker.committed
         names = "abc"[: self.random.randint(2, 3)]
