@@ -214,8 +214,8 @@ class RemoteBackend:
         if not isinstance(rows, list):
             raise self._garbage("hits without entries")
         hits = [self._hit(row, own) for row in rows[:HITS_MAX]]
-        told = {name: _scalar(answer.fields.get(name)) for name in ANSWER_FIELDS}
-        shown: dict[str, Any] = {"entries": hits, **{name: one for name, one in told.items() if one is not None}}
+        facts = {name: _scalar(answer.fields.get(name)) for name in ANSWER_FIELDS}
+        shown: dict[str, Any] = {"entries": hits, **{name: one for name, one in facts.items() if one is not None}}
         sources = fields.get("sources")
         if sources:
             is_applied = answer.fields.get("sources_applied") is not False

@@ -31,7 +31,7 @@ NAME = "team"
 @asynccontextmanager
 async def memory_peer(folder: Path, entities: MemoryEntities) -> AsyncIterator[int]:
     """The api over entities in memory, on a port of loopback."""
-    more = {"entity_commands": entities, "entity_reads": entities, "clock_ms": lambda: NOW_MS}
+    more: dict[str, Any] = {"entity_commands": entities, "entity_reads": entities, "clock_ms": lambda: NOW_MS}
     async with served(folder, **more) as here:
         listening = socket.create_server(("127.0.0.1", 0))
         config = uvicorn.Config(here.app, log_config=None, lifespan="off", ws="none", timeout_graceful_shutdown=1)

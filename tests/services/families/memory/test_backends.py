@@ -175,13 +175,14 @@ async def test_its_limits_hold_and_are_told_without_values(peer: Peer) -> None:
 
 @pytest.mark.parametrize("op", ["incr", "set", "bounded_list", "append_dedupe", "merge"])
 async def test_a_call_that_is_made_again_has_its_effect_once_and_the_same_answer(peer: Peer, op: str) -> None:
-    fields: dict[str, Any] = {
+    by_op: dict[str, dict[str, Any]] = {
         "incr": {"delta": 1},
         "set": {"value": 1},
         "bounded_list": {"value": 1, "limit": 5},
         "append_dedupe": {"value": 1},
         "merge": {"value": {"a": 1}},
-    }[op]
+    }
+    fields = by_op[op]
     first = await peer.agent().call(op, key="n", call=7, **fields)
     written = peer.entities.offset
     other = peer.agent()
@@ -360,7 +361,7 @@ async def test_a_search_says_whether_its_sources_were_searched_alone(
         entries = [{**HIT, "kind": kind} for kind in kinds]
         body = {"entries": entries, "truncated": False} | ({} if told is None else {"sources_applied": told})
         server.answers["/v1/_memory/search"] = page(json.dumps(body))
-        answer = await agent.call("search", query="tea", top_k=3, **({"sources": sources} if sources else {}))
+        answer = await agent.call("search", query="tea", top_k=3, sources=sources)
         assert answer.get("sources_applied") is applied
         assert ("note" in answer) == (applied is False)
         assert [hit["value"] for hit in answer["entries"]] == ["tea"] * len(kinds)
