@@ -311,13 +311,15 @@ KEY_DESCRIPTIONS: Mapping[type, Mapping[str, KeyDescription]] = {
         "kind": KeyDescription("Memory of this installation, or of another one.", "remote"),
         "config": KeyDescription("Address of the other one.", "{base_url: 'https://memory.example.com'}"),
         "tenancy_strategy": KeyDescription(
-            "How it tells tenants apart; none: all are one.",
+            "How it tells tenants apart; none: it serves the tenant `default` alone.",
             "{kind: shared_key_with_prefix, prefix_pattern: '{tenant_id}/'}",
         ),
         "fallback_on_error": KeyDescription(
             "Memory to use while it does not answer; none: the call fails.", "inprocess"
         ),
-        "health_check_interval_seconds": KeyDescription("Time between two checks; 0 = the default.", "30"),
+        "health_check_interval_seconds": KeyDescription(
+            "Time for which it is left alone after it did not answer; 0: each call asks it.", "30"
+        ),
     },
     memory_block.MemoryBackendConfig: {
         "base_url": KeyDescription("Address of its API.", "https://memory.example.com"),
