@@ -1,8 +1,9 @@
 """Entries get their vectors: the loop that works off the queue, and the same for some entries by hand.
 
 Texts are read from the rows of the entries, because the index has none. A batch that the embedder refuses for a reason
-that passes is repeated after a pause, which grows, and no entry is blamed; otherwise its entries are tried one by one,
-and those that fail wait longer each time, until they are given up. Lexemes never wait for any of it.
+that passes is repeated after a pause, which grows, and in smaller batches, so that no text holds up all others; no
+entry is blamed. After any other failure the entries are tried one by one, and those that fail wait longer each time,
+until they are given up. Lexemes never wait for any of it.
 
 The dimension of some embedders is known after their first reply, so the set is made then.
 
@@ -42,6 +43,8 @@ CALL_S = 120.0
 IDLE_S = 1.0
 """How often the queue is read when no writer of this process has announced an entry."""
 RETRY_FIRST_S, RETRY_MAX_S = 1.0, 60.0
+REFUSED_REST_S = 5.0
+"""How long the entries of a refused batch let others go first."""
 DIMENSIONS_MAX = 4_000
 """Dimensions that an index of pgvector takes."""
 INDEX_AFTER_VECTORS = 1_000
@@ -193,6 +196,7 @@ class EmbeddingLoop:
         self._options, self._make, self._open_store = options, make, open_store
         self._wake = asyncio.Event()
         self._new_vectors, self._indexed_at = INDEX_AFTER_VECTORS, 0.0
+        self._batch = BATCH
         self.embedded = self.failures = 0
         self.last_failure = ""
 
@@ -241,7 +245,7 @@ class EmbeddingLoop:
             is_active = target.is_active
             while not stop.is_set():
                 self._wake.clear()
-                if entries := await store.due(now_ms(), BATCH):
+                if entries := await store.due(now_ms(), self._batch):
                     is_late = await self._work(embedder, entries, target)
                     await lock.execute("SELECT 1")  # raises when the lock was lost with its connection
                     if not is_late:
@@ -255,7 +259,13 @@ class EmbeddingLoop:
     async def _work(self, embedder: EntryEmbedder, entries: Sequence[Waiting], target: EmbeddingSet) -> bool:
         """Embed entries of the queue; return whether the rows of some are not there yet."""
         store = embedder.store
-        outcome = await embedder.embed(entries, target)
+        try:
+            outcome = await embedder.embed(entries, target)
+        except EmbedderRefused:
+            self._batch = max(1, self._batch // 2)
+            await store.rest(entries, now_ms() + int(REFUSED_REST_S * 1_000))
+            raise
+        self._batch = min(2 * self._batch, BATCH)
         if outcome.empty:
             await store.forget(outcome.empty)
         if outcome.failed:

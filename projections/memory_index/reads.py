@@ -6,6 +6,7 @@ Before: services/families/memory/search.py. After: scoring.py; Postgres.
 import asyncio
 import time
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from psycopg import sql
@@ -30,6 +31,8 @@ SAMPLE_ENTRIES = 500
 """Entries of a scope from which frequencies are estimated: of a word in one of ten entries within a fifth."""
 SAMPLES_END = float(2**31)
 POLL_S = 0.02
+NO_VECTORS_KEPT_S = 60.0
+"""How long it goes unnoticed that pgvector was installed."""
 SETS_KEPT_S = 2.0
 """How long a switch of sets goes unnoticed."""
 SESSION = {
@@ -89,11 +92,12 @@ class MemoryIndex:
     def __init__(self, pool: Pool, prefix: str = PREFIX, *, hasher: LexemeHasher) -> None:
         self._pool, self._prefix, self.hasher = pool, prefix, hasher
         self._schemas: IndexSchemas | None = None
+        self._read_at = 0.0
         self._sets: tuple[float, list[EmbeddingSet]] = (0.0, [])
 
     async def schemas(self) -> IndexSchemas:
         """Return where the index is."""
-        if self._schemas is None:
+        if self._schemas is None or (not self._schemas.vector and time.monotonic() - self._read_at > NO_VECTORS_KEPT_S):
             async with connection_of(self._pool) as connection:
                 schemas = await find_schemas(connection, self._prefix)
                 result = await connection.execute(
@@ -108,9 +112,7 @@ class MemoryIndex:
                     raise IndexMissing(
                         "the search index of memory was made with another LOOMLOG_SECRET_KEY than that of this process"
                     )
-            if not row[1]:
-                return IndexSchemas(kept=schemas.kept, schema=schemas.schema, vector="")
-            self._schemas = schemas
+            self._schemas, self._read_at = (schemas if row[1] else replace(schemas, vector="")), time.monotonic()
         return self._schemas
 
     async def vectors(self) -> VectorStore | None:

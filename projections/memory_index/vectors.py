@@ -135,16 +135,15 @@ class VectorStore:
 
     async def activate(self, target: EmbeddingSet) -> bool:
         """Let searches use the set if no entry waits for a vector in it; return whether they do."""
-        # Again: the writer may not have known the target yet when it wrote an entry.
+        is_waited_for = "SELECT EXISTS (SELECT FROM {schema}.pending WHERE attempts < %s)"
+        if (await self._fetch(is_waited_for, GIVEN_UP))[0][0]:
+            return False
+        # The writer may not have known the target yet when it wrote an entry.
         await self._execute(FILL_QUEUE, target.id)
-        rows = await self._fetch(
-            "WITH done AS (SELECT NOT EXISTS (SELECT FROM {schema}.pending WHERE attempts < %s) AS is_done), "
-            "switched AS (UPDATE {kept}.sets SET is_active = (id = %s) WHERE (SELECT is_done FROM done)) "
-            "SELECT is_done FROM done",
-            GIVEN_UP,
-            target.id,
-        )
-        return bool(rows[0][0])
+        if (await self._fetch(is_waited_for, GIVEN_UP))[0][0]:
+            return False
+        await self._execute("UPDATE {kept}.sets SET is_active = (id = %s)", target.id)
+        return True
 
     # --- the queue -----------------------------------------------------------------------------------------------
 
@@ -196,6 +195,17 @@ class VectorStore:
             DELAY_MS,
             RETRY_MS[2],
             now_ms,
+            *_places(entries),
+            [one.revision for one in entries],
+        )
+
+    async def rest(self, entries: Sequence[Waiting], until_ms: int) -> None:
+        """Leave entries alone until a time; it counts as no attempt."""
+        await self._execute(
+            "UPDATE {schema}.pending t SET retry_at_ms = %s "
+            "FROM unnest(%s::text[], %s::text[], %s::bigint[]) AS p(scope, key, revision) "
+            "WHERE (t.scope, t.key, t.revision) = (p.scope, p.key, p.revision)",
+            until_ms,
             *_places(entries),
             [one.revision for one in entries],
         )

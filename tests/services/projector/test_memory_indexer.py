@@ -91,6 +91,7 @@ async def stage(options, connecting, prefix, project_entities, monkeypatch):
     monkeypatch.setattr(family_tail, "STANDBY_POLL_S", 0.02)
     monkeypatch.setattr(family_tail, "RETRY_FIRST_S", 0.01)
     monkeypatch.setattr(embedding, "RETRY_FIRST_S", 0.02)
+    monkeypatch.setattr(embedding, "REFUSED_REST_S", 0.03)
     monkeypatch.setattr(embedding, "IDLE_S", 0.05)
     stage = Stage(options, connecting, prefix, project_entities)
     yield stage
@@ -141,6 +142,20 @@ async def test_a_failing_embedder_leaves_lexemes_and_is_tried_again(stage, index
     assert await words(index, "kayak") == ["a"]
     await until(lambda: indexer.metrics["embedded"] == 1)
     assert indexer.metrics["state"] == "following"
+
+
+async def test_a_text_that_always_fails_holds_up_no_other(stage, index):
+    class Failing(StubEmbedder):
+        async def embed(self, texts):
+            if any("poison" in text for text in texts):
+                raise ConnectionError("500")
+            return await super().embed(texts)
+
+    indexer = stage.start(embedder=Failing())
+    entries = [entry_set(f"k{n}", "poison" if n == 3 else f"kayak {n}", n + 1, embed=True) for n in range(10)]
+    await stage.publish(*entries)
+    await until(lambda: indexer.metrics["embedded"] == 9)
+    assert await state(index, "k3", 4) == "pending"
 
 
 async def test_an_embedder_that_hangs_does_not_hold_up_the_end(stage, index):
