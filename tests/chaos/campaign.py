@@ -32,6 +32,7 @@ from tests.chaos.evidence import (
 )
 from tests.chaos.faults import plan
 from tests.chaos.load import HTTP_TIMEOUT_S, IN_FLIGHT, RUN_TIMEOUT_S, Load
+from tests.chaos.memory import ask_memory
 from tests.chaos.rig import Rig
 from tests.chaos.stack import PARTITIONS, open_rig
 from tests.chaos.striker import Striker
@@ -130,7 +131,7 @@ async def campaign(folder: Path, order: Order, *, say: Callable[[str], None]) ->
             old = load.orders
             shipped += authors.shipped
             met += load.met + authors.met
-        result = await collected(rig, promises, strikes, probes, witness, shipped)
+        result = await collected(rig, client, promises, strikes, probes, witness, shipped)
         for task in watching:
             task.cancel()
     return Outcome(
@@ -154,6 +155,7 @@ def _goes_on(order: Order, done: int, elapsed_s: float) -> bool:
 
 async def collected(
     rig: Rig,
+    client: httpx.AsyncClient,
     promises: list[Promise],
     strikes: list[Strike],
     probes: list[Probe],
@@ -163,6 +165,7 @@ async def collected(
     """Everything there is to find, once the projector has caught up (or has had the time to)."""
     events = await evidence.read_topic(rig.kafka, EVENTS, PARTITIONS)
     rows = await _projected_rows(rig.postgres, {number: len(records) for number, records in events.items()})
+    entity_events = await evidence.read_topic(rig.kafka, ENTITY_EVENTS, PARTITIONS)
     return Evidence(
         commands=await evidence.read_topic(rig.kafka, COMMANDS, PARTITIONS),
         events=events,
@@ -174,8 +177,9 @@ async def collected(
         strikes=strikes,
         sightings=witness.sightings,
         probes=probes,
-        entity_events=await evidence.read_topic(rig.kafka, ENTITY_EVENTS, PARTITIONS),
+        entity_events=entity_events,
         shipped=shipped,
+        remembered=await ask_memory(client, entity_events, timeout_s=PROJECTED_TIMEOUT_S),
     )
 
 

@@ -4,7 +4,8 @@ Lost: a StartRun that was acknowledged and is not in the log; one in the log wit
 reported as done without its line in the ledger; a row that is missing or behind.
 Doubled: two runs for one StartRun; an event, an answer or an effect that is there twice; sums that count one twice.
 The rest is elsewhere: gaps, broken chains, illegal order, terms nobody claimed (history.py); rows that are no fold of
-the log (rows.py); runs that hang although nothing is broken any more (patience.py).
+the log (rows.py); runs that hang although nothing is broken any more (patience.py); promotions (definitions.py); calls
+of Memory (memory.py).
 
 A call whose result says outcome_unknown may have its effect or not; that is the promise, and it is counted.
 
@@ -14,11 +15,12 @@ Before: evidence.  After: report.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.chaos.definitions import shipped_once
 from tests.chaos.evidence import Evidence, Probe, Strike
 from tests.chaos.history import Accepted, Call, Event, Story, Violation, accepted
+from tests.chaos.memory import remembered_once
 from tests.chaos.patience import stuck
 from tests.chaos.pauses import claim_times, claimed, going_on_with_what_was_open, pauses, take_overs
 from tests.chaos.rows import compared, folded
@@ -87,6 +89,10 @@ class Figures:
     """From each strike until the process was up again."""
     promotions: int = 0
     """Of definitions, that were answered."""
+    memory_calls: int = 0
+    """Calls of Memory that returned ok."""
+    memory_changes: int = 0
+    """Changes of the memory of the load."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,10 +116,16 @@ def check(evidence: Evidence) -> Verdict:
     violations += stuck(evidence.strikes, evidence.sightings, evidence.promises, histories)
     violations += refused_clearly(evidence.probes)
     violations += shipped_once(evidence, histories)
+    remembered, wrong_memory = remembered_once(evidence, histories)
+    violations += wrong_memory
     rows, spent, wrong_sums = folded(event for number in sorted(histories) for event in histories[number].events)
     violations += wrong_sums
     violations += compared(rows, evidence.rows, spent, evidence.spent)
-    return Verdict(violations=tuple(violations), figures=figures_of(evidence, histories, stories, orders, violations))
+    figures = figures_of(evidence, histories, stories, orders, violations)
+    return Verdict(
+        violations=tuple(violations),
+        figures=replace(figures, memory_calls=remembered.calls, memory_changes=remembered.changes),
+    )
 
 
 def told(histories: Mapping[int, Accepted]) -> dict[str, Story]:

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 import psycopg
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -135,6 +136,8 @@ class Evidence:
     sightings: Sequence[Sighting] = ()
     entity_events: Mapping[int, Sequence[Record]] = field(default_factory=dict)
     shipped: Sequence[Shipped] = ()
+    remembered: Mapping[str, Any] | None = None
+    """What the api says of the memory of the load, by key; None when it was not asked."""
 
 
 async def read_topic(bootstrap: str, topic: str, partitions: int) -> dict[int, list[Record]]:

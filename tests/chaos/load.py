@@ -1,5 +1,6 @@
 """The runs of a campaign: half of them started by a microservice through the topic, half over HTTP; half of them take a
-second or two, the others a tenth of that or ten times as long.
+second or two, the others a tenth of that or ten times as long. One in ten uses the memory of the user that all of them
+have (memory.py).
 
 A closed loop of workers, each starting its next run when its last one is over, so that runs are under way whenever
 something is struck, and a system that stands still gets no more than it can hold.
@@ -36,10 +37,11 @@ from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.ids import fresh_token
 from loomlog.schemas.records import replace
 from tests.chaos.evidence import COMMANDS, Promise
-from tests.chaos.stack import CALLER, PARTITIONS, SPRINTER, WORKER
+from tests.chaos.memory import USER_ID, prompt_of
+from tests.chaos.stack import CALLER, PARTITIONS, REMEMBERER, SPRINTER, WORKER
 from tests.chaos.witness import Witness
 
-AGENTS = (WORKER, WORKER, WORKER, WORKER, WORKER, SPRINTER, SPRINTER, SPRINTER, CALLER, CALLER)
+AGENTS = (WORKER, WORKER, WORKER, WORKER, REMEMBERER, SPRINTER, SPRINTER, SPRINTER, CALLER, CALLER)
 """By the last digit of half a run's number, so that both ways of starting runs start all of them."""
 RUN_TIMEOUT_S = 90.0
 """A slow run takes fifteen seconds, the worst single fault some twenty, and another may follow it at once."""
@@ -129,7 +131,13 @@ class Load:
         # Every other one leaves the run's id to the owner, unless somebody has to name the run later.
         named = number % 4 or number % CONTINUE_EVERY == 0 or number % CANCEL_EVERY == 0
         run_id = f"r_{token}" if named else ""
-        start = StartRun(envelope=_envelope(token), agent=agent_of(number), prompt=f"run {number}", run_id=run_id)
+        start = StartRun(
+            envelope=_envelope(token),
+            agent=agent_of(number),
+            prompt=self._prompt(number),
+            run_id=run_id,
+            user_id=USER_ID,
+        )
         await self._append(token, start)
         if number % CANCEL_EVERY == 0:
             await asyncio.sleep(CANCEL_AFTER_S)
@@ -164,7 +172,10 @@ class Load:
     # --- over HTTP ---------------------------------------------------------------------------------------------------
 
     async def _over_http(self, number: int) -> None:
-        await self.run_over_http(f"{self._label}-{number}", agent_of(number), f"run {number}")
+        await self.run_over_http(f"{self._label}-{number}", agent_of(number), self._prompt(number))
+
+    def _prompt(self, number: int) -> str:
+        return prompt_of(f"{self._label}-{number}") if agent_of(number) == REMEMBERER else f"run {number}"
 
     async def run_over_http(self, key: str, agent: str, prompt: str) -> str:
         """Start a run and read it to its end, however often that takes; its id."""
@@ -181,7 +192,7 @@ class Load:
 
     async def _post(self, key: str, agent: str, prompt: str) -> str:
         """The run's id once its stream was read to the end; empty when the client has to come again."""
-        body = {"agent": agent, "prompt": prompt}
+        body = {"agent": agent, "prompt": prompt, "user_id": USER_ID}
         async with self._client.stream("POST", "/v1/runs", json=body, headers={"Idempotency-Key": key}) as answer:
             if answer.status_code == 503:
                 values = json.loads(await answer.aread())

@@ -23,6 +23,7 @@ def report(outcome: Outcome) -> str:
         _line("events accepted", str(figures.events)),
         _line("claims", _counts(figures.claims)),
         _line("definitions promoted", f"{figures.promotions}, each with a run of that version"),
+        _line("memory", f"{figures.memory_calls} calls returned, {figures.memory_changes} changes"),
         _line("lost", str(figures.lost)),
         _line("doubled", str(figures.doubled)),
         _line("stuck", str(figures.stuck)),

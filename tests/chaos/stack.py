@@ -3,8 +3,8 @@
 One broker as `loomlog up` has it, or a cluster of three with every partition on each. Two runtimes, so that a take-over
 by the other process is exercised as well as a restart of the same. Beside it the outside world, which is never struck.
 
-Three agents make the load mixed: `sprinter` is over in a tenth of a second, `worker` takes one to two, `caller` five to
-fifteen, because its model and the server it calls are slow.
+Four agents make the load mixed: `sprinter` is over in a tenth of a second, `worker` and `rememberer` take one to two,
+`caller` five to fifteen, because its model and the server it calls are slow.
 
 Before: campaign.  After: rig.
 """
@@ -35,7 +35,7 @@ from tests.conftest import CACHE
 ROOT = Path(__file__).parents[2]
 PARTITIONS = 4
 RUNTIMES = ("runtime-1", "runtime-2")
-WORKER, SPRINTER, CALLER = "worker", "sprinter", "caller"
+WORKER, SPRINTER, CALLER, REMEMBERER = "worker", "sprinter", "caller", "rememberer"
 KNOBS = {"LOOMLOG_MOCK_LATENCY_MS": "150", "LOOMLOG_MOCK_LATENCY_JITTER_MS": "150"}
 """Four turns of 150 to 300 ms and three rounds of calls of 150 ms: a worker takes one to two seconds."""
 CONFIGURATION = """\
@@ -62,6 +62,13 @@ agents:
     tools: [HTTP]
     disable_context: true
     system_prompt: "You are slow."
+  rememberer:
+    provider: mock
+    model: mock-memory
+    tools: [Memory]
+    memory_scopes: [user]
+    disable_context: true
+    system_prompt: "You remember."
 """
 
 
