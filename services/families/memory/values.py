@@ -16,7 +16,7 @@ INTEGER_MAX = 2**63 - 1
 
 def value_text(value: Any, bytes_max: int) -> str:
     """Return the JSON text of a value. Raises MemoryRefused(invalid_value, memory_value_too_large)."""
-    _check_depth(value)
+    _check_shape(value)
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         size = len(text.encode())
@@ -38,7 +38,7 @@ def parse_value(text: str) -> Any:
         return text
 
 
-def _check_depth(value: Any) -> None:
+def _check_shape(value: Any) -> None:
     level, depth = [value], 0
     while level:
         if depth > DEPTH_MAX:
@@ -49,6 +49,8 @@ def _check_depth(value: Any) -> None:
                 following += one.values()
             elif isinstance(one, list | tuple):
                 following += one
+            elif isinstance(one, int) and abs(one) > INTEGER_MAX:
+                raise MemoryRefused("invalid_value", "value: a whole number is beyond 2^63 - 1; send it as text")
         level, depth = following, depth + 1
 
 

@@ -170,6 +170,14 @@ async def test_its_limits_hold_and_are_told_without_values(peer: Peer) -> None:
     assert "secret-name" not in str(refused)
 
 
+async def test_a_number_that_no_answer_can_hold_is_refused_here_and_there(peer: Peer) -> None:
+    agent = peer.agent()
+    assert (await agent.refused("set", key="k", value={"n": [10**30]})).code == "invalid_value"
+    agent.definitions.contents[NAME] = {"kind": "inprocess"}
+    assert (await agent.refused("set", key="k", value={"n": [10**30]})).code == "invalid_value"
+    await agent.call("set", key="k", value={"n": [2**63 - 1, -(2**63 - 1), True]})
+
+
 # --- crashes and others ----------------------------------------------------------------------------------------------
 
 
@@ -409,6 +417,7 @@ async def _hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         page('{"entry": {"key": "k", "value": 1e400}}'),
         page('{"entry": {"key": "k", "value": "\\ud800"}}'),
         page('{"entry": {"key": "k", "value": ' + "[" * 200 + "]" * 200 + "}}"),
+        entry(value=[10**30]),
         entry(key="other"),
         entry(value="x" * 300_000),
         entry(revision="1"),
