@@ -28,6 +28,7 @@ from loomlog.schemas.generated.database_events import (
     SqlTransactionEnded,
 )
 from loomlog.schemas.generated.entity_events import CommandRefused
+from loomlog.schemas.generated.values import MemorySource
 from loomlog.services.core.families import At, TimerFired, name_problem
 from loomlog.services.families.database import limits
 from loomlog.services.families.database.state import (
@@ -61,7 +62,7 @@ def decide(
 ) -> Sequence[DatabaseEvent | CommandRefused]:
     """Return the events that follow a command."""
     if isinstance(command, TimerFired):
-        return _roll_back_idle(database, at)
+        return _roll_back_idle(database, at) or _drop_left_behind(database, at)
     if problem := _name_error(command.scope, command.scope_id):
         return [CommandRefused(code=BAD_REQUEST, message=problem)]
     match command:
@@ -72,7 +73,7 @@ def decide(
         case EndTransaction():
             return _end(database, command)
         case DropDatabase():
-            return _drop(database, command)
+            return _drop(database, command.reason, command.source)
         case PutCopy():
             return _copy(database, command)
         case _:
@@ -254,23 +255,28 @@ def _rows_removed(scope: tuple[str, str], after: int, last: int) -> Iterator[Sql
 # --- the whole database ----------------------------------------------------------------------------------------------
 
 
-def _drop(database: Database, command: DropDatabase) -> Sequence[DatabaseEvent | CommandRefused]:
+def _drop(database: Database, reason: str, source: MemorySource) -> Sequence[DatabaseEvent | CommandRefused]:
     head, transaction = database.head, database.transaction
     if not head.revision and transaction is None:
         return []
     last = head.revision if transaction is None else transaction.head.revision
-    scope = command.scope, command.scope_id
     return [
         SqlDropped(
-            scope=command.scope,
-            scope_id=command.scope_id,
+            scope=database.scope,
+            scope_id=database.scope_id,
             revision=head.revision,
             bytes=head.page_count * PAGE_BYTES,
-            reason=command.reason,
-            source=command.source,
+            reason=reason,
+            source=source,
         ),
-        *_rows_removed(scope, database.copy_revision, last),
+        *_rows_removed((database.scope, database.scope_id), database.copy_revision, last),
     ]
+
+
+def _drop_left_behind(database: Database, at: At) -> Sequence[DatabaseEvent | CommandRefused]:
+    if database.transaction is not None or not 0 < database.drop_at_ms <= at.at_ms:
+        return []
+    return _drop(database, "unused for too long", MemorySource(origin="service"))
 
 
 def _copy(database: Database, command: PutCopy) -> Sequence[DatabaseEvent | CommandRefused]:

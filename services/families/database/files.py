@@ -90,7 +90,13 @@ class DatabaseFiles:
                 held.lock.release()
         finally:
             held.users -= 1
+            if not held.users and not held.files and self._scopes.get(key) is held:
+                del self._scopes[key]
         await self._evict()
+
+    def has(self, scope: Scope) -> bool:
+        """Whether there are files of a scope."""
+        return (scope.tenant, scope.aggregate) in self._scopes
 
     def open(self, held: ScopeFiles, name: str) -> CachedFile:
         """Return a file of a scope: an empty one if there is none."""

@@ -19,6 +19,10 @@ INLINE_BYTES = 64 * 1024
 BLOBS_MAX = 1_000
 """Blobs of one change or copy, 4 MiB of pages each."""
 CHAIN_DIGITS = 64
+RUN_IDLE_MS = 7 * 24 * 3_600_000
+"""Time without a change after which the database of a tree of runs is dropped by its timer. A tree that ends drops it
+at once; this is for an owner that died just then. A run may wait for a person for a day, and be paused for longer.
+"""
 
 
 class SqlLimits(Value, frozen=True, kw_only=True):

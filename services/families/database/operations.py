@@ -161,6 +161,15 @@ class DatabaseOperations:
         size = 0 if dropped is None else dropped.bytes
         return Reply(fields={"dropped": dropped is not None, "bytes": size}, positions=(answer.position,))
 
+    def has_files(self, scope: Scope) -> bool:
+        """Whether this process has files of a database, as it does for those that it used lately."""
+        return self._files.has(scope)
+
+    async def exists(self, scope: Scope, positions: Sequence[str]) -> bool:
+        """Return whether a database has something to drop."""
+        state = await self._builder.state(scope, positions)
+        return state.head.revision > 0 or state.transaction is not None
+
     async def close(self) -> None:
         """Remove the files of this process."""
         await self._files.close()

@@ -22,11 +22,11 @@ from loomlog.schemas.generated.database_events import (
     SqlTransactionEnded,
 )
 from loomlog.schemas.records import Value, replace
-from loomlog.services.families.database.limits import CHANGES_PER_COPY, COPY_AFTER_BYTES
-from loomlog.services.families.memory.author import scope_of_aggregate
+from loomlog.services.families.database.limits import CHANGES_PER_COPY, COPY_AFTER_BYTES, RUN_IDLE_MS
+from loomlog.services.families.memory.author import RUN, scope_of_aggregate
 
 FAMILY_NAME = "database"
-VERSION = 1
+VERSION = 2
 """Raise it whenever the same events give another state or other rows."""
 ASKED, IDLE, ACKNOWLEDGED = "asked", "idle", "acknowledged"
 """Why a transaction ended."""
@@ -71,6 +71,13 @@ class Database(Value, frozen=True, kw_only=True):
     transaction: Transaction | None = None
     expired: str = ""
     """Tree of runs whose transaction was rolled back as idle, until it begins another one or rolls back itself."""
+    changed_at_ms: int = 0
+    """When the database of a tree of runs was changed last; 0 for all others, and after a drop."""
+
+    @property
+    def drop_at_ms(self) -> int:
+        """When it is dropped as left behind, UTC milliseconds; 0: never."""
+        return self.changed_at_ms + RUN_IDLE_MS if self.changed_at_ms and self.head.revision else 0
 
     def transaction_of(self, root_run_id: str) -> Transaction | None:
         """Return the open transaction of a tree of runs."""
@@ -95,11 +102,18 @@ def initial(aggregate: str) -> Database:
 
 
 def next_timer_ms(database: Database) -> int:
-    return 0 if database.transaction is None else database.transaction.deadline_ms
+    """Return when a transaction ends as idle, or else when the database is dropped as left behind; 0: never."""
+    return database.drop_at_ms if database.transaction is None else database.transaction.deadline_ms
 
 
 def evolve(database: Database, event: DatabaseEvent, at_ms: int) -> Database:
     """Return the state after an event."""
+    after = _folded(database, event, at_ms)
+    is_use = isinstance(event, SqlChanged | SqlTransactionBegan | SqlTransactionEnded)
+    return replace(after, changed_at_ms=at_ms) if is_use and after.scope == RUN else after
+
+
+def _folded(database: Database, event: DatabaseEvent, at_ms: int) -> Database:
     open_one = database.transaction
     match event:
         case SqlChanged(root_run_id=""):

@@ -346,3 +346,28 @@ def test_content_is_encrypted_for_the_user_or_the_tenant(scope: str, subject: st
     command = DropDatabase(envelope=envelope, scope=scope, scope_id="ada", source=SOURCE)
     assert FAMILY.content.subject(command) == subject
     assert FAMILY.content.fields == {ChangeDatabase: ("pages", "statement"), PutCopy: ("pages",)}
+
+
+def test_the_database_of_a_tree_of_runs_is_dropped_when_it_is_left_behind() -> None:
+    here = Here("run/r_1")
+    of_run = {"scope": "run", "scope_id": "r_1"}
+    here.do(BeginTransaction(**OF_ADA | of_run, root_run_id="r_1"))
+    here.do(EndTransaction(**OF_ADA | of_run, root_run_id="r_1", committed=True))
+    assert FAMILY.rules.next_timer_ms(here.state) == 0, "there is nothing to drop"
+    here.change(**of_run)
+    here.now_ms += 1_000
+    here.change(**of_run)
+    due_ms = here.now_ms + limits.RUN_IDLE_MS
+    assert FAMILY.rules.next_timer_ms(here.state) == due_ms
+    here.now_ms = due_ms - 1
+    assert here.do(TIMER_FIRED) == []
+    here.now_ms = due_ms
+    dropped, removed = here.do(TIMER_FIRED)
+    assert (dropped.scope, dropped.scope_id, dropped.revision, dropped.source.origin) == ("run", "r_1", 2, "service")
+    assert (removed.first, removed.last) == (1, 2)
+    assert (here.rows, FAMILY.rules.next_timer_ms(here.state)) == ({}, 0)
+
+
+def test_other_databases_have_no_timer(here: Here) -> None:
+    here.change()
+    assert FAMILY.rules.next_timer_ms(here.state) == 0

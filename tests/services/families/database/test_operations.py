@@ -573,6 +573,22 @@ async def test_a_dropped_database_is_empty_and_can_be_used_again(world: World) -
         await one.operations.drop(ADA, replace(AUTHOR, command_id="d3"))
 
 
+async def test_a_process_knows_which_databases_there_are_and_which_it_has_used(world: World) -> None:
+    one, other = world.process(), world.process()
+    bob = Scope("acme", "user", "bob")
+    assert not await one.operations.exists(ADA, ())
+    await one.exec(CREATE)
+    await one.refused("sql_query", statement="SELECT * FROM t", scope=bob)
+    assert (one.operations.has_files(ADA), other.operations.has_files(ADA)) == (True, False)
+    assert await other.operations.exists(ADA, ())
+    assert not await one.operations.exists(bob, ())
+    await one.operations.drop(ADA, replace(AUTHOR, command_id="d"))
+    assert not one.operations.has_files(ADA), "nothing is kept of a database without files"
+    assert not await one.operations.exists(ADA, ())
+    await one.do("sql_begin")
+    assert await one.operations.exists(ADA, ())
+
+
 async def test_blobs_and_pages_are_encrypted_and_read_in_plaintext(world: World) -> None:
     subjects: list[tuple[str, str]] = []
 
