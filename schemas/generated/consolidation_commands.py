@@ -133,6 +133,34 @@ class BankPending(Record, frozen=True, kw_only=True):
         )
 
 
+class DropTarget(Record, frozen=True, kw_only=True):
+    """Removes all pending entries of a target, and forgets that chats have settled: its user is erased."""
+
+    SCHEMA: ClassVar[str] = "loom.consolidation.commands.DropTarget"
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id."""
+    scope: str
+    """agent, user or tenant."""
+    scope_id: str
+    """Name of the agent, id of the user; empty for the tenant."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "scope": self.scope,
+            "scope_id": self.scope_id,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            scope=value["scope"],
+            scope_id=value["scope_id"],
+        )
+
+
 class LeaseTarget(Record, frozen=True, kw_only=True):
     """Takes the lease of a target, or extends it: one run at a time consolidates a scope."""
 
@@ -237,8 +265,9 @@ RECORDS = (
     AckPending,
     AdvanceTarget,
     BankPending,
+    DropTarget,
     LeaseTarget,
     NoteSettledChat,
     ReleaseTarget,
 )
-Command = AckPending | AdvanceTarget | BankPending | LeaseTarget | NoteSettledChat | ReleaseTarget
+Command = AckPending | AdvanceTarget | BankPending | DropTarget | LeaseTarget | NoteSettledChat | ReleaseTarget

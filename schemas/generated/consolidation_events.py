@@ -197,6 +197,34 @@ class TargetAdvanced(Record, frozen=True, kw_only=True):
         )
 
 
+class TargetDropped(Record, frozen=True, kw_only=True):
+    """A target has no work and no lease any more; its pending entries were removed before. The watermark stays."""
+
+    SCHEMA: ClassVar[str] = "loom.consolidation.events.TargetDropped"
+
+    scope: str
+    """agent, user or tenant."""
+    scope_id: str
+    """Name of the agent, id of the user; empty for the tenant."""
+    dropped_pending: int
+    """Pending entries that were removed."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "scope": self.scope,
+            "scope_id": self.scope_id,
+            "dropped_pending": self.dropped_pending,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            scope=value["scope"],
+            scope_id=value["scope_id"],
+            dropped_pending=value["dropped_pending"],
+        )
+
+
 class TargetLeased(Record, frozen=True, kw_only=True):
     """The lease of a target was asked for."""
 
@@ -279,7 +307,8 @@ RECORDS = (
     PendingAcked,
     PendingBanked,
     TargetAdvanced,
+    TargetDropped,
     TargetLeased,
     TargetReleased,
 )
-Event = ChatSettled | ConsolidationRequested | PendingAcked | PendingBanked | TargetAdvanced | TargetLeased | TargetReleased
+Event = ChatSettled | ConsolidationRequested | PendingAcked | PendingBanked | TargetAdvanced | TargetDropped | TargetLeased | TargetReleased

@@ -1,7 +1,7 @@
 """Settled chats of a target, from the read model of runs, and what was said in them.
 
 Only what a person wrote and what the agent answered is dialogue. System texts, untrusted blocks, images, reasoning and
-calls of tools with their results are scaffolding: nothing is learnt from them.
+calls of tools with their results are scaffolding: nothing is learnt from them. Erased messages are left out.
 
 Before: operations.py. After: projections/settled_sessions.py.
 """
@@ -28,6 +28,7 @@ from loomlog.projections.transcript import TranscriptRow
 from loomlog.schemas.generated.values import BlobRef
 from loomlog.schemas.records import Value
 from loomlog.services.families.memory.author import AGENT, USER, Scope
+from loomlog.services.stream.encryption.subject_keys import ERASED
 
 Decrypt = Callable[[Any, str], Awaitable[Any]]
 """Returns JSON of a tenant in plaintext. Raises ConnectorError."""
@@ -131,8 +132,8 @@ class ReadModelChats:
         else:
             segments = await self._decrypt(orjson.loads(row.payload or "[]"), row.tenant)
             texts = [await self._text(block, "blob", row.tenant) for block in _said(segments)]
-            role, text = "user", "\n".join(filter(None, texts))
-        if not text.strip():
+            role, text = "user", "\n".join(one for one in texts if one and one != ERASED)
+        if not text.strip() or text == ERASED:
             return None
         return Message(
             run_id=row.run_id,

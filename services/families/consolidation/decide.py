@@ -3,7 +3,7 @@
 Before: services/stream/entities/handler.py passes a command. After: state.py folds the events.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import assert_never
 
 import orjson
@@ -12,6 +12,7 @@ from loomlog.schemas.generated.consolidation_commands import (
     AckPending,
     AdvanceTarget,
     BankPending,
+    DropTarget,
     LeaseTarget,
     NoteSettledChat,
     ReleaseTarget,
@@ -22,6 +23,7 @@ from loomlog.schemas.generated.consolidation_events import (
     PendingAcked,
     PendingBanked,
     TargetAdvanced,
+    TargetDropped,
     TargetLeased,
     TargetReleased,
 )
@@ -36,6 +38,7 @@ from loomlog.services.families.consolidation.state import (
     ConsolidationEvent,
     Target,
     number_of,
+    open_numbers,
     pending_id,
 )
 from loomlog.services.families.memory.author import USER, MemoryRefused, aggregate_name, named_scope
@@ -47,7 +50,9 @@ SCOPE_FIELD, SCOPE_ID_FIELD = "memory_scope", "memory_scope_id"
 """Metadata of its runs: JSON texts."""
 ORIGINS = frozenset({"agent_explicit", "operator", "compaction", "service"})
 
-ConsolidationCommand = LeaseTarget | AdvanceTarget | ReleaseTarget | NoteSettledChat | BankPending | AckPending
+ConsolidationCommand = (
+    LeaseTarget | AdvanceTarget | ReleaseTarget | NoteSettledChat | BankPending | AckPending | DropTarget
+)
 
 
 def decide(
@@ -66,11 +71,14 @@ def decide(
         case ReleaseTarget():
             return _released(target, command)
         case NoteSettledChat(scope=scope, scope_id=scope_id):
-            return [ChatSettled(scope=scope, scope_id=scope_id)]
+            is_of_drop = at.at_ms < target.dropped_at_ms + limits.DROPPED_MS
+            return [] if is_of_drop else [ChatSettled(scope=scope, scope_id=scope_id)]
         case BankPending():
             return [_banked(target, command)]
         case AckPending():
             return _acked(target, command, at)
+        case DropTarget():
+            return _dropped(target, command)
         case _:
             assert_never(command)
 
@@ -190,21 +198,31 @@ def _acked(target: Target, command: AckPending, at: At) -> Sequence[PendingAcked
         return [_refused("lease_lost", lease_lost(target, command.owner, at.at_ms))]
     numbers = {one: number_of(target, one) for one in command.ids}
     known = [(one, number) for one, number in numbers.items() if number and target.is_open(number)]
-    events, pending = [], target.pending
+    return list(_removed(target, command, known, command.owner))
+
+
+def _dropped(target: Target, command: DropTarget) -> Sequence[PendingAcked | TargetDropped]:
+    entries = [(pending_id(target, number), number) for number in open_numbers(target)]
+    dropped = TargetDropped(scope=command.scope, scope_id=command.scope_id, dropped_pending=len(entries))
+    return [*_removed(target, command, entries, ""), dropped]
+
+
+def _removed(
+    target: Target, command: AckPending | DropTarget, known: Sequence[tuple[str, int]], owner: str
+) -> Iterator[PendingAcked]:
+    """Yield the events that remove pending entries, named by id and number."""
+    pending = target.pending
     for start in range(0, len(known), limits.ACK_EVENT_IDS_MAX):
         some = known[start : start + limits.ACK_EVENT_IDS_MAX]
         pending -= len(some)
-        events.append(
-            PendingAcked(
-                scope=command.scope,
-                scope_id=command.scope_id,
-                owner=command.owner,
-                ids=tuple(one for one, _ in some),
-                numbers=tuple(number for _, number in some),
-                pending=pending,
-            )
+        yield PendingAcked(
+            scope=command.scope,
+            scope_id=command.scope_id,
+            owner=owner,
+            ids=tuple(one for one, _ in some),
+            numbers=tuple(number for _, number in some),
+            pending=pending,
         )
-    return events
 
 
 def _requested(target: Target, at: At) -> ConsolidationRequested:

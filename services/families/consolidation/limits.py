@@ -23,5 +23,7 @@ START_DELAY_MS = 60_000
 """Time from the first work to a pass, so that a pass finds what comes together. It doubles with each start after which
 nothing moved.
 """
+DROPPED_MS = 60_000
+"""How long chats that settle after a drop do not count: the erasure of the user has cancelled them."""
 STARTS_MAX = 8
 """Starts without any progress, over four hours; then only new work leads to a start, one each."""

@@ -7,6 +7,7 @@ Before: decide.py, operations.py. After: the schemas.
 """
 
 from bisect import bisect_right
+from collections.abc import Iterator
 from hashlib import sha256
 from typing import assert_never
 
@@ -16,6 +17,7 @@ from loomlog.schemas.generated.consolidation_events import (
     PendingAcked,
     PendingBanked,
     TargetAdvanced,
+    TargetDropped,
     TargetLeased,
     TargetReleased,
 )
@@ -30,7 +32,14 @@ PENDING_PREFIX = "mp_"
 NUMBER_DIGITS, HASH_DIGITS = 10, 16
 
 ConsolidationEvent = (
-    TargetLeased | TargetAdvanced | TargetReleased | ChatSettled | ConsolidationRequested | PendingBanked | PendingAcked
+    TargetLeased
+    | TargetAdvanced
+    | TargetReleased
+    | TargetDropped
+    | ChatSettled
+    | ConsolidationRequested
+    | PendingBanked
+    | PendingAcked
 )
 
 
@@ -61,6 +70,8 @@ class Target(Value, frozen=True, kw_only=True, omit_defaults=True):
     """Runs that were requested since something moved."""
     start_at_ms: int = 0
     """When the next one is to be requested, if there is work then and no lease."""
+    dropped_at_ms: int = 0
+    """When its user was erased."""
 
     @property
     def has_work(self) -> bool:
@@ -78,6 +89,12 @@ def initial(aggregate: str) -> Target:
     tenant, _, name = aggregate.partition(":")[2].partition("/")
     scope = scope_of_aggregate(tenant, name)
     return Target(tenant=tenant, scope=scope.name, scope_id=scope.id)
+
+
+def open_numbers(target: Target) -> Iterator[int]:
+    """Yield the numbers of the pending entries, ascending."""
+    for first, last in target.open_ranges:
+        yield from range(first, last + 1)
 
 
 def pending_id(target: Target, number: int) -> str:
@@ -132,6 +149,17 @@ def evolve(target: Target, event: ConsolidationEvent, at_ms: int) -> Target:
                 leased_at_ms=0,
                 settled_at_ms=target.settled_at_ms if is_settled_since else at_ms if has_more else 0,
                 start_at_ms=at_ms + start_delay_ms(target.attempts),
+            )
+        case TargetDropped():
+            return Target(
+                tenant=target.tenant,
+                scope=target.scope,
+                scope_id=target.scope_id,
+                watermark_at_ms=target.watermark_at_ms,
+                watermark_session_id=target.watermark_session_id,
+                last_number=target.last_number,
+                starts=target.starts,
+                dropped_at_ms=at_ms,
             )
         case ChatSettled():
             return replace(_woken(target, at_ms), settled_at_ms=at_ms)

@@ -7,6 +7,7 @@ from loomlog.schemas.generated.consolidation_commands import (
     AckPending,
     AdvanceTarget,
     BankPending,
+    DropTarget,
     LeaseTarget,
     NoteSettledChat,
     ReleaseTarget,
@@ -17,7 +18,9 @@ from loomlog.services.families.consolidation.state import initial, pending_id
 
 
 def examples(envelope: CommandEnvelope) -> Sequence[Any]:
-    """Dialogue of a user that is banked, leased, acknowledged and passed; another run and wrong scopes are refused."""
+    """Dialogue of a user that is banked, leased, acknowledged, passed and dropped; another run and wrong scopes are
+    refused.
+    """
     of_user: dict[str, Any] = {"envelope": envelope, "scope": "user", "scope_id": "ada"}
     of_agent: dict[str, Any] = {"envelope": envelope, "scope": "agent", "scope_id": "helper"}
     of_tenant: dict[str, Any] = {"envelope": envelope, "scope": "tenant", "scope_id": ""}
@@ -45,5 +48,8 @@ def examples(envelope: CommandEnvelope) -> Sequence[Any]:
         AdvanceTarget(**of_user, owner="r_1", completed_at_ms=2**62, session_id="s_2"),
         ReleaseTarget(**of_user, owner="r_1", has_more=True),
         ReleaseTarget(**of_user, owner="r_1"),
+        DropTarget(**of_user),
+        NoteSettledChat(**of_user),
+        DropTarget(envelope=envelope, scope="run", scope_id="r_1"),
         LeaseTarget(envelope=envelope, scope="run", scope_id="r_1", owner="r_1"),
     ]

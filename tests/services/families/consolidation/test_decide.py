@@ -13,6 +13,7 @@ from loomlog.schemas.generated.consolidation_commands import (
     AckPending,
     AdvanceTarget,
     BankPending,
+    DropTarget,
     LeaseTarget,
     NoteSettledChat,
     ReleaseTarget,
@@ -273,3 +274,31 @@ def test_a_pass_that_dies_is_followed_by_another_when_its_lease_expires(targets:
     targets.fire()
     targets.lease(lease_ms=600_000)
     assert next_timer_ms(targets.state) == targets.now_ms + 600_000
+
+
+# --- an erased user --------------------------------------------------------------------------------------------------
+
+
+def test_a_drop_removes_all_pending_entries_and_all_work(targets: Targets) -> None:
+    ids = [targets.bank() for _ in range(limits.ACK_EVENT_IDS_MAX + 5)]
+    targets.lease()
+    targets.do(AckPending(**ADA, owner="r_1", ids=tuple(ids[1:3])))
+    targets.do(NoteSettledChat(**ADA))
+    targets.do(targets.advance())
+    *removed, dropped = targets.do(DropTarget(**ADA))
+    assert [one for event in removed for one in event.ids] == [ids[0], *ids[3:]]
+    assert removed[-1].pending == 0
+    assert dropped.dropped_pending == len(ids) - 2
+    assert (targets.state.pending, targets.state.has_work, targets.state.owner) == (0, False, "")
+    assert next_timer_ms(targets.state) == 0
+    assert targets.state.watermark_at_ms == CHAT_MS, "the chats before it are not read again"
+    assert targets.bank() not in ids, "numbers are not used again"
+
+
+def test_chats_that_the_erasure_has_cancelled_start_nothing_and_later_ones_do(targets: Targets) -> None:
+    targets.do(DropTarget(**ADA))
+    targets.now_ms += limits.DROPPED_MS - 1
+    assert targets.do(NoteSettledChat(**ADA)) == []
+    targets.now_ms += 1
+    assert targets.do(NoteSettledChat(**ADA))
+    assert next_timer_ms(targets.state) > 0
