@@ -266,6 +266,14 @@ class MemoryIndex:
                 ),
             )
 
+    async def count_subject(self, tenant: str, subject: str, key_ids: Sequence[str] = ()) -> dict[str, int]:
+        """Return the numbers of `entries`, `vectors` and `embeddings` that `erase_subject` would delete."""
+        has_vectors = bool((await self.schemas()).vector)
+        tables = COUNT_OF_SUBJECT if has_vectors else COUNT_OF_SUBJECT[:1]
+        of_subject = (tenant, subject, list(key_ids))
+        counts = [(await self._fetch(count, *of_subject, of_subject=OF_SUBJECT))[0][0] for count in tables]
+        return dict(zip(("entries", "vectors", "embeddings"), [*counts, 0, 0], strict=False))
+
     async def erase_subject(self, tenant: str, subject: str, key_ids: Sequence[str] = ()) -> dict[str, int]:
         """Delete what the index and the cache have of a subject: by its id, and by the keys of its content. Returns the
         numbers of `entries`, `vectors` and `embeddings`.
@@ -370,6 +378,12 @@ DETAILS = """
     {joined} LEFT JOIN {kept}.access a ON (a.scope, a.key) = (e.scope, e.key)
     WHERE e.scope = %s AND (e.expires_at_ms = 0 OR e.expires_at_ms > %s)"""
 OF_SUBJECT = sql.SQL("((tenant = %s AND subject = %s AND subject <> '') OR (key_id = ANY(%s) AND key_id <> ''))")
+COUNT_OF_SUBJECT = (
+    "SELECT count(*) FROM {schema}.entries WHERE {of_subject}",
+    "SELECT count(*) FROM {schema}.vectors v JOIN "
+    "(SELECT scope, key FROM {schema}.entries WHERE {of_subject}) e USING (scope, key)",
+    "SELECT count(*) FROM {kept}.embeddings WHERE {of_subject}",
+)
 COUNT_ACCESSES = """
     INSERT INTO {kept}.access AS a (scope, key, count, at_ms)
     SELECT scope, key, count, %s FROM unnest(%s::text[], %s::text[], %s::bigint[]) AS n(scope, key, count)

@@ -388,7 +388,11 @@ async def test_erasing_a_subject_removes_its_rows_vectors_and_cached_embeddings(
     )
     await world.write(entry_set("a", "kayak trips", embed=True), scope=OTHER)
     await world.embed(STUB)
+    assert await world.index.count_subject("acme", "ann") == {"entries": 2, "vectors": 2, "embeddings": 2}
+    assert await world.index.count_subject("other", "ann") == {"entries": 1, "vectors": 1, "embeddings": 1}
     assert await world.index.erase_subject("acme", "ann") == {"entries": 2, "vectors": 2, "embeddings": 2}
+    assert await world.index.count_subject("acme", "ann") == {"entries": 0, "vectors": 0, "embeddings": 0}
+    assert await world.index.count_subject("other", "ann") == {"entries": 1, "vectors": 1, "embeddings": 1}
     assert await world.index.erase_subject("acme", "ann") == {"entries": 0, "vectors": 0, "embeddings": 0}
     assert await world.words("chess", scope="memory:acme/agent/x") == []
     assert await world.words("bird", scope="memory:acme/agent/x") == ["c"]
