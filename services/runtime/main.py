@@ -29,6 +29,7 @@ from loomlog.connectors.process.hardening import disable_process_dumping
 from loomlog.connectors.process.liveness_sockets import request_handover, wait_for_disconnect
 from loomlog.connectors.tools.remote_calls import RESULTS_TOPIC
 from loomlog.schemas.ids import fresh_token
+from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.families import FamilyProblem
 from loomlog.services.families.budget.accounts import BudgetAccounts
 from loomlog.services.families.pause import FAMILY as PAUSE
@@ -150,6 +151,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         settings,
         resources.entities,
         definitions.table,
+        agents=resources.routing.definitions,
         run_rows=resources.run_rows,
         encryption=encryption,
         clock_ms=clock_ms,
@@ -185,6 +187,11 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         made_volumes=definitions.volumes,
     )
     admission_queue = build_admission_queue(loaded)
+
+    def on_run_ended(tenant: str, facts: RunFacts) -> None:
+        definitions.ephemeral_volumes.on_run_ended(tenant, facts)
+        memory.run_ends.on_run_ended(tenant, facts)
+
     context = RunContext(
         family=family,
         partitions=resources.partitions,
@@ -204,7 +211,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         credentials=resources.credentials,
         definition_texts=effects.definition_texts,
         prompt_memory=memory.prompt_memory(effects.definition_texts),
-        on_run_ended=definitions.ephemeral_volumes.on_run_ended,
+        on_run_ended=on_run_ended,
     )
     dead_letters = _dead_letters(resources)
     entities = host_entities(
@@ -258,6 +265,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
             # The owner of partition 0 sweeps and probes, so exactly one live runtime does.
             tasks.create_task(definitions.observer.run(), name="definitions of files"),
             tasks.create_task(definitions.ephemeral_volumes.run(lambda: term_of(0) >= 0), name="ephemeral volumes"),
+            tasks.create_task(memory.run_ends.run(), name="memory of ended runs"),
             tasks.create_task(memory.boot_entries.run(lambda: term_of(0) >= 0), name="entries of the files"),
             *resources.routing.start_tasks(tasks, is_active_prober=lambda: term_of(0) >= 0),
         ]

@@ -14,7 +14,9 @@ from loomlog.connectors.configuration.settings import Settings
 from loomlog.connectors.memory_peer.client import PeerClient
 from loomlog.connectors.storage.blobs import FileBlobs
 from loomlog.connectors.storage.postgres import PostgresReader
+from loomlog.schemas.generated.values import AgentDefinition
 from loomlog.services.families.consolidation.chats import ReadModelChats
+from loomlog.services.families.consolidation.decide import CONSOLIDATOR
 from loomlog.services.families.consolidation.facts import FactLearning
 from loomlog.services.families.consolidation.operations import ConsolidationOperations, ConsolidationPolicy
 from loomlog.services.families.database.files import DatabaseFiles
@@ -35,7 +37,9 @@ from loomlog.services.families.memory.wiring import (
 from loomlog.services.runtime.content.definition_texts import DefinitionTexts
 from loomlog.services.runtime.content.encryption import ContentEncryption
 from loomlog.services.runtime.entity_hosting import EntityResources
+from loomlog.services.runtime.models.definition_resolver import DefinitionResolver
 from loomlog.services.runtime.run.prompt_memory import PromptMemory
+from loomlog.services.runtime.run.run_end_memory import RunEndMemory
 from loomlog.services.runtime.settings import RuntimeSettings
 from loomlog.services.runtime.tools.memory_tool import MemoryTool
 
@@ -55,6 +59,8 @@ class MemorySetup:
     """Sets the entries of the files."""
     backends: Backends
     """Where agents keep their entries."""
+    run_ends: RunEndMemory
+    """What the ends of runs lead to."""
 
     async def close(self) -> None:
         """Close what is open."""
@@ -70,6 +76,7 @@ async def open_memory(
     entities: EntityResources,
     definitions: DefinitionTable,
     *,
+    agents: DefinitionResolver,
     run_rows: PostgresReader,
     encryption: ContentEncryption,
     clock_ms: Callable[[], int],
@@ -95,12 +102,8 @@ async def open_memory(
         return (await encryption.cipher(tenant, subject)).text(text)
 
     policy = configuration.memory.consolidation
-    chats = ReadModelChats(
-        run_rows,
-        blobs,
-        decrypt=encryption.decrypt_json,
-        internal_agents=lambda: tuple(name for name, agent in configuration.agents.items() if agent.internal),
-    )
+    internal_agents = tuple(name for name, agent in configuration.agents.items() if agent.internal)
+    chats = ReadModelChats(run_rows, blobs, decrypt=encryption.decrypt_json, internal_agents=lambda: internal_agents)
     consolidation = ConsolidationOperations(
         commands,
         reads,
@@ -164,7 +167,22 @@ async def open_memory(
         prompt_memory=prompt_memory,
         boot_entries=BootEntries(configuration.memory.entries, commands, services.entries.limits),
         backends=backends,
+        run_ends=RunEndMemory(
+            consolidation,
+            databases,
+            has_consolidator=partial(has_consolidator, agents),
+            internal_agents=internal_agents,
+            require_local=backends.require_local,
+            is_isolated=is_isolated,
+            clock_ms=clock_ms,
+        ),
     )
+
+
+def has_consolidator(agents: DefinitionResolver, tenant: str) -> bool:
+    """Return whether a tenant has the agent that a target starts, on a model that can be called now."""
+    resolved = agents.resolve(CONSOLIDATOR, tenant=tenant, user_tier="")
+    return isinstance(resolved, AgentDefinition) or resolved.code == "definition_pending"
 
 
 def sql_limits(settings: Settings) -> SqlLimits:

@@ -1,0 +1,43 @@
+"""The author of what a runtime itself does with memory on behalf of a run.
+
+Before: run_end_memory.py, compaction_memory.py. After: services/families/memory/author.py.
+"""
+
+from loomlog.services.core.run.run_facts import RunFacts
+from loomlog.services.families.memory.author import AGENT, USER, Author, MemoryRefused, Scope, resolve_scope
+from loomlog.services.families.memory.prompt import NO_GRANTS
+from loomlog.services.runtime.tools.memory_tool import grants_of
+
+
+def author_of_run(
+    tenant: str, facts: RunFacts, command_id: str, *, issued_at_ms: int, turn: int = 0, is_isolated: bool = False
+) -> Author:
+    """Return the author; `issued_at_ms` 0: an earlier attempt may have been made."""
+    definition = facts.definition
+    grants = definition.grants or NO_GRANTS
+    return Author(
+        tenant=tenant,
+        subject=facts.subject,
+        command_id=command_id,
+        issued_at_ms=issued_at_ms,
+        user_id=facts.user_id,
+        agent=definition.name,
+        run_id=facts.run_id,
+        root_run_id=facts.run_id if facts.parent is None else facts.parent.root_run_id,
+        session_id=facts.session_id,
+        turn=turn,
+        grants=grants_of({name: getattr(grants, name) for name in grants.__struct_fields__}),
+        is_isolated=is_isolated,
+        positions=facts.positions,
+    )
+
+
+def learning_scopes(author: Author) -> tuple[Scope, ...]:
+    """Return whose memory learns from the dialogue of a run: its user's and its agent's, as far as it may use them."""
+    scopes = []
+    for name in (USER, AGENT):
+        try:
+            scopes.append(resolve_scope(author, name))
+        except MemoryRefused:
+            continue
+    return tuple(scopes)
