@@ -75,6 +75,16 @@ agents:
       function run(input) {
         return Counter({ op: "increment", name: input.prompt, by: 5 });
       }
+  rememberer: { provider: mock, model: mock-memory, tools: [Memory], memory_scopes: [user] }
+  historian:
+    provider: code-js
+    model: code
+    tools: [Memory]
+    memory_scopes: [user]
+    code_body: |
+      function run(input) {
+        return JSON.stringify(JSON.parse(input.prompt).map(([op, fields]) => Memory[op]({ scope: "user", ...fields })));
+      }
   unlucky: { provider: down, model: mock-generic, retry_attempts: 0 }
   secretary:
     provider: code-js
@@ -88,7 +98,8 @@ pricing:
     lab/lab-1: { input: 3.00, output: 15.00 }
 """
 """Some on models of somebody else's, one that can be cancelled in peace, one that fails, one that falls back, one whose
-prompt is the list of its calls, one that uses a tool of a client, one that uses the tool of a family."""
+prompt is the list of its calls, one that uses a tool of a client, one that uses the tool of a family, two
+that use memory."""
 
 
 def link_jars(home: Path) -> None:
