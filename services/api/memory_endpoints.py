@@ -1,11 +1,13 @@
 """Memory over HTTP, in the formats of reference surfaces 1.5, and its past.
 
-Keys may have slashes. `.../keys/<key>/history` is the past of a key; a key that ends so is read while it exists.
+Keys may have slashes, and scope ids escaped ones (`memory%2Fconsolidator`). `.../keys/<key>/history` is the past of a
+key, unless there is a key that ends so; `?history=1` asks for it whatever there is.
 
 Before: memory_routes.py. After: services/application/memory.py.
 """
 
 from typing import Any
+from urllib.parse import unquote
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,6 +15,7 @@ from starlette.responses import Response
 from loomlog.services.api.request_parsing import (
     json_value,
     parse_time_ms,
+    query_flag,
     query_integer,
     query_text,
 )
@@ -59,10 +62,11 @@ async def list_memory_keys(service: Service, caller: Caller, request: Request) -
 
 async def get_memory_key(service: Service, caller: Caller, request: Request) -> Json:
     name, scope_id = _scope(request)
-    key, tenant = request.path_params["key"], query_text(request, "tenant")
-    memory = service.application.memory
+    key, tenant = _key(request), query_text(request, "tenant")
+    memory, wants_history = service.application.memory, query_flag(request, "history")
     try:
-        return json_response(await memory.get(caller, name, scope_id, key, tenant=tenant))
+        if not wants_history:
+            return json_response(await memory.get(caller, name, scope_id, key, tenant=tenant))
     except RequestRefused as refused:
         # With /history behind it, the longest key is too long for one.
         if refused.code not in ("not_found", "bad_request") or key.removesuffix(HISTORY) in ("", key):
@@ -72,7 +76,7 @@ async def get_memory_key(service: Service, caller: Caller, request: Request) -> 
             caller,
             name,
             scope_id,
-            key.removesuffix(HISTORY),
+            key if wants_history else key.removesuffix(HISTORY),
             tenant=tenant,
             limit=query_integer(request, "limit", HISTORY_MAX, minimum=1, maximum=HISTORY_MAX),
             cursor=query_text(request, "cursor", max_length=2_000),
@@ -92,7 +96,7 @@ async def put_memory_key(service: Service, caller: Caller, request: Request) -> 
                 raise RequestRefused("memory_value_too_large", refused.message) from refused
         raise
     answer, written = await service.application.memory.put(
-        caller, name, scope_id, request.path_params["key"], body, tenant=query_text(request, "tenant")
+        caller, name, scope_id, _key(request), body, tenant=query_text(request, "tenant")
     )
     headers = {
         **(position_headers(written.position) or {}),
@@ -105,7 +109,7 @@ async def put_memory_key(service: Service, caller: Caller, request: Request) -> 
 async def delete_memory_key(service: Service, caller: Caller, request: Request) -> Response:
     name, scope_id = _scope(request)
     position = await service.application.memory.delete(
-        caller, name, scope_id, request.path_params["key"], tenant=query_text(request, "tenant")
+        caller, name, scope_id, _key(request), tenant=query_text(request, "tenant")
     )
     return Response(status_code=204, headers=position_headers(position))
 
@@ -190,7 +194,20 @@ def _is_dry_run(request: Request) -> bool:
 
 
 def _scope(request: Request) -> tuple[str, str]:
-    scope_id = request.path_params["scope_id"]
+    """Return the names of a scope."""
+    scope_id = _parts(request)[1]
     if "\0" in scope_id:
         raise bad_request("scope_id: it has the character NUL")
     return request.path_params["scope"], scope_id
+
+
+def _key(request: Request) -> str:
+    return _parts(request)[2]
+
+
+def _parts(request: Request) -> tuple[str, str, str]:
+    """Return scope, scope id and key of a path, from its undecoded form: an id may have escaped slashes."""
+    raw = request.scope.get("raw_path") or b""
+    # /v1/_memory/scopes/{scope}/{scope_id}/keys/{key}
+    segments = [*raw.partition(b"?")[0].decode("ascii", "replace").split("/", 7), "", "", ""]
+    return unquote(segments[4]), unquote(segments[5]), unquote(segments[7])

@@ -22,7 +22,8 @@ TENANT = QueryParameter(name="tenant", description="Administrators: the tenant."
 SCOPE = QueryParameter(name="scope", description="agent, user or tenant; by default user.")
 SCOPE_ID = QueryParameter(name="scope_id", description="Name of the agent or id of the user.")
 KEY = QueryParameter(name="key", description="The key.", required=True)
-KEYS = "/v1/_memory/scopes/{scope}/{scope_id}/keys"
+SCOPE_PATH = "/v1/_memory/scopes/{scope}/{scope_id:path}"
+KEYS = SCOPE_PATH + "/keys"
 SEARCH_FIELDS = ("query", "top_k", "prefix", "sources", "rank", "dedup")
 DRY_RUN = QueryParameter(name="dry_run", description="false: do it; by default it is only told what would be done.")
 
@@ -64,30 +65,18 @@ MEMORY_ROUTES: tuple[Route, ...] = (
     ),
     Route(
         method="GET",
-        path=KEYS,
-        access=Access.MEMBER,
-        handler=memory_endpoints.list_memory_keys,
-        tag=TAG,
-        summary="List the entries of a scope by key.",
-        response=NamedSchema(name="MemoryEntries", schema=OBJECT),
-        query=(
-            QueryParameter(name="prefix", description="Only keys that begin with this text."),
-            QueryParameter(name="after", description="Only keys after this one."),
-            LIMIT_PARAMETER,
-            QueryParameter(name="include_embedding_metadata", description="1: with the vectors' models."),
-            TENANT,
-        ),
-        refusal_statuses=(400, 503),
-    ),
-    Route(
-        method="GET",
         path=KEYS + "/{key:path}",
         access=Access.MEMBER,
         handler=memory_endpoints.get_memory_key,
         tag=TAG,
         summary="Read an entry; with /history behind the key, its changes and who made them.",
         response=NamedSchema(name="MemoryEntry", schema=OBJECT),
-        query=(LIMIT_PARAMETER, CURSOR_PARAMETER, TENANT),
+        query=(
+            QueryParameter(name="history", description="1: the changes of the key."),
+            LIMIT_PARAMETER,
+            CURSOR_PARAMETER,
+            TENANT,
+        ),
         refusal_statuses=(400, 404, 503),
     ),
     Route(
@@ -127,8 +116,25 @@ MEMORY_ROUTES: tuple[Route, ...] = (
         refusal_statuses=(400, 503),
     ),
     Route(
+        method="GET",
+        path=KEYS,
+        access=Access.MEMBER,
+        handler=memory_endpoints.list_memory_keys,
+        tag=TAG,
+        summary="List the entries of a scope by key.",
+        response=NamedSchema(name="MemoryEntries", schema=OBJECT),
+        query=(
+            QueryParameter(name="prefix", description="Only keys that begin with this text."),
+            QueryParameter(name="after", description="Only keys after this one."),
+            LIMIT_PARAMETER,
+            QueryParameter(name="include_embedding_metadata", description="1: with the vectors' models."),
+            TENANT,
+        ),
+        refusal_statuses=(400, 503),
+    ),
+    Route(
         method="DELETE",
-        path="/v1/_memory/scopes/{scope}/{scope_id}",
+        path=SCOPE_PATH,
         access=Access.MEMBER,
         handler=memory_endpoints.drop_memory_scope,
         tag=TAG,

@@ -374,7 +374,7 @@ def entry_json(entry: StoredEntry) -> dict[str, Any]:
 def version_json(version: Mapping[str, Any]) -> dict[str, Any]:
     """Return a change of a key as it is shown."""
     hidden = ("value", "key", "at_ms", "created_at_s", "expires_at_ms", "embed", "previous_revision")
-    shown = {name: value for name, value in version.items() if name not in hidden}
+    shown = {name: value for name, value in version.items() if name not in hidden and value != ""}
     shown["at"] = format_rfc3339(version["at_ms"])
     if version.get("previous_revision"):
         shown["previous_revision"] = version["previous_revision"]

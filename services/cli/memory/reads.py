@@ -235,7 +235,7 @@ def search(
             rank_text(hit, "semantic"),
             short_value(hit.get("value")),
         )
-        for hit in answer["hits"]
+        for hit in answer["entries"]
     ]
     if rows:
         head = ("KEY", "KIND", "SCORE", "RANK", "LEXICAL", "SEMANTIC", "VALUE")

@@ -409,6 +409,8 @@ class SummaryCompleted(Value, frozen=True, kw_only=True):
     credential_source: str = ""
     credential_scope: str = ""
     """As in ModelAnswered."""
+    memory_banked: MemoryBanked | None = None
+    """What memory keeps of what the summary stands for; None: it was not asked to."""
 
     @property
     def key(self) -> CallKey:

@@ -103,7 +103,7 @@ class PromptEntries:
         entries: list[PromptEntry] = []
         for scope in self._granted():
             answer = await finder.search(scope, {"query": query, "top_k": SEARCH_HITS}, self._author)
-            hits: Sequence[Mapping[str, Any]] = answer["hits"]
+            hits: Sequence[Mapping[str, Any]] = answer["entries"]
             entries += [PromptEntry(key=hit["key"], scope=scope.name, text=_written(hit["value"])) for hit in hits]
         return entries
 

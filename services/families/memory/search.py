@@ -376,7 +376,7 @@ class AccessCounter:
 def search_json(result: SearchResult, request: SearchRequest) -> dict[str, Any]:
     """Return the answer of a search."""
     answer: dict[str, Any] = {
-        "hits": [hit_json(hit) for hit in result.hits],
+        "entries": [hit_json(hit) for hit in result.hits],
         "query_embedding_dim": result.query_embedding_dim,
         "truncated": result.truncated,
     }

@@ -57,7 +57,7 @@ class Finder:
         self.asked.append((scope.name, fields["query"]))
         if self.error is not None:
             raise self.error
-        return {"hits": [{"key": f"notes/{scope.name}", "value": {"said": 1}}]}
+        return {"entries": [{"key": f"notes/{scope.name}", "value": {"said": 1}}]}
 
     async def recall(self, scope: Scope, fields: Mapping[str, Any], author: Author) -> Mapping[str, Any]:
         raise AssertionError("prompts do not recall")

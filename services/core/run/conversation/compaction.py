@@ -75,6 +75,8 @@ class CompactionPolicy(Value, frozen=True, kw_only=True):
     keep_last_n: int = 4
     keep_first: bool = True
     autocompact_at_pct: int = 80
+    memory_flush: bool = False
+    """What is left out is kept as a pending entry of the memory that the run may use."""
 
 
 DEFAULT_POLICY = CompactionPolicy()
@@ -92,6 +94,7 @@ def policy_of(definition: AgentDefinition) -> CompactionPolicy:
         keep_last_n=DEFAULT_POLICY.keep_last_n if compaction.keep_last_n is None else compaction.keep_last_n,
         keep_first=DEFAULT_POLICY.keep_first if compaction.keep_first is None else compaction.keep_first,
         autocompact_at_pct=_within(compaction.autocompact_at_pct or DEFAULT_POLICY.autocompact_at_pct, limits.AUTO_PCT),
+        memory_flush=bool(compaction.memory_flush),
     )
 
 
@@ -277,6 +280,7 @@ def complete_compaction(state: State, result: SummaryCompleted) -> ContextCompac
         duration_ms=result.duration_ms,
         credential_source=result.credential_source,
         credential_scope=result.credential_scope,
+        memory_banked=result.memory_banked,
     )
 
 

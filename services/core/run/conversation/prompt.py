@@ -62,7 +62,7 @@ def first_message(
     if metadata:
         system.append(f"Data about this run, given by its caller:\n{_lines(metadata)}")
     if payload_metadata:
-        blocks.append(TextBlock(text=fence(_lines(payload_metadata), "run_metadata")))
+        blocks.append(TextBlock(text=fence(_lines(payload_metadata), "run_metadata"), is_untrusted=True))
     return tuple(system), Message(role="user", blocks=tuple(blocks))
 
 
@@ -138,6 +138,7 @@ def _lines(values: Mapping[str, str]) -> str:
 def _block(content: ContentBlock) -> Block:
     if content.type == "image":
         return ImageBlock(media_type=content.media_type, data=content.data, blob=content.blob)
+    label, is_cacheable = label_of(content), content.cacheable
     if content.blob is not None:
-        return TextBlock(text="", blob=content.blob, fence=label_of(content), cacheable=content.cacheable)
-    return TextBlock(text=fence_content(content), cacheable=content.cacheable)
+        return TextBlock(text="", blob=content.blob, fence=label, cacheable=is_cacheable, is_untrusted=bool(label))
+    return TextBlock(text=fence_content(content), cacheable=is_cacheable, is_untrusted=bool(label))

@@ -19,14 +19,14 @@ REEMBED: dict[str, Any] = {"scope": "user", "scope_id": "ada", "dry_run": True, 
 def test_a_value_is_sent_as_it_was_given(fake: FakeApi) -> None:
     fake.answers["PUT", KEY] = Scripted(body=WRITTEN | {"embed_warning": "pending", "revision": 4}, headers=AT)
     options = ("--embed", "--ttl", "90", "--if-revision", "3", "--tenant", "acme", "--idempotency-key", "once")
-    shown = ok(memory("set", "user", "ada", "k", "[1.10, 12345678901234567890123]", *options))
+    shown = ok(memory("set", "user", "ada", "k", "[1.10, 1234567890123456789]", *options))
     assert shown == [
         "k is set, revision 4 event loom.entity.events/1:7",
         "It cannot be found by its meaning yet: pending.",
     ]
     (request,) = fake.asked
     assert request.content == (
-        b'{"value": [1.10, 12345678901234567890123], "embed": true, "ttl_seconds": 90, "if_revision": 3}'
+        b'{"value": [1.10, 1234567890123456789], "embed": true, "ttl_seconds": 90, "if_revision": 3}'
     )
     assert (request.headers["idempotency-key"], dict(request.url.params)) == ("once", {"tenant": "acme"})
 
@@ -63,7 +63,7 @@ def test_hits_are_a_table_with_scores_and_ranks(fake: FakeApi) -> None:
         {"key": "cup", "kind": "note", "value": {"n": 1}, "score": 0.0, "rank_score": 0.016,
          "embedded_with": None, "ranks": {"lexical": 1, "semantic": None}},
     ]  # fmt: skip
-    body = {"hits": hits, "truncated": True, "dedup_dropped": 1, "rank_note": "no embedder: by words only"}
+    body = {"entries": hits, "truncated": True, "dedup_dropped": 1, "rank_note": "no embedder: by words only"}
     fake.answers["POST", "/v1/_memory/search"] = Scripted(body=body)
     query = ("search", "which tea", "--scope-id", "ada", "--top-k", "2", "--source", "facts", "--source", "notes")
     assert ok(memory(*query, "--prefix", "t", "--tenant", "acme")) == [
@@ -80,7 +80,7 @@ def test_hits_are_a_table_with_scores_and_ranks(fake: FakeApi) -> None:
     ]  # fmt: skip
     assert dict(fake.asked[0].url.params) == {"tenant": "acme"}
     assert json.loads(memory(*query, "--json").stdout) == body
-    fake.answers["POST", "/v1/_memory/search"] = Scripted(body={"hits": [], "truncated": False})
+    fake.answers["POST", "/v1/_memory/search"] = Scripted(body={"entries": [], "truncated": False})
     assert ok(memory("search", "tea", "--scope", "tenant")) == ["No hits."]
     assert fake.bodies("/v1/_memory/search")[-1]["scope_id"] == ""
 
