@@ -21,7 +21,7 @@ from loomlog.connectors.errors import Transient
 from loomlog.connectors.storage.postgres import PostgresOptions, connect, translate_errors
 from loomlog.projections.entity_items import ItemRow
 from loomlog.projections.memory_index.entries import Decrypt, text_owner
-from loomlog.projections.memory_index.texts import embedded_text
+from loomlog.projections.memory_index.texts import embedded_text, value_text
 from loomlog.projections.memory_index.tokens import LexemeHasher
 from loomlog.projections.memory_index.vectors import (
     DELAY_MS,
@@ -136,7 +136,7 @@ class EntryEmbedder:
     async def _text(self, entry: Waiting, document: dict[str, str]) -> str | None:
         value = await self._decrypt(document["value"], entry.tenant)
         embed_text = await self._decrypt(document.get("embed_text", ""), entry.tenant)
-        return None if value is None or embed_text is None else embedded_text(value, embed_text)
+        return None if value is None or embed_text is None else embedded_text(value_text(value), embed_text)
 
     async def _vectors(self, texts: Sequence[str], target: EmbeddingSet) -> list[str | None]:
         """Return the vectors of texts, None for one that has none."""

@@ -17,7 +17,7 @@ import psycopg
 from loomlog.connectors.crypto.content_encryption import key_ids_in
 from loomlog.projections.entities import UNSTORABLE
 from loomlog.projections.memory_index.tables import DOCUMENT, DOCUMENT_PREFIX, FACT, NOTE, IndexSchemas
-from loomlog.projections.memory_index.texts import embedded_text, entry_lexemes
+from loomlog.projections.memory_index.texts import embedded_text, entry_lexemes, value_text
 from loomlog.projections.memory_index.tokens import LexemeHasher
 from loomlog.schemas.generated.memory_events import (
     EntriesExpired,
@@ -130,9 +130,10 @@ async def _row(envelope: Envelope, event: EntrySet, hasher: LexemeHasher, decryp
     if value is None or embed_text is None:
         return None
     scope = envelope.aggregate
-    counts = hasher.numbers(scope, entry_lexemes(event.key, value, embed_text))
+    text = value_text(value)
+    counts = hasher.numbers(scope, entry_lexemes(event.key, text, embed_text))
     embed = is_embedded(event)
-    text = embedded_text(value, embed_text) if embed else ""
+    text = embedded_text(text, embed_text) if embed else ""
     source = event.source
     sample = blake2b(f"{scope}\0{event.key}".encode(), digest_size=4).digest()
     return IndexedEntry(

@@ -36,13 +36,13 @@ NO_VECTORS_KEPT_S = 60.0
 SETS_KEPT_S = 2.0
 """How long a switch of sets goes unnoticed."""
 SESSION = {
-    "hnsw.ef_search": "400",
+    "hnsw.ef_search": "208",
     "hnsw.iterative_scan": "relaxed_order",
     # The planner does not know the frequencies of hashes; a scan of the whole table is never right here.
     "enable_seqscan": "off",
     "jit": "off",
 }
-"""Parameters of the connections. 400: 8 times the 51 entries that a search fetches at most."""
+"""Parameters of the connections. 208: 4 times the 51 entries that a search fetches at most."""
 
 
 class LexicalHit(NamedTuple):

@@ -38,14 +38,14 @@ def value_text(json_text: str) -> str:
     return "\n".join(line for line in lines if line)[:TEXT_BYTES_MAX]
 
 
-def embedded_text(json_text: str, embed_text: str) -> str:
-    """Return the text that is embedded; empty when the entry has none."""
-    return (embed_text or value_text(json_text)).strip()[:EMBED_CHARACTERS_MAX]
+def embedded_text(text: str, embed_text: str) -> str:
+    """Return what is embedded of an entry with the text `value_text`; empty when there is nothing."""
+    return (embed_text or text).strip()[:EMBED_CHARACTERS_MAX]
 
 
-def entry_lexemes(key: str, json_text: str, embed_text: str) -> Counter[str]:
-    """Return how often each lexeme is in an entry."""
-    counts = count_lexemes("\n".join(part for part in (value_text(json_text), embed_text) if part))
+def entry_lexemes(key: str, text: str, embed_text: str) -> Counter[str]:
+    """Return how often each lexeme is in an entry with the text `value_text`."""
+    counts = count_lexemes("\n".join(part for part in (text, embed_text) if part))
     for lexeme, count in count_lexemes(key).items():
         counts[lexeme] += KEY_WEIGHT * count
     return counts

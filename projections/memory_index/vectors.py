@@ -24,7 +24,7 @@ from loomlog.projections.memory_index.tables import GIVEN_UP, IndexSchemas, conn
 
 EXACT_MAX = 20_000
 """Vectors of a scope that are compared one by one: 10 ms at 256 dimensions."""
-HNSW_OPTIONS = "m = 16, ef_construction = 128"
+HNSW_OPTIONS = "m = 16, ef_construction = 64"
 HNSW_MEMORY = "512MB"
 """Memory of the build of an index: 200,000 vectors of 256 dimensions take 190 MB."""
 RETRY_MS = (2_000, 10_000, 60_000, 600_000)

@@ -29,7 +29,7 @@ class SearchRequest(Value, frozen=True, kw_only=True):
     top_k: int = TOP_K_DEFAULT
     prefix: str = ""
     sources: tuple[str, ...] = ()
-    """Of SOURCES; empty: all."""
+    """Names in SOURCES; empty: all."""
     rank: Rank = Rank()
     dedup: Dedup = Dedup()
     mode: str = HYBRID

@@ -66,8 +66,11 @@ async def found(search: MemorySearch, query: str, **more) -> list[str]:
 async def test_a_search_answers_with_values_scores_and_the_places_in_both_rankings(filled, make):
     finder = MemoryFinder(make(STUB))
     answer = await finder.search(ANN, {"query": "a kayak trip on the river", "top_k": 2}, author())
-    assert {name: answer[name] for name in answer if name != "hits"} == {"query_embedding_dim": 256, "truncated": True}
-    first, second = answer["hits"]
+    assert {name: answer[name] for name in answer if name != "entries"} == {
+        "query_embedding_dim": 256,
+        "truncated": True,
+    }
+    first, second = answer["entries"]
     assert first == {
         "key": "trip",
         "kind": "note",
@@ -84,7 +87,7 @@ async def test_a_search_answers_with_values_scores_and_the_places_in_both_rankin
 
 async def test_an_entry_without_a_vector_is_a_hit_by_its_words(filled, make):
     answer = await MemoryFinder(make(STUB)).search(ANN, {"query": "rental costs"}, author())
-    hit = answer["hits"][0]
+    hit = answer["entries"][0]
     assert (hit["key"], hit["score"], hit["embedded_with"]) == ("note", 0.0, None)
     assert hit["ranks"] == {"lexical": 1, "semantic": None}
 
@@ -130,10 +133,10 @@ async def test_copies_are_dropped_merged_or_marked(world, make):
         return await finder.search(ANN, {"query": "kayak trip", "dedup": {"enabled": True, "mode": mode}}, author())
 
     dropped = await answer("drop")
-    assert ([hit["key"] for hit in dropped["hits"]], dropped["dedup_dropped"]) == (["k0", "other"], 2)
-    assert (await answer("merge"))["hits"][0]["merged"] == ["k1", "k2"]
+    assert ([hit["key"] for hit in dropped["entries"]], dropped["dedup_dropped"]) == (["k0", "other"], 2)
+    assert (await answer("merge"))["entries"][0]["merged"] == ["k1", "k2"]
     kept = await answer("keep")
-    assert [hit.get("duplicate_of") for hit in kept["hits"] if hit["key"] != "other"] == [None, "k0", "k0"]
+    assert [hit.get("duplicate_of") for hit in kept["entries"] if hit["key"] != "other"] == [None, "k0", "k0"]
 
 
 async def test_used_entries_rise_and_counters_are_written_in_batches(filled, make, monkeypatch):
@@ -246,7 +249,7 @@ async def test_a_search_waits_for_the_positions_of_its_caller(filled, make, monk
     search = make()
     assert (await search.search(ANN, SearchRequest(query="kayak"), [f"{TOPIC}/0:4", "loom.run.events/0:99"])).hits
     waiting = asyncio.create_task(search.search(ANN, SearchRequest(query="kayak"), [f"{TOPIC}/0:5"]))
-    await asyncio.sleep(0.1)
+    await asyncio.sleep(0.05)
     assert not waiting.done()
     await filled.connection.execute(f"UPDATE {cursors} SET next_offset = 6")
     assert (await waiting).hits
@@ -270,6 +273,7 @@ async def test_a_write_waits_for_its_vector(world, make, monkeypatch):
     assert await search.wait_embedded(ANN, "a", 1, position) == (False, "pending")
     assert await search.wait_embedded(ANN, "a", 1, f"{TOPIC}/0:5") == (False, "pending")
     assert await search.wait_embedded(ANN, "empty", 1, position) == (False, "nothing_to_embed")
+    monkeypatch.setattr("loomlog.services.families.memory.search.WAIT_S", 30.0)
     waiting = asyncio.create_task(search.wait_embedded(ANN, "a", 1, position))
     await asyncio.sleep(0.05)
     await world.embed(STUB)
