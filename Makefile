@@ -11,8 +11,10 @@ PEERS  ?=
 CURVES ?=
 AGGREGATES ?=
 LINES  ?=
+KEYS   ?=
+VECTORS ?=
 
-.PHONY: help run up down demo test check format schemas bench bench-takeover bench-parked bench-entities bench-definitions bench-projections bench-peers bench-smoke bench-scale diagram flame figures chaos simulate lock clean
+.PHONY: help run up down demo test check format schemas bench bench-takeover bench-parked bench-entities bench-definitions bench-memory bench-projections bench-peers bench-smoke bench-scale diagram flame figures chaos simulate lock clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,6 +78,9 @@ bench-entities: $(STAMP) ## measure what entity writes cost, and a million aggre
 
 bench-definitions: $(STAMP) ## measure definitions: resolving, opening, promoting and changing 10,000 of them (LINES=200)
 	@$(BIN)/python -m tests.benchmarks.definitions $(if $(LINES),--lines $(LINES))
+
+bench-memory: $(STAMP) ## measure memory: turns and calls with it, a million keys, 200,000 vectors of one scope (KEYS=0 or VECTORS=0 leaves those out)
+	@$(BIN)/python -m tests.benchmarks.memory $(if $(KEYS),--keys $(KEYS)) $(if $(VECTORS),--vectors $(VECTORS))
 
 bench-projections: $(STAMP) ## measure rebuilds, a lost database and the lag of the read models
 	@$(BIN)/python -m tests.benchmarks.projections

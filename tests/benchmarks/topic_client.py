@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import count
 
 import uvloop
 
@@ -24,7 +25,7 @@ from loomlog.schemas.ids import fresh_token
 from loomlog.schemas.reader import TermReader
 from loomlog.schemas.sticky_partitioner import StickyPartitioner
 from tests.benchmarks.closed_loop import measure, tell
-from tests.benchmarks.workload import AGENT, PROMPT
+from tests.benchmarks.workload import AGENT, PROMPT, USERS
 
 COMMANDS, EVENTS = "loom.run.commands", "loom.run.events"
 RUN_TIMEOUT_S = 30.0
@@ -46,6 +47,7 @@ class TopicClient:
         self._queued: dict[int, list[ProducerRecord]] = {partition: [] for partition in readers}
         self._wake = asyncio.Event()
         self._placer = StickyPartitioner(len(readers))
+        self._numbers = count()
 
     async def read(self) -> None:
         """Reads ends until cancelled."""
@@ -80,7 +82,11 @@ class TopicClient:
         token = self._placer.assign_partition(fresh_token(now_ms, os.urandom(10)), now_ms)
         run_id, key = f"r_{token}", token.encode()
         command = StartRun(
-            envelope=CommandEnvelope(command_id=token, issued_at_ms=now_ms), agent=agent, prompt=PROMPT, run_id=run_id
+            envelope=CommandEnvelope(command_id=token, issued_at_ms=now_ms),
+            agent=agent,
+            prompt=PROMPT,
+            run_id=run_id,
+            user_id=f"user-{next(self._numbers) % USERS}" if USERS else "",
         )
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting[run_id] = waiter

@@ -8,7 +8,9 @@ import base64
 import os
 
 AGENT = os.environ.get("BENCH_AGENT", "bench")
-PROMPT = "measure"
+PROMPT = os.environ.get("BENCH_PROMPT", "measure")
+USERS = int(os.environ.get("BENCH_USERS", "0"))
+"""Users that the runs of topic_client.py are spread over; 0: they have none."""
 CONFIGURATION = """\
 providers:
   mock: { driver: mock, options: { enabled: true } }

@@ -4,6 +4,8 @@
     mock-hello      says that it is synthetic, what it received, and how to use a real model
     mock-reviewer   a real job without a model: reviews the code it can reach and writes report.md (reviewer.py)
     mock-a3x2       the benchmark workload A3x2: call Bench, call Bench, final text; each text 1,000 random characters
+    mock-a3x2-calls A3x2 with other calls: both turns make those of the prompt, a JSON array of [tool, arguments]; a #
+                    in arguments becomes a hex digit, the same in all calls of a turn
     mock-tree       "tree AGENT 31 31" starts 31 sub-agents AGENT with the prompt "tree AGENT 31", and so on; the last
                     ones, with the prompt "tree AGENT", answer at once
     mock-ledger     effects that can be counted: call Ledger, call it twice at once, call it, final text; after
@@ -175,6 +177,30 @@ def _a3x2_counter(request: ModelRequest) -> ScriptTurn:
     return ScriptTurn(text=text, calls=calls)
 
 
+def _a3x2_calls(request: ModelRequest) -> ScriptTurn:
+    calls = _listed_calls(last_user_text(request.messages))
+    text = payload(request.call_id)
+    if len(results_since_user(request.messages)) >= BENCH_CALLS * len(calls):
+        return ScriptTurn(text=text)
+    digit = hashlib.sha256(request.call_id.encode()).hexdigest()[0]
+    for tool, _ in calls:
+        _require_tool(request, tool)
+    return ScriptTurn(
+        text=text,
+        calls=tuple(ScriptedCall(name=tool, input=arguments.replace("#", digit)) for tool, arguments in calls),
+    )
+
+
+def _listed_calls(prompt: str) -> list[tuple[str, str]]:
+    """Return the tools of a prompt with their arguments as JSON text."""
+    try:
+        return [(str(tool), json.dumps(arguments)) for tool, arguments in json.loads(prompt)]
+    except (ValueError, TypeError) as error:
+        raise Permanent(
+            f"mock 400: the prompt must be a JSON array of [tool, arguments]: {error}", kind="invalid", status=400
+        ) from error
+
+
 def _ledger(request: ModelRequest) -> ScriptTurn:
     position = len(results_since_user(request.messages))
     turns = LEDGER_TURNS * _ledger_repetitions(last_user_text(request.messages))
@@ -226,6 +252,7 @@ SCRIPTS: Mapping[str, Callable[[ModelRequest], ScriptTurn]] = {
     "mock-reviewer": reviewer.turn,
     "mock-a3x2": _a3x2,
     "mock-a3x2-counter": _a3x2_counter,
+    "mock-a3x2-calls": _a3x2_calls,
     "mock-tree": _tree,
     "mock-ledger": _ledger,
     "mock-memory": memory.turn,
@@ -235,8 +262,8 @@ SCRIPTS: Mapping[str, Callable[[ModelRequest], ScriptTurn]] = {
     "mock-mcp-caller": circuit.mcp_caller,
     "mock-mem-search": circuit.mem_search,
 }
-HIDDEN_MODELS = frozenset({"mock-mem-search", "mock-memory", "mock-a3x2-counter"})
-"""Models for tests of the memory and for a benchmark; a pattern must not match them."""
+HIDDEN_MODELS = frozenset({"mock-mem-search", "mock-memory", "mock-a3x2-counter", "mock-a3x2-calls"})
+"""Models for tests of the memory and for benchmarks; a pattern must not match them."""
 
 
 def _listed_models() -> list[str]:

@@ -65,6 +65,32 @@ async def test_the_benchmark_workload_is_two_calls_and_a_text() -> None:
     assert (last.stop_reason, last.tool_calls, len(last.text)) == ("end_turn", (), 1000)
 
 
+async def test_both_turns_make_the_calls_of_the_prompt_with_one_digit_for_every_mark() -> None:
+    memory = ToolSpec(name="Memory", description="Keeps values.", input_schema={"type": "object"})
+    prompt = json.dumps([["Bench", {}], ["Memory", {"op": "set", "key": "notes/#"}], ["Memory", {"key": "notes/#"}]])
+    conversation, keys = [user(prompt)], set()
+    for step in range(12):
+        asked = request(*conversation, model="mock-a3x2-calls", tools=(BENCH, memory), call_id=f"r_{step}/1/0")
+        bench_call, set_call, get_call = (await turn(asked)).tool_calls
+        assert (bench_call.name, bench_call.input, set_call.name) == ("Bench", "{}", "Memory")
+        assert json.loads(set_call.input) == {"op": "set", **json.loads(get_call.input)}
+        keys.add(json.loads(get_call.input)["key"])
+    assert len(keys) > 1
+    assert all(key.removeprefix("notes/") in set("0123456789abcdef") for key in keys)
+    for _ in range(2):
+        reply = await turn(request(*conversation, model="mock-a3x2-calls", tools=(BENCH, memory)))
+        assert len(reply.tool_calls) == 3
+        conversation += [after(reply), results(*((call.id, "x") for call in reply.tool_calls))]
+    last = await turn(request(*conversation, model="mock-a3x2-calls", tools=(BENCH, memory)))
+    assert (last.tool_calls, len(last.text)) == ((), 1000)
+
+
+@pytest.mark.parametrize("prompt", ["measure", "7", '["Bench"]', '[["Bench"]]', "{}x"])
+async def test_a_prompt_that_lists_no_calls_is_refused(prompt: str) -> None:
+    with pytest.raises(Permanent, match="mock 400: the prompt must be a JSON array of \\[tool, arguments\\]"):
+        await turn(request(user(prompt), model="mock-a3x2-calls", tools=(BENCH,)))
+
+
 async def test_a_new_user_text_begins_the_script_again() -> None:
     conversation = [user("go"), results(("a", "x")), results(("b", "x")), user("again")]
     assert (await turn(bench(*conversation))).tool_calls
