@@ -503,13 +503,6 @@ class Settings:
         "Most bytes of all values of a scope, where an agent has no quota of its own; 0 = no bound.",
         old=SAME_NAME,
     )
-    memory_sweep_ms: int = setting(
-        _E,
-        integer(1_000, 24 * HOUR_MS, "milliseconds"),
-        900_000,
-        "Time between two removals of expired keys, which are hidden at once.",
-        old=SAME_NAME,
-    )
     memory_embed_batch_size: int = setting(
         _E,
         integer(1, 2_048, "texts"),

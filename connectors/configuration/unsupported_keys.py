@@ -99,6 +99,9 @@ def _map_names(feature: str, names: str, prefix: str = "") -> dict[str, str]:
 
 UNSUPPORTED_SETTINGS: Mapping[str, str] = {
     **_map_names("gRPC", "GRPC_ADDR"),
+    **_map_names(
+        "the time of the sweep (expired keys are hidden at once, and removed every 15 minutes)", "MEMORY_SWEEP_MS"
+    ),
     **_map_names("the public configuration view", "PUBLIC_CONFIG"),
     **_map_names("web pages", "UI_LOGIN_ORIGINS"),
     **_map_names("replicas (owned by the log here)", "REPLICAS_SWEEP_INTERVAL_MS REPLICAS_STALE_AFTER_MS"),

@@ -117,7 +117,7 @@ def test_what_is_derived_follows_what_is_set(tmp_path: Path):
 def test_settings_of_memory_have_the_limits_of_the_reference(tmp_path: Path):
     settings, _ = read_settings({}, working_directory=tmp_path)
     assert (settings.memory_max_value_bytes, settings.memory_max_scope_bytes) == (65_536, 1_048_576)
-    assert (settings.memory_sweep_ms, settings.memory_changes_retention_hours) == (900_000, 24)
+    assert settings.memory_changes_retention_hours == 24
     assert (settings.memory_embed_batch_size, settings.memory_embed_timeout_ms) == (100, 30_000)
     assert (settings.memory_changes_enabled, settings.embedder_stub, settings.sqlmem_enabled) == (True, False, True)
     assert (settings.change_sub_interval_ms, settings.max_consolidation_targets) == (5_000, 32)
