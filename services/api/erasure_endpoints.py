@@ -25,6 +25,7 @@ from loomlog.services.api.response_models import (
 from loomlog.services.api.responses import POSITION_HEADER, JsonResponse, json_response, position_headers
 from loomlog.services.api.service import Service
 from loomlog.services.application.admin.erasure import NOT_EXAMINED, ErasureReport, KeyView
+from loomlog.services.application.admin.memory_erasure import OF_INDEX, VERSIONS
 from loomlog.services.application.errors import RequestRefused
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.subjects import Erasure
@@ -61,12 +62,14 @@ async def erase_subject(service: Service, caller: Caller, request: Request) -> J
         "frames": before.findings.frames_encrypted,
         "blobs": before.findings.blobs_encrypted,
         **_entity_counts(before),
+        **erased.memory.counts,
     }
     result = _erasure_result(before, deleted=deleted)
     result["dry_run"] = False
     result["erasure_id"] = record.erasure_id
     result["cancelled_runs"] = list(erased.cancelled)
     result["tier2_uncovered"] = _in_clear_json(before)
+    result["incomplete"] = erased.memory.errors
     return json_response(result, headers={POSITION_HEADER: erased.position})
 
 
@@ -87,9 +90,11 @@ def report_json(erasure_report: ErasureReport) -> SubjectReport:
         "frames": examined.frames_encrypted,
         "blobs": examined.blobs_encrypted,
         **_entity_counts(erasure_report),
+        **examined.memory.counts,
     }
     total = examined.frames_encrypted + examined.blobs_encrypted
     total += 0 if examined.entities is None else examined.entities.events
+    total += sum(examined.memory.counts.get(name, 0) for name in OF_INDEX.values())
     return {
         **_result_json(erasure_report),
         "encrypted": erasure_report.is_encrypted,
@@ -107,8 +112,8 @@ def _result_json(erasure_report: ErasureReport) -> ErasureExamination:
     examined = erasure_report.findings
     residue = {
         # Content that an erasure leaves readable; events stay in the log as bytes that cannot be decrypted.
-        "rows": examined.frames_in_clear,
-        "scopes": 0,
+        "rows": examined.frames_in_clear + examined.memory.in_clear,
+        "scopes": int(examined.memory.in_clear > 0),
         "sessions_examined": len(examined.sessions),
         "truncated": examined.truncated,
     }
@@ -142,8 +147,11 @@ def _erasure_result(erasure_report: ErasureReport, *, deleted: dict[str, int]) -
 
 def _in_clear_json(erasure_report: ErasureReport) -> UncoveredContent:
     """Count the content that no erasure makes unreadable, because no key encrypts it."""
-    counts = {"frames": erasure_report.findings.frames_in_clear, "blobs": erasure_report.findings.blobs_in_clear}
-    return {"counts": counts, "total": erasure_report.findings.in_clear, "runs": erasure_report.findings.runs_in_clear}
+    examined = erasure_report.findings
+    counts = {"frames": examined.frames_in_clear, "blobs": examined.blobs_in_clear}
+    if VERSIONS in examined.memory.counts:
+        counts[VERSIONS] = examined.memory.in_clear
+    return {"counts": counts, "total": examined.in_clear, "runs": examined.runs_in_clear}
 
 
 def _entity_counts(erasure_report: ErasureReport) -> dict[str, int]:
@@ -164,12 +172,23 @@ def _retained_json(erasure_report: ErasureReport) -> dict[str, str]:
             f"{examined.entities.events} events of {examined.entities.aggregates} aggregates stay in "
             "loom.entity.events, and their rows; what is encrypted in them cannot be read without its key"
         )
-    if examined.in_clear:
+    if examined.memory.counts.get(VERSIONS):
+        kept[VERSIONS] = (
+            f"{examined.memory.counts[VERSIONS]} changes of its memory stay as rows for 30 days and in the log, with "
+            "the names of their keys; what is encrypted in them cannot be read without its key"
+        )
+    if examined.memory.in_clear:
+        kept["memory_in_clear"] = (
+            f"{examined.memory.in_clear} values of its memory are stored in plaintext and stay in its history: no key "
+            "encrypts them, so an erasure cannot remove them"
+        )
+    if examined.frames_in_clear + examined.blobs_in_clear:
         imported_note = (
             f" ({examined.imported_in_clear} of them imported from a file)" if examined.imported_in_clear else ""
         )
         kept["in_clear"] = (
-            f"{examined.in_clear} texts in {examined.runs_in_clear} runs{imported_note} are stored in plaintext and "
+            f"{examined.frames_in_clear + examined.blobs_in_clear} texts in {examined.runs_in_clear} "
+            f"runs{imported_note} are stored in plaintext and "
             "stay readable: no key encrypts them, so an erasure cannot remove them"
         )
     if not erasure_report.is_encrypted:

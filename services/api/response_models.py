@@ -747,7 +747,7 @@ class SubjectList(TypedDict):
 
 
 class ErasureResult(ErasureExamination):
-    """An erasure, or with `dry_run` what it would do."""
+    """An erasure, or with `dry_run` what it would do. With anything in `incomplete` it is to be repeated."""
 
     dry_run: bool
     deleted: Mapping[str, int]
@@ -755,6 +755,7 @@ class ErasureResult(ErasureExamination):
     erasure_id: NotRequired[str]
     cancelled_runs: NotRequired[list[str]]
     tier2_uncovered: NotRequired[UncoveredContent]
+    incomplete: NotRequired[list[str]]
 
 
 class KeysRewrapped(TypedDict):

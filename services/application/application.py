@@ -57,6 +57,7 @@ from loomlog.services.application.admin.entity_references import EntityContent
 from loomlog.services.application.admin.erasure import SubjectErasure
 from loomlog.services.application.admin.hooks import HookRegistry
 from loomlog.services.application.admin.installation_commands import InstallationCommands
+from loomlog.services.application.admin.memory_erasure import MemoryContent
 from loomlog.services.application.admin.pauses import Pauses
 from loomlog.services.application.admin.probes import ProviderProbes
 from loomlog.services.application.admin.repair import AggregateRepair
@@ -337,6 +338,15 @@ class Application:
             self.control,
             fresh_token=new_token,
             entities=None if entities is None else EntityContent(entities, ranges),
+            memory=None
+            if entity_commands is None or entity_reads is None
+            else MemoryContent(
+                entity_commands,
+                entity_reads,
+                memory_index,
+                end_offset=partial(ranges.end_offset, entity_reads.topic),
+                clock_ms=clock_ms,
+            ),
         )
         self.batches = Batches(sources, self.runs, self.control)
         self.bulk = BulkActions(self.queries, self.control, clock_ms=clock_ms)

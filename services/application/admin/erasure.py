@@ -1,8 +1,9 @@
 """Erasing a subject: its runs are cancelled, then the keys of its content are destroyed, everywhere at once.
 
-    report    what is stored of a subject, in runs and in the aggregates of other families, what an erasure makes
-              unreadable, and what is in plaintext and stays so
-    erase     cancel live runs, append the erasure; from then on every copy reads [erased], also in backups
+    report    what is stored of a subject, in runs, in memory and in the aggregates of other families, what an erasure
+              makes unreadable, and what is in plaintext and stays so
+    erase     cancel live runs, append the erasure; from then on every copy reads [erased], also in backups; then
+              delete what memory has of it (memory_erasure.py)
 
 The log keeps its bytes, so its chain still verifies and replays produce the same states. Plaintext (written before
 encryption was switched on, or imported as plaintext) cannot be erased this way; it is counted and always reported. A
@@ -11,7 +12,7 @@ count that is missing was not examined, which is not the same as zero.
 A subject is the user_id of runs; `TENANT_SUBJECT` is the subject of the runs of a tenant that have no user.
 
 Before: a transport. After: services/application/runs/control.py cancels, services/stream/encryption/subject_keys.py
-erases.
+erases, memory_erasure.py deletes.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,6 +30,7 @@ from loomlog.schemas.generated.values import BlobRef
 from loomlog.schemas.position import Position
 from loomlog.services.application import limits
 from loomlog.services.application.admin.entity_references import EntityContent, EntityReferences
+from loomlog.services.application.admin.memory_erasure import MemoryContent, MemoryFindings
 from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.content import keys_unavailable
 from loomlog.services.application.errors import RETRY_SOON_S, RequestRefused, bad_request, unavailable
@@ -60,7 +62,10 @@ NOT_EXAMINED = (
     "commands for aggregates of other families that microservices sent in plaintext stay in loom.entity.commands for "
     "14 days; they are not examined here",
     "what aggregates hold in plaintext, written before encryption was switched on or imported so, names no subject and "
-    "is not examined here",
+    "is not examined here, but for the values in the memory of the user",
+    "rows that its runs wrote into databases of agents and of the tenant have the tenant's key and stay readable; they "
+    "are not examined here",
+    "what agents keep in another installation (memory_backends) is erased there; it is not examined here",
     "inputs and results of tools of other services are in plaintext in their two topics for an hour; they are not "
     "examined here either",
     "agent names, ids, times, tool names, token counts and the reasons of commands are not content and stay readable",
@@ -93,14 +98,17 @@ class ErasureFindings:
     """Those of `runs_in_clear` that were imported from a file."""
     entities: EntityReferences | None = None
     """Events of other families that refer to keys of the subject; None where there are no families."""
+    memory: MemoryFindings = field(default_factory=MemoryFindings)
+    root_run_ids: set[str] = field(default_factory=set)
+    """Trees of runs of the subject."""
     sessions: set[str] = field(default_factory=set)
     truncated: bool = False
     errors: list[str] = field(default_factory=list)
 
     @property
     def in_clear(self) -> int:
-        """Frames and blobs that are not encrypted."""
-        return self.frames_in_clear + self.blobs_in_clear
+        """Texts that are not encrypted."""
+        return self.frames_in_clear + self.blobs_in_clear + self.memory.in_clear
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +129,8 @@ class ErasureReport:
     @property
     def is_known(self) -> bool:
         """Whether anything of the subject was ever stored here."""
-        return bool(self.keys or self.erasures or self.findings.runs)
+        findings = self.findings
+        return bool(self.keys or self.erasures or findings.runs or any(findings.memory.counts.values()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +139,8 @@ class ErasureResult:
 
     report_before: ErasureReport
     erasure: Erasure
+    memory: MemoryFindings
+    """What was removed of its memory; with errors the erasure is to be repeated."""
     cancelled: tuple[str, ...]
     position: str
 
@@ -145,8 +156,10 @@ class SubjectErasure:
         *,
         fresh_token: Callable[[], str],
         entities: EntityContent | None = None,
+        memory: MemoryContent | None = None,
     ) -> None:
         self._entities = entities
+        self._memory = memory
         self._sources = sources
         self._reads = reads
         self._control = control
@@ -172,6 +185,8 @@ class SubjectErasure:
             findings.live_runs += row.status == "running"
             findings.events += row.last_seq
             findings.sessions.add(row.session_id)
+            if row.root_run_id == row.run_id:
+                findings.root_run_ids.add(row.run_id)
             in_clear = findings.in_clear
             left = await self._examine(row, findings, left)
             if findings.in_clear > in_clear:
@@ -179,6 +194,11 @@ class SubjectErasure:
                 findings.imported_in_clear += bool(row.imported_from)
         key_views = () if keys is None else _keys_of(keys, tenant, _user_of(subject))
         await self._find_in_entities(key_views, findings)
+        if self._memory is not None:
+            user, key_ids = _user_of(subject), [key.key_id for key in key_views]
+            findings.memory = await self._memory.find(tenant, user, key_ids, findings.root_run_ids)
+            findings.truncated = findings.truncated or findings.memory.truncated
+            findings.errors += findings.memory.errors
         return ErasureReport(
             tenant=tenant,
             subject=subject,
@@ -196,7 +216,8 @@ class SubjectErasure:
         return report
 
     async def erase(self, caller: Caller, tenant: str, subject: str, *, reason: str = "") -> ErasureResult:
-        """Cancel the live runs of a subject, then erase it; nothing is erased while a run of it is live.
+        """Cancel the live runs of a subject, destroy its keys, then delete its memory; nothing is erased while a run of
+        it is live.
 
         Raises RequestRefused: encryption_off, not_found, cancel_pending, not_yet, log_unavailable.
 
@@ -228,9 +249,21 @@ class SubjectErasure:
             ) from error
         except ConnectorError as error:
             raise unavailable("log", error) from error
+        removed = MemoryFindings()
+        if self._memory is not None:
+            key_ids = sorted({*(key.key_id for key in before.keys), *erasure.record.key_ids})
+            removed = await self._memory.erase(
+                tenant,
+                _user_of(subject),
+                key_ids,
+                before.findings.memory,
+                erasure_id=erasure.record.erasure_id,
+                by=caller.subject,
+            )
         return ErasureResult(
             report_before=before,
             erasure=erasure,
+            memory=removed,
             cancelled=cancelled,
             position=str(Position(topic=keys.topic, partition=PARTITION, offset=erasure.offset)),
         )

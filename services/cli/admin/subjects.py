@@ -25,6 +25,18 @@ from loomlog.services.cli.terminal.formatting import pluralize
 from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, SUCCESS, WARNING, console, print_json
 
 PATH = "/v1/_erasure"
+MEMORY_COUNTS = {
+    "memory_entries": "key",
+    "memory_versions": "change",
+    "memory_databases": "database",
+    "memory_pending": "pending text",
+    "memory_index_rows": "index row",
+    "memory_vectors": "vector",
+    "memory_cached_embeddings": "cached embedding",
+}
+"""Counts of memory in reports, and what they count."""
+REMOVED_FROM_MEMORY = [name for name in MEMORY_COUNTS if name != "memory_versions"]
+"""Those of which an erasure leaves nothing."""
 
 subjects_app = typer.Typer(
     cls=CommandGroup, no_args_is_help=True, help="Subjects with encrypted content, and erasing a subject."
@@ -62,8 +74,8 @@ def erase_subject(
     confirm: Annotated[str, typer.Option("--confirm", help="The subject again; without it nothing is erased.")] = "",
     as_json: Json = False,
 ) -> None:
-    """Cancel the live runs of a subject and make its content permanently unreadable everywhere. Exits 1 when some of it
-    is stored as plaintext and stays readable.
+    """Cancel the live runs of a subject, make its content permanently unreadable everywhere and delete its memory.
+    Exits 1 when some of it is stored as plaintext and stays readable, or could not be deleted yet.
     """
     if confirm and not reason:
         raise UsageError("--reason WHY is required; it is stored with the erasure as part of its proof.")
@@ -77,7 +89,7 @@ def erase_subject(
         print_json({**result, "position": answer.position or None})
     else:
         _print_erasure(subject, tenant, answer, in_clear)
-    if in_clear:
+    if in_clear or result.get("incomplete"):
         raise typer.Exit(FAILED)
 
 
@@ -89,9 +101,16 @@ def _print_erasure(subject: str, tenant: str, answer: ApiResponse, in_clear: int
         deleted = result["deleted"]
         did = f"{pluralize(deleted['keys'], 'key')}, {pluralize(deleted['frames'], 'text')} unreadable"
         text = f"{subject} of {tenant} is erased: {did}"
+        if result.get("incomplete"):
+            text = f"{subject} of {tenant} is not erased completely, repeat it. Done: {did}"
         if in_clear:
             text = f"{subject} of {tenant} is not erased: {pluralize(in_clear, 'text')} can still be read. Done: {did}"
-        out.print(Text.assemble((text, ERROR if in_clear else SUCCESS), ("  event ", DIM), answer.position))
+        style = ERROR if in_clear or result.get("incomplete") else SUCCESS
+        out.print(Text.assemble((text, style), ("  event ", DIM), answer.position))
+        if memory := _memory_text(deleted):
+            out.print(f"of its memory: {memory}")
+        for problem in result.get("incomplete", ()):
+            out.print(Text(problem, style=ERROR))
         for run_id in result["cancelled_runs"]:
             out.print(f"cancelled {run_id}")
     for why in result["retained"].values():
@@ -129,7 +148,8 @@ def _is_readable(report: Mapping[str, Any]) -> bool:
     has_key = any(not key["erased"] for key in report["keys"])
     never_erased = bool(report["tier1_covered"]["total"] and not report["erasures"])
     in_clear, rest = report["tier2_uncovered"]["total"], report["tier3_residue"]["truncated"]
-    return bool(has_key or never_erased or in_clear or rest)
+    in_memory = any(report["tier1_covered"]["counts"].get(name) for name in REMOVED_FROM_MEMORY)
+    return bool(has_key or never_erased or in_clear or rest or in_memory)
 
 
 def _print_erasures(report: Mapping[str, Any]) -> None:
@@ -170,11 +190,19 @@ def _print_subject(report: Mapping[str, Any]) -> None:
     if covered.get("entity_events"):
         events, aggregates = pluralize(covered["entity_events"], "event"), pluralize(covered["aggregates"], "aggregate")
         out.print(f"{events} of {aggregates} of other families under its keys")
+    if memory := _memory_text(covered):
+        out.print(f"in memory: {memory}")
     if not report["encrypted"]:
         out.print(Text("Content is not encrypted here: LOOMLOG_ENCRYPTION_KEY is not set.", style=WARNING))
     if report["tier2_uncovered"]["total"]:
         out.print(Text(f"{pluralize(sum(uncovered.values()), 'text')} in clear, which cannot be erased", style=WARNING))
     _print_problems(report)
+
+
+def _memory_text(counts: Mapping[str, int]) -> str:
+    """Return the counts of memory, for people; empty when there is nothing of it."""
+    counted = [pluralize(counts[name], noun) for name, noun in MEMORY_COUNTS.items() if counts.get(name)]
+    return ", ".join(counted)
 
 
 def _print_problems(report: Mapping[str, Any]) -> None:
