@@ -22,7 +22,7 @@ from loomlog.schemas.generated.memory_events import (
     EntrySuperseded,
     ScopeDropped,
 )
-from loomlog.schemas.generated.values import Envelope
+from loomlog.schemas.generated.values import Envelope, MemorySource, Provenance
 from loomlog.services.core.families import Item
 from loomlog.services.families.memory.author import aggregate_name
 from loomlog.services.families.memory.state import MemoryEvent, MemoryScope
@@ -127,10 +127,11 @@ def entry_document(event: EntrySet) -> str:
     )
 
 
-def _plain(record: Any) -> Mapping[str, Any]:
-    """Return a record as JSON, without the fields that say nothing."""
+def _plain(record: MemorySource | Provenance) -> Mapping[str, Any]:
+    """Return a record as JSON, without the fields that say nothing: turn 0 says something of a run only."""
     fields = structs.asdict(record)
-    return {name: value for name, value in fields.items() if value not in ("", 0, (), None)}
+    empty = ("", (), None) if fields.get("run_id") else ("", (), None, 0)
+    return {name: value for name, value in fields.items() if value not in empty}
 
 
 def _json(value: Any) -> str:

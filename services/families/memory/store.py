@@ -365,8 +365,12 @@ class MemoryStore:
             (aggregate_id(FAMILY_NAME, scope.tenant, scope.aggregate), key),
             _cached_document(event, self._clock_ms(), answer.position),
         )
+        try:
+            text = await self._plain(scope, event.value)
+        except MemoryUnavailable as error:
+            raise MemoryUnavailable(str(error), is_unknown=True) from error  # it is written
         return Written(
-            text=await self._plain(scope, event.value),
+            text=text,
             revision=event.revision,
             dropped=event.dropped,
             expires_at_ms=event.expires_at_ms,

@@ -41,7 +41,7 @@ def parse_value(text: str) -> Any:
 def _check_shape(value: Any) -> None:
     level, depth = [value], 0
     while level:
-        if depth > DEPTH_MAX:
+        if depth >= DEPTH_MAX:
             raise MemoryRefused("invalid_value", f"value: it is nested deeper than {DEPTH_MAX} levels")
         following: list[Any] = []
         for one in level:
