@@ -21,6 +21,7 @@ from loomlog.services.families.memory.decide import key_problem
 from loomlog.services.families.memory.fields import flag_field, integer_field, refuse, text_field
 from loomlog.services.families.memory.store import Backend, Change, MemoryStore, StoredEntry, Written
 from loomlog.services.families.memory.values import appended, bounded, incremented, merged, parse_value, value_text
+from loomlog.services.stream.encryption.subject_keys import ERASED
 
 CONFLICTS_MAX = 30
 """How often a reducer reads again; calls of one process on one key wait for each other, so it takes many processes."""
@@ -265,7 +266,7 @@ class EntryOperations:
         backend = self._backend(author)
         entry = await backend.get(scope, key, author)
         try:
-            value, dropped = reduce(None if entry is None else parse_value(entry.text))
+            value, dropped = reduce(_old_value(op, entry))
             text = value_text(value, self.limits.value_bytes_max)
             self._require_writable(scope, key, author, text)
         except MemoryRefused as refused:
@@ -443,6 +444,17 @@ def _spans(listed: Any) -> Sequence[Mapping[str, Any]]:
             }
         )
     return spans
+
+
+def _old_value(op: str, entry: StoredEntry | None) -> Any:
+    """Return what a reducer begins with: nothing when the value was erased, but a number is not counted on from 0."""
+    if entry is None:
+        return None
+    if entry.text != ERASED:  # JSON text of a string has quotes
+        return parse_value(entry.text)
+    if op == "incr":
+        raise MemoryRefused("invalid_value", "incr: the value of the key was erased with its writer; set it first")
+    return None
 
 
 def _key(fields: Mapping[str, Any]) -> str:
