@@ -149,7 +149,7 @@ def _is_readable(report: Mapping[str, Any]) -> bool:
     never_erased = bool(report["tier1_covered"]["total"] and not report["erasures"])
     in_clear, rest = report["tier2_uncovered"]["total"], report["tier3_residue"]["truncated"]
     in_memory = any(report["tier1_covered"]["counts"].get(name) for name in REMOVED_FROM_MEMORY)
-    return bool(has_key or never_erased or in_clear or rest or in_memory)
+    return bool(has_key or never_erased or in_clear or rest or in_memory or report["errors"])
 
 
 def _print_erasures(report: Mapping[str, Any]) -> None:

@@ -39,6 +39,10 @@ def report(*keys: dict[str, Any], in_clear: int = 0, truncated: bool = False, **
     } | more
 
 
+def with_memory(**counts: int) -> dict[str, Any]:
+    return {"counts": {**COVERED, **counts}, "total": 5}
+
+
 @pytest.fixture
 def fake(monkeypatch) -> FakeApi:
     fake = FakeApi()
@@ -109,6 +113,10 @@ def test_nobody_is_called_erased_of_whom_a_text_stays_readable(fake, more):
         (report(ERASED, truncated=True), 1),
         (report(PRESENT), 1),
         (report(), 1),
+        (report(ERASED, errors=["the search index of memory could not be examined: away"]), 1),
+        (report(ERASED, tier1_covered=with_memory(memory_vectors=1)), 1),
+        (report(ERASED, tier1_covered=with_memory(memory_entries=1)), 1),
+        (report(ERASED, tier1_covered=with_memory(memory_versions=4, memory_entries=0)), 0),
         (report(erasures=[ERASED["erasure"]]), 0),
         (report(tier1_covered=NOTHING), 0),
         (report(PRESENT, tier1_covered=NOTHING), 1),
@@ -128,6 +136,37 @@ def test_a_proof_holds_only_when_nothing_can_be_read(fake, found, code):
         assert result.stdout.startswith("ab12 erased 2026-01-01 by op: asked  event loom.subject.keys/0:7")
     options = json.loads(invoke("proof", "ivy", "--tenant", "acme", "--json").stdout)
     assert (options["erased"], options["readable"]) == (code == 0 and bool(found["erasures"]), code == 1)
+
+
+MEMORY = {
+    "memory_entries": 2, "memory_versions": 5, "memory_databases": 1, "memory_database_bytes": 2048,
+    "memory_pending": 0, "memory_index_rows": 3, "memory_vectors": 1, "memory_cached_embeddings": 1,
+}  # fmt: skip
+
+
+def test_memory_is_shown_before_and_after_an_erasure(fake):
+    text = "2 keys, 5 changes, 1 database, 3 index rows, 1 vector, 1 cached embedding"
+    fake.answers["GET", "/v1/_erasure"] = Scripted(body=report(PRESENT, tier1_covered=with_memory(**MEMORY)))
+    assert invoke("show", "ivy", "--tenant", "acme").stdout.splitlines()[1] == f"in memory: {text}"
+    done = {"dry_run": False, "deleted": {**COVERED, **MEMORY}, "cancelled_runs": [], "incomplete": []}
+    fake.answers["POST", "/v1/_erasure"] = Scripted(body={**report(), **done, "retained": {}}, headers=AT)
+    result = invoke("erase", "ivy", "--tenant", "acme", "--reason", "asked", "--confirm", "ivy")
+    assert (result.exit_code, result.stdout.splitlines()[1]) == (0, f"of its memory: {text}")
+
+
+def test_an_erasure_that_left_something_says_so_and_exits_1(fake):
+    done = {
+        "dry_run": False,
+        "deleted": COVERED,
+        "cancelled_runs": [],
+        "incomplete": ["the databases were not deleted"],
+    }
+    fake.answers["POST", "/v1/_erasure"] = Scripted(body={**report(), **done, "retained": {}}, headers=AT)
+    result = invoke("erase", "ivy", "--tenant", "acme", "--reason", "asked", "--confirm", "ivy")
+    assert result.exit_code == 1
+    first, second = result.stdout.splitlines()[:2]
+    assert first.startswith("ivy of acme is not erased completely, repeat it. Done: 1 key, 5 texts unreadable")
+    assert second == "the databases were not deleted"
 
 
 def test_an_erasure_needs_a_reason(fake):
