@@ -122,10 +122,12 @@ async def open_memory(
     services.entries.learning = FactLearning(consolidation, services.entries.set_fact)
     databases: DatabaseOperations | None = None
     if settings.sqlmem_enabled:
+        files = DatabaseFiles(settings.effective_sqlmem_root, sql_limits(settings))
+        encryption.on_erased(lambda tenant, subject: files.forget(tenant))
         databases = DatabaseOperations(
             commands,
             reads,
-            DatabaseFiles(settings.effective_sqlmem_root, sql_limits(settings)),
+            files,
             blobs,
             clock_ms=clock_ms,
             limits=sql_limits(settings),

@@ -2,12 +2,14 @@
 
 Of a scope there is the file of what is committed, and one for the transaction of a tree of runs while there is one.
 Calls for one scope come one after another; calls for different scopes run at the same time, each in a thread.
+Files are in plaintext, so those of a tenant are removed when anyone of it is erased.
 
 Before: operations.py. After: connectors/sqlite.
 """
 
 import asyncio
 import itertools
+import math
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +23,7 @@ from loomlog.connectors.sqlite.folder import ClaimedFolder
 from loomlog.connectors.sqlite.pages import PAGE_BYTES
 from loomlog.services.families.database.limits import SqlLimits
 from loomlog.services.families.database.state import EMPTY, Database, Head
-from loomlog.services.families.memory.author import Scope
+from loomlog.services.families.memory.author import Scope, scope_of_aggregate
 
 WORKERS = 16
 """Threads: SQLite works without the interpreter's lock, and a slow statement must not keep other scopes waiting."""
@@ -53,6 +55,8 @@ class ScopeFiles:
         self.state: Database | None = None
         """State after the last command of this process; None when another one may have come between."""
         self.users = 0
+        self.is_forgotten = False
+        """Whether the files are removed before they are used again."""
 
     @property
     def size_bytes(self) -> int:
@@ -70,6 +74,7 @@ class DatabaseFiles:
         """By tenant and aggregate, the least recently used first."""
         self._executor = ThreadPoolExecutor(max_workers=WORKERS, thread_name_prefix="sql")
         self._numbers = itertools.count(1)
+        self._tasks: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
     async def hold(self, scope: Scope, wait_s: float) -> AsyncIterator[ScopeFiles]:
@@ -85,6 +90,10 @@ class DatabaseFiles:
             except TimeoutError:
                 raise ScopeBusy from None
             try:
+                if held.is_forgotten:
+                    held.is_forgotten, held.state = False, None
+                    for name in list(held.files):
+                        await self.remove(held, name)
                 yield held
             finally:
                 held.lock.release()
@@ -133,8 +142,24 @@ class DatabaseFiles:
             future.exception()
             raise
 
+    def forget(self, tenant: str) -> None:
+        """Remove the files of a tenant: no later call uses them, and they go after those under way."""
+        for (named, aggregate), held in self._scopes.items():
+            if named == tenant:
+                held.is_forgotten = True
+                task = asyncio.get_running_loop().create_task(self._touch(scope_of_aggregate(tenant, aggregate)))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+
+    async def _touch(self, scope: Scope) -> None:
+        async with self.hold(scope, math.inf):
+            pass
+
     async def close(self) -> None:
         """Remove all files; no call may be under way."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         scopes = list(self._scopes.values())
         self._scopes.clear()
         for held in scopes:

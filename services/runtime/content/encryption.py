@@ -10,7 +10,7 @@ Before: services/stream/encryption/subject_keys.py. After: services/runtime/run/
 services/runtime/models/model_calls.py, services/runtime/tools/tool_calls.py, services/runtime/models/previews.py.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from loomlog.connectors.crypto.content_encryption import has_tokens, key_ids_in
@@ -48,6 +48,11 @@ class ContentEncryption:
     @property
     def is_enabled(self) -> bool:
         return self._keys is not None
+
+    def on_erased(self, call: Callable[[str, str], None]) -> None:
+        """Have a function called with tenant and subject of each erasure, for what is kept in plaintext."""
+        if self._keys is not None:
+            self._keys.on_erased.append(call)
 
     async def cipher(self, tenant: str, subject: str) -> ContentCipher | NoCipher:
         """Return the cipher of a subject. Raises Transient."""

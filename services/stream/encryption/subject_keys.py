@@ -140,6 +140,8 @@ class SubjectKeys:
         self._random = random
         self._open: OrderedDict[str, DataKey] = OrderedDict()
         self._making = asyncio.Lock()
+        self.on_erased: list[Callable[[str, str], None]] = []
+        """Called with tenant and subject of each erasure that is read: what is kept in plaintext goes too."""
 
     # --- reading the topic -------------------------------------------------------------------------------------------
 
@@ -170,6 +172,9 @@ class SubjectKeys:
             return table
         for key_id in table.apply(change, origin.offset):
             self._open.pop(key_id, None)
+        if isinstance(change, SubjectErased):
+            for call in self.on_erased:
+                call(change.tenant, change.subject)
         if isinstance(change, SubjectKeyMade) and change.key_id in table.reappeared_keys:
             log.warning("%s offset %d: the erased key %s came back", self.topic, origin.offset, change.key_id)
         return table

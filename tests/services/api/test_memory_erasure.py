@@ -28,7 +28,7 @@ from loomlog.services.families.memory.entry_operations import DEFAULT_ENTRY_LIMI
 from loomlog.services.families.memory.store import MemoryStore
 from loomlog.services.stream.entities.content import encrypt_content
 from tests.services.api.serving import Served, served
-from tests.services.application.world import ACME, IVY
+from tests.services.application.world import ACME, IVY, until
 from tests.services.entities import NOW_MS, UNANSWERED
 from tests.services.families_in_memory import FamiliesInMemory
 
@@ -143,6 +143,7 @@ async def here(tmp_path: Path) -> AsyncIterator[Here]:
             return (await keys.cipher_for(tenant, subject)).text(text)
 
         files = DatabaseFiles(tmp_path / "sql", SqlLimits(busy_wait_s=0.3))
+        keys.on_erased.append(lambda tenant, subject: files.forget(tenant))
         databases = DatabaseOperations(
             families,
             families,
@@ -195,6 +196,17 @@ async def test_a_database_is_empty_again_for_a_person_who_comes_back(here: Here)
     await here.put("user", "ivy", "drink", "coffee")
     assert (await here.get("user/ivy/keys/drink")).json()["entry"]["value"] == "coffee"
     assert (await here.counts())["memory_databases"] == 1
+
+
+async def test_no_file_has_what_was_in_a_database(here: Here, tmp_path: Path) -> None:
+    def has_secret() -> bool:
+        return any(b"secret of ivy" in file.read_bytes() for file in (tmp_path / "sql").rglob("*") if file.is_file())
+
+    await here.remember()
+    assert has_secret()
+    here.families.failing = {DropScope: UNANSWERED, DropDatabase: UNANSWERED}
+    await here.erase()
+    await until(lambda: not has_secret())
 
 
 async def test_databases_of_its_runs_go_too_and_those_of_others_stay(here: Here) -> None:
@@ -269,22 +281,13 @@ async def test_a_process_that_dies_between_the_steps_leaves_an_erasure_that_can_
     assert [
         entry["value"] for entry in (await here.served.client(ACME).get(f"{KEYS}/user/ivy/keys")).json()["entries"]
     ] == (["[erased]", "[erased]"])
-    restarted = DatabaseOperations(
-        here.families,
-        here.families,
-        DatabaseFiles(Path(here.databases._files._folder.path).parent / "other", SqlLimits()),
-        MemoryBlobs(),
-        clock_ms=lambda: NOW_MS,
-        decrypt=here.served.world.layer.sources.content.decrypt,
-    )
     with pytest.raises(MemoryRefused) as refused:
-        await restarted.run("sql_query", {"statement": "SELECT * FROM t"}, here.next(), IVYS)
+        await here.sql("sql_query", "SELECT * FROM t")
     assert refused.value.code == "sqlmem_unavailable"
     here.families.failing.clear()
     done = await here.erase()
     assert (done["incomplete"], done["deleted"]["memory_entries"], done["deleted"]["memory_databases"]) == ([], 2, 1)
-    assert (await restarted.run("sql_query", {"statement": "SELECT 1"}, here.next(), IVYS)).fields["rows"] == [[1]]
-    await restarted.close()
+    assert (await here.sql("sql_query", "SELECT 1"))["rows"] == [[1]]
 
 
 @pytest.mark.parametrize(

@@ -628,3 +628,32 @@ async def test_the_default_limits_are_those_of_the_reference() -> None:
     assert (defaults.rows_max, defaults.statement_s, defaults.idle_s, defaults.transactions_max) == (10_000, 30, 30, 64)
     assert (defaults.depth_max, defaults.quota_bytes, defaults.busy_wait_s) == (16, 50 * 1024 * 1024, 5)
     assert limits.CHANGES_PER_COPY == 1_000
+
+
+async def test_forgotten_files_are_removed_and_made_again_and_a_transaction_goes_on(here: Process) -> None:
+    await here.exec(CREATE)
+    await here.do("sql_begin")
+    await here.exec("INSERT INTO t(v) VALUES ('a')")
+    folder = here.files._folder.path
+    assert len(list(folder.glob("*.db"))) == 2
+    here.files.forget("globex")
+    assert len(here.files._tasks) == 0
+    here.files.forget("acme")
+    while here.files._tasks:
+        await asyncio.sleep(0.001)
+    assert list(folder.iterdir()) == []
+    assert await here.rows("SELECT v FROM t") == [["a"]]
+    await here.do("sql_commit")
+    here.files.forget("acme")
+    assert await here.rows("SELECT v FROM t") == [["a"]], "at once, from the log"
+
+
+async def test_files_are_not_removed_from_under_a_call(here: Process) -> None:
+    await here.exec(CREATE)
+    async with here.files.hold(ADA, 1) as held:
+        here.files.forget("acme")
+        await asyncio.sleep(0.01)
+        assert held.files
+    while here.files._tasks:
+        await asyncio.sleep(0.001)
+    assert held.files == {}

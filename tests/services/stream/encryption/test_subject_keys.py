@@ -245,6 +245,8 @@ async def test_a_process_that_follows_drops_an_erased_key_by_itself() -> None:
     await follower.wait_for_keys(token)
     assert follower.decrypt(token, "acme") == "hello"
     assert follower._open
+    told: list[tuple[str, str]] = []
+    follower.on_erased.append(lambda tenant, subject: told.append((tenant, subject)))
     task = asyncio.create_task(follower.global_table.follow(log.tail(TOPIC, {PARTITION: 0})))
     try:
         await erased(one)
@@ -254,3 +256,4 @@ async def test_a_process_that_follows_drops_an_erased_key_by_itself() -> None:
     finally:
         task.cancel()
     assert follower._open == {}
+    assert told == [("acme", "ivy")]
