@@ -297,7 +297,7 @@ class VectorStore:
 
     async def build_indexes(self) -> list[str]:
         """Give each scope with more than EXACT_MAX vectors in a set an HNSW index, and drop those of scopes that have
-        shrunk to half of it; return what was done. A build of 200,000 vectors takes a minute and blocks no write.
+        shrunk to half of it; return what was done. A build of 200,000 vectors takes some minutes, and blocks no write.
         """
         large = await self._fetch(
             "SELECT v.set_id, v.scope, count(*), min(s.dimension) FROM {schema}.vectors v "
