@@ -71,8 +71,8 @@ class CompactionBlock:
     """Policy for summarising a long conversation: percentages of what is summarised, and of the context window.
 
     None leaves a field to the defaults of resolve.py, so a definition knows which fields its author set. `model` is an
-    alias of `models`, or a model of the agent's own provider; empty: the agent's model. `memory_flush`: the dialogue that
-    is left out goes to the memory that the agent may use.
+    alias of `models`, or a model of the agent's own provider; empty: the agent's model. `memory_flush`: the dialogue
+    that is left out goes to the memory that the agent may use.
     """
 
     __pydantic_config__ = FORBID_EXTRA

@@ -50,7 +50,7 @@ def _text_fields(text: str | BlobRef, blob: str) -> dict[str, Any]:
 
 
 def compaction_data(event: ContextCompacted) -> dict[str, Any]:
-    compaction = {
+    compaction: dict[str, Any] = {
         "summary": event.summary,
         "before_tokens": event.before_tokens,
         "after_tokens": event.after_tokens,
@@ -58,6 +58,8 @@ def compaction_data(event: ContextCompacted) -> dict[str, Any]:
         "keep_first": event.keep_first,
         "trigger": event.trigger,
     }
+    if event.memory_banked is not None:
+        compaction["memory_banked"] = event.memory_banked.to_avro()
     spent = usage_json(
         event.usage,
         provider=event.provider,

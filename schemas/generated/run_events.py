@@ -12,6 +12,7 @@ from loomlog.schemas.generated.values import (
     HookAct,
     ImportOrigin,
     LimitNotice,
+    MemoryBanked,
     MemoryContext,
     ParentCall,
     ResultDetails,
@@ -415,6 +416,8 @@ class ContextCompacted(Record, frozen=True, kw_only=True):
     """Whose key the call was made with: run, operator; empty = it needed none."""
     credential_scope: str = ''
     """Of which one: the id of the run the key came with; empty for the operator's."""
+    memory_banked: MemoryBanked | None = None
+    """What of the dialogue that is left out went to memory; null: it was not asked for."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -435,6 +438,7 @@ class ContextCompacted(Record, frozen=True, kw_only=True):
             "duration_ms": self.duration_ms,
             "credential_source": self.credential_source,
             "credential_scope": self.credential_scope,
+            "memory_banked": None if self.memory_banked is None else self.memory_banked.to_avro(),
         }
 
     @classmethod
@@ -457,6 +461,7 @@ class ContextCompacted(Record, frozen=True, kw_only=True):
             duration_ms=value["duration_ms"],
             credential_source=value["credential_source"],
             credential_scope=value["credential_scope"],
+            memory_banked=None if value["memory_banked"] is None else MemoryBanked.from_avro(value["memory_banked"]),
         )
 
 

@@ -1008,6 +1008,34 @@ class LimitNotice(Record, frozen=True, kw_only=True):
         )
 
 
+class MemoryBanked(Record, frozen=True, kw_only=True):
+    """What a compaction left out and memory keeps for the consolidator; or why it does not."""
+
+    SCHEMA: ClassVar[str] = "loom.values.MemoryBanked"
+
+    pending_id: str = ''
+    """Id of the pending entry; empty when there is none."""
+    messages: int = 0
+    """Messages in it."""
+    error: str = ''
+    """Why nothing is kept; empty when all went well."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "pending_id": self.pending_id,
+            "messages": self.messages,
+            "error": self.error,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            pending_id=value["pending_id"],
+            messages=value["messages"],
+            error=value["error"],
+        )
+
+
 class MemoryContext(Record, frozen=True, kw_only=True):
     """Memory in the system prompt of a run, as it was when the run started."""
 
@@ -1496,6 +1524,7 @@ RECORDS = (
     InterruptionRequest,
     InterruptionTerms,
     LimitNotice,
+    MemoryBanked,
     MemoryContext,
     MemorySource,
     MemorySpan,

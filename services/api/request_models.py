@@ -78,7 +78,7 @@ class CompactionBody(Body):
         None, ge=AUTO_PCT[0], le=AUTO_PCT[1], description="Fill of the context window at which it is compacted."
     )
     model: str | None = Field(None, max_length=limits.NAME_BYTES_MAX, description="Another model of the provider.")
-    memory_flush: bool | None = Field(None, description="Accepted and stored; this version has no memory to flush to.")
+    memory_flush: bool | None = Field(None, description="Keep the dialogue that is left out in memory.")
 
 
 class MessageBody(Body):

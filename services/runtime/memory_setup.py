@@ -38,6 +38,7 @@ from loomlog.services.runtime.content.definition_texts import DefinitionTexts
 from loomlog.services.runtime.content.encryption import ContentEncryption
 from loomlog.services.runtime.entity_hosting import EntityResources
 from loomlog.services.runtime.models.definition_resolver import DefinitionResolver
+from loomlog.services.runtime.run.compaction_memory import CompactionMemory
 from loomlog.services.runtime.run.prompt_memory import PromptMemory
 from loomlog.services.runtime.run.run_end_memory import RunEndMemory
 from loomlog.services.runtime.settings import RuntimeSettings
@@ -61,6 +62,8 @@ class MemorySetup:
     """Where agents keep their entries."""
     run_ends: RunEndMemory
     """What the ends of runs lead to."""
+    compaction: CompactionMemory
+    """Where the dialogue goes that compactions leave out."""
 
     async def close(self) -> None:
         """Close what is open."""
@@ -173,6 +176,14 @@ async def open_memory(
             consolidation,
             databases,
             has_consolidator=partial(has_consolidator, agents),
+            internal_agents=internal_agents,
+            require_local=backends.require_local,
+            is_isolated=is_isolated,
+            clock_ms=clock_ms,
+        ),
+        compaction=CompactionMemory(
+            consolidation,
+            chats,
             internal_agents=internal_agents,
             require_local=backends.require_local,
             is_isolated=is_isolated,

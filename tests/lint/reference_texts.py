@@ -4,7 +4,7 @@ FRAMES = {
     "awaiting_input": "The run waits for input; `awaiting_input` says for what.",
     "cache_invalidated": "A fallback lost the prompt cache of the former provider; `text`.",
     "compaction_failed": "The context could not be summarised, and the run goes on without; `error`, `compaction_failed`.",
-    "context_compaction": "The context was summarised; `context_compaction` (`summary`, tokens before and after), `usage`.",
+    "context_compaction": "The context was summarised; `context_compaction` (`summary`, tokens before and after, `memory_banked`), `usage`.",
     "done": "The run ended: `stop_reason` (`end_turn`, `cancelled` and others) and the whole `usage`. The last frame.",
     "error": "The run failed: `error`. The last frame.",
     "fallback_suppressed": "A provider failed and no fallback was taken; `text` says why.",

@@ -57,7 +57,7 @@ KNOWN: dict[str, dict[str, str]] = {
     "spawn_child_started": {"spawn_child": "tool_use_id index run_id agent"},
     "spawn_child_result": {"spawn_child": "tool_use_id index run_id agent ok output error"},
     "context_compaction": {
-        "context_compaction": "summary before_tokens after_tokens keep_n keep_first trigger",
+        "context_compaction": "summary before_tokens after_tokens keep_n keep_first trigger memory_banked",
         "usage": USAGE,
     },
     "limit": {"limit": "scope scope_id severity window used limit message"},

@@ -30,6 +30,7 @@ from loomlog.schemas.generated.values import (
     HookAct,
     InterruptionRequest,
     LimitNotice,
+    MemoryBanked,
     MemoryContext,
     ModelChoice,
     ParentCall,

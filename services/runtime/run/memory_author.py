@@ -3,6 +3,9 @@
 Before: run_end_memory.py, compaction_memory.py. After: services/families/memory/author.py.
 """
 
+from collections.abc import Collection
+
+from loomlog.projections.settled_sessions import MAINTENANCE_AGENTS
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.families.memory.author import AGENT, USER, Author, MemoryRefused, Scope, resolve_scope
 from loomlog.services.families.memory.prompt import NO_GRANTS
@@ -30,6 +33,11 @@ def author_of_run(
         is_isolated=is_isolated,
         positions=facts.positions,
     )
+
+
+def is_internal(agent: str, internal_agents: Collection[str]) -> bool:
+    """Whether nothing is learnt from the dialogue of an agent: one that maintains memory, or one of these."""
+    return agent.startswith(MAINTENANCE_AGENTS) or agent in internal_agents
 
 
 def learning_scopes(author: Author) -> tuple[Scope, ...]:

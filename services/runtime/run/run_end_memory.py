@@ -16,12 +16,11 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Protocol
 
-from loomlog.projections.settled_sessions import MAINTENANCE_AGENTS
 from loomlog.schemas.records import Value, replace
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.families.memory.author import RUN, Author, MemoryRefused, MemoryUnavailable, Reply, Scope
 from loomlog.services.families.memory.prompt import NO_GRANTS
-from loomlog.services.runtime.run.memory_author import author_of_run, learning_scopes
+from loomlog.services.runtime.run.memory_author import author_of_run, is_internal, learning_scopes
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +103,7 @@ class RunEndMemory:
         own = Scope(tenant, RUN, facts.run_id)
         if self._databases is not None and (RUN in grants.sql_scopes or self._databases.has_files(own)):
             self._add(own, self._author(tenant, facts, "drop"))
-        if not grants.memory_scopes or facts.seed or self._is_internal(facts.definition.name):
+        if not grants.memory_scopes or facts.seed or is_internal(facts.definition.name, self._internal_agents):
             return
         if self._can_consolidate(tenant):
             author = self._author(tenant, facts, "settled")
@@ -119,9 +118,6 @@ class RunEndMemory:
             issued_at_ms=self._clock_ms(),
             is_isolated=self._is_isolated(tenant, facts.subject),
         )
-
-    def _is_internal(self, agent: str) -> bool:
-        return agent.startswith(MAINTENANCE_AGENTS) or agent in self._internal_agents
 
     def _can_consolidate(self, tenant: str) -> bool:
         now_ms = self._clock_ms()

@@ -31,6 +31,7 @@ from loomlog.schemas.generated.values import (
     ContentBlock,
     Envelope,
     HookAct,
+    MemoryBanked,
     MemoryContext,
     Segment,
     Usage,
@@ -332,6 +333,12 @@ def test_a_compaction_shows_its_summary_and_its_usage():
     }
     assert frame.event["usage"]["input_tokens"] == 800
     assert shown(COMPACTING) == []
+
+
+def test_a_compaction_shows_what_memory_keeps_of_it():
+    banked = one(replace(COMPACTED, memory_banked=MemoryBanked(pending_id="mp_1", messages=3)))
+    shown_fields = banked.event["context_compaction"]["memory_banked"]
+    assert shown_fields == {"pending_id": "mp_1", "messages": 3, "error": ""}
 
 
 def test_a_failed_compaction_is_shown_and_ends_no_stream():

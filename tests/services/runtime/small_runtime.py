@@ -34,6 +34,7 @@ from loomlog.services.runtime.models.definition_resolver import DefinitionResolv
 from loomlog.services.runtime.models.model_calls import ModelCalls, RuntimeProvider
 from loomlog.services.runtime.models.previews import Previews
 from loomlog.services.runtime.models.summary_calls import SummaryCalls
+from loomlog.services.runtime.run.compaction_memory import CompactionMemory
 from loomlog.services.runtime.run.context import RunContext, ignore_end
 from loomlog.services.runtime.run.family import RunFamily
 from loomlog.services.runtime.run.prompt_memory import PromptMemory
@@ -93,6 +94,7 @@ class SmallRuntime:
         made_volumes: MadeVolumes | None = None,
         on_run_ended: Callable[[str, RunFacts], None] = ignore_end,
         prompt_memory: Callable[[DefinitionTexts], PromptMemory] | None = None,
+        compaction_memory: CompactionMemory | None = None,
     ) -> None:
         """`held` are the partitions it owns; None: all."""
         family, codec = RunFamily(), local_codec()
@@ -134,7 +136,7 @@ class SmallRuntime:
                 credentials=credentials,
                 made_volumes=made_volumes,
             ),
-            SummaryCalls(models, blobs=blobs, clock_ms=clock_ms, encryption=secrecy),
+            SummaryCalls(models, blobs=blobs, clock_ms=clock_ms, encryption=secrecy, memory=compaction_memory),
         )
         self.dead_letters = DeadLetters(codec, appender, topic=topics.dead_letters, service=name, clock_ms=clock_ms)
         context = RunContext(

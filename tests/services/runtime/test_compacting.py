@@ -4,10 +4,13 @@ import asyncio
 from collections.abc import AsyncGenerator
 from typing import Any
 
+import orjson
+
 from loomlog.connectors.protocols import Capabilities, ModelItem, ModelRequest, Reply
 from loomlog.schemas.conversation import TextBlock
 from loomlog.schemas.generated.run_commands import CompactRun, PostInput, StartRun
 from loomlog.schemas.generated.run_events import (
+    CompactionFailed,
     CompactionRequested,
     ContextCompacted,
     ModelCallRequested,
@@ -15,11 +18,13 @@ from loomlog.schemas.generated.run_events import (
     RunCompleted,
     RunParked,
 )
-from loomlog.schemas.generated.values import CommandEnvelope, Compaction, RunOptions, Usage
+from loomlog.schemas.generated.values import AgentGrants, CommandEnvelope, Compaction, MemoryBanked, RunOptions, Usage
+from loomlog.schemas.records import replace
 from loomlog.services.core.run.conversation.summary_prompt import SYSTEM
 from loomlog.services.core.run.evolve import evolve
 from loomlog.services.core.run.state import Absent, Parked, State
 from tests.services.runtime.fakes import AGENT
+from tests.services.runtime.run.test_compaction_memory import Here, shown
 from tests.services.runtime.small_runtime import RUN, Stage
 
 LONG = "long words " * 40
@@ -34,6 +39,7 @@ class Talker:
 
     def __init__(self) -> None:
         self.used = 10
+        self.summary = "they talked"
         self.requests: list[ModelRequest] = []
         self.summaries: list[ModelRequest] = []
         self.holding = asyncio.Event()
@@ -45,7 +51,7 @@ class Talker:
             self.summaries.append(request)
             self.holding.set()
             await self.let_go.wait()
-            text = "they talked"
+            text = self.summary
         else:
             self.requests.append(request)
         yield Reply(text=text, stop_reason="end_turn", usage=Usage(input_tokens=self.used, output_tokens=1))
@@ -71,7 +77,7 @@ def count(stage: Stage, kind: type[Any]) -> int:
     return sum(isinstance(event, kind) for event in stage.events())
 
 
-async def talk(stage: Stage, texts: int = 4, compaction: Compaction | None = None) -> None:
+async def talk(stage: Stage, texts: int = 4, compaction: Compaction | None = None, user_id: str = "") -> None:
     """An interactive run that has answered its task and that many texts, and is parked."""
     stage.send(
         StartRun(
@@ -79,6 +85,7 @@ async def talk(stage: Stage, texts: int = 4, compaction: Compaction | None = Non
             agent=AGENT.name,
             prompt=f"task {LONG}",
             run_id=RUN,
+            user_id=user_id,
             options=RunOptions(interactive=True),
             compaction=compaction,
         )
@@ -123,6 +130,67 @@ async def test_a_summary_that_was_lost_with_its_owner_is_made_again_and_the_run_
     state = folded(stage)
     assert isinstance(state, Parked)
     assert state.facts.messages[:-1] == shown
+
+
+async def test_what_is_left_out_goes_to_memory_once_although_the_owner_is_lost_and_a_replay_keeps_nothing() -> None:
+    memory = Here()
+    memory.frames = [shown("user", f"text 0 {LONG}", 7)]
+    model = Talker()
+    stage = stage_with(model)
+    stage.agent = replace(AGENT, grants=AgentGrants(memory_scopes=("user",)))
+    summary = asyncio.Event()
+
+    async def hold(*_: Any, **__: Any) -> None:
+        summary.set()
+        await asyncio.Event().wait()
+
+    async with stage.owner("one", compaction_memory=memory.memory):
+        await talk(stage, compaction=Compaction(keep_last_n=2, memory_flush=True), user_id="ada")
+        model.let_go.set()
+        ask, answers = memory.entities.ask, memory.entities.answers
+
+        async def lose_the_answer(command: Any, *, wait_s: float) -> Any:
+            await ask(command, wait_s=wait_s)
+            await hold()
+
+        memory.entities.ask = lose_the_answer  # type: ignore[method-assign]
+        stage.send(CompactRun(envelope=envelope("compact"), run_id=RUN))
+        await summary.wait()
+    memory.entities.ask = ask  # type: ignore[method-assign]
+    async with stage.owner("two", compaction_memory=memory.memory):
+        await stage.until(lambda: stage.has(ContextCompacted) and isinstance(stage.events()[-1], RunParked))
+    (done,) = [event for event in stage.events() if isinstance(event, ContextCompacted)]
+    ((_, answer),) = answers.items()
+    assert done.attempt == 2
+    assert done.memory_banked == MemoryBanked(pending_id=answer.events[0].pending_id, messages=7)
+    payload = orjson.loads(memory.commands[0].payload)["messages"]
+    assert [one["content"].split(" long")[0] for one in payload[:3]] == ["answer", "text 0", "answer"], "not the task"
+    assert [one["seq"] for one in payload[:3]] == [0, 7, 0]
+    asked = len(memory.commands)
+    async with stage.owner("three", compaction_memory=memory.memory):
+        await say(stage, "and now?")
+    assert len(memory.commands) == asked
+
+
+async def test_nothing_goes_to_memory_unless_it_is_asked_for_and_the_summary_is_used() -> None:
+    memory = Here()
+    model = Talker()
+    model.let_go.set()
+    stage = stage_with(model)
+    stage.agent = replace(AGENT, grants=AgentGrants(memory_scopes=("user",)))
+    async with stage.owner("one", compaction_memory=memory.memory):
+        await talk(stage, user_id="ada")
+        stage.send(CompactRun(envelope=envelope("compact"), run_id=RUN))
+        await stage.until(lambda: stage.has(ContextCompacted))
+    assert not memory.commands
+    stage = stage_with(model)
+    stage.agent = replace(AGENT, grants=AgentGrants(memory_scopes=("user",)))
+    model.summary = LONG * 1_000
+    async with stage.owner("one", compaction_memory=memory.memory):
+        await talk(stage, compaction=Compaction(memory_flush=True), user_id="ada")
+        stage.send(CompactRun(envelope=envelope("compact"), run_id=RUN))
+        await stage.until(lambda: stage.has(CompactionFailed))
+    assert not memory.commands, "the conversation has stayed as it was"
 
 
 async def test_a_context_that_fills_up_is_compacted_before_the_call_that_would_be_too_much() -> None:

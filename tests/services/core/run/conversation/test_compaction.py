@@ -19,7 +19,7 @@ from loomlog.schemas.generated.run_events import (
     RunStarted,
     ToolReturned,
 )
-from loomlog.schemas.generated.values import AgentDefinition, Compaction, ForkPoint, ResultDetails, Usage
+from loomlog.schemas.generated.values import AgentDefinition, Compaction, ForkPoint, MemoryBanked, ResultDetails, Usage
 from loomlog.schemas.records import replace
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.commands import CallsUnstarted, ForkCommand, ForkOrigin, RunTimerFired
@@ -136,6 +136,15 @@ def test_a_parked_run_is_compacted_and_parks_again() -> None:
     assert facts.messages[0].blocks[0] == before.messages[0].blocks[0]
     assert facts.messages[2:] == before.messages[-4:]
     assert_legal(facts.messages)
+
+
+def test_what_memory_keeps_is_in_the_event() -> None:
+    run = compacting(memory_flush=True)
+    banked = MemoryBanked(pending_id="mp_1", messages=2)
+    done, _ = run.give(summarised(run.state, memory_banked=banked))
+    assert isinstance(done, ContextCompacted)
+    assert done.memory_banked == banked
+    assert policy_of(run.live.facts.definition).memory_flush
 
 
 def test_the_summary_call_is_paid_by_the_run() -> None:
