@@ -23,6 +23,8 @@ from loomlog.connectors.tools.server_info import ServerInfo
 from loomlog.connectors.tools.tool_guide import ToolGuide
 
 COMPACT = "compact"
+LOCAL_BACKEND = "inprocess"
+"""Where memory is that names no backend."""
 LINEAGE_DEPTH, LINEAGE_DEPTH_MAX = 10, 100
 DEF_SCOPES = (
     "agent_def_scopes",
@@ -129,7 +131,9 @@ class ContextTool:
             "permissions": _Operation(
                 summary="Hosts, scopes, channels and skills granted to this run.", handler=self._describe_permissions
             ),
-            "capabilities": _Operation(summary="Features of this server.", handler=self._describe_capabilities),
+            "capabilities": _Operation(
+                summary="Features of this server, and what memory this run has.", handler=self._describe_capabilities
+            ),
             "help": _Operation(
                 summary="How this server works: without fields the topics; one topic; or a search by query.",
                 handler=self._help_with,
@@ -235,7 +239,20 @@ class ContextTool:
         }
 
     async def _describe_capabilities(self, _: Arguments, context: ToolContext) -> dict[str, Any]:
-        return self._guide.capabilities()
+        features = self._guide.capabilities()
+        if not features["memory_layer"]["available"]:
+            return features
+        memory, grants = self._server.memory, context.grants
+        return features | {
+            "memory": {
+                "scopes": list(grants.get("memory_scopes", ())),
+                "sql_scopes": list(grants.get("sql_scopes", ())) if memory.sql else [],
+                "embedder": memory.embedder,
+                "search": "lexical" if memory.embedder is None else "hybrid",
+                "backend": grants.get("memory_backend", "") or LOCAL_BACKEND,
+                "bands": memory.bands,
+            }
+        }
 
     async def _help_with(self, arguments: Arguments, context: ToolContext) -> dict[str, Any]:
         name, query = arguments.get("topic"), arguments.get("query")

@@ -6,21 +6,25 @@ services/runtime/models/summary_calls.py.
 
 import os
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from loomlog.connectors.configuration import ProcessConfiguration
 from loomlog.connectors.configuration import find_price as configured_price
 from loomlog.connectors.configuration.concurrency_limits import resolve_limits
+from loomlog.connectors.configuration.driver_options import embedder_options
 from loomlog.connectors.definitions import KINDS
+from loomlog.connectors.embedders.options import EmbedderOptions
 from loomlog.connectors.protocols import DefinitionsView, EffectClass, LogAppender, SkillShelf, Tool, VolumeBinding
 from loomlog.connectors.storage.blobs import FileBlobs
 from loomlog.connectors.tools.file_skills import FileSkills
 from loomlog.connectors.tools.registry import ToolOptions, build_tools, select_granted
-from loomlog.connectors.tools.server_info import ServerInfo
+from loomlog.connectors.tools.server_info import MemoryInfo, ServerInfo
 from loomlog.connectors.tools.tool_guide import ToolGuide
 from loomlog.schemas.codec import Codec
 from loomlog.services.core.run.commands import EffectResult
 from loomlog.services.core.run.react import CallModel, CallTool, Effect, ReconcileTool, Summarise
 from loomlog.services.core.run.state import AwaitingModel, AwaitingTools, Compacting, State
+from loomlog.services.families.consolidation.decide import CONSOLIDATOR
 from loomlog.services.runtime.clock import clock_ms
 from loomlog.services.runtime.content.encryption import ContentEncryption
 from loomlog.services.runtime.content.redaction import Redaction
@@ -94,8 +98,28 @@ def volume_bindings(loaded: ProcessConfiguration) -> dict[str, VolumeBinding]:
 
 def describe_server(loaded: ProcessConfiguration) -> ServerInfo:
     """Return what runs may know of this process."""
-    settings = loaded.settings
-    return ServerInfo(code_agents=settings.code_agents_enabled, max_request_bytes=settings.max_request_bytes)
+    settings, configuration = loaded.settings, loaded.configuration
+    policy = configuration.memory.consolidation
+    return ServerInfo(
+        code_agents=settings.code_agents_enabled,
+        max_request_bytes=settings.max_request_bytes,
+        memory=MemoryInfo(
+            embedder=_describe_embedder(embedder_options(configuration, settings)),
+            sql=settings.sqlmem_enabled,
+            consolidator=CONSOLIDATOR in configuration.agents,
+            bands={"merge_threshold": policy.merge_threshold, "related_threshold": policy.related_threshold},
+            verify_writes=policy.verify_writes,
+            detect_conflicts=policy.detect_conflicts,
+        ),
+    )
+
+
+def _describe_embedder(options: EmbedderOptions | None) -> Mapping[str, Any] | None:
+    """Return provider, model and dimension, as far as they are configured."""
+    if options is None:
+        return None
+    named = {"provider": options.provider, "model": options.model, "dimension": options.dimensions}
+    return {name: value for name, value in named.items() if value}
 
 
 def file_skills(loaded: ProcessConfiguration) -> FileSkills:

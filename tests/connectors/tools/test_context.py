@@ -8,7 +8,7 @@ from loomlog.connectors.protocols import DefinitionsView, EffectClass, Tool, Too
 from loomlog.connectors.tools.bench import BenchTool
 from loomlog.connectors.tools.context import ContextTool
 from loomlog.connectors.tools.help import HelpTopic, HelpTopics
-from loomlog.connectors.tools.server_info import ServerInfo
+from loomlog.connectors.tools.server_info import MemoryInfo, ServerInfo
 from loomlog.schemas.generated.values import Compaction, Sampling
 from tests.connectors.tools.given import context
 
@@ -241,6 +241,37 @@ async def test_capabilities_say_what_is_here_and_what_is_not() -> None:
     assert answer["bash"] == answer["scheduler"] == {"available": False}
     assert answer["search"] == {"available": False, "providers": []}
     assert answer["limits"] == {"max_request_bytes": 1024}
+    assert answer["sql_memory"] == answer["vector_memory"] == {"available": False}
+    assert "memory" not in answer, "it is the memory of runs, and there is none"
+
+
+@pytest.mark.parametrize("embedder", [None, {"provider": "stub", "dimension": 256}])
+async def test_capabilities_say_what_memory_a_run_has(embedder: dict[str, Any] | None) -> None:
+    class Memory(Foreign):
+        name = "Memory"
+
+    info = MemoryInfo(embedder=embedder, sql=True, consolidator=True, bands={"merge_threshold": 0.95})
+    tool = ContextTool(server=ServerInfo(memory=info), catalogue={"Memory": Memory()}, help_topics=HelpTopics([]))
+    grants = {"memory_scopes": ("user", "agent"), "sql_scopes": ("user",), "memory_backend": "central"}
+    result = await tool.call({"op": "capabilities"}, context(grants=grants))
+    answer = orjson.loads(result.text)
+    assert answer["memory"] == {
+        "scopes": ["user", "agent"],
+        "sql_scopes": ["user"],
+        "embedder": embedder,
+        "search": "hybrid" if embedder else "lexical",
+        "backend": "central",
+        "bands": {"merge_threshold": 0.95},
+    }
+    available = {"available": True}
+    assert answer["memory_layer"] == answer["full_text_memory"] == answer["sql_memory"] == available
+    assert answer["vector_memory"] == ({**available, "embedder": embedder} if embedder else {"available": False})
+    assert answer["consolidation"] == {
+        "available": True, "configured": True, "merge_threshold": 0.95,
+        "verify_writes": False, "detect_conflicts": False,
+    }  # fmt: skip
+    without = orjson.loads((await tool.call({"op": "capabilities"}, context())).text)["memory"]
+    assert (without["scopes"], without["sql_scopes"], without["backend"]) == ([], [], "inprocess")
 
 
 async def test_help_lists_opens_and_searches_topics() -> None:
