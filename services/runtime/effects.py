@@ -36,6 +36,7 @@ from loomlog.services.runtime.models.previews import Previews
 from loomlog.services.runtime.models.provider_queues import ProviderQueueLimits
 from loomlog.services.runtime.models.routing import Routing
 from loomlog.services.runtime.models.summary_calls import SummaryCalls
+from loomlog.services.runtime.run.compaction_memory import CompactionMemory
 from loomlog.services.runtime.settings import RuntimeSettings
 from loomlog.services.runtime.telemetry.tracing import Tracing
 from loomlog.services.runtime.tools.client_tools import ClientTools
@@ -176,6 +177,7 @@ def build_effect_handlers(
     definitions: DefinitionsView | None = None,
     skills: SkillShelf | None = None,
     made_volumes: MadeVolumes | None = None,
+    compaction_memory: CompactionMemory | None = None,
 ) -> EffectHandlers:
     """Build the effect handlers of this process."""
     configuration = loaded.configuration
@@ -243,7 +245,14 @@ def build_effect_handlers(
             mask_results=redaction.mask_result if loaded.settings.redact_secrets else None,
             made_volumes=made_volumes,
         ),
-        SummaryCalls(model_calls, blobs=blobs, clock_ms=clock_ms, mask=redaction.mask_text, encryption=encryption),
+        SummaryCalls(
+            model_calls,
+            blobs=blobs,
+            clock_ms=clock_ms,
+            mask=redaction.mask_text,
+            encryption=encryption,
+            memory=compaction_memory,
+        ),
         redaction.mask_text,
     )
 

@@ -185,6 +185,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         definitions=definitions.view,
         skills=definitions.skills,
         made_volumes=definitions.volumes,
+        compaction_memory=memory.compaction,
     )
     admission_queue = build_admission_queue(loaded)
 
