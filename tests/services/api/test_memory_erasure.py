@@ -184,6 +184,8 @@ async def test_memory_is_counted_and_deleted_and_its_past_reads_erased(here: Her
     listed = await here.served.client(ACME).get(f"{KEYS}/user/ivy/keys")
     assert listed.json()["entries"] == []
     assert "green tea" not in here.log()
+    report = (await here.served.client().get(f"{PLACE}&subject=ivy")).json()
+    assert [key["erased"] for key in report["keys"]] == [True], "deleting its memory makes no fresh key"
 
 
 async def test_a_database_is_empty_again_for_a_person_who_comes_back(here: Here) -> None:
