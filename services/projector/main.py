@@ -36,6 +36,7 @@ from loomlog.connectors.kafka import count_partitions, open_tail
 from loomlog.connectors.kafka.schema_registry import load_codec
 from loomlog.connectors.process import logs
 from loomlog.connectors.process.gc_tuning import tune_gc
+from loomlog.connectors.process.hardening import disable_process_dumping
 from loomlog.connectors.storage.postgres import connect
 from loomlog.projections.engine.parallel_rebuild import ParallelRebuild
 from loomlog.projections.engine.read_models import ReadModel, RunModel
@@ -68,6 +69,8 @@ def main(arguments: Sequence[str] = ()) -> int:
         for warning in warnings:
             log.warning("%s", warning)
         options = projector_settings(settings)
+        if settings.bash_enabled:
+            disable_process_dumping()
         return uvloop.run(_run(settings, options, rebuild=bool(arguments)))
     except (ConfigurationError, ConnectorError, EmbedderNotConfigured, FamilyProblem) as error:
         log.error("projector ends: %s", error)

@@ -12,15 +12,16 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import partial
 
-from loomlog.connectors.crypto.content_encryption import KeyEncryptionKeys
+from loomlog.connectors.crypto.content_encryption import KeyEncryptionKeys, is_token
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.kafka import KafkaAppender, KafkaRanges, open_tail
+from loomlog.projections.memory_index.entries import Decrypt
 from loomlog.projections.memory_index.vectors import Embedder
 from loomlog.schemas.codec import Codec
 from loomlog.services.projector.memory_indexer import MemoryIndexer, readable_by
 from loomlog.services.projector.settings import ProjectorSettings
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys, WrongInstallationKey, open_subject_keys
-from loomlog.services.stream.global_tables.global_table import GlobalTables
+from loomlog.services.stream.global_tables.global_table import PARTITION, GlobalTables
 
 log = logging.getLogger("loomlog.projector")
 
@@ -67,8 +68,12 @@ class MemoryIndexing:
 
     async def _index(self, stack: AsyncExitStack, stop: asyncio.Event) -> None:
         codec = await self._make_codec()
-        keys, tables = await self._open_keys(stack, codec)
-        indexer = MemoryIndexer(self._settings, codec=codec, decrypt=readable_by(keys), embedder=self._embedder)
+        ranges = KafkaRanges(self._settings.kafka)
+        await ranges.start()
+        stack.push_async_callback(ranges.close)
+        keys, tables = await self._open_keys(stack, codec, ranges)
+        decrypt = unencrypted(ranges.end_offset) if keys is None else readable_by(keys)
+        indexer = MemoryIndexer(self._settings, codec=codec, decrypt=decrypt, embedder=self._embedder)
         try:
             async with asyncio.TaskGroup() as tasks:
                 followers = [tasks.create_task(follow()) for follow in tables.followers.values()]
@@ -78,11 +83,10 @@ class MemoryIndexing:
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from failures
 
-    async def _open_keys(self, stack: AsyncExitStack, codec: Codec) -> tuple[SubjectKeys | None, GlobalTables]:
+    async def _open_keys(
+        self, stack: AsyncExitStack, codec: Codec, ranges: KafkaRanges
+    ) -> tuple[SubjectKeys | None, GlobalTables]:
         kafka = self._settings.kafka
-        ranges = KafkaRanges(kafka)
-        await ranges.start()
-        stack.push_async_callback(ranges.close)
         appender = KafkaAppender(kafka)
         await appender.start()
         stack.push_async_callback(appender.close)
@@ -93,3 +97,20 @@ class MemoryIndexing:
         if keys is not None:
             await tables.open(keys.global_table)
         return keys, tables
+
+
+def unencrypted(end_offset: Callable[[str, int], Awaitable[int]]) -> Decrypt:
+    """Return the function that reads texts of an installation without encryption.
+
+    It raises WrongInstallationKey when other processes encrypt: a text is indexed once, so it waits for the key.
+    """
+
+    async def read(text: str, tenant: str) -> str | None:
+        if is_token(text) and await end_offset(KEYS_TOPIC, PARTITION):
+            raise WrongInstallationKey(
+                "LOOMLOG_ENCRYPTION_KEY is not set, and content of memory is encrypted: set it and restart the "
+                "projector"
+            )
+        return text
+
+    return read

@@ -55,14 +55,9 @@ CONTENT_KEYS = (
     "LOOMCYCLE_SECRET_KEY",
     "LOOMCYCLE_SECRET_KEY_PREVIOUS",
 )
-"""Passed to services that see user content and the secrets of runs in plaintext: the API and the runtimes."""
-INSTALLATION_KEYS = (
-    "LOOMLOG_SECRET_KEY",
-    "LOOMLOG_SECRET_KEY_PREVIOUS",
-    "LOOMCYCLE_SECRET_KEY",
-    "LOOMCYCLE_SECRET_KEY_PREVIOUS",
-)
-"""Those of them that the projector gets too: it seals the rows of entities with a key derived from them."""
+"""Passed to services that see user content and the secrets of runs in plaintext: the API, the runtimes, and the
+projector, which makes the search index of memory and seals the rows of entities.
+"""
 RUN_TOPICS = (
     "loom.run.commands",
     "loom.run.events",
@@ -144,11 +139,7 @@ async def build_services(plan: StackPlan, *, kafka: str, postgres: str, exit_sta
     )
     needed = (
         *_runtime_specs(reading, plan, claimed.check if claimed is not None else None),
-        make.create(
-            "projector",
-            ready=projecting.check,
-            extra_environ={name: plan.environ[name] for name in INSTALLATION_KEYS if name in plan.environ},
-        ),
+        reading.create("projector", ready=projecting.check),
         reading.create("api", url=plan.api_url, ready=http_probe(http, f"{plan.api_url}/readyz")),
     )
     beside = _spare_specs(reading, plan)

@@ -128,7 +128,7 @@ async def test_only_those_who_see_content_get_the_key_that_opens_it(tmp_path):
     options = {
         child.name: child.environment.get("LOOMLOG_ENCRYPTION_KEY") for child in (*specs.required, *specs.secondary)
     }
-    assert {name for name, key in options.items() if key == "secret"} == {"runtime", "api"}
-    assert {name for name, key in options.items() if key is None} == {"projector", "insights", "auditor"}
+    assert {name for name, key in options.items() if key == "secret"} == {"runtime", "api", "projector"}
+    assert {name for name, key in options.items() if key is None} == {"insights", "auditor"}
     sealing = {child.name for child in (*specs.required, *specs.secondary) if "LOOMLOG_SECRET_KEY" in child.environment}
     assert sealing == {"runtime", "api", "projector"}, "the projector seals the rows of entities"
