@@ -5,7 +5,7 @@ selects every entry that has it. Common ones select only in pairs, so that a que
 number of entries, however large the scope is.
 
 Not chosen: a table of counts (each write of an entry would update a row for each of its words).
-Before: reads.py.
+Before: reads.py; services/cli/memory_eval/ranking.py, which ranks without Postgres.
 """
 
 import math
@@ -83,6 +83,14 @@ def select_lexemes(lexemes: Sequence[int], sample: ScopeSample, budget: int = CA
 def rarest(selection: Selection) -> int:
     """Return the lexeme that tells most."""
     return max(selection.weights, key=lambda one: (selection.weights[one], one))
+
+
+def bm25(counts: Mapping[int, int], weights: Mapping[int, float], mean_length: float) -> float:
+    """Return the score of an entry with these counts of lexemes, as the statement of reads.py computes it."""
+    damping = K1 * (1 - B + B * sum(counts.values()) / mean_length)
+    return sum(
+        weight * (K1 + 1) / (1 + damping / counts[lexeme]) for lexeme, weight in weights.items() if lexeme in counts
+    )
 
 
 def _frequency(lexeme: int, sample: ScopeSample) -> float:

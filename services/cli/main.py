@@ -46,6 +46,22 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "memory.memory:memory_app",
         "Memory of agents, users and the tenant: read, write, search, and its past.",
     ),
+    "memory-eval": (
+        "memory_eval.offline:memory_eval",
+        "Measure how well searches of memory find facts again, offline.",
+    ),
+    "memory-eval-live": (
+        "memory_eval.live:memory_eval_live",
+        "Measure how well a model extracts the facts of chats, with the prompt of the configuration.",
+    ),
+    "memory-eval-judge": (
+        "memory_eval.judge:memory_eval_judge",
+        "Measure how well a model compares facts, with the prompt of the configuration.",
+    ),
+    "memory-calibrate": (
+        "memory_eval.calibrate:memory_calibrate",
+        "Find the similarities from which facts are related or one, for an embedder.",
+    ),
     "inbox": ("runs.interrupts:inbox_app", "Show and answer what runs ask people."),
     "pause": ("admin.pauses:pause", "Pause everything, a tenant or an agent before its next model calls."),
     "resume": ("admin.pauses:resume", "Resume a pause; the target is named as in `pause`."),

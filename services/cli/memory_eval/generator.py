@@ -1,8 +1,8 @@
 """Generator of chats, facts and questions: the same seed always makes the same ones.
 
-Thirty people and fourteen projects of a firm; a chat is one person's. What is said of one of them is said of others too,
-with other values, so that a search has to tell them apart. Some values change: in half of these the consolidation has
-retired the former fact, in the other half both are there, in different words. Some questions are misspelt, many use
+Thirty people and fourteen projects of a firm; a chat is one person's. What is said of one of them is said of others
+too, with other values, so that a search has to tell them apart. Some values change: in half of these the consolidation
+has retired the former fact, in the other half both are there, in different words. Some questions are misspelt, many use
 other words than the fact.
 
 Before: offline.py, live.py, pairs.py. After: themes.py.
@@ -72,7 +72,7 @@ SEVERAL_MAX = 5
 
 def generate(seed: int = 1) -> Corpus:
     """Return the corpus of a seed."""
-    return _Generator(Random(seed)).corpus()  # noqa: S311 - not for secrets
+    return _Generator(Random(seed)).corpus()
 
 
 def format_phrase(phrase: str, owner: str, value: str = "", **more: str) -> str:
@@ -88,8 +88,8 @@ def topic(theme: Theme) -> str:
 class _Statement:
     """Something that a chat says."""
 
-    def __init__(self, said: str, *facts: dict[str, str], ability: str = PLAIN, mistaken: str = "") -> None:
-        self.said, self.facts, self.ability, self.mistaken = said, facts, ability, mistaken
+    def __init__(self, sentence: str, *facts: dict[str, str], ability: str = PLAIN, mistaken: str = "") -> None:
+        self.sentence, self.facts, self.ability, self.mistaken = sentence, facts, ability, mistaken
 
 
 class _Generator:
@@ -141,7 +141,9 @@ class _Generator:
             if is_changed:
                 is_retired = self.random.random() < 0.5
                 later = self.random.randrange(1, count)
-                chats[later].append(self._statement(owner, theme, newer, is_other=not is_retired, is_retired=is_retired))
+                chats[later].append(
+                    self._statement(owner, theme, newer, is_other=not is_retired, is_retired=is_retired)
+                )
         return chats
 
     def _values(self, theme: Theme, number: int, owner: str) -> tuple[str, str]:
@@ -170,10 +172,10 @@ class _Generator:
             "change": "retires" if is_retired else "beside" if is_other else "",
         }
         return _Statement(
-            format_phrase(theme.said, owner, value),
+            format_phrase(theme.sentence, owner, value),
             fact,
             ability=CORRECTED if mistaken else PLAIN,
-            mistaken=format_phrase(theme.said, owner, mistaken) if mistaken else "",
+            mistaken=format_phrase(theme.sentence, owner, mistaken) if mistaken else "",
         )
 
     def _add_teams(self, name: str, chats: list[list[_Statement]]) -> None:
@@ -189,8 +191,8 @@ class _Generator:
                 "answer": team,
                 "change": "",
             }
-            said = format_phrase(TEAM_SAID if end else TEAM_SAID_LAST, name, team, **words)
-            chats[number % len(chats)].append(_Statement(said, fact, ability=DATED))
+            sentence = format_phrase(TEAM_SAID if end else TEAM_SAID_LAST, name, team, **words)
+            chats[number % len(chats)].append(_Statement(sentence, fact, ability=DATED))
 
     def _write(self, owner: str, number: int, introduction: str, chats: Sequence[Sequence[_Statement]]) -> None:
         """Add the chats, their facts, and what else is said in them."""
@@ -202,10 +204,13 @@ class _Generator:
                 if statement.mistaken:
                     messages += [ChatMessage(role="user", text=statement.mistaken, ability=CORRECTED)]
                     messages += [self._acknowledgement()]
-                said = CORRECTION.format(said=statement.said) if statement.mistaken else statement.said
+                sentence = CORRECTION.format(sentence=statement.sentence) if statement.mistaken else statement.sentence
                 for fact in statement.facts:
                     self._add_fact(owner, fact, chat_id, len(messages), at_ms)
-                messages += [ChatMessage(role="user", text=said, ability=statement.ability), self._acknowledgement()]
+                messages += [
+                    ChatMessage(role="user", text=sentence, ability=statement.ability),
+                    self._acknowledgement(),
+                ]
                 if self.random.random() < 0.3:
                     text = self.random.choice(CHATTER)
                     messages += [ChatMessage(role="user", text=text, ability=NOISE), self._acknowledgement()]
@@ -219,7 +224,7 @@ class _Generator:
             one = rest.pop(0)
             if rest and one.ability == rest[0].ability == PLAIN and self.random.random() < JOINED_SHARE:
                 other = rest.pop(0)
-                one = _Statement(f"{one.said} {other.said}", *one.facts, *other.facts, ability=JOINED)
+                one = _Statement(f"{one.sentence} {other.sentence}", *one.facts, *other.facts, ability=JOINED)
             joined.append(one)
         return joined
 
@@ -307,7 +312,7 @@ class _Generator:
     def _ask_times(self, name: str) -> None:
         facts = [self.current[name, f"team {number}"] for number in range(len(PERIODS) + 1)]
         earlier = self.random.randrange(len(PERIODS))
-        start, end = PERIODS[earlier]
+        _, end = PERIODS[earlier]
         later_start = PERIODS[earlier + 1][0] if earlier + 1 < len(PERIODS) else THIRD_PERIOD
         before, after = facts[earlier], facts[earlier + 1]
         words = {"before": before.answer, "after": after.answer}

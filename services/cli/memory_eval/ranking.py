@@ -66,6 +66,7 @@ class DocumentIndex:
         self._documents = {one.key: one for one in documents}
         self._mean_length = sum(sum(one.counts.values()) for one in documents) / max(len(documents), 1) or 1.0
         self._postings: dict[int, list[str]] = {}
+        self._cosines_of: dict[str, dict[str, float]] = {}
         for one in documents:
             for lexeme in one.counts:
                 self._postings.setdefault(lexeme, []).append(one.key)
@@ -73,7 +74,7 @@ class DocumentIndex:
     def rank(self, query: Query, mode: str, request: SearchRequest) -> list[Ranked]:
         """Return what a search in a mode finds, the best first, at most `top_k`."""
         fetch = min(FETCH_FACTOR * request.top_k, FETCH_MAX)
-        cosines = {} if mode == LEXICAL else self._cosines(query.vector)
+        cosines = {} if mode == LEXICAL else self._cosines(query)
         near = sorted(cosines, key=lambda key: (-cosines[key], key))[:fetch]
         words = [] if mode == VECTOR else self.find_words(query.question.text)[:fetch]
         now_ms = max((one.at_ms for one in self._documents.values()), default=0)
@@ -97,9 +98,14 @@ class DocumentIndex:
 
     def find_words(self, text: str) -> list[str]:
         """Return the keys of documents with words of a text, the best first."""
+        scores = self.score_words(text)
+        return sorted(scores, key=lambda key: (-scores[key], key))
+
+    def score_words(self, text: str) -> dict[str, float]:
+        """Return the scores of the documents with words of a text, by key."""
         terms = list(HASHER.numbers(SCOPE, dict(list(count_lexemes(text).items())[:TERMS_MAX])))
         if not terms or not self._documents:
-            return []
+            return {}
         count = len(self._documents)
         frequencies = {term: len(self._postings.get(term, ())) for term in terms}
         selection = select_lexemes(terms, ScopeSample(count, count, self._mean_length, frequencies))
@@ -108,16 +114,18 @@ class DocumentIndex:
             keys |= {*self._postings.get(first, ())} & {*self._postings.get(second, ())}
         if not keys:
             keys = {*self._postings.get(rarest(selection), ())}
-        scores = {key: bm25(self._documents[key].counts, selection.telling, self._mean_length) for key in keys}
-        return sorted(scores, key=lambda key: (-scores[key], key))
+        return {key: bm25(self._documents[key].counts, selection.telling, self._mean_length) for key in keys}
 
-    def _cosines(self, vector: Sequence[float]) -> dict[str, float]:
-        return {one.key: cosine(one.vector, vector) for one in self._documents.values()}
+    def _cosines(self, query: Query) -> dict[str, float]:
+        if query.question.id not in self._cosines_of:
+            cosines = {one.key: cosine(one.vector, query.vector) for one in self._documents.values()}
+            self._cosines_of[query.question.id] = cosines
+        return self._cosines_of[query.question.id]
 
 
 def cosine(a: Sequence[float], b: Sequence[float]) -> float:
     """Return the cosine of two vectors of length 1."""
-    return sum(map(mul, a, b))
+    return float(sum(map(mul, a, b)))
 
 
 async def fact_documents(facts: Sequence[Fact], embedder: Embedder) -> list[Document]:

@@ -6,16 +6,15 @@ grammar hardly count. Names and numbers blur, as in real embedders, the more the
 
 It says how rankings work together, and nothing about an embedder: for that, memory-eval has --embedder auto.
 
-Before: offline.py. After: projections/memory_index/tokens.py.
+Before: offline.py. After: words.py.
 """
 
 import math
-import re
 from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import shake_128
 
-from loomlog.projections.memory_index.tokens import lexemes, normalized
+from loomlog.services.cli.memory_eval.words import stem, words
 
 DIMENSIONS = 64
 GROUPS = (
@@ -47,12 +46,12 @@ GROUPS = (
     "day weekday monday tuesday wednesday thursday friday",
 )
 """Words of about the same meaning."""
-GRAMMAR = frozenset(
+GRAMMAR_WORDS = (
     "a an and are as at be can did do does for from has have how i in is it must of on or she should so some that the "
-    "their there to was what when where which who whom whose why will with by he me my tell one".split()
+    "their there to was what when where which who whom whose why will with by he me my tell one"
 )
+GRAMMAR = frozenset(GRAMMAR_WORDS.split())
 WORD_WEIGHT, GROUP_WEIGHT, PARTS_WEIGHT, GRAMMAR_WEIGHT = 1.0, 1.0, 0.5, 0.1
-_WORD = re.compile(r"\w+(?:[-:.,]\d+)*")
 
 
 class StandInEmbedder:
@@ -71,8 +70,9 @@ class StandInEmbedder:
         pass
 
     def _vector(self, text: str) -> list[float]:
-        words = dict.fromkeys(_WORD.findall(normalized(text)))
-        columns = [_word_vector(word, self.dimension) for word in words] or [_direction("", self.dimension)]
+        columns = [_word_vector(word, self.dimension) for word in dict.fromkeys(words(text))] or [
+            _direction("", self.dimension)
+        ]
         total = [math.fsum(numbers) for numbers in zip(*columns, strict=True)]
         length = math.hypot(*total) or 1.0
         return [number / length for number in total]
@@ -105,12 +105,7 @@ def _direction(feature: str, dimensions: int) -> tuple[float, ...]:
 def _groups() -> dict[str, list[int]]:
     """Return the groups of each stem."""
     groups: dict[str, list[int]] = {}
-    for number, words in enumerate(GROUPS):
-        for one in dict.fromkeys(map(stem, words.split())):
+    for number, group in enumerate(GROUPS):
+        for one in dict.fromkeys(map(stem, group.split())):
             groups.setdefault(one, []).append(number)
     return groups
-
-
-def stem(word: str) -> str:
-    """Return the first lexeme of a word: its stem."""
-    return next(lexemes(word), word)

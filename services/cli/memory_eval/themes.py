@@ -16,7 +16,7 @@ class Theme(Value, frozen=True, kw_only=True):
 
     name: str
     fact_class: str
-    said: str
+    sentence: str
     """How it is said in a chat: by the person, or by a member of the project."""
     subject: str
     fact: str
@@ -92,7 +92,7 @@ PERSONAL = (
     Theme(
         name="home",
         fact_class=IDENTITY,
-        said="By the way, I live in {value} now.",
+        sentence="By the way, I live in {value} now.",
         subject="{first}'s home town",
         fact="{name} lives in {value}.",
         asked=("Where does {name} live?", "Which town is the home of {name}?", "In which city is {first} based?"),
@@ -105,7 +105,7 @@ PERSONAL = (
     Theme(
         name="allergy",
         fact_class=CONSTRAINT,
-        said="Please remember that I am allergic to {value}.",
+        sentence="Please remember that I am allergic to {value}.",
         subject="{first}'s allergy",
         fact="{name} is allergic to {value}.",
         asked=(
@@ -121,7 +121,7 @@ PERSONAL = (
     Theme(
         name="editor",
         fact_class=PREFERENCE,
-        said="I write all my code in {value}, nothing else.",
+        sentence="I write all my code in {value}, nothing else.",
         subject="{first}'s editor",
         fact="{name} writes code in the editor {value}.",
         asked=(
@@ -137,7 +137,7 @@ PERSONAL = (
     Theme(
         name="drink",
         fact_class=PREFERENCE,
-        said="No coffee for me in meetings, I always take {value}.",
+        sentence="No coffee for me in meetings, I always take {value}.",
         subject="{first}'s drink in meetings",
         fact="{name} drinks {value} in meetings instead of coffee.",
         asked=(
@@ -153,7 +153,7 @@ PERSONAL = (
     Theme(
         name="seat",
         fact_class=PREFERENCE,
-        said="When you book a train for me, I want {value}.",
+        sentence="When you book a train for me, I want {value}.",
         subject="{first}'s seat on trains",
         fact="{name} wants {value} on trains.",
         asked=(
@@ -168,7 +168,7 @@ PERSONAL = (
     Theme(
         name="birthday",
         fact_class=IDENTITY,
-        said="My birthday is on {value}, in case you wonder.",
+        sentence="My birthday is on {value}, in case you wonder.",
         subject="{first}'s birthday",
         fact="{name} has a birthday on {value}.",
         asked=("When is the birthday of {name}?", "On which day was {name} born?", "{first}'s date of birth?"),
@@ -179,7 +179,7 @@ PERSONAL = (
     Theme(
         name="badge",
         fact_class=FACT,
-        said="For the door system: the number of my badge is {value}.",
+        sentence="For the door system: the number of my badge is {value}.",
         subject="{first}'s badge number",
         fact="The badge of {name} has the number {value}.",
         asked=("What is the badge number of {name}?", "Who has the badge {value}?", "Number on {first}'s door badge?"),
@@ -190,7 +190,7 @@ PERSONAL = (
     Theme(
         name="language",
         fact_class=IDENTITY,
-        said="I grew up speaking {value} at home.",
+        sentence="I grew up speaking {value} at home.",
         subject="{first}'s native language",
         fact="The native language of {name} is {value}.",
         asked=(
@@ -206,7 +206,7 @@ PERSONAL = (
     Theme(
         name="pet",
         fact_class=IDENTITY,
-        said="At home I have {value} who keeps me busy.",
+        sentence="At home I have {value} who keeps me busy.",
         subject="{first}'s pet",
         fact="{name} has {value} at home.",
         asked=("Which pet does {name} have?", "What animal lives with {name}?", "Does {first} keep a pet at home?"),
@@ -217,7 +217,7 @@ PERSONAL = (
     Theme(
         name="hours",
         fact_class=CONSTRAINT,
-        said="Please never put a meeting of mine before {value}.",
+        sentence="Please never put a meeting of mine before {value}.",
         subject="{first}'s earliest meeting",
         fact="{name} takes no meetings before {value}.",
         asked=(
@@ -233,7 +233,7 @@ PERSONAL = (
     Theme(
         name="reports",
         fact_class=PREFERENCE,
-        said="Send me the monthly figures as {value}, please.",
+        sentence="Send me the monthly figures as {value}, please.",
         subject="{first}'s monthly figures",
         fact="{name} wants the monthly figures as {value}.",
         asked=(
@@ -248,7 +248,7 @@ PERSONAL = (
     Theme(
         name="hobby",
         fact_class=IDENTITY,
-        said="At weekends I usually go {value}.",
+        sentence="At weekends I usually go {value}.",
         subject="{first}'s hobby",
         fact="{name} goes {value} at weekends.",
         asked=(
@@ -264,7 +264,7 @@ PERSONAL = (
     Theme(
         name="manager",
         fact_class=IDENTITY,
-        said="I report to {value}, so copy my manager on approvals.",
+        sentence="I report to {value}, so copy my manager on approvals.",
         subject="{first}'s manager",
         fact="{name} reports to {value}.",
         asked=("Who is the manager of {name}?", "To whom does {name} report?", "Who approves requests of {first}?"),
@@ -276,7 +276,7 @@ PERSONAL = (
     Theme(
         name="size",
         fact_class=FACT,
-        said="For the company shirts: I wear size {value}.",
+        sentence="For the company shirts: I wear size {value}.",
         subject="{first}'s shirt size",
         fact="{name} wears shirts of size {value}.",
         asked=("Which shirt size does {name} wear?", "Size of clothing for {name}?", "What shirt fits {first}?"),
@@ -289,7 +289,7 @@ ABOUT_PROJECTS = (
     Theme(
         name="database",
         fact_class=DECISION,
-        said="We decided that {first} keeps its data in {value}.",
+        sentence="We decided that {first} keeps its data in {value}.",
         subject="{first} database",
         fact="The project {first} keeps its data in {value}.",
         asked=(
@@ -306,7 +306,7 @@ ABOUT_PROJECTS = (
     Theme(
         name="deadline",
         fact_class=CONSTRAINT,
-        said="{first} has to be delivered by {value}, that is in the contract.",
+        sentence="{first} has to be delivered by {value}, that is in the contract.",
         subject="{first} deadline",
         fact="The project {first} must be delivered by {value}.",
         asked=(
@@ -322,7 +322,7 @@ ABOUT_PROJECTS = (
     Theme(
         name="budget",
         fact_class=FACT,
-        said="The budget of {first} is {value} euros.",
+        sentence="The budget of {first} is {value} euros.",
         subject="{first} budget",
         fact="The project {first} has a budget of {value} euros.",
         asked=("What is the budget of {first}?", "How much money may {first} spend?", "Which funds does {first} have?"),
@@ -333,7 +333,7 @@ ABOUT_PROJECTS = (
     Theme(
         name="stack",
         fact_class=DECISION,
-        said="{first} is written in {value} from now on, we agreed on that.",
+        sentence="{first} is written in {value} from now on, we agreed on that.",
         subject="{first} programming language",
         fact="The project {first} is written in {value}.",
         asked=(
@@ -349,7 +349,7 @@ ABOUT_PROJECTS = (
     Theme(
         name="freeze",
         fact_class=CONSTRAINT,
-        said="Nothing of {first} may be deployed on a {value}.",
+        sentence="Nothing of {first} may be deployed on a {value}.",
         subject="{first} deployment day",
         fact="The project {first} is never deployed on a {value}.",
         asked=(
@@ -364,7 +364,7 @@ ABOUT_PROJECTS = (
     Theme(
         name="ticket",
         fact_class=FACT,
-        said="The audit of {first} has the file number {value}.",
+        sentence="The audit of {first} has the file number {value}.",
         subject="{first} audit file",
         fact="The audit of the project {first} has the file number {value}.",
         asked=(
@@ -379,7 +379,7 @@ ABOUT_PROJECTS = (
     Theme(
         name="vendor",
         fact_class=DECISION,
-        said="For {first} we chose {value} as supplier, because they answer within a day.",
+        sentence="For {first} we chose {value} as supplier, because they answer within a day.",
         subject="{first} supplier",
         fact="The project {first} buys from the supplier {value}.",
         asked=(
@@ -412,7 +412,7 @@ TEAM_AFTER = (
 
 INTRODUCTION = "Hello, this is {name}. I have a few things for you today."
 PROJECT_INTRODUCTION = "Hello, this is {name} from the project {first}."
-CORRECTION = "Sorry, I mixed that up. Instead: {said}"
+CORRECTION = "Sorry, I mixed that up. Instead: {sentence}"
 CHATTER = (
     "I am quite tired today, the night was short.",
     "What a noisy morning, they are drilling next door.",
