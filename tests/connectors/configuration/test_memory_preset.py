@@ -272,6 +272,52 @@ async def test_pending_entries_are_learnt_from_and_acknowledged(stage: Stage) ->
     assert stage.made("set")[0]["provenance"]["spans"] == [{"run_id": "r_9", "seq": 0, "start": 0, "end": 10}]
 
 
+async def test_a_pending_message_names_where_it_was_said(stage: Stage) -> None:
+    messages = [
+        {"role": "assistant", "content": "what do you drink?", "run_id": "r_7", "seq": 3},
+        {"role": "user", "content": "I like tea", "run_id": "r_8", "seq": 1},
+    ]
+    common = {"origin": "compaction", "source_session_id": "s_9", "source_run_id": "r_9"}
+    stage.pending = [{"id": "mp_1", "payload": {"messages": messages}, "created_at": "2026-05-01T00:00:00Z", **common}]
+    heard = []
+
+    def extracted(messages: list[dict[str, Any]]) -> Any:
+        heard.extend(messages)
+        return {"facts": [fact("Ada likes tea", "Ada's tea", message=1, quote="tea")]}
+
+    stage.extracted = extracted
+    await stage.run()
+    assert [one["at"] for one in heard] == ["2026-05-01T00:00:00Z"] * 2
+    (made,) = stage.made("set")
+    assert made["provenance"]["spans"] == [{"run_id": "r_8", "seq": 1, "start": 7, "end": 10}]
+    assert made["provenance"]["source_run_id"] == "r_8"
+
+
+async def test_a_long_pending_entry_is_learnt_from_in_parts_and_nothing_of_it_is_left_out(stage: Stage) -> None:
+    long = "🌍" + "x" * 240_000 + " tea"
+    messages = [
+        {"role": "user", "content": "short"},
+        {"role": "user", "content": long},
+        {"role": "user", "content": "y" * 90_000},
+    ]
+    common = {"origin": "compaction", "source_session_id": "s_9", "source_run_id": "r_9"}
+    stage.pending = [{"id": "mp_1", "payload": {"messages": messages}, **common}]
+    heard = []
+
+    def extracted(messages: list[dict[str, Any]]) -> Any:
+        heard.append([len(one["text"]) for one in messages])
+        at = next((one["n"] for one in messages if "tea" in one["text"]), None)
+        return {"facts": [] if at is None else [fact("Ada likes tea", "Ada's tea", message=at, quote="tea")]}
+
+    stage.extracted = extracted
+    report = await stage.run()
+    assert heard == [[5], [100_000 - 1], [100_000], [40_006], [90_000]]
+    assert (report["pending"], stage.acked) == (1, ["mp_1"])
+    assert stage.made("set")[0]["provenance"]["spans"][0] == {
+        "run_id": "r_9", "seq": 0, "start": 240_002, "end": 240_005
+    }  # fmt: skip
+
+
 # --- bands -----------------------------------------------------------------------------------------------------------
 
 OLD, NEW = "Ada likes black tea", "Ada likes green tea"
