@@ -2,13 +2,15 @@
 
 from collections.abc import AsyncIterator, Callable
 
+import yaml
+
+from loomlog.connectors.configuration.presets import load_presets
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.protocols import Capabilities, ModelItem, ModelRequest, Reply
 from loomlog.schemas.generated.values import Usage
 from loomlog.services.cli.memory_eval.corpus import Chat, ChatMessage, Corpus, Fact, Question
 
 DAY_MS = 86_400_000
-OFFLINE = {"LOOMLOG_MOCK_ENABLED": "1"}
 
 
 def fact(fact_id: str, text: str, subject: str = "", /, **more) -> Fact:
@@ -64,3 +66,7 @@ class ScriptedModel:
 
 def asked_text(request: ModelRequest) -> str:
     return request.messages[0].blocks[0].text
+
+
+def preset_prompt(agent: str) -> str:
+    return yaml.safe_load(load_presets()["memory"].content)["agents"][agent]["system_prompt"]

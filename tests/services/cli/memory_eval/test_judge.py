@@ -7,7 +7,7 @@ import pytest
 
 from loomlog.services.cli.memory_eval.judge import PAIRS_MAX, Judged, choose_pairs, read_verdicts
 from loomlog.services.cli.memory_eval.pairs import INVENTED, LABELS, Pair, labelled_pairs
-from tests.services.cli.memory_eval.corpora import asked_text
+from tests.services.cli.memory_eval.corpora import asked_text, preset_prompt
 
 JUDGE = ("memory-eval-judge", "--provider", "mock", "--model", "scripted", "--pairs", "20")
 EXPECTED = {"same": "same", "newer": "replaces", "other": "different", "far": "different"}
@@ -29,7 +29,7 @@ def test_a_perfect_judge_agrees_with_every_label_in_batches(command, scripted):
     assert report["labels"]["all"] == {"pairs": 20, "right": 20, "agreement": 1.0}
     assert set(report["labels"]) == {*LABELS, INVENTED, "all"}
     assert [len(json.loads(asked_text(one))["pairs"]) for one in model.requests] == [6, 6, 6, 2]
-    assert model.requests[0].system[0].text.startswith("You check facts before they are stored.")
+    assert model.requests[0].system[0].text == preset_prompt("memory/judge")
 
 
 def test_a_judge_that_always_says_the_same_is_right_about_one_label(command, scripted):

@@ -7,7 +7,7 @@ from loomlog.connectors.errors import Permanent, Transient
 from loomlog.services.cli.memory_eval.generator import generate
 from loomlog.services.cli.memory_eval.level_chats import generate_levels
 from loomlog.services.cli.memory_eval.live import choose_chats, question
-from tests.services.cli.memory_eval.corpora import asked_text
+from tests.services.cli.memory_eval.corpora import asked_text, preset_prompt
 
 LIVE = ("memory-eval-live", "--provider", "mock", "--model", "scripted", "--chats", "4")
 
@@ -39,7 +39,7 @@ def test_a_perfect_extractor_has_full_marks_with_the_prompt_of_the_preset(comman
     assert (report["calls"], report["usage"]["input_tokens"], report["cost_micros"]) == (4, 40, 80)
     assert (report["model"], report["currency"], report["effort"]) == ("mock/scripted", "EUR", "low")
     request = model.requests[0]
-    assert request.system[0].text.startswith("You find what is worth remembering")
+    assert request.system[0].text == preset_prompt("memory/extractor")
     assert (request.max_tokens, request.effort, request.sampling.temperature) == (900, "low", 0)
     assert model.is_closed
     assert "0.0001 EUR" in result.stdout

@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 
 import orjson
@@ -36,10 +37,10 @@ def test_generated_chats_are_measured_and_hybrid_is_below_neither_half(command, 
     assert modes["hybrid"]["by_type"].keys() == {"single", "several", "time", "updates", "abstention"}
     assert report["best_threshold"]["wrong"] <= modes["hybrid"]["wrong"]
     page = (Path(__file__).parents[4] / "docs" / "OPERATING.md").read_text()
-    for mode, one in modes.items():
-        row = f"| {mode} | {one['recall_at_5']:.3f} | {one['mrr']:.3f} | {one['wrong']} | {one['characters']:,} |"
+    for line in result.stdout.splitlines()[2:6]:
+        mode, recall, mrr, wrong, _, _, characters = re.split(r"  +", line)
+        row = f"| {mode} | {recall} | {mrr} | {wrong} | {int(characters):,} |"
         assert row in page, "the figures of the page are those of seed 1"
-    assert "hybrid" in result.stdout
     assert "abstention (60)" in result.stdout
 
 
