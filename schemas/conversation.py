@@ -12,7 +12,7 @@ class TextBlock(Value, frozen=True, kw_only=True):
     """Text. When `blob` is set the text is in the blob store and `text` is empty until it is loaded.
 
     `fence` is the provenance label in which text from a blob still has to be wrapped; inline text already is.
-    `is_summary`: made by a compaction, in place of messages that are left out. `is_untrusted`: from outside, and not the
+    `is_summary`: made by a compaction, in place of messages left out. `is_untrusted`: from outside, and not the
     words of the user.
     """
 

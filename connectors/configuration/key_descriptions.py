@@ -112,7 +112,7 @@ KEY_DESCRIPTIONS: Mapping[type, Mapping[str, KeyDescription]] = {
         ),
         "memory_index_max_bytes": KeyDescription("Most bytes of the memory index in the prompt; 0 = 24576.", "4096"),
         "memory_roots": KeyDescription(
-            "With memory_protocol, `lazy`: the indexes (keys /memory/index) that there are; `force`: lists of keys too, "
+            "With memory_protocol, `lazy`: the indexes (keys /memory/index) there are; `force`: lists of keys too, "
             "in scopes without one; `suppress`: none; default lazy.",
             "lazy",
         ),

@@ -85,7 +85,9 @@ def test_an_agent_remembers_all_is_killed_and_it_is_asked(stack: Installation) -
     with api(stack) as client:
         frames = finished(client, agent="rememberer", prompt=PROMPT, user_id=USER_ID)
         run_id = next(data["run_id"] for event, data in frames if event == "agent")
-        assert [data.get("is_error", False) for event, data in frames if event == "tool_result"] == [False] * 4 * TURNS, frames
+        assert [data.get("is_error", False) for event, data in frames if event == "tool_result"] == [
+            False
+        ] * 4 * TURNS, frames
         put = client.put(f"{KEYS}/by/hand", json={"value": {"n": 1}})
         assert put.status_code == 200, put.text
         position = put.headers["x-loomlog-position"]

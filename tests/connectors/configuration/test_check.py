@@ -200,7 +200,8 @@ def test_placeholders_of_memory_are_known_by_name(folder: Folder):
     known = " ".join(f"{{{{memory:{name}}}}}" for name in PROMPT_PLACEHOLDERS)
     (tenant, user) = folder.warnings(agent.format(known + r" \{{memory:anything}}"))
     assert tenant == (
-        "loomlog.yaml:1: agents.a.system_prompt: {{memory:tenant_info}} stays empty, because memory_scopes has no tenant"
+        "loomlog.yaml:1: agents.a.system_prompt: {{memory:tenant_info}} stays empty, "
+        "because memory_scopes has no tenant"
     )
     assert "{{memory:user_info}} stays empty" in user
     granted = agent.format(known).replace("system_prompt", "memory_scopes: [user, tenant], system_prompt")
