@@ -533,11 +533,8 @@ class Settings:
         "Time between two looks of each of change_subscriptions into the feed.",
         old=SAME_NAME,
     )
-    max_consolidation_targets: int = setting(
-        _E, integer(1, 10_000), 32, "Consolidation targets that are started at one time.", old=SAME_NAME
-    )
     max_consolidation_concurrency: int = setting(
-        _E, integer(1, 1_000), 4, "Runs of consolidation that work at once.", old=SAME_NAME
+        _E, integer(1, 1_000), 4, "Passes of consolidation that work at once in a runtime; others wait.", old=SAME_NAME
     )
     sqlmem_enabled: bool = setting(_E, FLAG, True, "Allow agents with sql_scopes their databases.", old=SAME_NAME)
     sqlmem_root: Path | None = setting(

@@ -102,6 +102,10 @@ UNSUPPORTED_SETTINGS: Mapping[str, str] = {
     **_map_names(
         "the time of the sweep (expired keys are hidden at once, and removed every 15 minutes)", "MEMORY_SWEEP_MS"
     ),
+    **_map_names(
+        "the number of targets that one tick starts (each target has a timer of its own here)",
+        "MAX_CONSOLIDATION_TARGETS",
+    ),
     **_map_names("the public configuration view", "PUBLIC_CONFIG"),
     **_map_names("web pages", "UI_LOGIN_ORIGINS"),
     **_map_names("replicas (owned by the log here)", "REPLICAS_SWEEP_INTERVAL_MS REPLICAS_STALE_AFTER_MS"),

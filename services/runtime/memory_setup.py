@@ -121,6 +121,7 @@ async def open_memory(
             verify_writes=policy.verify_writes,
             detect_conflicts=policy.detect_conflicts,
         ),
+        passes_max=settings.max_consolidation_concurrency,
     )
     services.entries.learning = FactLearning(consolidation, services.entries.set_fact)
     databases: DatabaseOperations | None = None

@@ -8,6 +8,7 @@
 Before: services/families/memory/operations.py; facts.py and compaction bank. After: decide.py; chats.py.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -46,6 +47,8 @@ WAIT_S = 50.0
 ADVANCE_TOLERANCE_MS = 1_000
 """How far the time that a run names may be from that of the chat (parity: reference runtime 5.4)."""
 SESSION_BYTES = 256 * 1024
+SLOT_WAIT_S, SLOT_POLL_S = 40.0, 0.2
+"""How long a pass waits until fewer passes are at work; within the time of a tool call."""
 UNVERIFIED = 0
 """A time that is refused: the command is only looked up."""
 
@@ -89,8 +92,10 @@ class ConsolidationOperations:
         decrypt: Decrypt = plain_json,
         encrypt: Encrypt = plain_text,
         policy: ConsolidationPolicy | None = None,
+        passes_max: int = 4,
         wait_s: float = WAIT_S,
     ) -> None:
+        """`passes_max`: runs of this process that have a lease at one time (MAX_CONSOLIDATION_CONCURRENCY)."""
         self._commands = commands
         self._reads = reads
         self._chats = chats
@@ -99,6 +104,9 @@ class ConsolidationOperations:
         self._decrypt = decrypt
         self._encrypt = encrypt
         self._policy = policy or ConsolidationPolicy()
+        self._passes_max = passes_max
+        self._passes: dict[str, int] = {}
+        """Runs of this process that have a lease, and when it expires."""
         self._wait_s = wait_s
         self._handlers: Mapping[str, Callable[[Mapping[str, Any], Author, Scope], Awaitable[Reply]]] = {
             "cursor_get": self._get,
@@ -121,6 +129,10 @@ class ConsolidationOperations:
                 "capability_unsupported", f"{op}: this agent may not consolidate; it takes memory_consolidation: true"
             )
         return await handler(fields, author, scope)
+
+    def run_ended(self, run_id: str) -> None:
+        """Let another pass take the place of a run that has ended."""
+        self._passes.pop(run_id, None)
 
     async def require_lease(self, scope: Scope, author: Author) -> None:
         """Raise MemoryRefused(lease_lost) unless the author's run has the lease of the scope."""
@@ -197,16 +209,24 @@ class ConsolidationOperations:
 
     async def _lease(self, fields: Mapping[str, Any], author: Author, scope: Scope) -> Reply:
         lease_ms = integer_field(fields, "lease_ttl_ms", default=limits.LEASE_MS, least=1_000, most=limits.LEASE_MS_MAX)
+        owner = _owner(author, "cursor_lease")
+        if not await self._may_work(owner, scope, author):
+            cursor = await self._get(fields, author, scope)
+            reason = f"{len(self._passes)} passes are at work in this process, the most there may be"
+            busy = {"acquired": False, "owner": cursor.fields["leased_by"], "reason": reason}
+            return Reply(fields={**cursor.fields, **busy})
         command = LeaseTarget(
             envelope=author.envelope(),
             scope=scope.name,
             scope_id=scope.id,
-            owner=_owner(author, "cursor_lease"),
+            owner=owner,
             lease_ms=lease_ms,
         )
         answer = await self._ask(command)
         event = answer.events[-1]
         assert isinstance(event, TargetLeased)
+        if event.is_acquired:
+            self._passes[owner] = event.expires_at_ms
         policy = self._policy
         return Reply(
             fields={
@@ -219,6 +239,26 @@ class ConsolidationOperations:
             },
             positions=(answer.position,),
         )
+
+    async def _may_work(self, owner: str, scope: Scope, author: Author) -> bool:
+        """Whether a run may ask for the lease: few others are at work, or soon are, or it has the lease already."""
+        # An earlier attempt may have taken it.
+        if not author.issued_at_ms or self._others_at_work(owner) < self._passes_max:
+            return True
+        if has_lease(await self._target(scope, author), owner, self._clock_ms()):
+            return True
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + SLOT_WAIT_S
+        while self._others_at_work(owner) >= self._passes_max:
+            if loop.time() >= deadline:
+                return False
+            await asyncio.sleep(SLOT_POLL_S)
+        return True
+
+    def _others_at_work(self, owner: str) -> int:
+        now_ms = self._clock_ms()
+        self._passes = {run_id: at_ms for run_id, at_ms in self._passes.items() if at_ms > now_ms}
+        return len(self._passes.keys() - {owner})
 
     async def _advance(self, fields: Mapping[str, Any], author: Author, scope: Scope) -> Reply:
         session_id = text_field(fields, "session_id")
@@ -260,6 +300,7 @@ class ConsolidationOperations:
             has_more=flag_field(fields, "more", default=False),
         )
         answer = await self._ask(command)
+        self.run_ended(command.owner)
         was_held = not isinstance(answer.events[-1], CommandHadNoEffect)
         return Reply(fields={"ok": True, "released": was_held}, positions=(answer.position,))
 

@@ -38,6 +38,10 @@ TASKS_MAX = 10_000
 class SettledChats(Protocol):
     """Targets of consolidation (services/families/consolidation/operations.py)."""
 
+    def run_ended(self, run_id: str) -> None:
+        """Let another pass take the place of a run that has ended."""
+        ...
+
     async def note_settled_chat(self, scope: Scope, author: Author) -> Reply:
         """Say that a chat has settled. Raises MemoryRefused, MemoryUnavailable."""
         ...
@@ -97,6 +101,7 @@ class RunEndMemory:
 
     def on_run_ended(self, tenant: str, facts: RunFacts) -> None:
         """Schedule what the end of a run leads to; its end is in the log."""
+        self._chats.run_ended(facts.run_id)
         if facts.parent is not None:
             return
         grants = facts.definition.grants or NO_GRANTS

@@ -244,6 +244,9 @@ async def test_nothing_is_done_without_the_lease(stage: Stage) -> None:
     report = await stage.run()
     assert report["stopped"] == "the run r_9 has the lease"
     assert [name for name, _ in stage.calls] == ["cursor_lease"]
+    busy = {"acquired": False, "owner": "", "reason": "4 passes are at work"}
+    stage._cursor_lease = lambda fields: busy  # type: ignore[method-assign]
+    assert (await stage.run())["stopped"] == "4 passes are at work"
 
 
 async def test_pending_entries_are_learnt_from_and_acknowledged(stage: Stage) -> None:

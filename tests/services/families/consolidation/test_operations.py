@@ -1,5 +1,6 @@
 """Operations of a target over the rules in memory: what each answers, what is refused, what a repetition does."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from loomlog.schemas.generated.consolidation_commands import BankPending
 from loomlog.schemas.generated.values import Provenance
 from loomlog.schemas.records import replace
 from loomlog.services.families.consolidation import FAMILY, limits
+from loomlog.services.families.consolidation import operations as module
 from loomlog.services.families.consolidation.chats import Dialogue, Message
 from loomlog.services.families.consolidation.facts import FactLearning
 from loomlog.services.families.consolidation.operations import ConsolidationOperations
@@ -53,7 +55,7 @@ class Here:
         self.learning = FactLearning(self.operations, self.set_fact)
         self.number = 0
 
-    def restarted(self) -> ConsolidationOperations:
+    def restarted(self, **more: Any) -> ConsolidationOperations:
         return ConsolidationOperations(
             self.entities,
             self.entities,
@@ -62,6 +64,7 @@ class Here:
             clock_ms=lambda: self.now_ms,
             encrypt=self.encrypt,
             decrypt=self.decrypt,
+            **more,
         )
 
     async def encrypt(self, text: str, tenant: str, subject: str) -> str:
@@ -160,6 +163,53 @@ async def test_another_run_is_told_who_has_the_lease(here: Here) -> None:
     assert await here.refused("pending_ack", other, ids=["mp_1"]) == "lease_lost"
     here.now_ms += 600_000
     assert (await here.do("cursor_get"))["leased_by"] == "", "it has expired"
+
+
+async def test_so_many_passes_are_at_work_and_others_wait(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SLOT_WAIT_S", 0.05)
+    monkeypatch.setattr(module, "SLOT_POLL_S", 0.001)
+    here.operations = here.restarted(passes_max=2)
+    scopes = [Scope("acme", USER, name) for name in ("ada", "bob", "cleo")]
+    runs = [replace(CONSOLIDATOR, run_id=f"r_{scope.id}", command_id=f"lease {scope.id}") for scope in scopes]
+
+    async def lease(number: int, **more: Any) -> Mapping[str, Any]:
+        author = replace(runs[number], **{"command_id": f"lease {number} {here.number}", **more})
+        here.number += 1
+        return (await here.operations.run("cursor_lease", {}, author, scopes[number])).fields
+
+    assert [(await lease(number))["acquired"] for number in (0, 1)] == [True, True]
+    refused = await lease(2)
+    assert (refused["acquired"], refused["owner"], refused["watermark_session_id"]) == (False, "", "")
+    assert refused["reason"] == "2 passes are at work in this process, the most there may be"
+    assert (await lease(0))["acquired"], "a lease is renewed"
+    assert len(here.entities.asked) == 3
+
+    waiting = asyncio.create_task(lease(2))
+    await asyncio.sleep(0.01)
+    await here.operations.run("cursor_release", {}, replace(runs[0], command_id="release"), scopes[0])
+    assert (await waiting)["acquired"]
+    assert not (await lease(0))["acquired"]
+    here.operations.run_ended("r_bob")
+    assert (await lease(0))["acquired"], "the run has ended without giving it back"
+    here.now_ms += limits.LEASE_MS
+    assert (await lease(1))["acquired"], "they have expired"
+
+
+async def test_a_repeated_lease_and_one_of_the_last_owner_do_not_wait(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SLOT_WAIT_S", 0.0)
+    here.operations = here.restarted(passes_max=1)
+    await here.do("cursor_lease")
+    other = Scope("acme", USER, "bob")
+    here.operations = here.restarted(passes_max=1)
+    author = replace(CONSOLIDATOR, run_id="r_bob", command_id="bob")
+    assert (await here.operations.run("cursor_lease", {}, author, other)).fields["acquired"]
+    assert (await here.do("cursor_lease"))["acquired"], "it has the lease, which another process gave"
+    here.operations = here.restarted(passes_max=1)
+    await here.do("cursor_lease")
+    again = await here.operations.run("cursor_lease", {}, replace(author, issued_at_ms=0), other)
+    assert again.fields["acquired"], "it is looked up"
 
 
 def _time(at_ms: int) -> str:

@@ -197,6 +197,14 @@ async def test_a_bound_keeps_what_waits_in_memory(here: Here, monkeypatch: pytes
     assert len(await here.pass_ms()) == 3
 
 
+async def test_the_end_of_any_run_makes_room_for_another_pass(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[str] = []
+    monkeypatch.setattr(ConsolidationOperations, "run_ended", lambda self, run_id: ended.append(run_id))
+    here.end(agent="memory/consolidator")
+    here.end("r_2", parent=CHILD_OF)
+    assert ended == ["r_1", "r_2"]
+
+
 # --- databases -------------------------------------------------------------------------------------------------------
 
 
