@@ -158,7 +158,12 @@ class RunView:
                 before, after = (number(compaction.get(f"{when}_tokens") or 0) for when in ("before", "after"))
                 spans = f"{before} tokens became {after}"
                 line = f"conversation compacted ({compaction.get('trigger') or 'manual'}): {spans}"
-                return [*self._end_turn(), Text(line, style=WARNING)]
+                banked = _as_mapping(compaction.get("memory_banked"))
+                if banked.get("error"):
+                    line += f"; memory keeps nothing of it: {banked['error']}"
+                elif banked.get("messages"):
+                    line += f"; memory keeps {pluralize(banked['messages'], 'message')}"
+                return [*self._end_turn(), Text(one_line(line, self.columns), style=WARNING)]
             case "compaction_failed":
                 return [*self._end_turn(), Text(one_line(str(data.get("error", "")), self.columns), style=WARNING)]
             case "limit":

@@ -211,5 +211,16 @@ def test_a_compaction_is_told_with_what_it_saved_and_one_that_failed_with_why():
     assert told(Frame(name="context_compaction", data=done)) == [
         "conversation compacted (auto): 81.0k tokens became 12.0k"
     ]
+    for banked, end in (
+        ({"pending_id": "mp_1", "messages": 7, "error": ""}, "; memory keeps 7 messages"),
+        (
+            {"pending_id": "", "messages": 0, "error": "no answer in 15 s"},
+            "; memory keeps nothing of it: no answer in 15 s",
+        ),
+        ({"pending_id": "", "messages": 0, "error": ""}, ""),
+    ):
+        data = {"context_compaction": {**done["context_compaction"], "memory_banked": banked}}
+        (line,) = told(Frame(name="context_compaction", data=data))
+        assert line == f"conversation compacted (auto): 81.0k tokens became 12.0k{end}"
     failed = {"error": "the context could not be compacted: mock 529: busy"}
     assert told(Frame(name="compaction_failed", data=failed)) == [failed["error"]]
