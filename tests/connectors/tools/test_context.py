@@ -1,5 +1,5 @@
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import orjson
 import pytest
@@ -251,7 +251,9 @@ async def test_capabilities_say_what_memory_a_run_has(embedder: dict[str, Any] |
         name = "Memory"
 
     info = MemoryInfo(embedder=embedder, sql=True, consolidator=True, bands={"merge_threshold": 0.95})
-    tool = ContextTool(server=ServerInfo(memory=info), catalogue={"Memory": Memory()}, help_topics=HelpTopics([]))
+    tool = ContextTool(
+        server=ServerInfo(memory=info), catalogue=cast(Any, {"Memory": Memory()}), help_topics=HelpTopics([])
+    )
     grants = {"memory_scopes": ("user", "agent"), "sql_scopes": ("user",), "memory_backend": "central"}
     result = await tool.call({"op": "capabilities"}, context(grants=grants))
     answer = orjson.loads(result.text)

@@ -202,6 +202,7 @@ async def _items_are_folded(world: ContractWorld) -> None:
                 key_b=row.key_b,
                 number=row.number,
                 document=row.document,
+                kept_ms=row.expires_at_ms - row.at_ms if row.expires_at_ms else 0,
             ),
             row.partition,
             row.offset,
