@@ -185,6 +185,7 @@ async def search_all(world: World, reader: PostgresReader, target: EmbeddingSet)
     both = [await timed(query, HYBRID) for query in queries]
     common = [await timed(query, HYBRID) for query in COMMON * (SEARCHES // len(COMMON))]
     await search.close()
+    report["index_scans"] = await count_index_scans(world)
     kept = sum(len(nearest & keys) for nearest, (_, keys) in zip(exact, near, strict=False))
     report["recall"] = kept / sum(map(len, exact))
     report |= shares("exact", exact_ms)
@@ -192,6 +193,18 @@ async def search_all(world: World, reader: PostgresReader, target: EmbeddingSet)
         report |= shares(name, [took_ms for took_ms, _ in searches])
     print(f"  {report}", flush=True)
     return report
+
+
+async def count_index_scans(world: World) -> int:
+    """How often searches have used HNSW indexes, as far as Postgres has counted it yet."""
+    result = await world.connection.execute(
+        "SELECT coalesce(sum(idx_scan), 0)::bigint FROM pg_stat_user_indexes WHERE schemaname = %s "
+        "AND starts_with(indexrelname, 'hnsw_')",
+        (world.schemas.schema,),
+    )
+    row = await result.fetchone()
+    assert row is not None
+    return int(row[0])
 
 
 def shares(name: str, took_ms: Sequence[float]) -> dict[str, float]:
@@ -219,5 +232,6 @@ def print_search(search: dict[str, Any]) -> None:
     )
     print(
         f"  made at {search['indexed_per_s']:.0f} entries/s, embedded at {search['embedded_per_s']:.0f} entries/s; the "
-        f"index in {search['index_s']:.0f} s: {', '.join(search['indexes']) or 'none, the scope is scanned'}"
+        f"index in {search['index_s']:.0f} s: {', '.join(search['indexes']) or 'none, the scope is scanned'}; used "
+        f"{search['index_scans']} times"
     )
