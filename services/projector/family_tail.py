@@ -91,8 +91,12 @@ class FamilyTail:
         codec: Codec | None = None,
         poll_timeout_s: float = 1.0,
         max_records: int = 5_000,
+        rest_s: float = 0.0,
     ) -> None:
-        """`schema`: of Postgres, with the table `cursors`. `events`: the record classes that `handle` gets."""
+        """`schema`: of Postgres, with the table `cursors`. `events`: the record classes that `handle` gets.
+
+        `rest_s`: shortest time between two transactions, whose CPU is taken from the runs on the same machine.
+        """
         self.schema, self.topic = schema, topic
         self._owner = owner
         self._connect, self._open_tail, self._count_partitions = connect, open_tail, count_partitions
@@ -102,6 +106,7 @@ class FamilyTail:
         names = frozenset(event.SCHEMA for event in self._types) | {Claim.SCHEMA, AggregateEventImported.SCHEMA}
         self._frames = frozenset(number.to_bytes(4, "big") for number in self._codec.schema_ids_of(names))
         self._poll_timeout_s, self._max_records = poll_timeout_s, max_records
+        self._rest_s = rest_s
         self._stored: dict[int, Cursor] = {}
         """The cursors as in the table."""
         self._reached: dict[int, Cursor] = {}
@@ -180,7 +185,7 @@ class FamilyTail:
                 committed_at = clock()
                 records = sum(map(len, polled.values()))
                 if records < self._max_records:
-                    await asyncio.sleep(pace.rest_s(records, began, committed_at))
+                    await asyncio.sleep(max(self._rest_s, pace.rest_s(records, began, committed_at)))
             if self._maintain is not None and clock() - maintained_at >= MAINTAIN_EVERY_S:
                 maintained_at = clock()
                 await self._maintain(connection)

@@ -19,6 +19,8 @@ from loomlog.schemas.codec import Codec
 from loomlog.services.projector.family_tail import FamilyTail
 from loomlog.services.projector.settings import ProjectorSettings
 
+REST_S = 0.1
+"""Shortest time between two transactions; a change is told as much later under load."""
 HOUR_MS = 3_600_000
 
 
@@ -50,5 +52,6 @@ def build_memory_feed(settings: ProjectorSettings, codec: Codec | None = None, *
         handle=handle,
         maintain=maintain,
         codec=codec,
+        rest_s=REST_S,
         **(defaults | options),
     )

@@ -48,6 +48,8 @@ log = logging.getLogger("loomlog.projector")
 
 FAMILY_NAME = "memory"
 CONNECTIONS_MAX = 3
+REST_S = 0.04
+"""Shortest time between two transactions: a search waits for it at most once."""
 TABLES_WAIT_S, TABLES_POLL_S = 5.0, 0.1
 """How long a start of the loop waits for the tables."""
 
@@ -118,6 +120,7 @@ class MemoryIndexer:
             handle=self._handle,
             maintain=self._maintain,
             codec=codec,
+            rest_s=REST_S,
             **(defaults | options),
         )
         self.loop = EmbeddingLoop(settings.postgres, self._make_embedder, self._open_store)

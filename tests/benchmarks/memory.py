@@ -5,7 +5,7 @@
 
 A stack of its own, whose embedder is a server in this process that counts the texts it is sent.
 
-    turns       A3x2 beside A3x2 with a set and a get of Memory beside each Bench call, at 16 in flight
+    turns       A3x2, with three Bench calls a turn, and with a set and a get of Memory beside its one, at 16 in flight
     calls       set and get as tool calls, one run at a time, and set at 64 in flight
     sql         sql_exec and sql_query as tool calls, one run at a time
     search      so many vectors of 256 in one scope (memory_search.py)
@@ -138,6 +138,7 @@ def measure_turns(stack: Stack, environment: dict[str, str], seconds: float, rep
     """A3x2 and A3x2 with memory, in turn; the medians of runs/s and of the ratio of the pairs."""
     environments = {
         "plain": environment | {"BENCH_USERS": str(USERS)},
+        "three calls": calling(environment, [BENCH, BENCH, BENCH], USERS),
         "with memory": calling(environment, [BENCH, SET, GET], USERS),
     }
     rows: dict[str, list[float]] = {name: [] for name in environments}
@@ -152,13 +153,16 @@ def measure_turns(stack: Stack, environment: dict[str, str], seconds: float, rep
                 f"ms  errors {row['errors']:.0f}",
                 flush=True,
             )
-    ratios = [remembering / plain for plain, remembering in zip(*rows.values(), strict=True)]
+    plain, calls, remembering = rows.values()
+    ratios = [of / one for one, of in zip(plain, remembering, strict=True)]
     return {
         "in_flight": IN_FLIGHT,
-        "plain_runs_per_s": statistics.median(rows["plain"]),
-        "with_memory_runs_per_s": statistics.median(rows["with memory"]),
+        "plain_runs_per_s": statistics.median(plain),
+        "three_calls_runs_per_s": statistics.median(calls),
+        "with_memory_runs_per_s": statistics.median(remembering),
         "ratio": statistics.median(ratios),
         "ratios": ratios,
+        "ratio_to_three_calls": statistics.median([of / one for one, of in zip(calls, remembering, strict=True)]),
     }
 
 
@@ -245,6 +249,10 @@ def print_report(report: dict[str, Any]) -> None:
         print(
             f"  A3x2 at {turns['in_flight']} in flight: {turns['plain_runs_per_s']:.0f} runs/s, with a set and a get a "
             f"turn {turns['with_memory_runs_per_s']:.0f}: {turns['ratio']:.2f} (goal 0.80)"
+        )
+        print(
+            f"  with as many calls of Bench a turn {turns['three_calls_runs_per_s']:.0f} runs/s, so memory itself keeps "
+            f"{turns['ratio_to_three_calls']:.2f}"
         )
     if calls := report.get("calls"):
         print_calls("set", calls["set"], "goal of p50 4 ms")
