@@ -251,7 +251,7 @@ def print_report(report: dict[str, Any]) -> None:
             f"turn {turns['with_memory_runs_per_s']:.0f}: {turns['ratio']:.2f} (goal 0.80)"
         )
         print(
-            f"  with as many calls of Bench a turn {turns['three_calls_runs_per_s']:.0f} runs/s, so memory itself keeps "
+            f"  with as many calls of Bench a turn {turns['three_calls_runs_per_s']:.0f} runs/s, memory itself keeps "
             f"{turns['ratio_to_three_calls']:.2f}"
         )
     if calls := report.get("calls"):
