@@ -282,6 +282,7 @@ class Explaining:
             lambda r: list_items(r, "counter", "acme", "step", limit=9, after=page_token(7, "i7", "acme")),
             "entity_items_time",
         ),
+        (lambda r: list_items_by_id(r, "counter", "acme", "step", prefix="i77", limit=9), "entity_items_pkey"),
         (lambda r: sum_items(r, "counter", "acme", "step", keys_b=["b7", "b8"]), "entity_items_b"),
         (lambda r: sum_items(r, "counter", "acme", "step", aggregates=["counter:acme/7"]), "entity_items_aggregate"),
         (lambda r: sum_items_by_key(r, "counter", "acme", "step", "key_b", keys_a=["a7"]), "entity_items_a"),
@@ -292,7 +293,7 @@ async def test_each_query_has_its_index(connection, entity_builds, query, index)
     await connection.execute(
         f"INSERT INTO {schema}.entity_items "
         "SELECT 'counter', 'acme', 'counter:acme/' || n / 20, n / 20, 'step', 'i' || n, "
-        "CASE WHEN n % 2 = 0 THEN 'a' || n / 40 ELSE '' END, 'b' || n / 30, n, 0, n, n, n, '{}' "
+        "CASE WHEN n % 2 = 0 THEN 'a' || n / 40 ELSE '' END, 'b' || n / 30, n, 0, n, n, n, '{}', 0 "
         "FROM generate_series(1, 20000) n"
     )
     await connection.execute(f"ANALYZE {schema}.entity_items")

@@ -115,7 +115,7 @@ async def test_the_items_of_a_family_with_another_fold_are_made_again(it, entity
     assert await items_of(entity_reader) == ITEMS | LAST
     await it.connection.execute(
         f"INSERT INTO {it.builds.build(1).schema}.entity_items VALUES "
-        "('tally', 'acme', 'tally:acme/a0', 'a0', 'step', 'counter:acme/a0#1', '', '', 1, 0, 0, 1, 1, '{}')"
+        "('tally', 'acme', 'tally:acme/a0', 'a0', 'step', 'counter:acme/a0#1', '', '', 1, 0, 0, 1, 1, '{}', 0)"
     )
     tallies = await it.versions_of("entity_items", "tally", column="aggregate")
     assert len(tallies) == 1
@@ -295,11 +295,11 @@ async def test_and_neither_can_it_rebuild_them(it):
 
 async def test_tables_of_another_version_are_rebuilt_whole(it):
     other = EntityModel(BOTH)
-    other.tables = replace(ENTITY_TABLES, version=3)
+    other.tables = replace(ENTITY_TABLES, version=ENTITY_TABLES.version + 1)
     with pytest.raises(Permanent, match="rebuild all of them"):
         await it.rebuild("counter", model=other)
     report = await it.rebuild(model=other)
-    assert (report.switched, (await it.builds.live()).version) == (True, 3)
+    assert (report.switched, (await it.builds.live()).version) == (True, ENTITY_TABLES.version + 1)
 
 
 async def test_a_rebuild_of_all_entities_switches_builds(it, entity_reader):

@@ -62,7 +62,7 @@ def test_every_row_says_a_known_scope_or_that_none_is_needed() -> None:
 def test_what_changes_something_is_never_public() -> None:
     for route in ROUTES:
         if route.method != "GET":
-            assert not isinstance(route.access, Access), name_of(route)
+            assert route.access is Access.MEMBER or not isinstance(route.access, Access), name_of(route)
 
 
 def test_the_public_routes_are_these() -> None:

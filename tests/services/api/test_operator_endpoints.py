@@ -303,7 +303,7 @@ async def test_open_runs_are_counted_by_user_and_provider_and_those_at_work_apar
 
 async def test_presets_are_listed_and_shown_to_administrators(here: Served) -> None:
     units = (await here.client().get("/v1/_presets")).json()["units"]
-    assert [unit["name"] for unit in units] == ["base", "local"]
+    assert [unit["name"] for unit in units] == ["base", "local", "memory"]
     assert {unit["kind"] for unit in units} == {"preset"}
     shown = (await here.client().get("/v1/_presets/local")).json()
     assert "!prepend [ollama-local]" in shown["content"]

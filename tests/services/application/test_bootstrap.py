@@ -14,7 +14,7 @@ from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, KafkaTail
 from loomlog.connectors.protocols import ProducerRecord
 from loomlog.connectors.storage.blobs import MemoryBlobs
 from loomlog.connectors.storage.postgres import PostgresOptions, connect
-from loomlog.projections.engine.builds import Builds
+from loomlog.projections.engine.builds import ENTITY_SUFFIX, ENTITY_TABLES, Builds
 from loomlog.projections.engine.run_projection import RunProjection
 from loomlog.projections.run_queries import RunFilter
 from loomlog.redpanda.apply import apply
@@ -29,6 +29,7 @@ from loomlog.services.application.authentication import Authenticator
 from loomlog.services.application.bootstrap import Endpoints, Readiness, open_application, wait_for
 from loomlog.services.application.queries.audit_log import EventQuery
 from loomlog.services.application.runs.requests import RunRequest
+from loomlog.services.families.entity_folds import entity_model
 from tests.services.application.world import ADMIN_CALLER, pieces_of, tokens, types_of
 
 PARTITIONS = 2
@@ -142,8 +143,15 @@ async def background(work: Callable[[], Awaitable[None]]) -> AsyncIterator[None]
 
 @contextlib.asynccontextmanager
 async def projecting(places: Endpoints, partitions: int = PARTITIONS) -> AsyncIterator[None]:
-    """A projector into the places' build."""
-    async with await connect(places.postgres) as connection:
+    """Projectors of runs and of entities into the places' builds."""
+    async with await connect(places.postgres) as connection, await connect(places.postgres) as second:
+        of_entities = Builds(second, places.read_model_prefix + ENTITY_SUFFIX, ENTITY_TABLES)
+        await of_entities.prepare()
+        topic = places.topics.entities.events
+        model = entity_model(places.installation_key)
+        entities = model.projection(second, of_entities.build(1), topic, owner="tests", codec=None)
+        entity_tail = KafkaTail(places.kafka, topic, await entities.claim(range(partitions)))
+        await entity_tail.start()
         builds = Builds(connection, places.read_model_prefix)
         await builds.prepare()
         projection = RunProjection(connection, builds.build(1), places.topics.events, owner="tests")
@@ -154,9 +162,14 @@ async def projecting(places: Endpoints, partitions: int = PARTITIONS) -> AsyncIt
             while True:
                 await projection.apply(await tail.poll(timeout_s=0.1))
 
-        async with background(project):
+        async def project_entities() -> None:
+            while True:
+                await entities.apply(await entity_tail.poll(timeout_s=0.1))
+
+        async with background(project), background(project_entities):
             yield
         await tail.close()
+        await entity_tail.close()
 
 
 @pytest.mark.integration
