@@ -69,7 +69,7 @@ class Entities:
     ) -> tuple[dict[str, Any], str]:
         """Give a command; return its reply, which is empty when it changed nothing, and the position of its events."""
         _require_access(caller, row.scope)
-        tenant = _resolve_tenant(caller, tenant)
+        tenant = resolve_tenant(caller, tenant)
         envelope = CommandEnvelope(
             # The tenant is in the query, which is no part of what a token is drawn from.
             command_id=hashed_token("entity", family.name, tenant, self._new_token()),
@@ -102,7 +102,7 @@ class Entities:
     ) -> dict[str, Any]:
         """Return an aggregate with its state, after all `positions`."""
         _require_access(caller, family.scope)
-        tenant = _resolve_tenant(caller, tenant)
+        tenant = resolve_tenant(caller, tenant)
         row = await self._find(family, tenant, name, positions)
         return await self._content.decrypt(row_json(family, tenant, row), tenant)
 
@@ -119,7 +119,7 @@ class Entities:
     ) -> dict[str, Any]:
         """Return a page of aggregates by name; `next` is the cursor of the following one, None at the end."""
         _require_access(caller, family.scope)
-        tenant = _resolve_tenant(caller, tenant)
+        tenant = resolve_tenant(caller, tenant)
         rows = await self._read(
             self._reads.list(
                 family.name, tenant, prefix=prefix, after=_decode_cursor(cursor), limit=limit + 1, positions=positions
@@ -143,7 +143,7 @@ class Entities:
     ) -> dict[str, Any]:
         """Return the answer to a question about an aggregate."""
         _require_access(caller, query.scope)
-        tenant = _resolve_tenant(caller, tenant)
+        tenant = resolve_tenant(caller, tenant)
         row = await self._find(family, tenant, name, positions)
         answer = query.answer(row.entity.state, parameters)
         return await self._content.decrypt(to_json(answer), tenant)
@@ -206,8 +206,8 @@ def _require_access(caller: Caller, scope: str) -> None:
         require_member(caller)
 
 
-def _resolve_tenant(caller: Caller, named: str) -> str:
-    """Return the tenant of a request."""
+def resolve_tenant(caller: Caller, named: str) -> str:
+    """Return the tenant of a request; administrators may name another one. Raises RequestRefused."""
     if not named or named == caller.tenant:
         return caller.tenant
     if not caller.is_admin:

@@ -18,12 +18,11 @@ from loomlog.schemas.ids import hashed_token
 from loomlog.schemas.position import Position
 from loomlog.schemas.records import replace
 from loomlog.services.application.authentication import require_member
-from loomlog.services.application.entities import TENANT as TENANT_NAME
+from loomlog.services.application.entities import resolve_tenant
 from loomlog.services.application.errors import CODES, RETRY_SOON_S, RequestRefused, bad_request
 from loomlog.services.application.queries.read_models import ReadModels
 from loomlog.services.application.request_context import current_request
 from loomlog.services.core.access.decide import Caller
-from loomlog.services.core.access.scopes import ADMIN
 from loomlog.services.core.families import aggregate_id, aggregate_key
 from loomlog.services.families.memory import limits
 from loomlog.services.families.memory.author import (
@@ -348,18 +347,6 @@ def request_refusal(refused: MemoryRefused) -> RequestRefused:
     return RequestRefused(code, str(refused), details=details)
 
 
-def resolve_tenant(caller: Caller, named: str) -> str:
-    """Return the tenant of a request; administrators may name another one. Raises RequestRefused."""
-    if not named or named == caller.tenant:
-        return caller.tenant
-    if not caller.is_admin:
-        text = f"the tenant {named[:80]} is not yours"
-        raise RequestRefused("insufficient_scope", text, details={"scope": ADMIN})
-    if not TENANT_NAME.match(named):
-        raise bad_request("tenant: expected at most 64 letters, digits, _ and -")
-    return named
-
-
 def entry_json(entry: StoredEntry) -> dict[str, Any]:
     """Return an entry as lists show it."""
     shown = {
@@ -416,4 +403,4 @@ def _key(key: str) -> str:
     return key
 
 
-__all__: Sequence[str] = ("Memory", "request_refusal", "resolve_tenant", "run_refusing")
+__all__: Sequence[str] = ("Memory", "request_refusal", "run_refusing")

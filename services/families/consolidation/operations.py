@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from loomlog.connectors.errors import ConnectorError, Transient
+from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.protocols import Blobs
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.projections.settled_sessions import SettledSession
@@ -38,8 +38,9 @@ from loomlog.services.families.consolidation.items import PENDING_ITEM
 from loomlog.services.families.consolidation.state import FAMILY_NAME, Target
 from loomlog.services.families.memory.author import USER, Author, MemoryRefused, MemoryUnavailable, Reply, Scope
 from loomlog.services.families.memory.fields import flag_field, integer_field, refuse, text_field
+from loomlog.services.families.memory.owner import ask_owner, plain_text, plaintext
 from loomlog.services.families.memory.values import value_text
-from loomlog.services.stream.entities.answers import Answer, CommandInvalid, CommandUnanswered, EntityCommands
+from loomlog.services.stream.entities.answers import Answer, EntityCommands
 from loomlog.services.stream.entities.reads import EntityReads, PositionNotRead
 
 WAIT_S = 50.0
@@ -54,16 +55,6 @@ UNVERIFIED = 0
 
 Encrypt = Callable[[str, str, str], Awaitable[str]]
 """Encrypts a text for a subject of a tenant; takes text, tenant and subject. Raises ConnectorError."""
-
-
-async def plain_text(text: str, tenant: str, subject: str) -> str:
-    """Return the text as it is: content is not encrypted."""
-    return text
-
-
-async def plain_json(value: Any, tenant: str) -> Any:
-    """Return the value as it is: content is not encrypted."""
-    return value
 
 
 class ConsolidationPolicy(Value, frozen=True, kw_only=True):
@@ -89,7 +80,7 @@ class ConsolidationOperations:
         blobs: Blobs,
         *,
         clock_ms: Callable[[], int],
-        decrypt: Decrypt = plain_json,
+        decrypt: Decrypt = plaintext,
         encrypt: Encrypt = plain_text,
         policy: ConsolidationPolicy | None = None,
         passes_max: int = 4,
@@ -409,12 +400,7 @@ class ConsolidationOperations:
             raise MemoryUnavailable(f"the payload cannot be stored: {error}") from error
 
     async def _ask(self, command: Any) -> Answer:
-        try:
-            answer = await self._commands.ask(command, wait_s=self._wait_s)
-        except CommandInvalid as error:
-            raise refuse(str(error)) from error
-        except (CommandUnanswered, Transient) as error:
-            raise MemoryUnavailable(str(error), is_unknown=True) from error
+        answer = await ask_owner(self._commands, command, wait_s=self._wait_s)
         last = answer.events[-1]
         if isinstance(last, CommandRefused):
             raise MemoryRefused(last.code, last.message)

@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from loomlog.connectors.errors import Transient
 from loomlog.connectors.protocols import Blobs
 from loomlog.connectors.sqlite.database import ChangeResult, IsCancelled, QueryResult
 from loomlog.connectors.sqlite.errors import REFUSED, TIMEOUT, FileDamaged, FileFailed, StatementRefused
@@ -46,14 +45,13 @@ from loomlog.services.families.database.page_store import (
     Encrypt,
     PageStore,
     StoredPages,
-    plain_json,
-    plain_text,
 )
 from loomlog.services.families.database.state import Database, Head, evolve
 from loomlog.services.families.database.subject import subject_of
 from loomlog.services.families.memory.author import Author, MemoryRefused, MemoryUnavailable, Reply, Scope
 from loomlog.services.families.memory.fields import integer_field
-from loomlog.services.stream.entities.answers import Answer, CommandInvalid, CommandUnanswered, EntityCommands
+from loomlog.services.families.memory.owner import ask_owner, plain_text, plaintext
+from loomlog.services.stream.entities.answers import Answer, EntityCommands
 from loomlog.services.stream.entities.reads import EntityReads
 
 log = logging.getLogger(__name__)
@@ -117,7 +115,7 @@ class DatabaseOperations:
         *,
         clock_ms: Callable[[], int],
         limits: SqlLimits | None = None,
-        decrypt: Decrypt = plain_json,
+        decrypt: Decrypt = plaintext,
         encrypt: Encrypt = plain_text,
         embed: Embed | None = None,
         wait_s: float = WAIT_S,
@@ -416,12 +414,7 @@ class DatabaseOperations:
         return await self._ask(command)
 
     async def _ask(self, command: Any) -> Answer:
-        try:
-            return await self._commands.ask(command, wait_s=self._wait_s)
-        except CommandInvalid as error:
-            raise MemoryRefused(REFUSED, str(error)) from error
-        except (CommandUnanswered, Transient) as error:
-            raise MemoryUnavailable(str(error), is_unknown=True) from error
+        return await ask_owner(self._commands, command, wait_s=self._wait_s, invalid_code=REFUSED)
 
     async def _take(self, held: ScopeFiles, scope: Scope, author: Author, attempt: Attempt, answer: Answer) -> None:
         """Follow an answer with the files. It may be that to an earlier attempt."""

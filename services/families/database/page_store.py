@@ -19,22 +19,13 @@ from loomlog.schemas.generated.values import BlobRef
 from loomlog.schemas.records import Value
 from loomlog.services.families.database.limits import INLINE_BYTES
 from loomlog.services.families.memory.author import MemoryRefused, MemoryUnavailable
+from loomlog.services.families.memory.owner import plain_text, plaintext
 from loomlog.services.stream.encryption.subject_keys import ERASED
 
 Decrypt = Callable[[Any, str], Awaitable[Any]]
 """Returns JSON of a tenant in plaintext. Raises ConnectorError."""
 Encrypt = Callable[[str, str, str], Awaitable[str]]
 """Encrypts a text for a subject of a tenant; takes text, tenant and subject. Raises ConnectorError."""
-
-
-async def plain_text(text: str, tenant: str, subject: str) -> str:
-    """Return the text as it is: content is not encrypted."""
-    return text
-
-
-async def plain_json(value: Any, tenant: str) -> Any:
-    """Return the value as it is: content is not encrypted."""
-    return value
 
 
 class StoredPages(Value, frozen=True):
@@ -48,7 +39,7 @@ class StoredPages(Value, frozen=True):
 class PageStore:
     """See the module. All methods raise MemoryUnavailable when the blob store or a key does not answer."""
 
-    def __init__(self, blobs: Blobs, *, decrypt: Decrypt = plain_json, encrypt: Encrypt = plain_text) -> None:
+    def __init__(self, blobs: Blobs, *, decrypt: Decrypt = plaintext, encrypt: Encrypt = plain_text) -> None:
         self._blobs = blobs
         self._decrypt = decrypt
         self._encrypt = encrypt

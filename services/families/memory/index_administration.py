@@ -17,7 +17,8 @@ from loomlog.projections.memory_index.vectors import Embedder, EmbeddingSet, Vec
 from loomlog.services.core.families import aggregate_id, name_in_tenant
 from loomlog.services.families.memory.author import MemoryRefused, MemoryUnavailable, Scope, scope_of_aggregate
 from loomlog.services.families.memory.items import ENTRY_ITEM, entry_id
-from loomlog.services.families.memory.store import FAMILY_NAME, Decrypt, plaintext
+from loomlog.services.families.memory.owner import plaintext
+from loomlog.services.families.memory.store import FAMILY_NAME, Decrypt
 from loomlog.services.stream.entities.reads import EntityReads, PositionNotRead
 
 ENTRIES_MAX = 10_000

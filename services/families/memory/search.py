@@ -36,6 +36,7 @@ from loomlog.schemas.records import Value
 from loomlog.services.core.families import aggregate_id, aggregate_key
 from loomlog.services.families.memory.author import Author, MemoryRefused, MemoryUnavailable, Scope
 from loomlog.services.families.memory.items import ENTRY_ITEM, entry_id
+from loomlog.services.families.memory.owner import plaintext
 from loomlog.services.families.memory.ranking import RankedHit, RankFacts, ranked, without_copies
 from loomlog.services.families.memory.search_fields import (
     HYBRID,
@@ -46,7 +47,7 @@ from loomlog.services.families.memory.search_fields import (
     recall_request,
     search_request,
 )
-from loomlog.services.families.memory.store import FAMILY_NAME, Decrypt, plaintext
+from loomlog.services.families.memory.store import FAMILY_NAME, Decrypt
 from loomlog.services.families.memory.values import parse_value
 from loomlog.services.stream.entities.reads import EntityReads, PositionNotRead
 

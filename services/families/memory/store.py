@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import orjson
 
-from loomlog.connectors.errors import ConnectorError, Transient
+from loomlog.connectors.errors import ConnectorError
 from loomlog.projections.entity_items import OFFSET_MAX, ItemRow
 from loomlog.schemas.generated.entity_events import CommandHadNoEffect, CommandRefused
 from loomlog.schemas.generated.memory_commands import DeleteEntry, DropScope, SetEntry, SupersedeEntry
@@ -34,8 +34,9 @@ from loomlog.services.families.memory.items import (
     scope_prefix,
     version_key,
 )
+from loomlog.services.families.memory.owner import ask_owner, plaintext
 from loomlog.services.families.memory.state import MemoryScope
-from loomlog.services.stream.entities.answers import Answer, CommandInvalid, CommandUnanswered, EntityCommands
+from loomlog.services.stream.entities.answers import Answer, EntityCommands
 from loomlog.services.stream.entities.reads import EntityReads, PositionNotRead
 
 FAMILY_NAME = "memory"
@@ -50,11 +51,6 @@ PAGE = 500
 
 Decrypt = Callable[[Any, str], Awaitable[Any]]
 """Returns JSON of a tenant in plaintext. Raises ConnectorError."""
-
-
-async def plaintext(value: Any, tenant: str) -> Any:
-    """Return the value as it is: content is not encrypted."""
-    return value
 
 
 class StoredEntry(Value, frozen=True, kw_only=True):
@@ -409,12 +405,7 @@ class MemoryStore:
 
     async def _ask(self, command: Any, scope: Scope) -> Answer:
         """Return the answer of the owner. Raises MemoryRefused with the reason of the rules."""
-        try:
-            answer = await self._commands.ask(command, wait_s=self._wait_s)
-        except CommandInvalid as error:
-            raise MemoryRefused("bad_request", str(error)) from error
-        except (CommandUnanswered, Transient) as error:
-            raise MemoryUnavailable(str(error), is_unknown=True) from error
+        answer = await ask_owner(self._commands, command, wait_s=self._wait_s)
         last = answer.events[-1]
         if isinstance(last, CommandRefused):
             raise MemoryRefused(last.code, await self._plain(scope, last.message))
