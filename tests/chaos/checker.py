@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from tests.chaos.definitions import shipped_once
 from tests.chaos.evidence import Evidence, Probe, Strike
 from tests.chaos.history import Accepted, Call, Event, Story, Violation, accepted
+from tests.chaos.memory import TOOL as MEMORY_TOOL
 from tests.chaos.memory import remembered_once
 from tests.chaos.patience import stuck
 from tests.chaos.pauses import claim_times, claimed, going_on_with_what_was_open, pauses, take_overs
@@ -75,6 +76,7 @@ class Figures:
     unknown_with_effect: int
     interrupted_model_calls: int
     repeated_tool_calls: int
+    """Without calls of Memory: their owner recognises a repeated one, and doubled_memory checks it from the log."""
     failed_tool_calls: int
     pauses_ms: Mapping[str, tuple[float, ...]]
     claims_ms: Mapping[str, tuple[float, ...]]
@@ -289,7 +291,7 @@ def figures_of(
         unknown_outcomes=len(unknown),
         unknown_with_effect=sum(f"{run}:{turn}.{index} {run}" in lines for run, (turn, index) in unknown),
         interrupted_model_calls=sum(story.interrupted for story in stories.values()),
-        repeated_tool_calls=sum(_repeats(call) for _, _, call in calls),
+        repeated_tool_calls=sum(_repeats(call) for _, _, call in calls if call.name != MEMORY_TOOL),
         failed_tool_calls=sum(call.outcome in ("error", "timeout", "cancelled") for _, _, call in calls),
         pauses_ms=pauses(evidence.strikes, evidence.sightings, histories),
         claims_ms=claim_times(evidence.strikes, evidence.sightings, histories),

@@ -13,8 +13,9 @@ from loomlog.schemas.generated.values import AgentGrants, ParentCall
 from loomlog.schemas.records import replace
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.families.consolidation import FAMILY
-from loomlog.services.families.consolidation.operations import ConsolidationOperations, plain_json
+from loomlog.services.families.consolidation.operations import ConsolidationOperations
 from loomlog.services.families.memory.author import Author, MemoryRefused, MemoryUnavailable, Reply, Scope
+from loomlog.services.families.memory.owner import plaintext
 from loomlog.services.runtime.run import run_end_memory as module
 from loomlog.services.runtime.run.run_end_memory import NOTE_INTERVAL_MS, RETRY_MS, RunEndMemory
 from loomlog.services.stream.entities.answers import CommandUnanswered
@@ -67,7 +68,7 @@ class Here:
         chats: Any = None  # nothing is read
         self.memory = RunEndMemory(
             ConsolidationOperations(
-                self.entities, self.entities, chats, MemoryBlobs(), clock_ms=lambda: self.now_ms, decrypt=plain_json
+                self.entities, self.entities, chats, MemoryBlobs(), clock_ms=lambda: self.now_ms, decrypt=plaintext
             ),
             self.databases,
             has_consolidator=self._resolves,
