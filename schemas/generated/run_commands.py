@@ -14,6 +14,7 @@ from loomlog.schemas.generated.values import (
     ImportOrigin,
     InterruptionRequest,
     LimitNotice,
+    QueueRef,
     RunOptions,
     RunPosition,
     Sampling,
@@ -583,6 +584,62 @@ class ReleaseRun(Record, frozen=True, kw_only=True):
         )
 
 
+class ReportWait(Record, frozen=True, kw_only=True):
+    """Tell a tool call that waits for channels what has happened in a queue."""
+
+    SCHEMA: ClassVar[str] = "loom.run.commands.ReportWait"
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id."""
+    run_id: str
+    """The run."""
+    turn: int
+    """Turn of the call."""
+    index: int
+    """Place in that turn."""
+    wait_id: str
+    """Id of the wait: the idempotency key of the call."""
+    queue: QueueRef
+    """The queue that reports."""
+    lease_id: str = ''
+    """Lease with the messages for the call; empty: none."""
+    positions: tuple[int, ...] = ()
+    """Places of these messages in the queue."""
+    count: int = 0
+    """Messages that are there, for a call that awaits several queues."""
+    is_expired: bool = False
+    """The time of the wait is over."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "run_id": self.run_id,
+            "turn": self.turn,
+            "index": self.index,
+            "wait_id": self.wait_id,
+            "queue": self.queue.to_avro(),
+            "lease_id": self.lease_id,
+            "positions": self.positions,
+            "count": self.count,
+            "is_expired": self.is_expired,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            run_id=value["run_id"],
+            turn=value["turn"],
+            index=value["index"],
+            wait_id=value["wait_id"],
+            queue=QueueRef.from_avro(value["queue"]),
+            lease_id=value["lease_id"],
+            positions=tuple(value["positions"]),
+            count=value["count"],
+            is_expired=value["is_expired"],
+        )
+
+
 class ResolveCall(Record, frozen=True, kw_only=True):
     """Say what became of a tool call that waits for it (ToolOutcomeAsked)."""
 
@@ -788,9 +845,10 @@ RECORDS = (
     PostInput,
     QuarantineRun,
     ReleaseRun,
+    ReportWait,
     ResolveCall,
     ResolveInterruption,
     ResumeRun,
     StartRun,
 )
-Command = CancelRun | CancelTurn | CloseResident | CompactRun | ForkRun | HandOverModelReply | HandOverToolResult | ImportRun | PauseRun | PostInput | QuarantineRun | ReleaseRun | ResolveCall | ResolveInterruption | ResumeRun | StartRun
+Command = CancelRun | CancelTurn | CloseResident | CompactRun | ForkRun | HandOverModelReply | HandOverToolResult | ImportRun | PauseRun | PostInput | QuarantineRun | ReleaseRun | ReportWait | ResolveCall | ResolveInterruption | ResumeRun | StartRun

@@ -15,6 +15,7 @@ from loomlog.schemas.generated.values import (
     MemoryBanked,
     MemoryContext,
     ParentCall,
+    QueueRef,
     ResultDetails,
     RunOptions,
     RunPosition,
@@ -56,6 +57,58 @@ class CallNotBegun(Record, frozen=True, kw_only=True):
             turn=value["turn"],
             index=value["index"],
             attempt=value["attempt"],
+        )
+
+
+class CallWaiting(Record, frozen=True, kw_only=True):
+    """A tool call waits for channels; nothing of it is under way."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.CallWaiting"
+
+    turn: int
+    """Model turn that asked."""
+    index: int
+    """Place in that turn."""
+    call_id: str
+    """Id of the call."""
+    attempt: int
+    """Attempt that found nothing."""
+    wait_id: str
+    """Id of the wait: the idempotency key of the call."""
+    until_ms: int
+    """When it returns in any case, UTC milliseconds."""
+    queues: tuple[QueueRef, ...]
+    """What it waits for."""
+    mode: str
+    """subscribe; or of await: any, all, at_least."""
+    needed: int = 0
+    """Messages that at_least needs."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "index": self.index,
+            "call_id": self.call_id,
+            "attempt": self.attempt,
+            "wait_id": self.wait_id,
+            "until_ms": self.until_ms,
+            "queues": [item.to_avro() for item in self.queues],
+            "mode": self.mode,
+            "needed": self.needed,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            turn=value["turn"],
+            index=value["index"],
+            call_id=value["call_id"],
+            attempt=value["attempt"],
+            wait_id=value["wait_id"],
+            until_ms=value["until_ms"],
+            queues=tuple(QueueRef.from_avro(item) for item in value["queues"]),
+            mode=value["mode"],
+            needed=value["needed"],
         )
 
 
@@ -1270,6 +1323,8 @@ class RunRefused(Record, frozen=True, kw_only=True):
     """The user or the provider that is full, with the codes of admission."""
     cap: int = 0
     """The bound that was met; 0 when it was none."""
+    trigger: str = ''
+    """Full id of the aggregate that is told, as in RunOptions."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -1281,6 +1336,7 @@ class RunRefused(Record, frozen=True, kw_only=True):
             "limit": None if self.limit is None else self.limit.to_avro(),
             "about": self.about,
             "cap": self.cap,
+            "trigger": self.trigger,
         }
 
     @classmethod
@@ -1294,6 +1350,7 @@ class RunRefused(Record, frozen=True, kw_only=True):
             limit=None if value["limit"] is None else LimitNotice.from_avro(value["limit"]),
             about=value["about"],
             cap=value["cap"],
+            trigger=value["trigger"],
         )
 
 
@@ -1699,8 +1756,45 @@ class TurnCancelled(Record, frozen=True, kw_only=True):
         )
 
 
+class WaitReported(Record, frozen=True, kw_only=True):
+    """A queue that a call awaits has messages."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.WaitReported"
+
+    turn: int
+    """Model turn that asked."""
+    index: int
+    """Place in that turn."""
+    wait_id: str
+    """Id of the wait."""
+    queue: int
+    """Which of the queues of CallWaiting."""
+    count: int
+    """Messages that are there."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "index": self.index,
+            "wait_id": self.wait_id,
+            "queue": self.queue,
+            "count": self.count,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            turn=value["turn"],
+            index=value["index"],
+            wait_id=value["wait_id"],
+            queue=value["queue"],
+            count=value["count"],
+        )
+
+
 RECORDS = (
     CallNotBegun,
+    CallWaiting,
     ChildRequested,
     ChildReturned,
     ChildrenPlanned,
@@ -1737,5 +1831,6 @@ RECORDS = (
     ToolReconcileRequested,
     ToolReturned,
     TurnCancelled,
+    WaitReported,
 )
-Event = CallNotBegun | ChildRequested | ChildReturned | ChildrenPlanned | CommandRefused | CompactionFailed | CompactionRequested | ContextCompacted | FallbackSuppressed | HookActed | InputReceived | InterruptionClosed | InterruptionOpened | LimitReached | ModelCallFailed | ModelCallRequested | ModelReplied | ModelSwitched | PersonNotified | ResidentLeft | RunCancelled | RunCompleted | RunFailed | RunParked | RunPauseRequested | RunPaused | RunQuarantined | RunRefused | RunReleased | RunRestored | RunResumed | RunStarted | ToolCallRequested | ToolOutcomeAsked | ToolReconcileRequested | ToolReturned | TurnCancelled
+Event = CallNotBegun | CallWaiting | ChildRequested | ChildReturned | ChildrenPlanned | CommandRefused | CompactionFailed | CompactionRequested | ContextCompacted | FallbackSuppressed | HookActed | InputReceived | InterruptionClosed | InterruptionOpened | LimitReached | ModelCallFailed | ModelCallRequested | ModelReplied | ModelSwitched | PersonNotified | ResidentLeft | RunCancelled | RunCompleted | RunFailed | RunParked | RunPauseRequested | RunPaused | RunQuarantined | RunRefused | RunReleased | RunRestored | RunResumed | RunStarted | ToolCallRequested | ToolOutcomeAsked | ToolReconcileRequested | ToolReturned | TurnCancelled | WaitReported

@@ -516,6 +516,82 @@ class AgentDefinition(Record, frozen=True, kw_only=True):
         )
 
 
+class CallRef(Record, frozen=True, kw_only=True):
+    """A tool call of a run."""
+
+    SCHEMA: ClassVar[str] = "loom.values.CallRef"
+
+    run_id: str
+    """The run."""
+    turn: int
+    """Its turn."""
+    index: int
+    """Place in that turn."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "run_id": self.run_id,
+            "turn": self.turn,
+            "index": self.index,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            run_id=value["run_id"],
+            turn=value["turn"],
+            index=value["index"],
+        )
+
+
+class ChannelUse(Record, frozen=True, kw_only=True):
+    """A message that a tool call published or returned."""
+
+    SCHEMA: ClassVar[str] = "loom.values.ChannelUse"
+
+    kind: str
+    """publish or delivery."""
+    channel: str
+    """Name of the channel."""
+    scope: str
+    """Its scope."""
+    message_id: str
+    """The message."""
+    scope_id: str = ''
+    """User or agent of the scope."""
+    payload_bytes: int = 0
+    """Bytes of its value as JSON."""
+    dropped_oldest: int = 0
+    """Messages that it has pushed out."""
+    cursor: str = ''
+    """Cursor behind it; of a delivery."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "channel": self.channel,
+            "scope": self.scope,
+            "scope_id": self.scope_id,
+            "message_id": self.message_id,
+            "payload_bytes": self.payload_bytes,
+            "dropped_oldest": self.dropped_oldest,
+            "cursor": self.cursor,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            kind=value["kind"],
+            channel=value["channel"],
+            scope=value["scope"],
+            scope_id=value["scope_id"],
+            message_id=value["message_id"],
+            payload_bytes=value["payload_bytes"],
+            dropped_oldest=value["dropped_oldest"],
+            cursor=value["cursor"],
+        )
+
+
 class CommandEnvelope(Record, frozen=True, kw_only=True):
     """What every command begins with."""
 
@@ -960,6 +1036,66 @@ class InterruptionRequest(Record, frozen=True, kw_only=True):
         )
 
 
+class QueueRef(Record, frozen=True, kw_only=True):
+    """A queue: the messages of a channel in one scope."""
+
+    SCHEMA: ClassVar[str] = "loom.values.QueueRef"
+
+    tenant: str
+    """Tenant of the queue; empty for the scope global."""
+    channel: str
+    """Name of the channel."""
+    scope: str
+    """global, tenant, user or agent."""
+    scope_id: str = ''
+    """User or name of the agent; empty for global and tenant."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "tenant": self.tenant,
+            "channel": self.channel,
+            "scope": self.scope,
+            "scope_id": self.scope_id,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            tenant=value["tenant"],
+            channel=value["channel"],
+            scope=value["scope"],
+            scope_id=value["scope_id"],
+        )
+
+
+class LeaseRef(Record, frozen=True, kw_only=True):
+    """Messages of a queue that a tool call returned; the queue is told that they were taken."""
+
+    SCHEMA: ClassVar[str] = "loom.values.LeaseRef"
+
+    queue: QueueRef
+    """The queue."""
+    lease_id: str
+    """The lease."""
+    taken: int
+    """How many of its messages the call returned, from the first on."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "queue": self.queue.to_avro(),
+            "lease_id": self.lease_id,
+            "taken": self.taken,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            queue=QueueRef.from_avro(value["queue"]),
+            lease_id=value["lease_id"],
+            taken=value["taken"],
+        )
+
+
 class LimitNotice(Record, frozen=True, kw_only=True):
     """A limit that was reached, as it is reported."""
 
@@ -1283,12 +1419,18 @@ class ResultDetails(Record, frozen=True, kw_only=True):
     """Positions of what the call wrote to other aggregates: later reads of the run wait for them."""
     skill_pin: SkillPin | None = None
     """The version of the skill that the call used."""
+    channels: tuple[ChannelUse, ...] = ()
+    """Messages that the call published or returned."""
+    leases: tuple[LeaseRef, ...] = ()
+    """What the call took from queues."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
             "asks_compaction": self.asks_compaction,
             "positions": self.positions,
             "skill_pin": None if self.skill_pin is None else self.skill_pin.to_avro(),
+            "channels": [item.to_avro() for item in self.channels],
+            "leases": [item.to_avro() for item in self.leases],
         }
 
     @classmethod
@@ -1297,6 +1439,8 @@ class ResultDetails(Record, frozen=True, kw_only=True):
             asks_compaction=value["asks_compaction"],
             positions=tuple(value["positions"]),
             skill_pin=None if value["skill_pin"] is None else SkillPin.from_avro(value["skill_pin"]),
+            channels=tuple(ChannelUse.from_avro(item) for item in value["channels"]),
+            leases=tuple(LeaseRef.from_avro(item) for item in value["leases"]),
         )
 
 
@@ -1329,6 +1473,10 @@ class RunOptions(Record, frozen=True, kw_only=True):
     """
     operator_key_restricted: bool = False
     """The run and its children may not use the operator's provider keys."""
+    on_complete: tuple[str, ...] = ()
+    """What happens when the run has ended: JSON texts of the hooks, in order."""
+    trigger: str = ''
+    """Full id of the aggregate that is told of the end of the run, such as schedule:acme/nightly; empty: none."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -1342,6 +1490,8 @@ class RunOptions(Record, frozen=True, kw_only=True):
             "payload_metadata": self.payload_metadata,
             "credentials": self.credentials,
             "operator_key_restricted": self.operator_key_restricted,
+            "on_complete": self.on_complete,
+            "trigger": self.trigger,
         }
 
     @classmethod
@@ -1357,6 +1507,8 @@ class RunOptions(Record, frozen=True, kw_only=True):
             payload_metadata=value["payload_metadata"],
             credentials=tuple(value["credentials"]),
             operator_key_restricted=value["operator_key_restricted"],
+            on_complete=tuple(value["on_complete"]),
+            trigger=value["trigger"],
         )
 
 
@@ -1446,6 +1598,34 @@ class Spawn(Record, frozen=True, kw_only=True):
         )
 
 
+class SurfacedMessage(Record, frozen=True, kw_only=True):
+    """A delayed message that has become visible."""
+
+    SCHEMA: ClassVar[str] = "loom.values.SurfacedMessage"
+
+    number: int
+    """Number with which it was published."""
+    position: int
+    """Its place among the visible messages."""
+    visible_ns: int
+    """Time in its cursor, nanoseconds since 1970."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "number": self.number,
+            "position": self.position,
+            "visible_ns": self.visible_ns,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            number=value["number"],
+            position=value["position"],
+            visible_ns=value["visible_ns"],
+        )
+
+
 class ToolCall(Record, frozen=True, kw_only=True):
     """A call the model asks for."""
 
@@ -1510,6 +1690,8 @@ RECORDS = (
     AgentDefinition,
     AgentGrants,
     BlobRef,
+    CallRef,
+    ChannelUse,
     CommandEnvelope,
     Compaction,
     ContentBlock,
@@ -1523,6 +1705,7 @@ RECORDS = (
     ImportOrigin,
     InterruptionRequest,
     InterruptionTerms,
+    LeaseRef,
     LimitNotice,
     MemoryBanked,
     MemoryContext,
@@ -1531,6 +1714,7 @@ RECORDS = (
     ModelChoice,
     ParentCall,
     Provenance,
+    QueueRef,
     ResultDetails,
     RunOptions,
     RunPosition,
@@ -1538,6 +1722,7 @@ RECORDS = (
     Segment,
     SkillPin,
     Spawn,
+    SurfacedMessage,
     ToolCall,
     Usage,
     VolumeGrant,

@@ -16,7 +16,6 @@ from loomlog.connectors.errors import ConnectorError, Transient
 from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.connectors.protocols import LogAppender, LogRanges, ProducerRecord
 from loomlog.schemas.codec import Codec
-from loomlog.schemas.generated.run_commands import StartRun
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.ids import partition_key
 from loomlog.schemas.records import replace
@@ -246,7 +245,7 @@ class HostedEntities:
         if delivery.send.to == "run":
             # Its subject is the aggregate, whatever event sends it: a run's content is encrypted for its subject.
             envelope = replace(envelope, subject=delivery.id.rsplit(":", 2)[0])
-            await self._start_run(replace(delivery.send.command, envelope=envelope))
+            await self._send_to_run(replace(delivery.send.command, envelope=envelope))
             return
         command = replace(delivery.send.command, envelope=envelope)
         try:
@@ -256,8 +255,10 @@ class HostedEntities:
         except CommandInvalid as error:
             log.error("the command %s cannot be carried out and is dropped: %s", delivery.id, error)
 
-    async def _start_run(self, command: StartRun) -> None:
-        key = partition_key(command.run_id or command.session_id).encode()
+    async def _send_to_run(self, command: Any) -> None:
+        """Append a command of loom.run.commands; its run id has the partition."""
+        run_id = command.run_id or command.session_id
+        key = partition_key(run_id).encode()
         record = ProducerRecord(key=key, value=self._codec.encode(command))
         await self._appender.append(self._run_commands, partition_of(key, self.parts.replicas.partitions), [record])
 
