@@ -32,8 +32,9 @@ async def played(model: str, prompt: str, *answers: str, **changes: Any) -> tupl
 async def test_the_researcher_remembers_and_tells() -> None:
     calls, text = await played("mock-researcher", "circuit c42, user_id=ann")
     assert [(name, call["op"]) for name, call in calls] == [("Memory", "set"), ("Channel", "publish")]
-    assert (calls[0][1]["scope"], calls[0][1]["key"]) == ("user", "research/c42")
-    assert calls[1][1]["channel"] == "research-done/c42"
+    assert (calls[0][1]["scope"], calls[0][1]["key"]) == ("user", "c42-research")
+    assert calls[0][1]["value"]["text"]
+    assert (calls[1][1]["channel"], calls[1][1]["value"]) == ("research-done/c42", {"circuit_id": "c42"})
     assert text == "Research of c42 is done."
 
 
@@ -47,15 +48,21 @@ async def test_the_editor_waits_reads_writes_looks_at_itself_and_tells() -> None
         ("Context", "self"),
         ("Channel", "publish"),
     ]
-    assert calls[0][1] == {"op": "subscribe", "channel": "research-done/c7", "wait_ms": 120_000}
-    assert calls[1][1]["key"] == "research/c7"
+    subscribe = {"op": "subscribe", "channel": "research-done/c7", "wait_ms": 120_000, "max_messages": 1}
+    assert calls[0][1] == subscribe
+    assert [call["key"] for _, call in calls[1:3]] == ["c7-research", "c7-research-edited"]
     assert calls[4][1]["channel"] == "editing-done/c7"
-    assert calls[4][1]["value"]["run_id"] == "r_abc"
+    assert calls[4][1]["value"] == {"circuit_id": "c7", "editor_run_id": "r_abc"}
     assert text == "Editing of c7 is done."
 
 
+async def test_an_editor_that_does_not_learn_its_run_names_its_circuit() -> None:
+    calls, _ = await played("mock-editor", "c7")
+    assert calls[4][1]["value"]["editor_run_id"] == "mock-editor-c7"
+
+
 async def test_the_evaluator_scores_the_run_it_was_told_of() -> None:
-    heard = json.dumps({"messages": [{"id": "m", "value": {"circuit": "c7", "run_id": "r_abc"}}]})
+    heard = json.dumps({"messages": [{"id": "m", "value": {"circuit_id": "c7", "editor_run_id": "r_abc"}}]})
     calls, text = await played("mock-evaluator", "c7", heard)
     assert [(name, call["op"]) for name, call in calls] == [
         ("Channel", "subscribe"),
@@ -65,31 +72,38 @@ async def test_the_evaluator_scores_the_run_it_was_told_of() -> None:
         ("Evaluation", "submit"),
     ]
     assert calls[0][1]["channel"] == "editing-done/c7"
-    assert [call["key"] for _, call in calls[1:4]] == ["research/c7", "edit/c7", "evaluation/c7"]
-    assert (calls[4][1]["run_id"], calls[4][1]["score"]) == ("r_abc", score_of("c7"))
-    assert text == f"The score of c7 is {score_of('c7'):.2f}."
+    score = score_of("r_abc", "c7")
+    assert [call["key"] for _, call in calls[1:4]] == ["c7-research", "c7-research-edited", "c7-research-scored"]
+    assert calls[3][1]["value"] == {"score": score, "rationale": "ok"}
+    assert calls[4][1] == {"op": "submit", "run_id": "r_abc", "score": score, "rationale": "ok"}
+    assert text == f"The score of c7 is {score:.2f}."
+
+
+async def test_each_turn_with_a_call_says_a_sentence() -> None:
+    assert (await turn(request(user("c7"), model="mock-editor"))).text == "Step 1 of 5."
 
 
 async def test_a_fenced_answer_is_read_as_well() -> None:
-    fenced = '<tool_result>\n{"messages": [{"value": {"run_id": "r_abc"}}]}\n</tool_result>'
+    fenced = '<tool_result>\n{"messages": [{"value": {"editor_run_id": "r_abc"}}]}\n</tool_result>'
     calls, _ = await played("mock-evaluator", "c7", fenced)
     assert calls[4][1]["run_id"] == "r_abc"
 
 
 def test_scores_are_hundredths_from_050_to_099() -> None:
-    scores = {score_of(f"c{number}") for number in range(2_000)}
+    scores = {score_of("r", f"c{number}") for number in range(2_000)}
     assert scores == {round(hundredth / 100, 2) for hundredth in range(50, 100)}
 
 
-def test_the_score_is_the_fnv_1a_hash_of_the_name() -> None:
-    # FNV-1a of 32 bits: "" is 0x811c9dc5 and "a" is 0xe40c292c in the published test vectors.
-    assert score_of("") == 0.50 + (0x811C9DC5 % 50) / 100
-    assert score_of("a") == 0.50 + (0xE40C292C % 50) / 100
+def test_the_score_is_the_fnv_1a_hash_of_the_run_and_the_name() -> None:
+    # FNV-1a of 32 bits: "a" is 0xe40c292c and "foobar" is 0xbf9cf968 in the published test vectors.
+    assert score_of("", "a") == 0.50 + (0xE40C292C % 50) / 100
+    assert score_of("foo", "bar") == round(0.50 + (0xBF9CF968 % 50) / 100, 2)
+    assert score_of("", "") == 0.85
 
 
-async def test_without_a_circuit_in_the_prompt_it_is_the_first() -> None:
+async def test_without_a_circuit_in_the_prompt_it_is_c0() -> None:
     calls, _ = await played("mock-researcher", "go")
-    assert calls[0][1]["key"] == "research/c1"
+    assert calls[0][1]["key"] == "c0-research"
 
 
 async def test_the_position_is_the_number_of_all_results_even_after_a_new_text() -> None:
