@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from loomlog.connectors.configuration.agent_block import AgentBlock, Candidate
+from loomlog.connectors.configuration.channel_block import iter_channel_errors
 from loomlog.connectors.configuration.environment import PREFIXES, secret_names
 from loomlog.connectors.configuration.field_types import Tier
 from loomlog.connectors.configuration.findings import ConfigurationFinding, did_you_mean, join_words
@@ -62,6 +63,7 @@ def check_configuration(
     checking.check_principals()
     checking.check_interruption()
     checking.check_memory()
+    checking.check_channels()
     for name, agent in configuration.agents.items():
         checking.check_agent(name, agent)
     checking.warn_unsupported_tools()
@@ -202,6 +204,10 @@ class _ConfigurationCheck:
 
     def check_memory(self) -> None:
         for path, message in iter_memory_errors(self.configuration):
+            self._add_error(path, message)
+
+    def check_channels(self) -> None:
+        for path, message in iter_channel_errors(self.configuration.channels):
             self._add_error(path, message)
 
     def check_agent(self, name: str, agent: AgentBlock) -> None:

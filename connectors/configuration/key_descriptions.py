@@ -8,7 +8,7 @@ Before: model.py, agent_block.py, memory_block.py. After: document.py.
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from loomlog.connectors.configuration import agent_block, memory_block, model
+from loomlog.connectors.configuration import agent_block, channel_block, memory_block, model
 
 
 class KeyDescription(NamedTuple):
@@ -345,5 +345,24 @@ KEY_DESCRIPTIONS: Mapping[type, Mapping[str, KeyDescription]] = {
         ),
         "allow_private_host": KeyDescription("The address may be a private one.", "true"),
         "disabled": KeyDescription("Nothing is sent.", "true"),
+    },
+    channel_block.ChannelBlock: {
+        "scope": KeyDescription(
+            "Whose messages they are: one queue for each `agent`, `user` or `tenant`, or `global`: one for all.",
+            "user",
+        ),
+        "semantic": KeyDescription("For people: `queue`, `topic` or `broadcast`.", "queue"),
+        "description": KeyDescription("What the channel is for.", "Findings to be reviewed"),
+        "default_ttl": KeyDescription(
+            "How long messages are kept that name no time of their own: seconds, or 1h30m; 0 = for ever.", "7d"
+        ),
+        "max_messages": KeyDescription(
+            "Messages that a queue keeps; another one drops the oldest; 0 = any number.", "1000"
+        ),
+        "publisher": KeyDescription("Only the runtime and administrators publish, if it is `system`.", "system"),
+        "period": KeyDescription(
+            "Time between two messages of the system (global channels with publisher: system): seconds, or 1h30m.",
+            "1h",
+        ),
     },
 }

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError
 
 from loomlog.connectors.configuration.agent_block import AgentBlock, Candidate
+from loomlog.connectors.configuration.channel_block import ChannelBlock, ChannelName
 from loomlog.connectors.configuration.field_types import (
     FORBID_EXTRA,
     AgentName,
@@ -269,6 +270,7 @@ class Configuration:
     memory: MemoryBlock = field(default_factory=MemoryBlock)
     memory_backends: Mapping[AgentName, MemoryBackendBlock] = field(default_factory=dict)
     change_subscriptions: Mapping[AgentName, ChangeSubscriptionBlock] = field(default_factory=dict)
+    channels: Mapping[ChannelName, ChannelBlock] = field(default_factory=dict)
 
 
 _ADAPTER = TypeAdapter(Configuration)

@@ -14,7 +14,6 @@ UNSUPPORTED_BLOCKS: Mapping[str, str] = {
     "a2a_agents": "agent-to-agent peers",
     "a2a_server_cards": "agent-to-agent peers",
     "cache": "provider response cache",
-    "channels": "channels",
     "document_sources": "documents",
     "local_api": "tools from an OpenAPI file",
     "mcp_servers": "MCP servers",

@@ -64,7 +64,7 @@ def test_blocks_of_later_versions_are_accepted_with_one_warning_each(folder: Fol
     text = """\
     webhooks:
       hook: {delivery: spawn, agent: x, auth: {kind: hmac, signing_secret_env: LOOMCYCLE_HOOK_SECRET}}
-    channels: {plaza: {scope: global}, inbox: {scope: user}}
+    cache: {}
     search_priority: [brave]
     mcp_servers: {x: {url: "http://a/${LOOMLOG_PART}", headers: {Authorization: "Bearer ${LOOMLOG_BEARER}"}}}
     document_sources: {p: {tenancy_strategy: {env_pattern: "LOOMLOG_KEY_{tenant_id}"}}}
@@ -74,7 +74,7 @@ def test_blocks_of_later_versions_are_accepted_with_one_warning_each(folder: Fol
     loaded = folder.load(text, environ)
     assert [str(warning) for warning in loaded.warnings] == [
         "loomlog.yaml:1: webhooks is ignored: webhooks is not in this version",
-        "loomlog.yaml:3: channels is ignored: channels is not in this version",
+        "loomlog.yaml:3: cache is ignored: provider response cache is not in this version",
         "loomlog.yaml:4: search_priority is ignored: web search is not in this version",
         "loomlog.yaml:5: mcp_servers is ignored: MCP servers is not in this version",
         "loomlog.yaml:6: document_sources is ignored: documents is not in this version",
