@@ -35,6 +35,11 @@ NAME_BYTES_MAX = 512
 """Longest id of an aggregate within its tenant: it is the key of every record and of its row."""
 STATE_BYTES_MAX = 600_000
 """Largest encoded state: it must fit one record as a snapshot, and one row that is read in a millisecond."""
+ENTITY_SET = "entity"
+"""Topic set of families whose events are kept for ever: loom.entity.{commands,events,checkpoints}."""
+CHANNEL_SET = "channel"
+"""Topic set of families whose old events are deleted (decision 42): loom.channel.{commands,events,checkpoints}."""
+TOPIC_SETS = (ENTITY_SET, CHANNEL_SET)
 INSTALLATION = "installation"
 """Id of the one aggregate of a family that belongs to no tenant."""
 
@@ -280,8 +285,8 @@ class Family(Generic[StateT, CommandT, EventT]):
     items: Callable[[StateT, EventT, Envelope], Sequence[Item]] = no_items
     """Rows that follow from an event, given the state after it; pure. Raise `rules.version` when the same events give
     others. The envelope is that of the event: of an imported one, where it happened first."""
-    topics: str = "entity"
-    """Name of its topic set."""
+    topics: str = ENTITY_SET
+    """Name of its topic set, one of TOPIC_SETS."""
     refill: Callable[[Refill, EventT, int], None] = no_refill
     """Given each event of an aggregate in a state file, in order, and the time: keeps the commands that give an
     aggregate which is here already what it lacks of the file. The restore fills in their envelopes."""

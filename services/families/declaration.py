@@ -9,7 +9,7 @@ from typing import Any
 
 from loomlog.services.core.access.scopes import SCOPES
 from loomlog.services.core.command_fields import field_names
-from loomlog.services.core.families import Family
+from loomlog.services.core.families import ENTITY_SET, TOPIC_SETS, Family, Reads
 
 VERB = re.compile(r"[a-z][a-z_]{0,39}\Z")
 READ_VERBS = frozenset({"ls", "show"})
@@ -36,6 +36,10 @@ def _problems(family: Family[Any, Any, Any]) -> Iterator[str]:
             yield f"two operations are called {verb}"
     if family.tool and not TOOL.match(family.tool):
         yield f"the tool {family.tool!r} must be a name of letters, digits and _"
+    if family.topics not in TOPIC_SETS:
+        yield f"topics is {family.topics!r}: expected one of {', '.join(TOPIC_SETS)}"
+    if family.reads is Reads.REPLICATED and family.topics != ENTITY_SET:
+        yield f"it is REPLICATED: every process folds such families from the topics {ENTITY_SET!r}, so keep it there"
     scopes = [(row.verb, row.scope) for row in family.commands if row.in_transports]
     scopes += [(query.verb, query.scope) for query in family.queries]
     scopes += [("ls and show", family.scope)] if family.scope else []

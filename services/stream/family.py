@@ -211,6 +211,6 @@ class Topics:
         return Topics(
             commands=f"{prefix}.{name}.commands",
             events=f"{prefix}.{name}.events",
-            snapshots=f"{prefix}.{name}.{'checkpoints' if name == 'entity' else 'snapshots'}",
+            snapshots=f"{prefix}.{name}.{'snapshots' if name == 'run' else 'checkpoints'}",
             dead_letters=f"{prefix}.dead-letter",
         )

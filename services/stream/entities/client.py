@@ -14,7 +14,7 @@ Before: services/application/entities.py, tools of agents, the outbox. After: ha
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from loomlog.connectors.errors import ConnectorError, Transient, UnknownOutcome
@@ -75,6 +75,8 @@ class EntityClient:
         """`rows` has the index of handled commands; without, a lost answer cannot be given again."""
         self.ask_owner = ask_owner
         self.local_entity: LocalEntity = _not_owned
+        self.beside: Sequence[EntityClient] = ()
+        """Clients of the further topic sets of the process, which get the commands of their families."""
         self.encrypt: Callable[[Any, Any], Awaitable[Any]] | None = None
         """Encrypts the content of a command for the topic, as EntityContext takes it; None: it stays in clear."""
         self._families = families
@@ -92,6 +94,10 @@ class EntityClient:
 
     async def ask(self, command: Any, *, wait_s: float) -> Answer:
         """Return the answer of a command. Raises CommandUnanswered after `wait_s`, CommandInvalid, Transient."""
+        if not self._families.takes(command):
+            for other in self.beside:
+                if other.takes(command):
+                    return await other.ask(command, wait_s=wait_s)
         name = target_of(self._families, command)
         partition = partition_of(aggregate_key(name), self._replicas.partitions)
         try:
@@ -108,6 +114,10 @@ class EntityClient:
                 f"{type(command).__name__} for {name[:120]} was not answered within {wait_s:g} s; it may still be "
                 "carried out, and sent again with its id it is carried out once"
             ) from None
+
+    def takes(self, command: Any) -> bool:
+        """Whether a command is of a family of this client's own topic set."""
+        return self._families.takes(command)
 
     def _note(self, name: str, answer: Answer) -> None:
         self._written[name] = (answer.partition, answer.offset)

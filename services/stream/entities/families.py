@@ -1,4 +1,4 @@
-"""The families of the entity topics as one for the loop: each aggregate is decided and folded by its own.
+"""The families of a topic set as one for the loop: each aggregate is decided and folded by its own.
 
 The family of an aggregate is the first part of its id, which its state has (Entity.id). A command travels with the time
 and its sender (EntityCommand). The commands that an event of one aggregate sends to another are effects of the kind
@@ -21,7 +21,18 @@ from loomlog.schemas.generated.entity_events import (
 from loomlog.schemas.records import Record, Value, replace
 from loomlog.services.core.canonical import StateCodec
 from loomlog.services.core.entity import RESTATED, Entity, entity_rules
-from loomlog.services.core.families import TIMER_FIRED, At, Command, Family, Reads, Rules, Send, no_sends, no_timer
+from loomlog.services.core.families import (
+    ENTITY_SET,
+    TIMER_FIRED,
+    At,
+    Command,
+    Family,
+    Reads,
+    Rules,
+    Send,
+    no_sends,
+    no_timer,
+)
 from loomlog.services.stream.family import NO_LINEAGE, NoEffects
 from loomlog.services.stream.partition.partition import Aggregate
 
@@ -104,6 +115,12 @@ class FamilySet:
             raise UnknownFamily(f"{aggregate[:80]!r} is of no family of this process: {', '.join(self.by_name)}")
         return family
 
+    def takes(self, command: Any) -> bool:
+        """Whether a command is of one of these families."""
+        if is_repair(command):
+            return command.aggregate.partition(":")[0] in self.by_name
+        return type(command) in self._commands
+
     def of_command(self, command: Any) -> tuple[HostedFamily, Command[Any]]:
         """Return the family and the row of the table of a command. Raises UnknownFamily."""
         known = self._commands.get(type(command))
@@ -146,9 +163,8 @@ class OutboxIsLocal:
 
 
 class EntityFamilies:
-    """Protocol loomlog.services.stream.family.Family for all entity families."""
+    """Protocol loomlog.services.stream.family.Family for the families of a topic set, `name`."""
 
-    name = "entity"
     reducer_version = 1
     states: StateCodec = EntityStates()
     endings: frozenset[str] = frozenset()
@@ -156,7 +172,8 @@ class EntityFamilies:
     lineage = NO_LINEAGE
     local = OutboxIsLocal()
 
-    def __init__(self, families: FamilySet) -> None:
+    def __init__(self, families: FamilySet, name: str = ENTITY_SET) -> None:
+        self.name = name
         self.families = families
         self.effects = OutboxEffects(families)
 

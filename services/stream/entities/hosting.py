@@ -1,4 +1,4 @@
-"""Entities in a process: replicas and a client in every one, and in a runtime the host of the entity partitions.
+"""Entities in a process: replicas and a client in every one, and in a runtime the hosts of the topic sets.
 
 The one place that says how the parts are put together; the runtime, the application layer, tests, benchmarks and the
 simulation pass their edges and get the same.
@@ -7,6 +7,7 @@ Before: services/runtime/entity_hosting.py, services/application/bootstrap.py. A
 """
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.ids import partition_key
 from loomlog.schemas.records import replace
 from loomlog.services.core.entity import Entity
-from loomlog.services.core.families import TIMER_FIRED, Family, aggregate_key
+from loomlog.services.core.families import ENTITY_SET, TIMER_FIRED, Family, aggregate_key
 from loomlog.services.stream.context import HostContext
 from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.effect_calls import EffectRunner
@@ -58,18 +59,37 @@ DELIVERY_WAIT_S = 10.0
 """How long a delivery waits for its answer before it is tried again."""
 LOCAL_READ_S = 1.0
 """How long a read waits for an append before it asks the rows instead."""
-TOPIC_SET = "entity"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntityParts:
-    """What every process with entities has."""
+    """What every process with entities has for the families of a topic set, and through `beside` for those of others.
+
+    `client` takes the commands of all of them.
+    """
 
     family: EntityFamilies
     replicas: Replicas
     client: EntityClient
     topics: Topics
     rows: ColdRows | None
+    beside: "tuple[EntityParts, ...]" = ()
+
+    @property
+    def each(self) -> "tuple[EntityParts, ...]":
+        """The parts of every topic set of the process."""
+        return (self, *self.beside)
+
+    def of(self, aggregate: str) -> "EntityParts":
+        """Return the parts of the topic set of an aggregate, by its full id, or by `<family>:`. Raises UnknownFamily,
+        and names the families of this set then.
+        """
+        name = aggregate.partition(":")[0]
+        for parts in self.beside:
+            if name in parts.family.families.by_name:
+                return parts
+        self.family.families.of(aggregate)
+        return self
 
 
 def build_entity_parts(
@@ -81,10 +101,11 @@ def build_entity_parts(
     partitions: int,
     topics: Topics,
     rows: ColdRows | None,
+    name: str = ENTITY_SET,
 ) -> EntityParts:
-    """Build replicas that have read nothing yet, and a client."""
+    """Build replicas that have read nothing yet, and a client: for one topic set, `name`."""
     families = FamilySet(declarations)
-    family = EntityFamilies(families)
+    family = EntityFamilies(families, name)
     reading = EntityCheckpoints(families, codec, appender=appender, ranges=ranges, topic=topics.snapshots)
     replicas = Replicas(
         family, codec, events_topic=topics.events, partitions=partitions, checkpoints=reading, ranges=ranges
@@ -101,8 +122,16 @@ def build_entity_parts(
     return EntityParts(family=family, replicas=replicas, client=client, topics=topics, rows=rows)
 
 
+def join_parts(first: EntityParts, *others: EntityParts) -> EntityParts:
+    """Return the first parts with the others beside them; the client of each gets the commands of all families."""
+    every = (first, *others)
+    for parts in every:
+        parts.client.beside = [one.client for one in every if one is not parts]
+    return dataclasses.replace(first, beside=others)
+
+
 class HostedEntities:
-    """The entity partitions of a runtime: a topic set for its host, the outbox, the timers of resting aggregates."""
+    """The partitions of a topic set in a runtime: for its host, with outbox and timers of resting aggregates."""
 
     def __init__(
         self,
@@ -176,7 +205,7 @@ class HostedEntities:
 
     def attach(self, host: Host) -> None:
         """Hand commands of this process to the owners of this host."""
-        self.parts.client.ask_owner = lambda partition, asked: host.ask(TOPIC_SET, partition, asked)
+        self.parts.client.ask_owner = lambda partition, asked: host.ask(self.parts.family.name, partition, asked)
         self.parts.client.local_entity = self.local_entity
 
     async def local_entity(self, number: int, name: str, after: int) -> Entity[Any] | None:

@@ -62,6 +62,7 @@ class Replicas:
         """The answer at the end of a poll, which may go on with the next one, by partition."""
         self._changed: dict[str, list[Callable[[], None]]] = {}
         self._folded: dict[str, list[Callable[[str], None]]] = {}
+        self._read: dict[str, list[Callable[[int, RawEvent], None]]] = {}
         self._grown = asyncio.Event()
 
     # --- queries -----------------------------------------------------------------------------------------------------
@@ -128,6 +129,10 @@ class Replicas:
         for name in self._aggregates:
             if name.partition(":")[0] == family:
                 folded(name)
+
+    def on_event(self, family: str, read: Callable[[int, RawEvent], None]) -> None:
+        """Call `read` with the partition and each event of the family from now on, replicated or not."""
+        self._read.setdefault(family, []).append(read)
 
     async def wait(self, partition: int, offset: int, *, timeout_s: float) -> int:
         """Wait until the record at the offset has been read; returns the number of missing records, 0 when it has."""
@@ -212,7 +217,10 @@ class Replicas:
                 command = (event.aggregate, read_envelope(event.value)[0].cause_id)
                 if command in self._waiting:
                     answers.setdefault(command, []).append(event)
-            if event.aggregate.partition(":")[0] in self._prefixes:
+            family = event.aggregate.partition(":")[0]
+            for read in self._read.get(family, ()):
+                read(partition, event)
+            if family in self._prefixes:
                 touched.setdefault(event.aggregate, []).append(event)
         for name, events in touched.items():
             await self._fold(name, events)
