@@ -1,20 +1,48 @@
-"""Fields that schedules and webhooks share: what happens after a run, and the credentials of their runs.
+"""Fields that schedules, webhooks and runs share: what happens after a run, and the credentials of their runs.
 
-After: schedule.py, webhook.py.
+    channel.publish   {channel, payload}             memory.set   {scope, key, payload}
+    http              {url, secret_env?, payload?}   mcp.call     refused: there are no MCP clients
+
+A hook is carried out after a run that ended as its `on` says. {{run.final_text}}, {{run.id}} and {{run.status}} are
+replaced in every text of the payload. A run has its hooks as JSON texts (`hook_texts`), with the name of the schedule
+or webhook that started it as `source`.
+
+Before: kind.py. After: schedule.py, webhook.py, services/application/runs/requests.py; at the end of a run
+services/runtime/run/run_end_actions.py.
 """
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator
 
-from loomlog.connectors.configuration.field_types import FORBID_EXTRA
+from loomlog.connectors.configuration.field_types import FORBID_EXTRA, EnvName, OptionalUrl
+from loomlog.connectors.definitions.canonical import canonical_json
+from loomlog.connectors.definitions.kind import Kind
 from loomlog.connectors.definitions.problems import DefinitionProblem
 
+HOOKS_MAX = 8
+"""Hooks of one run."""
+PAYLOAD_BYTES_MAX = 65_536
+"""Bytes of a payload as JSON: those of a value of a channel."""
+URL_CHARACTERS_MAX = 2_000
+SCOPES = ("agent", "user", "tenant", "global")
+"""Scopes of memory.set; global is another word for tenant (parity: reference surfaces 7)."""
+SYSTEM_CHANNELS = "_system/"
+SOURCE = "source"
+"""Key of a hook of a run that names what has started it: {"schedule_name": ...} or {"webhook_name": ...}."""
+ANY = "any"
+
 _CREDENTIAL = re.compile(r"\$cred:[A-Za-z0-9_-]{1,128}\Z")
-_NEEDED = {"channel.publish": ("channel",), "mcp.call": ("server", "tool"), "memory.set": ("scope", "key")}
+_NEEDED = {
+    "channel.publish": ("channel",),
+    "mcp.call": ("server", "tool"),
+    "memory.set": ("scope", "key"),
+    "http": ("url",),
+}
 
 
 def _require_reference(value: str) -> str:
@@ -28,22 +56,96 @@ CredentialReference = Annotated[str, AfterValidator(_require_reference)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionHook:
-    """What happens once a run has completed."""
+    """What happens once a run has ended."""
 
     __pydantic_config__ = FORBID_EXTRA
-    kind: Literal["channel.publish", "mcp.call", "memory.set"]
+    kind: Literal["channel.publish", "mcp.call", "memory.set", "http"]
+    on: Literal["completed", "failed", "cancelled", "any"] = "completed"
     channel: str = ""
     server: str = ""
     tool: str = ""
     args: Mapping[str, Any] = field(default_factory=dict)
     scope: str = ""
     key: str = ""
+    url: OptionalUrl = ""
+    secret_env: EnvName | None = None
     payload: Any = None
 
+    def is_due(self, status: str) -> bool:
+        """Whether it is carried out after a run that ended so."""
+        return self.on in (ANY, status)
 
-def check_hooks(hooks: tuple[CompletionHook, ...]) -> None:
-    """Raise DefinitionProblem(missing_field) for a hook without the fields of its kind."""
+
+def check_hooks(hooks: Sequence[CompletionHook]) -> None:
+    """Raise DefinitionProblem, naming the place: missing_field for a hook without the fields of its kind."""
+    if len(hooks) > HOOKS_MAX:
+        raise DefinitionProblem("too_many", f"on_complete: {len(hooks)} hooks, at most {HOOKS_MAX}")
     for position, hook in enumerate(hooks):
+        path = f"on_complete[{position}]"
         for name in _NEEDED[hook.kind]:
             if not getattr(hook, name):
-                raise DefinitionProblem("missing_field", f"missing required field: on_complete[{position}].{name}")
+                raise DefinitionProblem("missing_field", f"missing required field: {path}.{name}")
+        if problem := _hook_problem(hook):
+            raise DefinitionProblem("invalid_definition", f"{path}.{problem}")
+        if (size := len(canonical_json(hook.payload).encode())) > PAYLOAD_BYTES_MAX:
+            raise DefinitionProblem(
+                "too_large", f"{path}.payload has {size} bytes; at most {PAYLOAD_BYTES_MAX} are taken"
+            )
+
+
+def _hook_problem(hook: CompletionHook) -> str:
+    """Return the field and what is wrong with it; empty when nothing is."""
+    match hook.kind:
+        case "mcp.call":
+            return (
+                "kind: mcp.call cannot be carried out, because there are no MCP clients here; use channel.publish, "
+                "memory.set or http"
+            )
+        case "channel.publish" if hook.channel.startswith(SYSTEM_CHANNELS):
+            return f"channel: channels of {SYSTEM_CHANNELS} are published to by the runtime only"
+        case "memory.set" if hook.scope not in SCOPES:
+            return f"scope: expected {', '.join(SCOPES)}"
+        case "http" if len(hook.url) > URL_CHARACTERS_MAX:
+            return f"url: expected at most {URL_CHARACTERS_MAX} characters"
+    return ""
+
+
+# --- hooks of a run --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Hooks:
+    """Hooks beside no definition."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    on_complete: tuple[CompletionHook, ...] = ()
+
+
+_HOOKS = Kind(name="hooks", tool="", block=_Hooks, check=lambda block: check_hooks(block.on_complete))
+
+
+def parse_hooks(hooks: Sequence[Any]) -> tuple[CompletionHook, ...]:
+    """Return the hooks that a JSON list has. Raises DefinitionProblem, naming the place as on_complete[0].key."""
+    parsed: _Hooks = _HOOKS.block_of(_HOOKS.compose("hooks", {"on_complete": list(hooks)}))
+    return parsed.on_complete
+
+
+def hook_texts(hooks: Iterable[CompletionHook], source: Mapping[str, str] | None = None) -> tuple[str, ...]:
+    """Return the hooks as RunOptions.on_complete has them. `source`: see SOURCE."""
+    contents = _HOOKS.content_of(_Hooks(on_complete=tuple(hooks))).get("on_complete", ())
+    return tuple(canonical_json({**content, **({SOURCE: dict(source)} if source else {})}) for content in contents)
+
+
+def read_hook(text: str) -> tuple[CompletionHook, Mapping[str, str]]:
+    """Return a hook of a run and its source. Raises DefinitionProblem when it is none."""
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DefinitionProblem("invalid_definition", "a hook: expected JSON") from error
+    if not isinstance(content, dict):
+        raise DefinitionProblem("invalid_definition", "a hook: expected an object")
+    source = content.pop(SOURCE, {})
+    if not isinstance(source, dict) or not all(isinstance(value, str) for value in source.values()):
+        raise DefinitionProblem("invalid_definition", f"a hook: {SOURCE}: expected an object of texts")
+    (hook,) = parse_hooks([content])
+    return hook, source
