@@ -1542,6 +1542,54 @@ class RunPosition(Record, frozen=True, kw_only=True):
         )
 
 
+class ScheduleSpec(Record, frozen=True, kw_only=True):
+    """When a schedule fires, and what happens when it cannot."""
+
+    SCHEMA: ClassVar[str] = "loom.values.ScheduleSpec"
+
+    times: str
+    """Five fields of cron, a name such as @hourly, or @every with a duration; empty: only run-now fires it."""
+    timezone: str = ''
+    """IANA name of the zone of the five fields; empty: UTC."""
+    jitter_ms: int = 0
+    """Each instant is put off by 0 to this many milliseconds, always the same for one instant."""
+    overlap: str = 'skip'
+    """While a run of it works: skip, queue_one, cancel or allow."""
+    catch_up_max: int = 1
+    """Instants that passed unseen: 1: all become one fire; 0: none; N: the latest N in order."""
+    max_fires: int = 0
+    """Fires after which it is retired; 0: no limit."""
+    is_enabled: bool = True
+    """Whether instants fire."""
+    problem: str = ''
+    """Why no run can start; each fire fails with it. Empty: nothing."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "times": self.times,
+            "timezone": self.timezone,
+            "jitter_ms": self.jitter_ms,
+            "overlap": self.overlap,
+            "catch_up_max": self.catch_up_max,
+            "max_fires": self.max_fires,
+            "is_enabled": self.is_enabled,
+            "problem": self.problem,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            times=value["times"],
+            timezone=value["timezone"],
+            jitter_ms=value["jitter_ms"],
+            overlap=value["overlap"],
+            catch_up_max=value["catch_up_max"],
+            max_fires=value["max_fires"],
+            is_enabled=value["is_enabled"],
+            problem=value["problem"],
+        )
+
+
 class Segment(Record, frozen=True, kw_only=True):
     """A part of the request with one role."""
 
@@ -1563,6 +1611,54 @@ class Segment(Record, frozen=True, kw_only=True):
         return cls(
             role=value["role"],
             content=tuple(ContentBlock.from_avro(item) for item in value["content"]),
+        )
+
+
+class ScheduledRun(Record, frozen=True, kw_only=True):
+    """The run that a schedule starts."""
+
+    SCHEMA: ClassVar[str] = "loom.values.ScheduledRun"
+
+    agent: str
+    """Name of the agent."""
+    segments: tuple[Segment, ...] = ()
+    """The request."""
+    user_id: str = ''
+    """User on whose behalf it works."""
+    user_tier: str = ''
+    """Routing plan of the user."""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    """Trusted data; values are JSON texts."""
+    on_complete: tuple[str, ...] = ()
+    """What happens when it has ended: JSON texts of hooks, in order."""
+    operator_key_restricted: bool = False
+    """The run may not use the operator's provider keys."""
+    credentials_env: Mapping[str, str] = field(default_factory=dict)
+    """Name of a credential -> environment variable of the runtime that has its value."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "agent": self.agent,
+            "segments": [item.to_avro() for item in self.segments],
+            "user_id": self.user_id,
+            "user_tier": self.user_tier,
+            "metadata": self.metadata,
+            "on_complete": self.on_complete,
+            "operator_key_restricted": self.operator_key_restricted,
+            "credentials_env": self.credentials_env,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            agent=value["agent"],
+            segments=tuple(Segment.from_avro(item) for item in value["segments"]),
+            user_id=value["user_id"],
+            user_tier=value["user_tier"],
+            metadata=value["metadata"],
+            on_complete=tuple(value["on_complete"]),
+            operator_key_restricted=value["operator_key_restricted"],
+            credentials_env=value["credentials_env"],
         )
 
 
@@ -1719,6 +1815,8 @@ RECORDS = (
     RunOptions,
     RunPosition,
     Sampling,
+    ScheduleSpec,
+    ScheduledRun,
     Segment,
     SkillPin,
     Spawn,
