@@ -10,8 +10,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator
 
-from loomlog.connectors.configuration.field_types import FORBID_EXTRA
+from loomlog.connectors.configuration.field_types import FORBID_EXTRA, EnvName, OptionalUrl
 
+ANY = "any"
 _CREDENTIAL = re.compile(r"\$cred:[A-Za-z0-9_-]{1,128}\Z")
 
 
@@ -26,14 +27,21 @@ CredentialReference = Annotated[str, AfterValidator(_require_reference)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionHook:
-    """What happens once a run has completed."""
+    """What happens once a run has ended."""
 
     __pydantic_config__ = FORBID_EXTRA
-    kind: Literal["channel.publish", "mcp.call", "memory.set"]
+    kind: Literal["channel.publish", "mcp.call", "memory.set", "http"]
+    on: Literal["completed", "failed", "cancelled", "any"] = "completed"
     channel: str = ""
     server: str = ""
     tool: str = ""
     args: Mapping[str, Any] = field(default_factory=dict)
     scope: str = ""
     key: str = ""
+    url: OptionalUrl = ""
+    secret_env: EnvName | None = None
     payload: Any = None
+
+    def is_due(self, status: str) -> bool:
+        """Whether it is carried out after a run that ended so."""
+        return self.on in (ANY, status)

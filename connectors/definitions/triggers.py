@@ -7,22 +7,22 @@ A hook is carried out after a run that ended as its `on` says. {{run.final_text}
 replaced in every text of the payload. A run has its hooks as JSON texts (`hook_texts`), with the name of the schedule
 or webhook that started it as `source`.
 
-Before: kind.py. After: schedule.py, webhook.py, services/application/runs/requests.py; at the end of a run
-services/runtime/run/run_end_actions.py.
+Before: kind.py, connectors/configuration/trigger_block.py. After: schedule.py, webhook.py,
+services/application/runs/requests.py; at the end of a run services/runtime/run/run_end_actions.py.
 """
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass
+from typing import Any
 
-from pydantic import AfterValidator
-
-from loomlog.connectors.configuration.field_types import FORBID_EXTRA, EnvName, OptionalUrl
+from loomlog.connectors.configuration.field_types import FORBID_EXTRA
+from loomlog.connectors.configuration.trigger_block import CompletionHook, CredentialReference
 from loomlog.connectors.definitions.canonical import canonical_json
 from loomlog.connectors.definitions.kind import Kind
 from loomlog.connectors.definitions.problems import DefinitionProblem
+
+__all__ = ["CompletionHook", "CredentialReference", "check_hooks", "hook_texts", "parse_hooks", "read_hook"]
 
 HOOKS_MAX = 8
 """Hooks of one run."""
@@ -34,46 +34,12 @@ SCOPES = ("agent", "user", "tenant", "global")
 SYSTEM_CHANNELS = "_system/"
 SOURCE = "source"
 """Key of a hook of a run that names what has started it: {"schedule_name": ...} or {"webhook_name": ...}."""
-ANY = "any"
-
-_CREDENTIAL = re.compile(r"\$cred:[A-Za-z0-9_-]{1,128}\Z")
 _NEEDED = {
     "channel.publish": ("channel",),
     "mcp.call": ("server", "tool"),
     "memory.set": ("scope", "key"),
     "http": ("url",),
 }
-
-
-def _require_reference(value: str) -> str:
-    if not _CREDENTIAL.match(value):
-        raise ValueError("expected a reference like $cred:name, because everyone can read a definition")
-    return value
-
-
-CredentialReference = Annotated[str, AfterValidator(_require_reference)]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompletionHook:
-    """What happens once a run has ended."""
-
-    __pydantic_config__ = FORBID_EXTRA
-    kind: Literal["channel.publish", "mcp.call", "memory.set", "http"]
-    on: Literal["completed", "failed", "cancelled", "any"] = "completed"
-    channel: str = ""
-    server: str = ""
-    tool: str = ""
-    args: Mapping[str, Any] = field(default_factory=dict)
-    scope: str = ""
-    key: str = ""
-    url: OptionalUrl = ""
-    secret_env: EnvName | None = None
-    payload: Any = None
-
-    def is_due(self, status: str) -> bool:
-        """Whether it is carried out after a run that ended so."""
-        return self.on in (ANY, status)
 
 
 def check_hooks(hooks: Sequence[CompletionHook]) -> None:
@@ -126,7 +92,10 @@ _HOOKS = Kind(name="hooks", tool="", block=_Hooks, check=lambda block: check_hoo
 
 def parse_hooks(hooks: Sequence[Any]) -> tuple[CompletionHook, ...]:
     """Return the hooks that a JSON list has. Raises DefinitionProblem, naming the place as on_complete[0].key."""
-    parsed: _Hooks = _HOOKS.block_of(_HOOKS.compose("hooks", {"on_complete": list(hooks)}))
+    try:
+        parsed: _Hooks = _HOOKS.block_of(_HOOKS.compose("hooks", {"on_complete": list(hooks)}))
+    except DefinitionProblem as problem:
+        raise DefinitionProblem(problem.reason, problem.message.replace(" in overlay.", " in ")) from None
     return parsed.on_complete
 
 
@@ -147,5 +116,6 @@ def read_hook(text: str) -> tuple[CompletionHook, Mapping[str, str]]:
     source = content.pop(SOURCE, {})
     if not isinstance(source, dict) or not all(isinstance(value, str) for value in source.values()):
         raise DefinitionProblem("invalid_definition", f"a hook: {SOURCE}: expected an object of texts")
-    (hook,) = parse_hooks([content])
-    return hook, source
+    # Its fields were checked when the run was started; an encrypted payload is longer than a payload may be.
+    parsed: _Hooks = _HOOKS.block_of({"on_complete": [content]})
+    return parsed.on_complete[0], source
