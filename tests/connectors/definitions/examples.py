@@ -6,7 +6,7 @@ from typing import Any
 CRON = "*/5 8-17/2 1,15 jan-mar mon-5"
 HOOKS = [
     {"kind": "channel.publish", "channel": "done", "payload": {"a": None}},
-    {"kind": "mcp.call", "server": "s", "tool": "t", "args": {"deep": [1, {}]}},
+    {"kind": "http", "on": "any", "url": "https://a.example/x", "secret_env": "A_SECRET", "payload": [1, {}]},
     {"kind": "memory.set", "scope": "user", "key": "k", "payload": {}},
 ]
 AGENT = {

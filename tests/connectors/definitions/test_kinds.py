@@ -220,6 +220,7 @@ def test_mistakes_of_schedules():
         ({"kind": "channel.publish"}, "channel"),
         ({"kind": "mcp.call", "server": "s"}, "tool"),
         ({"kind": "memory.set", "scope": "user"}, "key"),
+        ({"kind": "http"}, "url"),
     ):
         assert refused("schedule", on_complete=[hook]).endswith(f"missing required field: on_complete[0].{missing}")
     assert "on_complete[0].kind: expected" in refused("schedule", on_complete=[{"kind": "mail"}])
