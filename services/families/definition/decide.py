@@ -41,7 +41,15 @@ from loomlog.services.core.families import At, TimerFired, name_problem
 from loomlog.services.families.definition import limits
 from loomlog.services.families.definition.apply import Batch, BatchCommand, decide_batch
 from loomlog.services.families.definition.items import dimension_problem
-from loomlog.services.families.definition.state import VOLUME, DefinitionEvent, Line, Version, digest_of, evolve_line
+from loomlog.services.families.definition.state import (
+    UNVERSIONED,
+    VOLUME,
+    DefinitionEvent,
+    Line,
+    Version,
+    digest_of,
+    evolve_line,
+)
 
 BLOB_NAME = re.compile(r"[0-9a-f]{64}\Z")
 NO_LINE = Line()
@@ -255,15 +263,20 @@ def _check(line: Line, command: DefineVersion | ForkVersion | StageVersion) -> N
             raise _Refused("too_large", f"tools: at most {limits.TOOLS_CHARACTERS_MAX} characters together")
     # Imported here, because the command line reads the declarations of families and checks no definition.
     from loomlog.connectors.definitions import KINDS, DefinitionProblem
+    from loomlog.services.families.definition.channel_content import parse_channel
     from loomlog.services.families.definition.content import parse_content
     from loomlog.services.families.definition.volume_content import parse_volume
 
     kind = KINDS.get(line.kind)
-    if kind is None and line.kind != VOLUME:
+    if kind is None and line.kind not in UNVERSIONED:
         raise _Refused("invalid_definition", f"kind is {line.kind[:60]!r}: expected {', '.join(sorted(KINDS))}")
     try:
         if kind is None:
-            parse_volume(line.name, parse_content(command.content))
+            content = parse_content(command.content)
+            if line.kind == VOLUME:
+                parse_volume(line.name, content)
+            else:
+                parse_channel(line.tenant, line.name, content)
             return
         kind.check_name(line.name)
         if command.content:

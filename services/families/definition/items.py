@@ -25,7 +25,7 @@ from loomlog.schemas.generated.values import Envelope
 from loomlog.services.core.families import Item, name_problem
 from loomlog.services.families.definition import limits
 from loomlog.services.families.definition.apply import Batch
-from loomlog.services.families.definition.state import VOLUME, DefinitionEvent, Line, line_id
+from loomlog.services.families.definition.state import UNVERSIONED, DefinitionEvent, Line, line_id
 
 PROMOTION_ITEM = "promotion"
 VERSION_ITEM, JUDGEMENT_ITEM, ROLE_ITEM, DIMENSION_ITEM = "version", "judgement", "role", "dimension"
@@ -86,7 +86,7 @@ def items(line: Line | Batch, event: DefinitionEvent, envelope: Envelope) -> Seq
             return [
                 Item(kind=VERSION_ITEM, id=event.def_id, key_a=event.kind, document=orjson.dumps(document).decode())
             ]
-        case DefPromoted() | DefRetired(was_active=True) | DefDeleted() if event.kind != VOLUME:
+        case DefPromoted() | DefRetired(was_active=True) | DefDeleted() if event.kind not in UNVERSIONED:
             return [_promotion_row(event, envelope)]
         case RunJudged():
             document = {

@@ -30,8 +30,9 @@ from loomlog.services.families.definition.apply import Batch, BatchEvent, evolve
 
 VERSION = 1
 """Version of the fold."""
-VOLUME = "volume"
-"""The kind without versions."""
+VOLUME, CHANNEL = "volume", "channel"
+UNVERSIONED = frozenset({VOLUME, CHANNEL})
+"""The kinds without versions: what is deleted is forgotten, and nothing refers to an earlier content."""
 ID_PREFIXES = {"skill": "sdf_", "team": "tdf_", "mcpserver": "mdf_"}
 DEFAULT_PREFIX = "def_"
 DIGEST_BYTES = 32
@@ -217,8 +218,8 @@ def evolve_line(line: Line, event: LineEvent, at_ms: int) -> Line:
             return _trimmed(replace(retired, active=0, batches=())) if event.was_active else retired
         case DefRestored(version=number):
             return _changed(line, number, is_retired=False, expires_at_ms=0)
-        case DefDeleted() if line.kind == VOLUME:
-            # Unversioned: nothing refers to what it was, and names are made and deleted any number of times.
+        case DefDeleted() if line.kind in UNVERSIONED:
+            # Names are made and deleted any number of times.
             return replace(line, versions=(), active=0, previous=(), made_by_agent="", made_by="", is_deleted=True)
         case DefDeleted():
             versions = tuple(replace(one, is_retired=True) for one in line.versions)

@@ -1,0 +1,55 @@
+"""A process with channels of a file and others that are declared at run time: the rules in memory."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+from loomlog.connectors.configuration import Configuration
+from loomlog.connectors.configuration.channel_block import ChannelBlock
+from loomlog.connectors.storage.blobs import MemoryBlobs
+from loomlog.services.families.channel.caller import Declaration
+from loomlog.services.families.channel.declaration_operations import DeclarationOperations
+from loomlog.services.families.channel.declarations import ChannelDeclarations, configured_channels
+from loomlog.services.families.definition import FAMILY as DEFINITIONS
+from loomlog.services.families.definition.operations import Author, DefinitionOperations
+from loomlog.services.families.definition.table import DefinitionTable
+from tests.services.entities import NOW_MS, MemoryEntities
+from tests.services.families.definition.volume_world import Process, Replicas
+
+MEMBER = Author(tenant="acme", subject="ann", command_id="c", issued_at_ms=NOW_MS)
+ADMIN = replace(MEMBER, subject="op", is_admin=True)
+PLAZA = ChannelBlock(scope="global", default_ttl=3_600, max_messages=500)
+INBOX = ChannelBlock(scope="user")
+BEAT = ChannelBlock(scope="global", publisher="system", period=60)
+FILE = {"plaza": PLAZA, "inbox": INBOX, "beat": BEAT, "research/c1": ChannelBlock(scope="tenant")}
+
+
+class DeclaredChannels:
+    """A process; `entities` is what others share with it."""
+
+    ask = Process.ask
+    read = Process.read
+
+    def __init__(self, file: Mapping[str, ChannelBlock] = FILE, entities: MemoryEntities | None = None) -> None:
+        self.entities = entities or MemoryEntities(DEFINITIONS)
+        self.replicas = Replicas(self.entities)
+        replicas = cast(Any, self.replicas)
+        self.table = DefinitionTable(replicas, {}, blobs=MemoryBlobs(), reads=cast(Any, self.entities))
+        self.declarations = ChannelDeclarations(self.table, configured_channels(Configuration(channels=file)))
+        definitions = DefinitionOperations(cast(Any, self), replicas, self.table, blobs=MemoryBlobs())
+        self.operations = DeclarationOperations(definitions, self.declarations)
+        self.number = 0
+
+    def author(self, author: Author) -> Author:
+        """Return the author with a command id of its own."""
+        self.number += 1
+        return replace(author, command_id=f"c{self.number}")
+
+    async def create(self, author: Author = MEMBER, **fields: Any) -> Declaration:
+        return (await self.operations.create(fields, self.author(author)))[0]
+
+    async def update(self, name: str, author: Author = MEMBER, **fields: Any) -> Declaration:
+        return (await self.operations.update(name, fields, self.author(author)))[0]
+
+    async def delete(self, name: str, author: Author = MEMBER) -> str:
+        return await self.operations.delete(name, self.author(author))
