@@ -12,7 +12,18 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 from msgspec import field
 
 from loomlog.schemas.conversation import Message
-from loomlog.schemas.generated.values import BlobRef, Compaction, Sampling, SkillPin, Spawn, ToolCall, Usage
+from loomlog.schemas.generated.values import (
+    BlobRef,
+    ChannelUse,
+    Compaction,
+    LeaseRef,
+    QueueRef,
+    Sampling,
+    SkillPin,
+    Spawn,
+    ToolCall,
+    Usage,
+)
 from loomlog.schemas.records import Secretive, Value
 
 # --- models ----------------------------------------------------------------------------------------------------------
@@ -235,6 +246,21 @@ class ToolContext(Secretive, frozen=True, kw_only=True):
     """
 
 
+class CallWait(Value, frozen=True, kw_only=True):
+    """What a tool call waits for: its queues report to the run, and the runtime completes the call then."""
+
+    wait_id: str
+    """Idempotency key of the call."""
+    until_ms: int
+    """When it returns in any case, UTC milliseconds."""
+    queues: tuple[QueueRef, ...]
+    """The queues that report, at least one."""
+    mode: str = "subscribe"
+    """subscribe: the first messages that come; of await any, all or at_least: the counts of the queues."""
+    needed: int = 0
+    """Messages of all queues together that at_least needs."""
+
+
 class ToolResult(Value, frozen=True, kw_only=True):
     """Result that the model sees. Errors are results; a Transient/Permanent raised by mistake becomes one in the
     runtime.
@@ -250,6 +276,12 @@ class ToolResult(Value, frozen=True, kw_only=True):
     """It is unknown whether the call had its effect; an error, and the run's policy for such calls decides."""
     skill_pin: SkillPin | None = None
     """Version of the skill that the call used: the run keeps to it."""
+    channels: tuple[ChannelUse, ...] = ()
+    """Messages that the call published or returned, for the frames of the run."""
+    leases: tuple[LeaseRef, ...] = ()
+    """What the call took from queues: the runtime settles each lease once the result is in the log."""
+    waiting: CallWait | None = None
+    """There is no result yet: the call waits, and no task is kept for it. The other fields are ignored."""
 
 
 class NoEffect(Value, frozen=True, kw_only=True):

@@ -21,6 +21,7 @@ from loomlog.projections.frames.turn_events import SWITCHED, retry_reason
 from loomlog.projections.tables import Json, define_table
 from loomlog.schemas.generated.run_events import (
     CallNotBegun,
+    CallWaiting,
     ChildrenPlanned,
     ChildRequested,
     ChildReturned,
@@ -58,6 +59,7 @@ from loomlog.schemas.generated.run_events import (
     ToolReconcileRequested,
     ToolReturned,
     TurnCancelled,
+    WaitReported,
 )
 from loomlog.schemas.generated.values import Envelope, ImportOrigin, Usage
 from loomlog.schemas.position import Position
@@ -171,7 +173,7 @@ class RunRow(NamedTuple):
     """Ids of the questions that wait for a person, oldest first, separated by spaces."""
     under_way: str
     """Work that is ready or under way, separated by spaces: `model`, `compaction`, indexes of tool calls, prefixed with
-    `@` if they wait for children. Without calls that wait for a person; empty for idle and ended runs."""
+    `@` if they wait for children. Without calls that wait for a person or a channel; empty for idle and ended runs."""
     memory_reply_seq: int
     """Seq of the last ModelReplied: its calls are in the transcript from there."""
     memory_retry_reason: str
@@ -219,7 +221,7 @@ def halt(before: RunRow, error: str) -> RunRow:
 
 
 def is_idle(row: RunRow) -> bool:
-    """Whether nothing of it is under way: paused, quarantined, ended, or waiting for input, a person or its children.
+    """Whether nothing of it is under way: paused, quarantined, ended, or waiting for input, a person, channels, children.
 
     Its children are runs of their own and may be active.
     """
@@ -273,7 +275,7 @@ def _apply_event(values: dict[str, Any], envelope: Envelope, event: Event) -> No
             values["tool_calls"] += 1
             values["open_interrupts"] = f"{values['open_interrupts']} {event.interrupt_id}".strip()
             _remove_call(values, event.index)
-        case ToolOutcomeAsked():
+        case ToolOutcomeAsked() | CallWaiting():
             _remove_call(values, event.index)
         case ChildrenPlanned():
             _remove_call(values, event.index)
@@ -332,7 +334,7 @@ def _apply_event(values: dict[str, Any], envelope: Envelope, event: Event) -> No
                 values["told_events"] = 0
         case ToolReconcileRequested() | CallNotBegun() | FallbackSuppressed() | LimitReached() | HookActed():
             pass
-        case ChildReturned() | ResidentLeft():
+        case ChildReturned() | ResidentLeft() | WaitReported():
             pass
         case ChildRequested():
             values["children"] += bool(event.child_agent_id)

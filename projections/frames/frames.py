@@ -74,6 +74,7 @@ from loomlog.projections.frames.turn_events import (
 )
 from loomlog.schemas.generated.run_events import (
     CallNotBegun,
+    CallWaiting,
     ChildrenPlanned,
     ChildRequested,
     ChildReturned,
@@ -111,6 +112,7 @@ from loomlog.schemas.generated.run_events import (
     ToolReconcileRequested,
     ToolReturned,
     TurnCancelled,
+    WaitReported,
 )
 from loomlog.schemas.generated.values import Envelope
 from loomlog.schemas.records import replace
@@ -193,7 +195,7 @@ def build_frames(memory: FrameMemory, envelope: Envelope, event: Event) -> tuple
             return [], memory
         case ToolCallRequested() | ToolReconcileRequested() | CallNotBegun() | RunRestored():
             return [], memory
-        case ChildrenPlanned() | ResidentLeft():
+        case ChildrenPlanned() | ResidentLeft() | CallWaiting() | WaitReported():
             return [], memory
         case _:
             assert_never(event)

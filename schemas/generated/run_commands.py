@@ -7,12 +7,14 @@ from typing import Any, ClassVar, Self
 
 from loomlog.schemas.generated.values import (
     BlobRef,
+    ChannelUse,
     CommandEnvelope,
     Compaction,
     DefinitionOverrides,
     HookAct,
     ImportOrigin,
     InterruptionRequest,
+    LeaseRef,
     LimitNotice,
     QueueRef,
     RunOptions,
@@ -381,6 +383,10 @@ class HandOverToolResult(Record, frozen=True, kw_only=True):
     """As in ToolReturned."""
     skill_pin: SkillPin | None = None
     """As in ToolReturned."""
+    channels: tuple[ChannelUse, ...] = ()
+    """As in ToolReturned."""
+    leases: tuple[LeaseRef, ...] = ()
+    """As in ToolReturned."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -398,6 +404,8 @@ class HandOverToolResult(Record, frozen=True, kw_only=True):
             "hook_acts": [item.to_avro() for item in self.hook_acts],
             "positions": self.positions,
             "skill_pin": None if self.skill_pin is None else self.skill_pin.to_avro(),
+            "channels": [item.to_avro() for item in self.channels],
+            "leases": [item.to_avro() for item in self.leases],
         }
 
     @classmethod
@@ -417,6 +425,8 @@ class HandOverToolResult(Record, frozen=True, kw_only=True):
             hook_acts=tuple(HookAct.from_avro(item) for item in value["hook_acts"]),
             positions=tuple(value["positions"]),
             skill_pin=None if value["skill_pin"] is None else SkillPin.from_avro(value["skill_pin"]),
+            channels=tuple(ChannelUse.from_avro(item) for item in value["channels"]),
+            leases=tuple(LeaseRef.from_avro(item) for item in value["leases"]),
         )
 
 

@@ -17,6 +17,7 @@ from loomlog.schemas.generated.run_commands import (
     PostInput,
     QuarantineRun,
     ReleaseRun,
+    ReportWait,
     ResolveCall,
     ResolveInterruption,
     ResumeRun,
@@ -26,14 +27,17 @@ from loomlog.schemas.generated.run_events import Event, RunStarted
 from loomlog.schemas.generated.values import (
     AgentDefinition,
     BlobRef,
+    ChannelUse,
     ForkPoint,
     HookAct,
     InterruptionRequest,
+    LeaseRef,
     LimitNotice,
     MemoryBanked,
     MemoryContext,
     ModelChoice,
     ParentCall,
+    QueueRef,
     RunPosition,
     SkillPin,
     Spawn,
@@ -221,6 +225,13 @@ class ApplyWidePauses(Value, frozen=True, kw_only=True):
     by: str = ""
 
 
+class WaitReportCommand(Value, frozen=True, kw_only=True):
+    """ReportWait with a count that does not complete the call."""
+
+    at_ms: int
+    command: ReportWait
+
+
 class ModelAnswered(Value, frozen=True, kw_only=True):
     """A model call returned. `effect_classes` holds one class for each tool call, in order."""
 
@@ -327,6 +338,29 @@ class ToolCompleted(Value, frozen=True, kw_only=True):
     """Positions of what the call wrote to other aggregates."""
     skill_pin: SkillPin | None = None
     """Version of the skill that the call used."""
+    channels: tuple[ChannelUse, ...] = ()
+    """Messages that the call published or returned."""
+    leases: tuple[LeaseRef, ...] = ()
+    """What the call took from queues."""
+
+    @property
+    def key(self) -> CallKey:
+        return ("tool", self.turn, self.index, self.attempt)
+
+
+class CallWaits(Value, frozen=True, kw_only=True):
+    """A tool call waits for channels; the fields are those of CallWaiting. `hook_acts` as in ToolCompleted."""
+
+    at_ms: int
+    turn: int
+    index: int
+    attempt: int
+    wait_id: str
+    until_ms: int
+    queues: tuple[QueueRef, ...]
+    mode: str
+    needed: int = 0
+    hook_acts: tuple[HookAct, ...] = ()
 
     @property
     def key(self) -> CallKey:
@@ -496,6 +530,7 @@ TopicCommand = (
     | CompactCommand
     | PauseCommand
     | ResumeCommand
+    | WaitReportCommand
     | QuarantineCommand
     | ReleaseCommand
 )
@@ -504,6 +539,7 @@ EffectResult = (
     | ModelFailed
     | BudgetExceeded
     | ToolCompleted
+    | CallWaits
     | ChildrenRequested
     | ToolReconciled
     | SummaryCompleted

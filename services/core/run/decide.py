@@ -24,6 +24,7 @@ from loomlog.services.core.run.commands import (
     ApplyWidePauses,
     BudgetExceeded,
     CallsUnstarted,
+    CallWaits,
     CancelCommand,
     CancelTurnCommand,
     ChildrenRequested,
@@ -48,6 +49,7 @@ from loomlog.services.core.run.commands import (
     SummaryFailed,
     ToolCompleted,
     ToolReconciled,
+    WaitReportCommand,
 )
 from loomlog.services.core.run.conversation import compaction
 from loomlog.services.core.run.interrupts import interruptions
@@ -71,7 +73,7 @@ from loomlog.services.core.run.state import (
     find_open_call,
 )
 from loomlog.services.core.run.subagents import children
-from loomlog.services.core.run.tools import hook_events, unknown_outcome
+from loomlog.services.core.run.tools import hook_events, unknown_outcome, waits
 from loomlog.services.core.run.tools.recovery import handle_reconciled, recover_run, release_run
 from loomlog.services.core.run.turns import cancel_turn, code_agents
 from loomlog.services.core.run.turns.completion import has_iterations, run_cancelled, run_completed, run_failed
@@ -138,6 +140,10 @@ def _decide(state: State, command: RunCommand) -> list[Event]:
             return handle_model_failed(state, command)
         case BudgetExceeded():
             return budget_limits.handle_budget_exceeded(state, command)
+        case CallWaits():
+            return waits.start_waiting(state, command)
+        case WaitReportCommand():
+            return waits.record_report(state, command)
         case ChildrenRequested():
             if not isinstance(state, AwaitingTools):
                 return []
@@ -292,9 +298,15 @@ def _complete_tool_call(state: State, result: ToolCompleted) -> list[Event]:
 
 
 def _details_of(result: ToolCompleted) -> ResultDetails | None:
-    if not (result.asks_compaction or result.positions or result.skill_pin):
+    if not (result.asks_compaction or result.positions or result.skill_pin or result.channels or result.leases):
         return None
-    return ResultDetails(asks_compaction=result.asks_compaction, positions=result.positions, skill_pin=result.skill_pin)
+    return ResultDetails(
+        asks_compaction=result.asks_compaction,
+        positions=result.positions,
+        skill_pin=result.skill_pin,
+        channels=result.channels,
+        leases=result.leases,
+    )
 
 
 def _fire_timer(state: State, command: RunTimerFired) -> list[Event]:
@@ -308,4 +320,7 @@ def _fire_timer(state: State, command: RunTimerFired) -> list[Event]:
     if not isinstance(state, AwaitingTools):
         return []
     late = children.poll_overdue_children(state, command.at_ms)
-    return late or with_next_step(state, interruptions.expire_questions(state, command.at_ms), command.at_ms)
+    if late:
+        return late
+    expired = [*interruptions.expire_questions(state, command.at_ms), *waits.expire_waits(state, command.at_ms)]
+    return with_next_step(state, expired, command.at_ms)

@@ -2,8 +2,8 @@
 
 One function for each event. Here are the table, the start and the end of a run; the rest is in
 services/core/run/turns/evolve_model_calls.py, services/core/run/tools/evolve_tool_calls.py,
-services/core/run/interrupts/evolve_questions.py (questions to people) and services/core/run/turns/evolve_boundaries.py
-(pauses and compactions between turns).
+services/core/run/tools/evolve_waits.py (calls that wait for channels), services/core/run/interrupts/evolve_questions.py
+(questions to people) and services/core/run/turns/evolve_boundaries.py (pauses and compactions between turns).
 
 An event that cannot follow raises IllegalEvent: that is a bug or a damaged log, and quarantines one run.
 
@@ -14,6 +14,7 @@ from typing import assert_never
 
 from loomlog.schemas.generated.run_events import (
     CallNotBegun,
+    CallWaiting,
     ChildrenPlanned,
     ChildRequested,
     ChildReturned,
@@ -51,6 +52,7 @@ from loomlog.schemas.generated.run_events import (
     ToolReconcileRequested,
     ToolReturned,
     TurnCancelled,
+    WaitReported,
 )
 from loomlog.schemas.records import replace
 from loomlog.services.core.run.conversation.conversation import without_reasoning
@@ -93,6 +95,7 @@ from loomlog.services.core.run.tools.evolve_tool_calls import (
     apply_tool_returned,
     with_open_call,
 )
+from loomlog.services.core.run.tools.evolve_waits import apply_call_waiting, apply_wait_reported
 from loomlog.services.core.run.turns.evolve_boundaries import (
     apply_compaction_ended,
     apply_compaction_requested,
@@ -110,7 +113,7 @@ from loomlog.services.core.run.turns.evolve_model_calls import (
     require_failed_attempt,
 )
 
-REDUCER_VERSION = 15
+REDUCER_VERSION = 16
 """Raise it whenever the same events fold to another state; older snapshots are then ignored."""
 
 
@@ -153,6 +156,10 @@ def evolve(state: State, event: Event, at_ms: int) -> State:
             return apply_question_closed(state, event, at_ms)
         case TurnCancelled():
             return apply_turn_cancelled(state, event)
+        case CallWaiting():
+            return apply_call_waiting(state, event, at_ms)
+        case WaitReported():
+            return apply_wait_reported(state, event)
         case ChildrenPlanned() | ChildRequested() | ChildReturned():
             return apply_child_event(state, event, at_ms)
         case ResidentLeft():

@@ -61,6 +61,12 @@ RECONCILES_MAX = 5
 """Questions to a tool about one call, over all its attempts; a reconciler that never answers must not block a run."""
 RECONCILE_BACKOFF_MS = (500, 1_000, 2_000, 4_000, 8_000)
 """Wait before the next question after one that failed; in total shorter than the patience of a person who watches."""
+WAIT_GRACE_MS = 15_000
+"""Milliseconds after the end of a wait for channels in which the queue may report; then the run ends the call itself.
+A queue whose owner is lost has the next one within this time.
+"""
+LEASES_KEPT = 200
+"""Leases that a run remembers: a queue asks again every 30 s until it knows, and few calls fit into that time."""
 MAX_PENDING_QUESTIONS = 10
 """Questions of one run that may be open at once by default: as many as a person can overview."""
 QUESTION_TIMEOUT_MS = 3_600_000

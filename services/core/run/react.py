@@ -8,6 +8,7 @@ from typing import assert_never
 
 from loomlog.schemas.generated.run_events import (
     CallNotBegun,
+    CallWaiting,
     ChildrenPlanned,
     ChildRequested,
     ChildReturned,
@@ -45,6 +46,7 @@ from loomlog.schemas.generated.run_events import (
     ToolReconcileRequested,
     ToolReturned,
     TurnCancelled,
+    WaitReported,
 )
 from loomlog.schemas.records import Value
 from loomlog.services.core.run.commands import CallKey
@@ -206,6 +208,8 @@ def react(state: State, event: Event) -> tuple[Effect, ...]:
             | CommandRefused()
             | ToolOutcomeAsked()
             | CallNotBegun()
+            | CallWaiting()
+            | WaitReported()
             | HookActed()
             | InterruptionOpened()
             | InterruptionClosed()

@@ -49,6 +49,13 @@ class Losses(Value, frozen=True, kw_only=True):
 NO_LOSSES = Losses()
 
 
+class TakenLease(Value, frozen=True, kw_only=True):
+    """A lease of a queue whose first `taken` messages a call has returned."""
+
+    lease_id: str
+    taken: int
+
+
 class ContextGauge(Value, frozen=True, kw_only=True):
     """Fill of the context at the last count: tokens of the first `messages` of the conversation.
 
@@ -142,6 +149,8 @@ class RunFacts(Value, frozen=True, kw_only=True):
     """Position tokens of what it wrote to other aggregates, the newest of each partition, newest last."""
     skill_pins: tuple[SkillPin, ...] = ()
     """Versions of skills that it keeps to since their first use, one for each name."""
+    leases: tuple[TakenLease, ...] = ()
+    """What its calls took from queues, newest last, to answer a queue that asks again."""
 
     @property
     def current_model(self) -> ModelChoice:
@@ -181,6 +190,9 @@ def with_details(facts: RunFacts, details: ResultDetails) -> RunFacts:
         facts = with_compaction_requested(facts, is_requested=True)
     if details.skill_pin is not None:
         facts = with_skill_pin(facts, details.skill_pin)
+    if details.leases:
+        taken = tuple([TakenLease(lease_id=lease.lease_id, taken=lease.taken) for lease in details.leases])
+        facts = replace(facts, leases=(*facts.leases, *taken)[-limits.LEASES_KEPT :])
     return with_positions(facts, details.positions)
 
 

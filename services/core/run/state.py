@@ -20,7 +20,7 @@ Before: evolve.py creates these values. After: decide and react read them. Not c
 from typing import assert_never
 
 from loomlog.schemas.conversation import Message
-from loomlog.schemas.generated.values import BlobRef, ToolCall
+from loomlog.schemas.generated.values import BlobRef, QueueRef, ToolCall
 from loomlog.schemas.records import Value, replace
 from loomlog.services.core.run.conversation.compaction_split import CompactionSplit
 from loomlog.services.core.run.interrupts.questions import Question
@@ -72,6 +72,23 @@ class AwaitingModel(Value, frozen=True, kw_only=True):
     """Its owner stopped before it started this attempt."""
 
 
+class Wait(Value, frozen=True, kw_only=True):
+    """What a tool call waits for in channels (connectors.protocols.CallWait), and what its queues have reported."""
+
+    wait_id: str
+    until_ms: int
+    """When it returns in any case, UTC milliseconds; 0: not known yet."""
+    queues: tuple[QueueRef, ...]
+    mode: str
+    """subscribe; or of await: any, all, at_least. Empty: not known yet."""
+    needed: int = 0
+    """Messages that at_least needs."""
+    since_ms: int = 0
+    """When it began, UTC milliseconds."""
+    counts: tuple[int, ...] = ()
+    """Messages that each of the queues has reported, in the order of `queues`."""
+
+
 class OpenCall(Value, frozen=True, kw_only=True):
     """A tool call that was requested and has no result."""
 
@@ -90,6 +107,8 @@ class OpenCall(Value, frozen=True, kw_only=True):
     """Its owner stopped before it started this attempt."""
     delegation: Delegation | None = None
     """The children it waits for, if it was parsed as a call for children."""
+    wait: Wait | None = None
+    """What it waits for in channels; nothing of it is under way then."""
 
 
 class CallResult(Value, frozen=True, kw_only=True):
@@ -114,7 +133,7 @@ class AwaitingTools(Value, frozen=True, kw_only=True):
     questions: tuple[Question, ...] = ()
     """Calls that wait for a person; they are not in `open`."""
     idle_since_ms: int = 0
-    """Time since which the run waits for people only, and its clock is stopped; 0: calls are under way."""
+    """Time since which the run waits for people and channels only, and its clock is stopped; 0: calls are under way."""
 
 
 class Parked(Value, frozen=True, kw_only=True):
@@ -184,6 +203,11 @@ LiveState = AwaitingModel | AwaitingTools | Parked | Paused | Compacting
 State = Absent | Refused | LiveState | Ended
 
 
+def idempotency_key(run_id: str, turn: int, index: int) -> str:
+    """Return the key of a tool call, the same for all its attempts."""
+    return f"{run_id}:{turn}.{index}"
+
+
 def require_facts(state: State, event: object) -> RunFacts:
     if isinstance(state, (Absent, Refused)):
         raise IllegalEvent(f"{type(event).__name__} on a run that is {type(state).__name__}")
@@ -201,9 +225,11 @@ def find_open_call(state: AwaitingTools, index: int) -> OpenCall | None:
     return None
 
 
-def waits_for_people(state: AwaitingTools) -> bool:
-    """Whether no call of the turn is under way, and a person has to answer or to resolve a call."""
-    return all(call.awaits_person for call in state.open) and bool(state.open or state.questions)
+def has_only_waiting_calls(state: AwaitingTools) -> bool:
+    """Whether no call of the turn is under way, and each that is open waits for a person or for a channel."""
+    return all(call.awaits_person or call.wait is not None for call in state.open) and bool(
+        state.open or state.questions
+    )
 
 
 def with_facts(state: State, facts: RunFacts) -> State:

@@ -26,6 +26,7 @@ from loomlog.schemas.generated.run_commands import (
     PostInput,
     QuarantineRun,
     ReleaseRun,
+    ReportWait,
     ResolveCall,
     ResolveInterruption,
     ResumeRun,
@@ -68,6 +69,7 @@ from loomlog.services.runtime.run.partition_check import check_partition
 from loomlog.services.runtime.run.run_directory import RunDirectory, own_handle, own_session
 from loomlog.services.runtime.run.run_index import EndedRun
 from loomlog.services.runtime.run.start_handler import StartHandler, derive_run_id
+from loomlog.services.runtime.run.wait_reports import WaitReports
 from loomlog.services.stream.context import PendingDecision, TimerIntake
 from loomlog.services.stream.partition.asked import AskedRecord
 from loomlog.services.stream.partition.fold import Fold
@@ -86,6 +88,7 @@ LiveRunCommand = (
     | PostInput
     | QuarantineRun
     | ReleaseRun
+    | ReportWait
     | ResolveCall
     | ResolveInterruption
     | ResumeRun
@@ -118,6 +121,7 @@ class RunCommandHandler:
             past=context.ended_runs,
         )
         self._history = HistoryHandler(context, self._directory, number=number)
+        self._waits = WaitReports(context, self._directory, number=number)
         self._child_runs = ChildRunCoordinator(context, self._directory, number=number)
         self._start_handler = StartHandler(context, self._directory, self._history, number=number)
 
@@ -138,6 +142,7 @@ class RunCommandHandler:
 
     def decided(self, aggregate: Aggregate, event: Any) -> None:
         self._admission.on_decided(aggregate, event)
+        self._waits.decided(aggregate)
         if type(event) not in REGISTRY_EVENTS:
             return
         match event:
@@ -158,6 +163,7 @@ class RunCommandHandler:
             self._timeline.on_durable(
                 aggregate.id, aggregate.tenant, aggregate.state, decision.events, self._clock_ms()
             )
+            self._waits.durable(decision)
         if not decision.ended:
             return
         awaited = self._directory.ending.pop(aggregate.id, None)
@@ -326,6 +332,8 @@ class RunCommandHandler:
                 return self._quarantine(command, partition)
             case ReleaseRun():
                 return await self._release(command, partition)
+            case ReportWait():
+                return await self._waits.prepare(command, partition)
             case HandOverModelReply() | HandOverToolResult():
                 result = decode_result(command, self._clock_ms())
                 return self._prepare_for_live_run(command.run_id, command, partition, lambda: result)

@@ -3,13 +3,17 @@
 Before: services/runtime/run_host.py makes it. After: command_handler.py and its parts, one of each for each partition.
 """
 
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from loomlog.schemas.generated.values import AgentDefinition, BlobRef
-from loomlog.services.core.run.commands import CommandRefusal
+from loomlog.connectors.protocols import ToolResult
+from loomlog.schemas.generated.run_commands import ReportWait
+from loomlog.schemas.generated.values import AgentDefinition, BlobRef, QueueRef, ToolCall
+from loomlog.services.core.run.commands import CommandRefusal, ToolCompleted
+from loomlog.services.core.run.react import CallTool
 from loomlog.services.core.run.run_facts import Pause, RunFacts
+from loomlog.services.core.run.state import AwaitingTools, Wait
 from loomlog.services.families.pause.state import PauseTable
 from loomlog.services.runtime.admission.queue import AdmissionQueue
 from loomlog.services.runtime.content.definition_texts import DefinitionTexts
@@ -34,6 +38,29 @@ def ignore_end(tenant: str, facts: RunFacts) -> None:
     """Do nothing at the end of a run."""
 
 
+def ignore_lease(queue: QueueRef, lease_id: str, taken: int) -> None:
+    """Do nothing about a lease: its queue asks again."""
+
+
+class WaitResults(Protocol):
+    """Makes results of calls that wait for channels (services/runtime/run/channel_waits.py)."""
+
+    async def result(
+        self, report: ReportWait, call: ToolCall, wait: Wait, facts: RunFacts, tenant: str, *, satisfied: bool
+    ) -> ToolResult:
+        """Return the result that completes the call; masking, encryption and blobs follow.
+
+        `report` is the one that completes it: it has the lease and the positions of a subscribe, or `is_expired`.
+        `call` has its arguments in plaintext. `wait.counts` includes the report. `satisfied`: messages are there, as
+        many as the call needs. `tenant` is that of the run. A report may come before the wait is in the log: then
+        `wait.until_ms` is 0, its only queue is that of the report, and its mode is empty unless there is a lease.
+
+        The result names the lease, with `taken`, in `leases`: what it does not name goes back to the queue. It is asked
+        again after a crash. Raises ConnectorError when it cannot be read now; the report is then tried again.
+        """
+        ...
+
+
 class ReplicaPositions(Protocol):
     """The part of Replicas (services/stream/entities/replicas.py) that the start of a run needs."""
 
@@ -43,6 +70,10 @@ class ReplicaPositions(Protocol):
     async def read_to(self, positions: Iterable[str], *, timeout_s: float) -> None: ...
 
 
+MakeResult = Callable[[ToolCall, RunFacts], Awaitable[ToolResult]]
+"""Makes the result of a call, from it and the facts of its run in plaintext."""
+CompleteCall = Callable[[CallTool, AwaitingTools, str, MakeResult], Awaitable[ToolCompleted]]
+"""Completes a call that waited: ToolCalls.complete (services/runtime/tools/tool_calls.py)."""
 PartialOutputReader = Callable[[str, int, int], Coroutine[Any, Any, tuple[str, BlobRef | None]]]
 """Text of a model call under way in this process, by run, turn and attempt (models/partial_output.py)."""
 
@@ -69,6 +100,13 @@ class RunContext:
     credentials: Credentials = NO_CREDENTIALS
     definition_texts: DefinitionTexts | None = None
     prompt_memory: PromptMemory | None = None
+    wait_results: WaitResults | None = None
+    complete_call: CompleteCall | None = None
+    """None, as of wait_results: reports of queues are ignored."""
+    release_lease: Callable[[QueueRef, str, int], None] = ignore_lease
+    """Tells a queue how many messages of a lease were taken, from the first on; the others are visible again. Called
+    when that is in the log, more than once for the same lease. Returns at once; what is lost, the queue asks for again.
+    """
     on_run_ended: Callable[[str, RunFacts], None] = ignore_end
     """Called with the tenant and the facts of each run whose end is in the log."""
 

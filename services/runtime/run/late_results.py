@@ -123,6 +123,8 @@ def encode_result(envelope: CommandEnvelope, run_id: str, order: Any) -> HandOve
                 positions=order.positions,
                 skill_pin=order.skill_pin,
                 hook_acts=order.hook_acts,
+                channels=order.channels,
+                leases=order.leases,
             )
         case _:
             return None
@@ -145,6 +147,8 @@ def decode_result(command: HandOverModelReply | HandOverToolResult, at_ms: int) 
             positions=command.positions,
             skill_pin=command.skill_pin,
             hook_acts=command.hook_acts,
+            channels=command.channels,
+            leases=command.leases,
         )
     calls = len(command.tool_calls)
     if len(command.effect_classes) != calls or len(command.reconcilable) not in (0, calls):

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.protocols import (
     Blobs,
+    CallWait,
     ChildrenPlan,
     NoEffect,
     Reconciler,
@@ -27,7 +28,7 @@ from loomlog.connectors.protocols import (
     UnknownEffect,
     VolumeBinding,
 )
-from loomlog.schemas.generated.values import HookAct
+from loomlog.schemas.generated.values import HookAct, ToolCall
 from loomlog.schemas.records import replace
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.commands import (
@@ -35,6 +36,7 @@ from loomlog.services.core.run.commands import (
     DID_NOT_HAPPEN,
     FAILED,
     HAPPENED,
+    CallWaits,
     ChildrenRequested,
     ToolCompleted,
     ToolReconciled,
@@ -50,6 +52,7 @@ from loomlog.services.runtime.content.payloads import inline_or_blob, make_stora
 from loomlog.services.runtime.content.redaction import mask_credentials
 from loomlog.services.runtime.content.run_credentials import NO_CREDENTIALS, NO_VALUES, Credentials
 from loomlog.services.runtime.models.model_calls import Toolset
+from loomlog.services.runtime.run.context import MakeResult
 from loomlog.services.runtime.telemetry.tracing import Tracing
 from loomlog.services.runtime.tools.call_order import CallOrder
 from loomlog.services.runtime.tools.hooks import HookChain, HookedCall, HookRunner
@@ -67,6 +70,8 @@ EMPTY_ARGUMENTS = ("", "{}")
 """Arguments that need no parser; parsing takes a microsecond each time."""
 RECONCILE_GRACE_S = 10.0
 """Seconds added to the timeout of a call for a tool that reconciles one: it may wait until a little after that time."""
+ToolOutcome = ToolCompleted | CallWaits | ChildrenRequested
+"""Commands with the outcome of a call."""
 ToolEffect = TypeVar("ToolEffect", CallTool, ReconcileTool)
 
 
@@ -116,14 +121,14 @@ class ToolCalls:
         self._slots: OrderedDict[str, asyncio.Semaphore] = OrderedDict()
         self._in_use: dict[str, int] = {}
 
-    async def run(self, effect: CallTool, state: AwaitingTools, tenant: str) -> ToolCompleted | ChildrenRequested:
+    async def run(self, effect: CallTool, state: AwaitingTools, tenant: str) -> ToolOutcome:
         """Make the call and return its outcome as a command for the core."""
         if getattr(self._tools.find(effect.name), "is_ordered", False):
             async with self._order.turn(effect.run_id, effect.turn):
                 return await self._run(effect, state, tenant)
         return await self._run(effect, state, tenant)
 
-    async def _run(self, effect: CallTool, state: AwaitingTools, tenant: str) -> ToolCompleted | ChildrenRequested:
+    async def _run(self, effect: CallTool, state: AwaitingTools, tenant: str) -> ToolOutcome:
         # Resolved before the call: afterwards nothing may come between its result and the log.
         sealer: ContentCipher | NoCipher = NO_CIPHER
         if self._encryption.is_enabled:
@@ -148,7 +153,46 @@ class ToolCalls:
                 self._in_use[effect.run_id] -= 1
                 if self._in_use[effect.run_id] == 0:
                     del self._in_use[effect.run_id], self._slots[effect.run_id]
+        if called.result.waiting is not None:
+            return self._waits(effect, called.result.waiting, called.acts, sealer)
         return await self._results.build(effect, called, sealer)
+
+    def _waits(
+        self, effect: CallTool, wait: CallWait, acts: Sequence[HookAct], cipher: ContentCipher | NoCipher
+    ) -> CallWaits:
+        """Return the command for a call that waits: nothing is kept of it here."""
+        return CallWaits(
+            at_ms=self._clock_ms(),
+            turn=effect.turn,
+            index=effect.index,
+            attempt=effect.attempt,
+            wait_id=wait.wait_id,
+            until_ms=wait.until_ms,
+            queues=wait.queues,
+            mode=wait.mode,
+            needed=wait.needed,
+            hook_acts=self._results.encrypt_acts(acts, cipher),
+        )
+
+    async def complete(self, effect: CallTool, state: AwaitingTools, tenant: str, make: MakeResult) -> ToolCompleted:
+        """Return the outcome of a call that waited, whose result is now made; as of a call, with its post hooks.
+
+        They receive the input as the model wrote it. Raises ConnectorError; the call goes on to wait then.
+        """
+        cipher = await self._encryption.cipher(tenant, state.facts.user_id)
+        effect, state = await self._decrypt(effect, state, tenant)
+        facts, values = state.facts, NO_VALUES
+        if facts.options.credentials:
+            values = await self._credentials.load_values(facts, tenant)
+        result = await make(ToolCall(id=effect.call_id, name=effect.name, input=effect.input), facts)
+        if values:
+            result = replace(result, text=mask_credentials(values.values(), result.text))
+        returned = ToolCallResult(result=result, outcome="error" if result.is_error else "ok")
+        chain = self._find_hook_chain(effect, facts, tenant)
+        if chain is not None:
+            call = _build_hooked_call(effect, state, tenant, effect_class=effect.effect_class)
+            returned = await self._run_post_hooks(chain, call, parse_arguments(effect.input), returned)
+        return await self._results.build_stored(effect, returned, cipher)
 
     async def _plan_children(
         self, effect: CallTool, state: AwaitingTools, tool: Any, cipher: ContentCipher | NoCipher, tenant: str
@@ -359,7 +403,9 @@ class ToolCalls:
     async def _run_post_hooks(
         self, chain: HookChain, call: HookedCall, arguments: Mapping[str, Any], returned: ToolCallResult
     ) -> ToolCallResult:
-        """Return the result of a call as its post hooks leave it."""
+        """Return the result of a call as its post hooks leave it. A call that waits has none yet."""
+        if returned.result.waiting is not None:
+            return returned
         assert self._hooks is not None
         before = HookedResult(
             text=self._results.mask_and_truncate(returned.result.text), is_error=returned.result.is_error

@@ -13,6 +13,7 @@ from loomlog.schemas.records import replace
 from loomlog.services.core.run.conversation.conversation import used_tokens
 from loomlog.services.core.run.react import CallTool, ReconcileTool
 from loomlog.services.core.run.run_facts import RunFacts
+from loomlog.services.core.run.state import idempotency_key
 from loomlog.services.core.run.subagents.children import root_of
 from loomlog.services.runtime.models.model_calls import Toolset
 from loomlog.services.runtime.tools.allowed_hosts import resolve_caller_hosts
@@ -85,7 +86,7 @@ class ToolContextFactory:
             volumes=self._bound_volumes(facts, tenant),
             allowed_hosts=hosts,
             hosts_source=source,
-            idempotency_key=f"{effect.run_id}:{effect.turn}.{effect.index}",
+            idempotency_key=idempotency_key(effect.run_id, effect.turn, effect.index),
             started_at_ms=facts.started_at_ms,
             used_tokens=used_tokens(facts),
             max_tokens=facts.max_context_tokens,

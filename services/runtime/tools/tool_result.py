@@ -57,15 +57,23 @@ class ToolResultBuilder:
         self, effect: CallTool, call_result: ToolCallResult, cipher: ContentCipher | NoCipher
     ) -> ToolCompleted:
         """Return the command for a result: masked, bounded, encrypted, and in the blob store when it is long."""
-        result, outcome = call_result.result, call_result.outcome
-        is_error = result.is_error
         try:
-            inline, blob = await inline_or_blob(
-                cipher.text(make_storable(self.mask_and_truncate(result.text))), self._blobs
-            )
+            return await self.build_stored(effect, call_result, cipher)
         except ConnectorError as error:
-            inline, blob = cipher.text(f"{effect.name} returned, but its result could not be stored: {error}"), None
-            is_error, outcome = True, "error"
+            text = f"{effect.name} returned, but its result could not be stored: {error}"
+            # Without its leases: what the model does not see goes back to its queue.
+            unstored = replace(call_result.result, text=text, is_error=True, channels=(), leases=())
+            call_result.result, call_result.outcome = unstored, "error"
+            return await self.build_stored(effect, call_result, cipher)
+
+    async def build_stored(
+        self, effect: CallTool, call_result: ToolCallResult, cipher: ContentCipher | NoCipher
+    ) -> ToolCompleted:
+        """Return the command for a result, as `build`. Raises ConnectorError when a long one cannot be stored."""
+        result = call_result.result
+        inline, blob = await inline_or_blob(
+            cipher.text(make_storable(self.mask_and_truncate(result.text))), self._blobs
+        )
         return ToolCompleted(
             at_ms=self._clock_ms(),
             turn=effect.turn,
@@ -73,12 +81,14 @@ class ToolResultBuilder:
             attempt=effect.attempt,
             text=inline,
             text_blob=blob,
-            is_error=is_error,
-            outcome=outcome,
+            is_error=result.is_error,
+            outcome=call_result.outcome,
             duration_ms=call_result.duration_ms,
             asks_compaction=result.asks_compaction,
             positions=result.positions,
             skill_pin=result.skill_pin,
+            channels=result.channels,
+            leases=result.leases,
             hook_acts=self.encrypt_acts(call_result.acts, cipher) if call_result.acts else (),
         )
 

@@ -1,4 +1,4 @@
-"""State after an event of a question to a person. The run's clock stops while the run waits for people only.
+"""State after an event of a question to a person. The run's clock stops while only people and channels are waited for.
 
 Before: services/core/run/evolve.py. After: AwaitingTools, whose `questions` are the calls that wait for a person.
 """
@@ -8,7 +8,14 @@ from loomlog.schemas.records import replace
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.interrupts.questions import ClosedQuestion, Question, question_of
 from loomlog.services.core.run.run_facts import extend_deadline
-from loomlog.services.core.run.state import AwaitingTools, CallResult, IllegalEvent, OpenCall, State, waits_for_people
+from loomlog.services.core.run.state import (
+    AwaitingTools,
+    CallResult,
+    IllegalEvent,
+    OpenCall,
+    State,
+    has_only_waiting_calls,
+)
 
 
 def apply_question_opened(state: State, event: InterruptionOpened, at_ms: int) -> AwaitingTools:
@@ -47,8 +54,8 @@ def apply_question_closed(state: State, event: InterruptionClosed, at_ms: int) -
 
 
 def with_idle_time(state: AwaitingTools, at_ms: int) -> AwaitingTools:
-    """Stop the run's clock when only people are waited for, and restart it otherwise."""
-    if waits_for_people(state):
+    """Stop the run's clock when only people and channels are waited for, and restart it otherwise."""
+    if has_only_waiting_calls(state):
         return state if state.idle_since_ms else replace(state, idle_since_ms=at_ms)
     if not state.idle_since_ms:
         return state

@@ -1,10 +1,11 @@
 """Whether a run is active: what counts against the limits on runs (services/core/admission.py).
 
-A run is inactive while it is parked, paused, quarantined, ended, only imported, or waits for a person. A child never
-counts: its parent, which waits for it, counts for both.
+A run is inactive while it is parked, paused, quarantined, ended, only imported, or waits for people and channels only.
+A child never counts: its parent, which waits for it, counts for both.
 """
 
 from loomlog.schemas.generated.run_events import (
+    CallWaiting,
     CompactionRequested,
     InterruptionOpened,
     ModelCallRequested,
@@ -21,7 +22,14 @@ from loomlog.schemas.generated.run_events import (
     ToolReturned,
 )
 from loomlog.services.core.run.lifecycle.event_import import is_importing
-from loomlog.services.core.run.state import AwaitingModel, AwaitingTools, Compacting, Parked, State, waits_for_people
+from loomlog.services.core.run.state import (
+    AwaitingModel,
+    AwaitingTools,
+    Compacting,
+    Parked,
+    State,
+    has_only_waiting_calls,
+)
 
 ACTIVITY_EVENTS = frozenset(
     {
@@ -30,6 +38,7 @@ ACTIVITY_EVENTS = frozenset(
         ModelCallRequested,
         CompactionRequested,
         ToolOutcomeAsked,
+        CallWaiting,
         ToolReturned,
         InterruptionOpened,
         RunParked,
@@ -50,7 +59,7 @@ def is_active(state: State) -> bool:
         case AwaitingModel(facts=facts) | AwaitingTools(facts=facts) | Compacting(facts=facts):
             if facts.parent is not None or facts.quarantine_error or is_importing(state):
                 return False
-            return not (isinstance(state, AwaitingTools) and waits_for_people(state))
+            return not (isinstance(state, AwaitingTools) and has_only_waiting_calls(state))
         case _:
             return False
 

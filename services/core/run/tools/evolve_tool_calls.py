@@ -146,6 +146,7 @@ def _with_owner_loss(state: AwaitingTools, index: int, at_ms: int) -> AwaitingTo
         or opened.is_reconciling
         or opened.awaits_person
         or opened.is_unstarted
+        or opened.wait is not None
         or facts.losses.at_ms == at_ms
     ):
         return state

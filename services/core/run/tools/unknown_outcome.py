@@ -58,8 +58,8 @@ OWNER_LOST_REASON = "the process that ran this call was lost before it returned"
 
 def recover_lost_call(state: AwaitingTools, opened: OpenCall) -> list[Event]:
     """Recover an open call, or a query about it, whose owner is lost."""
-    if opened.awaits_person or waits_for_children(opened):
-        return []  # it waits for a person or for runs, which are not lost with the owner
+    if opened.awaits_person or opened.wait is not None or waits_for_children(opened):
+        return []  # it waits for a person, for channels or for runs, which are not lost with the owner
     if opened.is_unstarted or (opened.effect_class in REPEATABLE and opened.attempt <= limits.LOST_ATTEMPTS_MAX):
         return [next_tool_attempt(state.turn, opened)]
     if opened.reconcilable and opened.reconcile_attempts < limits.RECONCILES_MAX:
@@ -68,8 +68,8 @@ def recover_lost_call(state: AwaitingTools, opened: OpenCall) -> list[Event]:
 
 
 def may_have_started(opened: OpenCall) -> bool:
-    """Whether the call, or a query about it, may have started and does not wait for a person."""
-    return not opened.awaits_person and not opened.is_unstarted and opened.delegation is None
+    """Whether the call, or a query about it, may have started and does not wait for a person or a channel."""
+    return not (opened.awaits_person or opened.is_unstarted) and opened.delegation is None and opened.wait is None
 
 
 def waits_for_children(opened: OpenCall) -> bool:
@@ -162,7 +162,9 @@ def record_unstarted_calls(state: State, command: CallsUnstarted) -> list[Event]
 
 
 def open_call_keys(state: State) -> list[CallKey]:
-    """Return the calls and queries that are due or under way, without those that wait for a person or for children."""
+    """Return the calls and queries that are due or under way, without those that wait for a person, for channels or for
+    children.
+    """
     match state:
         case AwaitingModel(turn=turn, attempt=attempt):
             return [("model", turn, 0, attempt)]
@@ -170,7 +172,7 @@ def open_call_keys(state: State) -> list[CallKey]:
             return [
                 _key(turn, opened)
                 for opened in state.open
-                if not opened.awaits_person and not waits_for_children(opened)
+                if not opened.awaits_person and opened.wait is None and not waits_for_children(opened)
             ]
         case Compacting(number=number, attempt=attempt) if attempt:
             return [("compact", number, 0, attempt)]
@@ -185,6 +187,7 @@ def costly_call_keys(state: State) -> list[CallKey]:
             call
             for call in state.open
             if not (call.awaits_person or call.is_reconciling or call.is_unstarted or waits_for_children(call))
+            and call.wait is None
         ]
         return [_key(state.turn, call) for call in calls if call.effect_class not in REPEATABLE]
     return [] if isinstance(state, AwaitingModel | Compacting) and state.is_unstarted else open_call_keys(state)

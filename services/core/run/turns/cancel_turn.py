@@ -73,7 +73,8 @@ def cancel_turn(state: State, request: CancelTurnCommand) -> list[Event]:
 
 
 def _cancelled_call(turn: int, opened: OpenCall) -> ToolReturned:
-    may_have_happened = opened.effect_class not in REPEATABLE and not opened.is_unstarted
+    has_begun = not opened.is_unstarted and opened.wait is None
+    may_have_happened = opened.effect_class not in REPEATABLE and has_begun
     doubt = "; the call may or may not have had its effect" if may_have_happened else ""
     return ToolReturned(
         turn=turn,
