@@ -1,0 +1,100 @@
+"""Records of the namespace loom.callback.commands."""
+
+# Written by schemas/generate.py from schemas/avro. Edit the .avsc files, then run `make schemas`.
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+from loomlog.schemas.generated.values import CommandEnvelope
+from loomlog.schemas.records import Record
+
+
+class RequestCallback(Record, frozen=True, kw_only=True):
+    """Send a request to an address of others after the end of a run."""
+
+    SCHEMA: ClassVar[str] = "loom.callback.commands.RequestCallback"
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id."""
+    run_id: str
+    """The run that has ended."""
+    hook: int
+    """Place of the hook in on_complete of the run."""
+    url: str
+    """The address."""
+    body: str
+    """The body, JSON; user content."""
+    secret_env: str = ''
+    """Environment variable with the secret that signs it; empty: it is not signed."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "run_id": self.run_id,
+            "hook": self.hook,
+            "url": self.url,
+            "body": self.body,
+            "secret_env": self.secret_env,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            run_id=value["run_id"],
+            hook=value["hook"],
+            url=value["url"],
+            body=value["body"],
+            secret_env=value["secret_env"],
+        )
+
+
+class SettleCallback(Record, frozen=True, kw_only=True):
+    """Tell how an attempt has ended."""
+
+    SCHEMA: ClassVar[str] = "loom.callback.commands.SettleCallback"
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id."""
+    run_id: str
+    """The run that has ended."""
+    hook: int
+    """Place of the hook in on_complete of the run."""
+    attempt: int
+    """The attempt, from 1."""
+    status: int = 0
+    """HTTP status of the answer; 0: there was none."""
+    error: str = ''
+    """What went wrong; empty: it was delivered."""
+    is_final: bool = False
+    """A further attempt cannot succeed."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "run_id": self.run_id,
+            "hook": self.hook,
+            "attempt": self.attempt,
+            "status": self.status,
+            "error": self.error,
+            "is_final": self.is_final,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            run_id=value["run_id"],
+            hook=value["hook"],
+            attempt=value["attempt"],
+            status=value["status"],
+            error=value["error"],
+            is_final=value["is_final"],
+        )
+
+
+RECORDS = (
+    RequestCallback,
+    SettleCallback,
+)
+Command = RequestCallback | SettleCallback
