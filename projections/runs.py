@@ -221,7 +221,7 @@ def halt(before: RunRow, error: str) -> RunRow:
 
 
 def is_idle(row: RunRow) -> bool:
-    """Whether nothing of it is under way: paused, quarantined, ended, or waiting for input, a person, channels, children.
+    """Whether nothing of it is under way: paused, quarantined, ended, or waiting for input, people, channels, children.
 
     Its children are runs of their own and may be active.
     """

@@ -3,6 +3,7 @@
     loom_1, loom_2, ...   the tables of a build (tables.metadata), written by one projector
     loom                  a view for each table, onto the live build; `builds`, the list; `projector_status`
     loom_entities, ...    the same for the entity topics, which are projected and rebuilt by themselves
+    loom_channels, ...    the same tables for the channel topics, with cursors and versions of their own
 
 A new build is filled from offset 0 while the live one serves, compared with it and switched to (rebuild.py). The switch
 replaces all views in one transaction, so readers never see two builds at once. The previous build is kept for a
@@ -16,6 +17,7 @@ Not chosen: emptying and refilling in place (readers would see a hole), a rename
 Before: connectors/storage/postgres.py. After: projection.py writes, the API reads.
 """
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -48,6 +50,10 @@ COMPARED = tuple(table.name for table in TABLES if table is not cursors.cursors)
 """Tables that are equal in two builds at one position; `cursors` differs by its writer."""
 ENTITY_VERSION = 3
 """Version of the tables of entities; each family's fold has a version of its own (Rules.version)."""
+CHANNEL_SUFFIX = "_channels"
+"""The same for the aggregates of the channel topics."""
+CHANNEL_VERSION = 1
+"""Version of their tables. Their rows cannot be made from events that are deleted (decision 42)."""
 LIVE, BUILDING, PREVIOUS = "live", "building", "previous"
 
 
@@ -66,6 +72,9 @@ class TableSet:
 
     expiring: frozenset[str] = frozenset()
     """Tables with rows that may be deleted after their `expires_at_ms`, so that one build may lack them."""
+
+    is_log_kept: bool = True
+    """Whether the topic has every event; False: old ones are deleted, and the rows outlive them."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -91,6 +100,9 @@ ENTITY_TABLES = TableSet(
         problems.entity_problems.name: "split_part(run_id, ':', 1)",
         entities.entity_folds.name: "family",
     },
+)
+CHANNEL_TABLES = dataclasses.replace(
+    ENTITY_TABLES, prefix=PREFIX + CHANNEL_SUFFIX, version=CHANNEL_VERSION, is_log_kept=False
 )
 
 shared = MetaData()

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing_extensions import TypedDict
 
 from loomlog.connectors.storage.postgres import PostgresReader
-from loomlog.projections.engine.builds import ENTITY_SUFFIX, StatusRow, has_status, read_status
+from loomlog.projections.engine.builds import CHANNEL_SUFFIX, ENTITY_SUFFIX, StatusRow, has_status, read_status
 from loomlog.projections.engine.cursors import CursorRow, list_cursors
 from loomlog.projections.problems import count_problems
 
@@ -60,17 +60,18 @@ class Progress(TypedDict):
 async def read_progress(reader: PostgresReader) -> Progress:
     """Read cursors, statuses of the projectors and the number of problems. Raises Transient, Permanent not_found.
 
-    A reader of the schemas of runs reads the statuses and problems of entities too.
+    A reader of the schemas of runs reads the statuses and problems of entities and channels too.
     """
     progress: Progress = {
         "cursors": await list_cursors(reader),
         "statuses": await read_status(reader),
         "problems": await count_problems(reader),
     }
-    entities = reader.schema + ENTITY_SUFFIX
-    if await has_status(reader, entities):
-        progress["statuses"] = [*progress["statuses"], *await read_status(reader, entities)]
-        progress["problems"] += await count_problems(reader, entities)
+    for suffix in (ENTITY_SUFFIX, CHANNEL_SUFFIX):
+        schema = reader.schema + suffix
+        if await has_status(reader, schema):
+            progress["statuses"] = [*progress["statuses"], *await read_status(reader, schema)]
+            progress["problems"] += await count_problems(reader, schema)
     return progress
 
 

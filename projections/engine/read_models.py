@@ -6,12 +6,13 @@ is rebuilt by itself.
 Before: services/projector/main.py chooses. After: rebuild.py, run_projection.py, entity_projection.py.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import psycopg
 
 from loomlog.projections.engine.builds import ENTITY_TABLES, RUN_TABLES, Build, TableSet
+from loomlog.projections.engine.carried_rows import carry_rows
 from loomlog.projections.engine.entity_fold import EntityFold
 from loomlog.projections.engine.entity_projection import EntityProjection
 from loomlog.projections.engine.family_folds import outdated_families
@@ -44,6 +45,14 @@ class ReadModel(Protocol):
         """Return the families whose rows in the build another fold has made. Raises NewerFold."""
         ...
 
+    async def carry_rows(
+        self, connection: psycopg.AsyncConnection[Any], build: Build, topic: str, families: frozenset[str]
+    ) -> int:
+        """Make the rows of these families those of the folds of this process, for a topic without its first events;
+        returns how many could be.
+        """
+        ...
+
 
 class RunModel:
     """The read model of runs."""
@@ -66,14 +75,25 @@ class RunModel:
     async def outdated(self, connection: psycopg.AsyncConnection[Any], build: Build) -> frozenset[str]:
         return frozenset()
 
+    async def carry_rows(
+        self, connection: psycopg.AsyncConnection[Any], build: Build, topic: str, families: frozenset[str]
+    ) -> int:
+        raise AssertionError("the log of runs is kept")
+
 
 class EntityModel:
-    """The read model of entities, with the folds of this process."""
+    """The read model of the entities of a topic set, with the folds of this process."""
 
-    tables = ENTITY_TABLES
-
-    def __init__(self, folds: Mapping[str, EntityFold], seal: Seal = plain_seal) -> None:
-        self.folds, self.seal = folds, seal
+    def __init__(
+        self,
+        folds: Mapping[str, EntityFold],
+        seal: Seal = plain_seal,
+        tables: TableSet = ENTITY_TABLES,
+        *,
+        former_seals: Sequence[Seal] = (),
+    ) -> None:
+        """`former_seals`: rows that are taken over may have them."""
+        self.folds, self.seal, self.tables, self.former_seals = folds, seal, tables, former_seals
 
     def projection(
         self,
@@ -91,3 +111,9 @@ class EntityModel:
 
     async def outdated(self, connection: psycopg.AsyncConnection[Any], build: Build) -> frozenset[str]:
         return await outdated_families(connection, build.schema, self.folds, self.seal)
+
+    async def carry_rows(
+        self, connection: psycopg.AsyncConnection[Any], build: Build, topic: str, families: frozenset[str]
+    ) -> int:
+        seals = (self.seal, *self.former_seals)
+        return await carry_rows(connection, build, topic, families, folds=self.folds, seals=seals)

@@ -15,6 +15,8 @@ A rebuild of some families of entities (decision 33) fills a build with their ro
 changes the rows of these families in the live build, in that last transaction: readers see all old rows or all new
 ones, and the rows of other families are not touched.
 
+A topic whose first events are deleted is not rebuilt (carried_rows.py).
+
 Before: the CLI, or a projector that finds a build of another version. After: builds.py.
 """
 
@@ -30,6 +32,7 @@ from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.protocols import LogRecord, LogTail
 from loomlog.connectors.storage.postgres import translate_errors
 from loomlog.projections.engine.builds import Build, Builds, TableHash
+from loomlog.projections.engine.carried_rows import require_whole_log
 from loomlog.projections.engine.projection import Projection
 from loomlog.projections.engine.read_models import ReadModel, RunModel
 from loomlog.schemas.codec import Codec
@@ -54,6 +57,10 @@ FILL_EVENTS = 50_000
 
 class ProjectionTail(LogTail, Protocol):
     """A LogTail whose partitions can be paused, because some reach their target before the others."""
+
+    async def beginning_offsets(self) -> Mapping[int, int]:
+        """Return the offset of the first remaining record of each partition. Raises Transient."""
+        ...
 
     def pause(self, partitions: Sequence[int]) -> None: ...
     def resume(self, partitions: Sequence[int]) -> None: ...
@@ -107,10 +114,12 @@ async def rebuild(
 
     `fill`, if given, projects most of a long log, unless families are given. `prefix` is that of the tables by default.
     `require_equal` decides whether a difference to the live build forbids the switch; by default it does when both
-    builds are of one version, and no family is outdated. Raises Transient, also when another rebuild is under way, or
-    Permanent.
+    builds are of one version, and no family is outdated. Raises Transient, also when another rebuild is under way or
+    events are deleted, or Permanent.
     """
     model = model or RunModel()
+    if not model.tables.is_log_kept:
+        require_whole_log(topic, await first_offsets(open_tail, partitions))
     async with translate_errors("rebuild the projections"), await connect() as control, await connect() as writing:
         builds = Builds(control, prefix, model.tables)
         await builds.prepare()
@@ -145,6 +154,15 @@ async def rebuild(
             return await attempt.run(require_equal)
         finally:
             await tail.close()
+
+
+async def first_offsets(open_tail: OpenTail, partitions: int) -> Mapping[int, int]:
+    """Return the offset of the first remaining record of each partition. Raises Transient."""
+    tail = await open_tail(dict.fromkeys(range(partitions), 0))
+    try:
+        return await tail.beginning_offsets()
+    finally:
+        await tail.close()
 
 
 class _Rebuild:

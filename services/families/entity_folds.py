@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from loomlog.connectors.crypto.installation_key import SecretKey
+from loomlog.projections.engine.builds import CHANNEL_TABLES, ENTITY_TABLES
 from loomlog.projections.engine.entity_fold import EntityFold, EntitySummary, FoldedItem, FoldFailed
 from loomlog.projections.engine.read_models import EntityModel
 from loomlog.projections.entities import Seal, keyed_seal, plain_seal
@@ -16,8 +17,8 @@ from loomlog.schemas.records import Record, replace
 from loomlog.services.core.canonical import StateCodec, UnreadableState
 from loomlog.services.core.entity import GENERIC_EVENTS, entity_rules
 from loomlog.services.core.entity_import import original_event
-from loomlog.services.core.families import Family, items_problem, no_items
-from loomlog.services.families.registry import all_families
+from loomlog.services.core.families import CHANNEL_SET, ENTITY_SET, Family, items_problem, no_items
+from loomlog.services.families.registry import families_of
 
 TIME_MAX_MS = 2**63 - 1
 """Latest time that a column holds."""
@@ -25,9 +26,14 @@ SEAL_PURPOSE = "entity rows"
 """What the key of the seals is derived for."""
 
 
-def entity_model(secret: SecretKey | None) -> EntityModel:
-    """Return the read model of entities with all families of this process. Raises FamilyProblem."""
-    return EntityModel(entity_folds(all_families()), entity_seals(secret)[0])
+TABLES = {ENTITY_SET: ENTITY_TABLES, CHANNEL_SET: CHANNEL_TABLES}
+"""The tables of each topic set."""
+
+
+def entity_model(secret: SecretKey | None, topic_set: str = ENTITY_SET) -> EntityModel:
+    """Return the read model of a topic set with its families in this process. Raises FamilyProblem."""
+    seal, *former = entity_seals(secret)
+    return EntityModel(entity_folds(families_of(topic_set)), seal, TABLES[topic_set], former_seals=former)
 
 
 def entity_seals(secret: SecretKey | None) -> tuple[Seal, ...]:

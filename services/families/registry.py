@@ -47,6 +47,11 @@ def all_families() -> tuple[Family[Any, Any, Any], ...]:
     return load_families([*family_folders(), *named])
 
 
+def families_of(topic_set: str) -> tuple[Family[Any, Any, Any], ...]:
+    """Return the families of this process that live in a topic set. Raises FamilyProblem."""
+    return tuple(family for family in all_families() if family.topics == topic_set)
+
+
 def family_tools() -> frozenset[str]:
     """Return the names of the tools that the families of this process bring. Raises FamilyProblem."""
     return frozenset(family.tool for family in all_families() if family.tool)

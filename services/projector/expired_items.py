@@ -1,4 +1,4 @@
-"""Deletes the items that have expired, such as old versions of memory: the log has them for ever.
+"""Deletes the items that have expired, such as old versions of memory, which the log has for ever, or messages.
 
 Rows are deleted an hour after their time, so that a comparison of two builds that began before it counts them in both.
 
@@ -16,7 +16,7 @@ from psycopg import sql
 
 from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.storage.postgres import translate_errors
-from loomlog.projections.engine.builds import ENTITY_TABLES, Builds
+from loomlog.projections.engine.builds import ENTITY_TABLES, Builds, TableSet
 from loomlog.projections.entity_items import entity_items
 
 log = logging.getLogger("loomlog.projector")
@@ -38,11 +38,13 @@ class ExpiredItems:
         self,
         connect: Callable[[], Awaitable[psycopg.AsyncConnection[Any]]],
         prefix: str,
+        tables: TableSet = ENTITY_TABLES,
         *,
         every_s: float = EVERY_S,
     ) -> None:
         self._connect = connect
         self._prefix = prefix
+        self._tables = tables
         self._every_s = every_s
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -63,10 +65,10 @@ class ExpiredItems:
         """Delete what has expired an hour ago from the live build; return the number of rows."""
         deleted = 0
         async with await self._connect() as connection:
-            builds = Builds(connection, self._prefix, ENTITY_TABLES)
+            builds = Builds(connection, self._prefix, self._tables)
             await builds.prepare()
             live = await builds.live()
-            if live.version != ENTITY_TABLES.version:
+            if live.version != self._tables.version:
                 return 0  # the projector rebuilds it
             table = sql.Identifier(builds.build(live.number).schema, entity_items.name)
             while True:

@@ -12,7 +12,8 @@ Two projectors are safe: the second to claim fences the first (projections/engin
 not fence each other in turn, one waits for a Postgres lock that is free as soon as the other's connection is closed.
 
 A build of an older version is rebuilt before anything is written; readers keep the old rows until the switch. The rows
-of a family of entities that another version of its fold has made are rebuilt in the same way, and no others.
+of a family of entities that another version of its fold has made are rebuilt in the same way, and no others. Where the
+first events are deleted they are taken over instead (projections/engine/carried_rows.py).
 
 Before: main.py builds it. After: pace.py, projections/engine/projection.py.
 """
@@ -32,7 +33,15 @@ from loomlog.projections.engine.builds import Build, Builds, StatusRow
 from loomlog.projections.engine.cursors import BuildNotFound, Fenced
 from loomlog.projections.engine.projection import ApplyResult, Projection
 from loomlog.projections.engine.read_models import ReadModel, RunModel
-from loomlog.projections.engine.rebuild import Connect, Fill, OpenTail, ProjectionTail, RebuildReport, rebuild
+from loomlog.projections.engine.rebuild import (
+    Connect,
+    Fill,
+    OpenTail,
+    ProjectionTail,
+    RebuildReport,
+    first_offsets,
+    rebuild,
+)
 from loomlog.schemas.codec import Codec
 from loomlog.services.projector.pace import Pace
 from loomlog.services.projector.settings import ProjectorSettings
@@ -247,6 +256,10 @@ class Projector:
         if not families:
             return False
         names = ", ".join(sorted(families))
+        if not self._model.tables.is_log_kept and any((await first_offsets(self._open_tail, partitions)).values()):
+            carried = await self._model.carry_rows(connection, build, self._settings.topic, families)
+            log.info("%d rows of %s were taken over: the first events of their log are deleted", carried, names)
+            return True
         log.info("the rows of these families were made by another fold, rebuilding them: %s", names)
         await self._rebuild_until(stop, partitions, families=families)
         return True

@@ -1,4 +1,4 @@
-"""Projector process: writes the events of runs and of entities into Postgres.
+"""Projector process: writes the events of runs, of entities and of channels into Postgres.
 
     python -m loomlog.services.projector.main            projects until SIGTERM or SIGINT, then ends with 0
     python -m loomlog.services.projector.main rebuild    rebuilds runs beside the live build, compares, switches
@@ -38,10 +38,12 @@ from loomlog.connectors.process import logs
 from loomlog.connectors.process.gc_tuning import tune_gc
 from loomlog.connectors.process.hardening import disable_process_dumping
 from loomlog.connectors.storage.postgres import connect
+from loomlog.projections.engine.builds import CHANNEL_TABLES, ENTITY_TABLES
 from loomlog.projections.engine.parallel_rebuild import ParallelRebuild
 from loomlog.projections.engine.read_models import ReadModel, RunModel
 from loomlog.projections.engine.rebuild import RebuildProgress
 from loomlog.schemas.codec import Codec
+from loomlog.services.core.families import CHANNEL_SET, ENTITY_SET
 from loomlog.services.families import FamilyProblem
 from loomlog.services.families.entity_folds import entity_model
 from loomlog.services.families.registry import family_tools
@@ -79,11 +81,12 @@ def main(arguments: Sequence[str] = ()) -> int:
 
 async def _run(settings: Settings, options: ProjectorSettings, *, rebuild: bool) -> int:
     make_codec = partial(load_codec, settings)
-    runs, entities = build_projectors(options, await make_codec(), make_codec=make_codec)
+    runs, entities, channels = build_projectors(options, await make_codec(), make_codec=make_codec)
     if rebuild:
         return await run_rebuild(options, runs)
-    loops: list[Loop] = [runs, entities]
-    loops.append(ExpiredItems(partial(connect, options.postgres), options.of_entities.prefix))
+    loops: list[Loop] = [runs, entities, channels]
+    for tables, prefix in ((ENTITY_TABLES, options.of_entities.prefix), (CHANNEL_TABLES, options.of_channels.prefix)):
+        loops.append(ExpiredItems(partial(connect, options.postgres), prefix, tables))
     files = load_configuration(settings, os.environ, working_directory=Path.cwd(), family_tools=family_tools())
     if options.memory_changes_enabled:
         loops.append(build_memory_feed(options, await make_codec()))
@@ -141,12 +144,15 @@ async def run_rebuild(settings: ProjectorSettings, projector: Projector) -> int:
 
 def build_projectors(
     settings: ProjectorSettings, codec: Codec | None = None, *, make_codec: MakeCodec | None = None
-) -> tuple[Projector, Projector]:
-    """The projectors of runs and of entities. Raises FamilyProblem."""
-    entities = build_projector(
-        settings.of_entities, codec, make_codec=make_codec, make_model=partial(entity_model, settings.secret)
+) -> tuple[Projector, Projector, Projector]:
+    """The projectors of runs, of entities and of channels. Raises FamilyProblem."""
+    entities, channels = (
+        build_projector(
+            of_topic, codec, make_codec=make_codec, make_model=partial(entity_model, settings.secret, topic_set)
+        )
+        for topic_set, of_topic in ((ENTITY_SET, settings.of_entities), (CHANNEL_SET, settings.of_channels))
     )
-    return build_projector(settings, codec, make_codec=make_codec), entities
+    return build_projector(settings, codec, make_codec=make_codec), entities, channels
 
 
 def build_projector(

@@ -19,10 +19,11 @@ from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.errors import Permanent
 from loomlog.connectors.kafka import KafkaOptions
 from loomlog.connectors.storage.postgres import PostgresOptions
-from loomlog.projections.engine.builds import ENTITY_SUFFIX, PREFIX
+from loomlog.projections.engine.builds import CHANNEL_SUFFIX, ENTITY_SUFFIX, PREFIX
 
 TOPIC = "loom.run.events"
 ENTITY_TOPIC = "loom.entity.events"
+CHANNEL_TOPIC = "loom.channel.events"
 ENTITY_WAIT_S = 1.0
 """Longest wait for events of entities: they are rarer than those of runs, and a record ends the wait at once."""
 
@@ -44,6 +45,7 @@ class ProjectorSettings:
     secret: SecretKey | None = field(default=None, repr=False)
     """Key of the installation."""
     entity_topic: str = ENTITY_TOPIC
+    channel_topic: str = CHANNEL_TOPIC
     memory_changes_enabled: bool = True
     memory_changes_retention_hours: int = 24
     change_sub_interval_s: float = 5.0
@@ -53,6 +55,11 @@ class ProjectorSettings:
     def of_entities(self) -> "ProjectorSettings":
         """The same for the topic of entities."""
         return replace(self, topic=self.entity_topic, prefix=self.prefix + ENTITY_SUFFIX, poll_timeout_s=ENTITY_WAIT_S)
+
+    @property
+    def of_channels(self) -> "ProjectorSettings":
+        """The same for the topic of channels."""
+        return replace(self, topic=self.channel_topic, prefix=self.prefix + CHANNEL_SUFFIX)
 
 
 def projector_settings(settings: Settings) -> ProjectorSettings:

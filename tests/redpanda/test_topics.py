@@ -163,7 +163,7 @@ def test_the_families_share_their_number_of_partitions_and_the_others_keep_their
     assert {name for name, topic in topics.items() if topic.partitions == 24} == {
         "loom.audit.checkpoints",
         *(f"loom.run.{part}" for part in ("commands", "events", "deltas", "snapshots")),
-        *(f"loom.entity.{part}" for part in ("commands", "events", "checkpoints")),
+        *(f"loom.{name}.{part}" for name in ("entity", "channel") for part in ("commands", "events", "checkpoints")),
     }
     assert topics["loom.insights.runs"].partitions == 4
 

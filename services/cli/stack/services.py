@@ -67,8 +67,11 @@ RUN_TOPICS = (
     "loom.entity.commands",
     "loom.entity.events",
     "loom.entity.checkpoints",
+    "loom.channel.commands",
+    "loom.channel.events",
+    "loom.channel.checkpoints",
 )
-"""Topics of runs, of entities and of their signatures: the same number of partitions, LOOMLOG_PARTITIONS of them,
+"""Topics of runs, of entities, of channels and of their signatures: the same number of partitions, LOOMLOG_PARTITIONS of them,
 because partition n of each has one owner.
 """
 

@@ -43,6 +43,7 @@ settings = ProjectorSettings(
     owner="child",
     topic=f"{topics}.run.events",
     entity_topic=f"{topics}.entity.events",
+    channel_topic=f"{topics}.channel.events",
     prefix=prefix,
 )
 sys.exit(asyncio.run(run(*build_projectors(settings))))
@@ -73,6 +74,7 @@ async def settings(kafka, postgres, topic_prefix, prefix) -> ProjectorSettings:
         owner="tests",
         topic=topic,
         entity_topic=f"{topic_prefix}.entity.events",
+        channel_topic=f"{topic_prefix}.channel.events",
         prefix=prefix,
     )
 
@@ -164,7 +166,7 @@ async def test_entities_are_rebuilt_by_several_processes_to_the_same_rows(settin
     monkeypatch.setattr(rebuild_module, "FILL_EVENTS", 1)
     monkeypatch.setenv("LOOMLOG_FAMILIES", "docs.examples.counter.counter")
     all_families.cache_clear()
-    _, projector = build_projectors(settings, make_codec=own_codec)
+    _, projector, _ = build_projectors(settings, make_codec=own_codec)
     stop = asyncio.Event()
     task = asyncio.create_task(projector.run(stop))
     async with asyncio.timeout(20):
