@@ -166,7 +166,7 @@ class Send(Value, frozen=True, kw_only=True):
     """
 
     to: str
-    """Name of the family."""
+    """Name of the family; or of a receiver in the process that owns the aggregate, for what is no record."""
     command: Any
 
 

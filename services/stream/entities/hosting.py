@@ -19,7 +19,7 @@ from loomlog.connectors.protocols import LogAppender, LogRanges, ProducerRecord
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.ids import partition_key
-from loomlog.schemas.records import replace
+from loomlog.schemas.records import Record, replace
 from loomlog.services.core.entity import Entity
 from loomlog.services.core.families import ENTITY_SET, TIMER_FIRED, Family, aggregate_key
 from loomlog.services.stream.context import HostContext
@@ -155,6 +155,10 @@ class HostedEntities:
         self.parts = parts
         parts.client.encrypt = encrypt
         self.outbox = Outbox(self._deliver, self._spawn)
+        self.receivers: dict[str, Callable[[Any, str], None]] = {}
+        """Take what aggregates send that is no command, by the name in `Send.to`, with the tenant; they return at once.
+        What such a receiver loses with its process the timer of the aggregate sends again.
+        """
         self._rows = rows
         self._appender = appender
         self._codec = codec
@@ -268,6 +272,10 @@ class HostedEntities:
     # --- the outbox --------------------------------------------------------------------------------------------------
 
     async def _deliver(self, delivery: Deliver, tenant: str) -> None:
+        if not isinstance(delivery.send.command, Record):
+            if (receiver := self.receivers.get(delivery.send.to)) is not None:
+                receiver(delivery.send.command, tenant)
+            return
         envelope = CommandEnvelope(
             command_id=delivery.id, tenant=tenant, subject=delivery.id.rpartition(":")[0], issued_at_ms=delivery.at_ms
         )
