@@ -1,0 +1,53 @@
+"""The family of webhooks: requests from outside, each taken once, that start a run or are published to a channel.
+
+An aggregate is a webhook of a tenant. Definitions are in the definition store and in the files; a command brings what
+its decision needs, so nothing is armed. Requests come by HTTP, are verified and appended to loom.ingress
+(services/application/webhooks.py); its reader makes the commands (services/runtime/ingress). Anything else that writes
+CloudEvents to loom.ingress is read the same way.
+
+    signatures.py, secrets.py   the proof that a request carries
+    bodies.py, mapping.py       what is taken from a body
+    definition.py               which definition a webhook has
+    state.py, decide.py         the rules
+    items.py, deliveries.py     the rows, and reading them
+
+Before: services/application/webhooks.py, services/runtime/ingress/reader.py. After: the outbox starts runs.
+"""
+
+from typing import Any
+
+from loomlog.schemas.generated.webhook_commands import NoteRunEnded, ReceiveDelivery, RejectDelivery
+from loomlog.services.core.access.scopes import TENANT
+from loomlog.services.core.families import Command, Content, Family, Rules
+from loomlog.services.families.webhook.decide import decide as decide_webhook
+from loomlog.services.families.webhook.decide import sends as webhook_sends
+from loomlog.services.families.webhook.items import items as webhook_items
+from loomlog.services.families.webhook.state import FAMILY_NAME, VERSION, Webhook, evolve, initial
+
+
+def _command(record: type[Any], verb: str, summary: str) -> Command[Any]:
+    return Command(
+        record=record,
+        verb=verb,
+        summary=summary,
+        aggregate=lambda command: command.name,
+        scope=TENANT,
+        in_tool=False,
+        in_transports=False,
+    )
+
+
+FAMILY = Family(
+    name=FAMILY_NAME,
+    summary="A webhook: the deliveries that it has taken.",
+    rules=Rules(state=Webhook, initial=initial, decide=decide_webhook, evolve=evolve, version=VERSION),
+    commands=(
+        _command(ReceiveDelivery, "receive", "Take a delivery."),
+        _command(RejectDelivery, "reject", "Note refused requests."),
+        _command(NoteRunEnded, "note", "Note what became of a delivery."),
+    ),
+    # The subject is that of the run, so that its content keeps the form in which the delivery has it.
+    content=Content(fields={ReceiveDelivery: ("goal", "run_metadata")}, subject=lambda command: str(command.user_id)),
+    sends=webhook_sends,
+    items=webhook_items,
+)
