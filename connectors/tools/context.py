@@ -8,7 +8,7 @@ Before: registry.py. After: tool_guide.py, help.py, DefinitionsView; the rest co
 """
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -26,6 +26,8 @@ COMPACT = "compact"
 LOCAL_BACKEND = "inprocess"
 """Where memory is that names no backend."""
 LINEAGE_DEPTH, LINEAGE_DEPTH_MAX = 10, 100
+CHANNELS_MAX = 200
+"""Channels that one answer lists, some 30 KB; `prefix` leads to the others."""
 DEF_SCOPES = (
     "agent_def_scopes",
     "volume_def_scopes",
@@ -35,6 +37,8 @@ DEF_SCOPES = (
 )
 """Grants to author definitions, which op permissions shows as they are."""
 Arguments = Mapping[str, Any]
+ChannelRows = Callable[[str, str], Sequence[Mapping[str, Any]]]
+"""Returns the channels that a tenant sees whose names begin with a prefix, by name."""
 Handler = Callable[[Arguments, ToolContext], Awaitable[Mapping[str, Any]]]
 FIELDS: Mapping[str, Mapping[str, Any]] = {
     "name": {"type": "string", "description": "For op doc: the tool.", "minLength": 1, "maxLength": 256},
@@ -45,7 +49,11 @@ FIELDS: Mapping[str, Mapping[str, Any]] = {
         "enum": ["hybrid", "substring"],
         "description": "For op help with query; this server searches by substring.",
     },
-    "prefix": {"type": "string", "description": "For op agents: only names that begin so.", "maxLength": 128},
+    "prefix": {
+        "type": "string",
+        "description": "For op agents and channels: only names that begin so.",
+        "maxLength": 256,
+    },
     "def_id": {
         "type": "string",
         "description": "For op lineage and evaluations: the version.",
@@ -86,8 +94,8 @@ class _Operation:
 
 
 class ContextTool:
-    """`catalogue` is the live mapping of all tools of this process, this one included. Without `definitions` there are
-    no ops about them.
+    """`catalogue` is the live mapping of all tools of this process, this one included. Without `definitions` and
+    `channels` there are no ops about them.
     """
 
     name = "Context"
@@ -102,6 +110,7 @@ class ContextTool:
         catalogue: Mapping[str, Tool],
         help_topics: HelpTopics,
         definitions: DefinitionsView | None = None,
+        channels: ChannelRows | None = None,
         clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._server = server
@@ -142,6 +151,8 @@ class ContextTool:
         }
         if definitions is not None:
             self._operations |= _definition_operations(definitions)
+        if channels is not None:
+            self._operations["channels"] = _channels_operation(channels)
         self.operations: Mapping[str, str] = {name: one.summary for name, one in self._operations.items()}
         """What each op returns."""
         self.description = "Tells a run about itself and this server. " + " ".join(
@@ -325,6 +336,32 @@ def _definition_operations(definitions: DefinitionsView) -> dict[str, _Operation
             required=("def_id",),
         ),
     }
+
+
+def _channels_operation(channels: ChannelRows) -> _Operation:
+    """Return the op about channels."""
+
+    async def describe(arguments: Arguments, context: ToolContext) -> dict[str, Any]:
+        publish = tuple(context.grants.get("channels_publish", ()))
+        subscribe = tuple(context.grants.get("channels_subscribe", ()))
+        rows = channels(context.tenant, arguments.get("prefix", ""))
+        shown = [
+            {**row, "publish": row["name"] in publish, "subscribe": row["name"] in subscribe}
+            for row in rows[:CHANNELS_MAX]
+        ]
+        answer = {
+            "channels": shown,
+            "count": len(rows),
+            "publish_wildcards": [one for one in publish if one.endswith("*")],
+            "subscribe_wildcards": [one for one in subscribe if one.endswith("*")],
+        }
+        return answer | ({"truncated": True} if len(rows) > CHANNELS_MAX else {})
+
+    return _Operation(
+        summary="The channels there are, and which of them this run may publish to and read.",
+        handler=describe,
+        fields=("prefix",),
+    )
 
 
 def _require_version(def_id: str, answer: Mapping[str, Any] | None) -> Mapping[str, Any]:

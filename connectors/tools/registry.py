@@ -19,7 +19,7 @@ from loomlog.connectors.tools.agent import IDLE_TTL_S, RESIDENTS_MAX, AgentTool
 from loomlog.connectors.tools.arguments import require_supported_schema
 from loomlog.connectors.tools.bash import BashTool
 from loomlog.connectors.tools.bench import BenchTool
-from loomlog.connectors.tools.context import ContextTool
+from loomlog.connectors.tools.context import ChannelRows, ContextTool
 from loomlog.connectors.tools.edit import build_edit_tool
 from loomlog.connectors.tools.glob import build_glob_tool
 from loomlog.connectors.tools.grep import build_grep_tool
@@ -62,6 +62,8 @@ class ToolOptions:
     """Folder of the operator's help topics."""
     definitions: DefinitionsView | None = None
     """Definitions as runs see them; None: Context has no ops about them."""
+    channels: ChannelRows | None = None
+    """Channels as runs see them; None: Context has no op about them."""
     skills: SkillShelf | None = None
     """Skills that runs may load; None: no Skill tool."""
 
@@ -80,6 +82,7 @@ def build_tools(options: ToolOptions) -> dict[str, Tool]:
             catalogue=tools,
             help_topics=load_help_topics(options.help_root),
             definitions=options.definitions,
+            channels=options.channels,
         ),
         build_read_tool(threads),
         build_write_tool(threads),

@@ -89,6 +89,12 @@ class ChannelDeclarations:
                 seen.setdefault(declaration.name, declaration)
         return [seen[name] for name in sorted(seen)]
 
+    def rows(self, tenant: str, prefix: str) -> Sequence[Mapping[str, Any]]:
+        """Return what runs see of the channels whose names begin with the prefix, by name."""
+        shown = ("name", "scope", "semantic", "default_ttl", "max_messages", "publisher")
+        rows = (declaration_json(one) for one in self.list(tenant) if one.name.startswith(prefix))
+        return [{key: row[key] for key in shown} for row in rows]
+
     def made(self, tenant: str, name: str) -> Declaration | None:
         """Return what was declared at run time in a tenant; the empty one has those of the scope global."""
         line = self.table.line(CHANNEL, tenant, name)

@@ -6,7 +6,7 @@ import pytest
 
 from loomlog.connectors.protocols import DefinitionsView, EffectClass, Tool, ToolContext, VolumeBinding
 from loomlog.connectors.tools.bench import BenchTool
-from loomlog.connectors.tools.context import ContextTool
+from loomlog.connectors.tools.context import CHANNELS_MAX, ChannelRows, ContextTool
 from loomlog.connectors.tools.help import HelpTopic, HelpTopics
 from loomlog.connectors.tools.server_info import MemoryInfo, ServerInfo
 from loomlog.schemas.generated.values import Compaction, Sampling
@@ -65,13 +65,14 @@ class Lineages:
         return {"count": 0} if def_id == "def_1" else None
 
 
-def tool(definitions: DefinitionsView | None = None) -> ContextTool:
+def tool(definitions: DefinitionsView | None = None, channels: ChannelRows | None = None) -> ContextTool:
     catalogue: dict[str, Tool] = {}
     made = ContextTool(
         server=SERVER,
         catalogue=catalogue,
         help_topics=TOPICS,
         definitions=definitions,
+        channels=channels,
         clock_ms=lambda: 1_700_000_005_250,
     )
     catalogue |= {"Context": made, "Bench": BenchTool(), "mcp__a__b": Foreign()}  # type: ignore[dict-item] # never called
@@ -335,3 +336,39 @@ async def test_a_depth_out_of_bounds_is_refused(depth: int) -> None:
     result = await tool(Lineages()).call({"op": "lineage", "def_id": "def_1", "depth": depth}, context())
     assert result.is_error
     assert f'"depth" is {depth}' in result.text
+
+
+def channels(*names: str) -> ChannelRows:
+    """Return a view of channels, whose tenant is a field of each row."""
+    return lambda tenant, prefix: [{"name": one, "scope": tenant} for one in names if one.startswith(prefix)]
+
+
+async def test_channels_are_told_with_what_the_run_may_do_with_each() -> None:
+    run = context(
+        tenant="acme", grants={"channels_publish": ("work/a", "notes/*"), "channels_subscribe": ("work/b", "notes/*")}
+    )
+    view = tool(channels=channels("notes/x", "work/a", "work/b"))
+    answer = orjson.loads((await view.call({"op": "channels"}, run)).text)
+    assert answer == {
+        "channels": [
+            {"name": "notes/x", "scope": "acme", "publish": False, "subscribe": False},
+            {"name": "work/a", "scope": "acme", "publish": True, "subscribe": False},
+            {"name": "work/b", "scope": "acme", "publish": False, "subscribe": True},
+        ],
+        "count": 3,
+        "publish_wildcards": ["notes/*"],
+        "subscribe_wildcards": ["notes/*"],
+    }
+    narrowed = orjson.loads((await view.call({"op": "channels", "prefix": "work/"}, run)).text)
+    assert [row["name"] for row in narrowed["channels"]] == ["work/a", "work/b"]
+
+
+async def test_a_long_list_of_channels_is_cut_and_says_so() -> None:
+    view = tool(channels=channels(*(f"c{number:04}" for number in range(CHANNELS_MAX + 5))))
+    answer = orjson.loads((await view.call({"op": "channels"}, context())).text)
+    assert (len(answer["channels"]), answer["count"], answer["truncated"]) == (CHANNELS_MAX, CHANNELS_MAX + 5, True)
+
+
+def test_without_channels_there_is_no_op_about_them() -> None:
+    assert "channels" not in tool().operations
+    assert "channels" in tool(channels=channels()).operations
