@@ -136,7 +136,12 @@ async def measure_all(
         print(f"  {lines} lines after {report['filled_s']:.0f} s", flush=True)
         await until_projected(environment)
         reading = EntityCheckpoints(
-            FamilySet(all_families()), local_codec(), appender=appender, ranges=ranges, topic=ENTITIES.snapshots
+            FamilySet(all_families()),
+            local_codec(),
+            appender=appender,
+            ranges=ranges,
+            topic=ENTITIES.snapshots,
+            events_topic=ENTITIES.events,
         )
         await until_checkpointed(reading, ranges, parts.replicas.partitions)
         done = subprocess.run(

@@ -173,7 +173,12 @@ async def measure_rest(stack: Stack, environment: dict[str, str], aggregates: in
         rows=None,
     )
     checkpoints = EntityCheckpoints(
-        FamilySet(all_families()), local_codec(), appender=appender, ranges=ranges, topic=TOPICS.snapshots
+        FamilySet(all_families()),
+        local_codec(),
+        appender=appender,
+        ranges=ranges,
+        topic=TOPICS.snapshots,
+        events_topic=TOPICS.events,
     )
     await until_checkpointed(checkpoints, ranges, partitions)
     resting = uss(stack.pids["runtime"])

@@ -72,7 +72,12 @@ async def measure_scopes(
         await until_indexed(database, ranges, partitions)
         report["indexed_s"] = time.monotonic() - began
         checkpoints = EntityCheckpoints(
-            FamilySet(all_families()), local_codec(), appender=appender, ranges=ranges, topic=TOPICS.snapshots
+            FamilySet(all_families()),
+            local_codec(),
+            appender=appender,
+            ranges=ranges,
+            topic=TOPICS.snapshots,
+            events_topic=TOPICS.events,
         )
         await until_checkpointed(checkpoints, ranges, partitions)
         report["runtime_mb"] = uss(stack.pids["runtime"]) / MB

@@ -14,11 +14,14 @@ from collections.abc import Callable, Mapping
 from hashlib import sha256
 from typing import Any, NamedTuple
 
+from msgspec import structs
+
 from loomlog.connectors.protocols import LogAppender, LogRanges, ProducerRecord
 from loomlog.schemas.codec import Codec, Undecodable
 from loomlog.schemas.generated.stream_records import EntityCheckpoint, EntitySnapshot
 from loomlog.services.core.canonical import UnreadableState
 from loomlog.services.stream.entities.families import FamilySet, HostedFamily, UnknownFamily
+from loomlog.services.stream.entities.log_beginnings import term_before
 from loomlog.services.stream.partition.command_offsets import CommandProgress
 from loomlog.services.stream.partition.fold import SnapshotBase
 from loomlog.services.stream.partition.partition import Aggregate
@@ -51,6 +54,7 @@ class EntityCheckpoints:
         appender: LogAppender,
         ranges: LogRanges,
         topic: str,
+        events_topic: str,
         projected_below: Callable[[int], Any] | None = None,
         is_delivered_below: Callable[[int, int], bool] = lambda partition, offset: True,
         on_written: Callable[[int, int], None] = lambda partition, offset: None,
@@ -62,7 +66,7 @@ class EntityCheckpoints:
         self._codec = codec
         self._appender = appender
         self._ranges = ranges
-        self._topic = topic
+        self._topic, self._events_topic = topic, events_topic
         self._projected_below = projected_below
         self._is_delivered_below = is_delivered_below
         self._on_written = on_written
@@ -76,12 +80,28 @@ class EntityCheckpoints:
         self._written.pop(partition, None)
 
     def read_through(self, ranges: LogRanges) -> "EntityCheckpoints":
-        return EntityCheckpoints(self._families, self._codec, appender=self._appender, ranges=ranges, topic=self._topic)
+        return EntityCheckpoints(
+            self._families,
+            self._codec,
+            appender=self._appender,
+            ranges=ranges,
+            topic=self._topic,
+            events_topic=self._events_topic,
+        )
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
     async def load(self, partition: int, first_offset: int) -> FoldStart:
-        """Return the start of the fold. Raises Transient."""
+        """Return the start of the fold: the first record that there is, without a usable checkpoint. Raises
+        Transient.
+        """
+        start = await self._load(partition, first_offset)
+        if start.known_since_ms or not first_offset:
+            return start
+        term = await term_before(self._ranges, self._codec, self._events_topic, partition, first_offset)
+        return structs.replace(start, term=term)
+
+    async def _load(self, partition: int, first_offset: int) -> FoldStart:
         snapshots: dict[str, EntitySnapshot] = {}
         newest: EntityCheckpoint | None = None
         problem = ""

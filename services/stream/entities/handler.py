@@ -24,7 +24,7 @@ from msgspec import Struct
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.connectors.protocols import LogRanges, LogRecord
-from loomlog.schemas.codec import Codec, Undecodable, read_envelope
+from loomlog.schemas.codec import Codec, Undecodable, digest, read_envelope
 from loomlog.schemas.generated.entity_events import AggregateEventImported, AggregateRestated, CommandRefused
 from loomlog.schemas.reader import RawEvent, TermReader
 from loomlog.schemas.records import replace
@@ -48,6 +48,7 @@ from loomlog.services.stream.entities.families import (
     is_repair,
     mark_unfolded,
 )
+from loomlog.services.stream.entities.log_beginnings import term_before
 from loomlog.services.stream.entities.outbox import Outbox
 from loomlog.services.stream.partition.asked import AskedRecord, OwnerLost
 from loomlog.services.stream.partition.fold import Fold, fold_events
@@ -127,13 +128,13 @@ class EntityCommandHandler(NothingRests):
         """Commands that are decided and not in the log yet."""
         self._answers: dict[CommandKey, list[asyncio.Future[Answer]]] = {}
         self._unfolded: dict[str, list[RawEvent]] = {}
-        self._log_begin = folded.start_offset if not folded.known_since_ms else 0
-        """With nothing forgotten, the offset at which the log begins; nothing rests then."""
         self.resting_below = self._checkpointed_below = folded.start_offset
-        """Every event of an aggregate at rest is below this offset."""
-        self.issued_until_ms = folded.known_since_ms
+        """Every event of an aggregate at rest is below this offset; 0: nothing rests."""
+        # Without a checkpoint a fold that does not begin at 0 is of a log whose first events are deleted.
+        known_since_ms = folded.known_since_ms or (context.clock_ms() if folded.start_offset else 0)
+        self.issued_until_ms = known_since_ms
         """No handled command that is not known here was issued after this, by the clock of its sender."""
-        self._forgotten_ms = folded.known_since_ms
+        self._forgotten_ms = known_since_ms
         self._sizes: dict[str, int] = {}
         """Bytes of the states of hot aggregates, as last measured."""
         self._grown: dict[str, int] = {}
@@ -280,7 +281,7 @@ class EntityCommandHandler(NothingRests):
     async def _aggregate(self, name: str, tenant: str, partition: Partition) -> Aggregate:
         """Return an aggregate, loaded if it rests. Raises Transient while its row cannot be read."""
         hot = partition.aggregates.pop(name, None)
-        nothing_rests = self._families.of(name).is_replicated or self.resting_below <= self._log_begin
+        nothing_rests = self._families.of(name).is_replicated or not self.resting_below
         if hot is None and nothing_rests and name not in self._unfolded:
             return self._fresh(name, tenant)
         if hot is None:
@@ -297,8 +298,9 @@ class EntityCommandHandler(NothingRests):
         context = self._context
         events = self._unfolded.get(name, [])
         base: ColdAggregate | None = None
-        is_whole = bool(events) and (events[0].seq == 1 or events[0].schema_id in self._restatements)
-        if not is_whole and self.resting_below > self._log_begin:
+        is_whole = self._begins_history(events[:1])
+        lost = ""
+        if not is_whole and self.resting_below:
             below, rows = await context.rows.load(self._number, [name])
             self._require(below)
             base = rows.get(name)
@@ -306,9 +308,20 @@ class EntityCommandHandler(NothingRests):
                 why = "its row is missing" if base is None else base.problem
                 log.warning("%s is folded again from the log: %s", name, why)
                 context.refolded += 1
-                events, base = [*await self._read_events(name), *events], None
+                first, earlier = await self._read_events(name)
+                events = [*earlier, *events]
+                if first and not self._begins_history(events):
+                    lost = (
+                        f"{why}, and its events before offset {first} of {context.events_topic}/{self._number} are "
+                        "deleted: repair it with the state that it should have"
+                    )
+                else:
+                    base = None
         aggregate = self._fresh(name, tenant)
-        if base is not None:
+        if lost:
+            _give_up(aggregate, lost, base, events)
+            events = []
+        elif base is not None:
             context.loaded += 1
             aggregate.state, aggregate.seq, aggregate.digest = base.state, base.seq, base.digest
             aggregate.tenant, aggregate.first_offset, aggregate.last_offset = (
@@ -338,6 +351,10 @@ class EntityCommandHandler(NothingRests):
         context.outbox.unhold(self._number, name)
         return aggregate
 
+    def _begins_history(self, events: Sequence[RawEvent]) -> bool:
+        """Whether the state follows from these events alone."""
+        return bool(events) and (events[0].seq == 1 or any(one.schema_id in self._restatements for one in events))
+
     def _redeliver_covered(self, state: Any, event: RawEvent) -> None:
         """Send again what an event sends that is in a snapshot or a row already; `state` is of then or later."""
         if event.offset >= self._checkpointed_below:
@@ -356,11 +373,14 @@ class EntityCommandHandler(NothingRests):
             self._context.outbox.register(self._number, offset, delivery)
             self._context.outbox.start(self._number, delivery, tenant)
 
-    async def _read_events(self, name: str) -> list[RawEvent]:
-        """Return the accepted events of an aggregate before those that wait to be folded. Reads the whole partition."""
+    async def _read_events(self, name: str) -> tuple[int, list[RawEvent]]:
+        """Return where the log begins, and the accepted events of an aggregate before those that wait to be folded.
+        Reads the whole partition.
+        """
         context, events = self._context, list[RawEvent]()
         first = await context.ranges.beginning_offset(context.events_topic, self._number)
-        reader = TermReader(codec=context.codec, next_offset=first)
+        term = await term_before(context.ranges, context.codec, context.events_topic, self._number, first)
+        reader = TermReader(codec=context.codec, term=term, next_offset=first)
         end = self._unfolded[name][0].offset if name in self._unfolded else self.resting_below
         async with await context.ranges.read(context.events_topic, self._number, first, end) as chunks:
             async for chunk in chunks:
@@ -372,7 +392,7 @@ class EntityCommandHandler(NothingRests):
                     if event is not None and event.aggregate == name:
                         events.append(event)
                 await asyncio.sleep(0)
-        return events
+        return first, events
 
     def evict(self, partition: Partition, below: int, keep: int, keep_bytes: int) -> int:
         """Let aggregates rest whose events are all below the offset, which the rows have passed; returns how many.
@@ -465,6 +485,19 @@ class EntityCommandHandler(NothingRests):
 
     def wide_pauses_command(self, aggregate: Aggregate) -> None:
         return None
+
+
+def _give_up(aggregate: Aggregate, problem: str, row: ColdAggregate | None, events: Sequence[RawEvent]) -> None:
+    """Quarantine an aggregate whose state is lost, so that an event that restates it can follow its last one."""
+    aggregate.pending_events, aggregate.quarantined = True, problem
+    if row is not None:
+        aggregate.tenant, aggregate.seq, aggregate.digest = row.tenant, row.seq, row.digest
+        aggregate.first_offset, aggregate.last_offset = row.first_offset, row.last_offset
+    if events and events[-1].seq > aggregate.seq:
+        last = events[-1]
+        aggregate.tenant = read_envelope(last.value)[0].tenant
+        aggregate.seq, aggregate.digest, aggregate.last_offset = last.seq, digest(last.value), last.offset
+        aggregate.first_offset = events[0].offset if aggregate.first_offset < 0 else aggregate.first_offset
 
 
 def _rough_size(value: Any) -> int:

@@ -106,7 +106,9 @@ def build_entity_parts(
     """Build replicas that have read nothing yet, and a client: for one topic set, `name`."""
     families = FamilySet(declarations)
     family = EntityFamilies(families, name)
-    reading = EntityCheckpoints(families, codec, appender=appender, ranges=ranges, topic=topics.snapshots)
+    reading = EntityCheckpoints(
+        families, codec, appender=appender, ranges=ranges, topic=topics.snapshots, events_topic=topics.events
+    )
     replicas = Replicas(
         family, codec, events_topic=topics.events, partitions=partitions, checkpoints=reading, ranges=ranges
     )
@@ -181,6 +183,7 @@ class HostedEntities:
             appender=appender,
             ranges=ranges,
             topic=parts.topics.snapshots,
+            events_topic=parts.topics.events,
             projected_below=rows.next_offset,
             is_delivered_below=self.outbox.is_delivered_below,
             on_written=self._let_rest,
@@ -272,9 +275,10 @@ class HostedEntities:
     # --- the outbox --------------------------------------------------------------------------------------------------
 
     async def _deliver(self, delivery: Deliver, tenant: str) -> None:
-        if not isinstance(delivery.send.command, Record):
+        sent: Any = delivery.send.command
+        if not isinstance(sent, Record):
             if (receiver := self.receivers.get(delivery.send.to)) is not None:
-                receiver(delivery.send.command, tenant)
+                receiver(sent, tenant)
             return
         envelope = CommandEnvelope(
             command_id=delivery.id, tenant=tenant, subject=delivery.id.rpartition(":")[0], issued_at_ms=delivery.at_ms

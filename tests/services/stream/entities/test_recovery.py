@@ -122,7 +122,7 @@ async def start_of(world: EntityWorld) -> FoldStart:
     """Where the fold of partition 0 begins."""
     families = FamilySet(world.families)
     reading = checkpoints.EntityCheckpoints(
-        families, CODEC, appender=world.log, ranges=world.log, topic=TOPICS.snapshots
+        families, CODEC, appender=world.log, ranges=world.log, topic=TOPICS.snapshots, events_topic=TOPICS.events
     )
     return await reading.load(0, 0)
 
