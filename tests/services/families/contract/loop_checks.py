@@ -7,7 +7,7 @@ from typing import Any
 
 from loomlog.connectors.crypto.content_encryption import has_tokens
 from loomlog.schemas.generated.entity_commands import RepairAggregate
-from loomlog.schemas.records import replace
+from loomlog.schemas.records import Record, replace
 from loomlog.services.core.families import STATE_BYTES_MAX, At, Item, aggregate_key
 from loomlog.services.stream.encryption.subject_keys import ERASED, SubjectKeys
 from loomlog.services.stream.entities.answers import CommandInvalid
@@ -241,7 +241,10 @@ async def _every_send_is_carried_out_once(world: ContractWorld) -> None:
         family = families.of(envelope.aggregate)
         before = states.get(envelope.aggregate) or family.rules.initial(envelope.aggregate)
         after = states[envelope.aggregate] = family.rules.evolve(before, decoded.record, envelope.at_ms)
-        for number, _ in enumerate(family.declaration.sends(after.state, decoded.record) if family.sends else ()):
+        sends = family.declaration.sends(after.state, decoded.record) if family.sends else ()
+        for number, send in enumerate(sends):
+            if send.to == "run" or not isinstance(send.command, Record):
+                continue  # for a receiver in the owner's process: no event follows from it by itself
             name = f"{envelope.aggregate}:{after.seq}:{number}"
             carried_out = {
                 (one.envelope.aggregate, one.envelope.seq)
