@@ -24,6 +24,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
+from msgspec import field as struct_field
+
 from loomlog.schemas.generated.values import CommandEnvelope, Envelope
 from loomlog.schemas.records import Record, Value
 
@@ -168,6 +170,10 @@ class Send(Value, frozen=True, kw_only=True):
     to: str
     """Name of the family; or of a receiver in the process that owns the aggregate, for what is no record."""
     command: Any
+    credentials_env: Mapping[str, str] = struct_field(default_factory=dict)
+    """Of a StartRun: name of a credential -> environment variable with its value, which the sender puts beside the log
+    before the command is sent.
+    """
 
 
 FROM_OUTBOX = CommandEnvelope(command_id="")
