@@ -8,6 +8,7 @@ Before: the projection of entities. After: deliveries.py.
 
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import quote
 
 import orjson
 
@@ -22,14 +23,18 @@ ACCEPTED, ACCEPTED_REPLAY = "accepted", "accepted_replay"
 """Verdicts of the reference for one that was taken, and for one that was taken before."""
 
 
+SAFE = " !$&'()*+,:;=@"
+"""What names keep in ids of rows; others are no names of webhooks, and must not look like several parts."""
+
+
 def row_key(name: str, delivery_id: str) -> str:
     """Return the key of the rows of a delivery that was taken."""
-    return f"{name}/{delivery_key(delivery_id)}"
+    return f"{quote(name, safe=SAFE)}/{delivery_key(delivery_id)}"
 
 
 def outcome_id(name: str, run_id: str, key: str) -> str:
     """Return the id of the row with what became of a delivery; `key` is the hash of its id."""
-    return f"{name}/{run_id or key}"
+    return f"{quote(name, safe=SAFE)}/{run_id or key}"
 
 
 def items(webhook: Webhook, event: WebhookEvent, envelope: Envelope) -> Sequence[Item]:
@@ -37,7 +42,7 @@ def items(webhook: Webhook, event: WebhookEvent, envelope: Envelope) -> Sequence
     name = webhook.id.partition("/")[2]
     match event:
         case EventReceived():
-            document = {
+            document: dict[str, Any] = {
                 "delivery_id": event.delivery_id,
                 "verdict": ACCEPTED,
                 "received_at_ms": event.received_at_ms,
@@ -48,6 +53,7 @@ def items(webhook: Webhook, event: WebhookEvent, envelope: Envelope) -> Sequence
                 "by": event.by,
                 "source_position": event.source_position,
                 "has_credentials": bool(event.credentials),
+                "run_metadata": event.run_metadata,
             }
             return [_delivery(name, envelope, document, row_key(name, event.delivery_id))]
         case DeliveryRepeated():
@@ -79,10 +85,10 @@ def items(webhook: Webhook, event: WebhookEvent, envelope: Envelope) -> Sequence
 def _delivery(name: str, envelope: Envelope, document: dict[str, Any], key: str = "") -> Item:
     return Item(
         kind=DELIVERY_ITEM,
-        id=f"{name}#{envelope.seq:012d}",
+        id=f"{quote(name, safe=SAFE)}#{envelope.seq:012d}",
         key_a=key,
         number=float(envelope.at_ms),
-        document=_json({name: value for name, value in document.items() if value not in ("", False)}),
+        document=_json({name: value for name, value in document.items() if value not in ("", False, {})}),
         kept_ms=ROWS_KEPT_MS,
     )
 
