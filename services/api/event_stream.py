@@ -118,8 +118,8 @@ def encode_chunks(chunks: Iterable[StreamChunk], *, with_ids: bool) -> bytes:
     parts: list[bytes] = []
     for piece in chunks:
         parts += (b"event: ", piece.type.encode(), b"\n")
-        if with_ids and piece.seq is not None:
-            parts += (b"id: ", str(piece.seq).encode(), b"\n")
+        if with_ids and (piece.id or piece.seq is not None):
+            parts += (b"id: ", (piece.id or str(piece.seq)).encode(), b"\n")
         parts += (b"data: ", piece.data, b"\n\n")
     return b"".join(parts)
 

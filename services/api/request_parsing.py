@@ -8,6 +8,7 @@ Before: the ASGI request. After: endpoints.
 """
 
 import asyncio
+import json
 import re
 from collections.abc import AsyncGenerator
 from datetime import UTC, datetime
@@ -79,6 +80,28 @@ async def json_value(request: Request, *, limit: int, optional: bool = False) ->
         return orjson.loads(raw)
     except orjson.JSONDecodeError as error:
         raise bad_request(f"the body is not JSON: {error}") from error
+
+
+async def strict_json_value(request: Request, *, limit: int, optional: bool = False) -> Any:
+    """Return the body as JSON, as `json_value`; a key that an object has twice is refused too, because only one of its
+    values would be kept.
+    """
+    raw = await _read_json(request, limit, optional=optional)
+    try:
+        value = orjson.loads(raw)
+        json.loads(raw, object_pairs_hook=_refuse_twice)
+    except orjson.JSONDecodeError as error:
+        raise bad_request(f"the body is not JSON: {error}") from error
+    except RecursionError as error:
+        raise bad_request("the body is nested too deeply") from error
+    return value
+
+
+def _refuse_twice(pairs: list[tuple[str, Any]]) -> None:
+    names = {name for name, _ in pairs}
+    if len(names) < len(pairs):
+        twice = next(name for name in names if sum(name == other for other, _ in pairs) > 1)
+        raise bad_request(f"the body has the key {twice[:QUOTED_CHARACTERS_MAX]!r} twice in one object")
 
 
 async def spool_body(request: Request, file: IO[bytes], *, limit: int) -> None:

@@ -30,6 +30,7 @@ class StreamChunk(NamedTuple):
     """A frame as sent to a client. `seq` is None for a preview, at which a stream cannot be resumed.
 
     With `blob` set the text of the frame has still to be loaded, and `skip` characters of it were sent already.
+    `id` is where a stream resumes that is not of a run; empty: `seq`.
     """
 
     seq: int | None
@@ -37,6 +38,7 @@ class StreamChunk(NamedTuple):
     data: bytes
     blob: BlobRef | None = None
     skip: int = 0
+    id: str = ""
 
 
 class EventItem:
