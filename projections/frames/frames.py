@@ -15,7 +15,7 @@ of the live stream, the `seq` of the transcript and what `from_seq` takes.
     FallbackSuppressed  fallback_suppressed
     ModelReplied        thinking  text  tool_call ...  usage
     HookActed           host_widened, or hook_acted
-    ToolReturned        tool_result
+    ToolReturned        channel_publish, channel_delivery  tool_result
     InputReceived       none yet: its text is shown when it joins the conversation, before the next model call or
                         the end, as user_input (stored) or steer (live), both with the same seq
     LimitReached        limit
@@ -68,7 +68,7 @@ from loomlog.projections.frames.turn_events import (
     retry_reason,
     suppressed_text,
     switch_frames,
-    tool_result_data,
+    tool_result_frames,
     turn_cancelled_frames,
     visible_calls,
 )
@@ -147,7 +147,7 @@ def build_frames(memory: FrameMemory, envelope: Envelope, event: Event) -> tuple
         case ModelCallRequested():
             return retry_frames(at, memory, envelope, event), memory
         case ToolReturned():
-            return [Frame(seq=at, type="tool_result", event=tool_result_data(memory, event))], memory
+            return tool_result_frames(at, memory, event), memory
         case HookActed():
             data = hook_data(memory, event)
             return [Frame(seq=at, type=data["type"], event=data)], memory

@@ -18,8 +18,10 @@ from loomlog.schemas.generated.run_events import (
     ToolReturned,
     TurnCancelled,
 )
-from loomlog.schemas.generated.values import Envelope
+from loomlog.schemas.generated.values import ChannelUse, Envelope
 
+CHANNEL_USES_SHOWN_MAX = FRAMES_PER_EVENT - 1
+"""Messages of one call that get a frame; a call has at most 100."""
 CALLS_SHOWN_MAX = FRAMES_PER_EVENT - 3
 """Tool calls of one turn with a frame of their own; thinking, text and usage need a seq too."""
 RETRY_AFTER = "retry-after header"
@@ -126,6 +128,29 @@ def retry_frames(at: int, memory: FrameMemory, envelope: Envelope, event: ModelC
         "reason": memory.retry_reason or BACKOFF,
     }
     return [Frame(seq=at, type="retry", event={"type": "retry", "retry": retry})]
+
+
+def tool_result_frames(at: int, memory: FrameMemory, event: ToolReturned) -> list[Frame]:
+    """Frames of a call's result: the messages that it published or returned, then the result."""
+    uses = () if event.details is None else event.details.channels[:CHANNEL_USES_SHOWN_MAX]
+    frames = [channel_use_frame(at + index, use) for index, use in enumerate(uses)]
+    return [*frames, Frame(seq=at + len(frames), type="tool_result", event=tool_result_data(memory, event))]
+
+
+def channel_use_frame(seq: int, use: ChannelUse) -> Frame:
+    """Frame of a message that a call published or returned."""
+    is_publish = use.kind == "publish"
+    kind = "channel_publish" if is_publish else "channel_delivery"
+    data: dict[str, Any] = {
+        "channel": use.channel,
+        "message_id": use.message_id,
+        "scope": use.scope,
+        "scope_id": use.scope_id,
+        "payload_bytes": use.payload_bytes,
+        "payload_preview": use.preview,
+    }
+    data |= {"dropped_oldest": use.dropped_oldest} if is_publish else {"cursor": use.cursor or use.message_id}
+    return Frame(seq=seq, type=kind, event={"type": kind, "channel": data})
 
 
 def tool_result_data(memory: FrameMemory, event: ToolReturned) -> dict[str, Any]:

@@ -565,6 +565,8 @@ class ChannelUse(Record, frozen=True, kw_only=True):
     """Messages that it has pushed out."""
     cursor: str = ''
     """Cursor behind it; of a delivery."""
+    preview: str = ''
+    """Beginning of its value as JSON, at most 200 characters; user content."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -576,6 +578,7 @@ class ChannelUse(Record, frozen=True, kw_only=True):
             "payload_bytes": self.payload_bytes,
             "dropped_oldest": self.dropped_oldest,
             "cursor": self.cursor,
+            "preview": self.preview,
         }
 
     @classmethod
@@ -589,6 +592,7 @@ class ChannelUse(Record, frozen=True, kw_only=True):
             payload_bytes=value["payload_bytes"],
             dropped_oldest=value["dropped_oldest"],
             cursor=value["cursor"],
+            preview=value["preview"],
         )
 
 

@@ -10,6 +10,8 @@ FRAMES = {
     "fallback_suppressed": "A provider failed and no fallback was taken; `text` says why.",
     "hook_acted": "A hook changed or denied a call; `hook_acted` (`hook_owner`, `hook_name`, `phase`, `act`).",
     "host_widened": "A hook allowed further hosts for a call; `host_widening` (`url`, `hosts_added`).",
+    "channel_delivery": "A call returned a message of a channel; `channel` (`channel`, `message_id`, `payload_preview`).",
+    "channel_publish": "A call published a message; `channel` (`channel`, `message_id`, `payload_preview`).",
     "interruption_pending": "The agent asks a person; `interruption` (`interrupt_id`, `question`, `options`, `expires_at`).",
     "interruption_resolved": "A question was answered, cancelled or ran out of time; `interruption` (`status`, `answer`).",
     "limit": "A budget limit is reached; `limit` (`scope`, `severity`, `used`, `limit`).",

@@ -54,7 +54,9 @@ FRAMES_EXAMINED_MAX = 100_000
 BLOBS_EXAMINED_MAX = 1_000
 CANCEL_ROUNDS_MAX = 3
 """Rounds of searching for runs that started while others were cancelled."""
-CONTENT_FRAMES = frozenset({"user_input", "text", "thinking", "tool_call", "tool_result"})
+CONTENT_FRAMES = frozenset(
+    {"user_input", "text", "thinking", "tool_call", "tool_result", "channel_publish", "channel_delivery"}
+)
 """Types of frames that hold content."""
 NOT_EXAMINED = (
     "commands that microservices sent in plaintext stay in the commands topic for 14 days, and dead letters from "
@@ -450,6 +452,7 @@ def _frame_texts(event: Mapping[str, Any], payload: list[dict[str, Any]]) -> Ite
     if use and use.get("input"):
         tool_input = use["input"]
         yield tool_input if isinstance(tool_input, str) else orjson.dumps(tool_input).decode()
+    yield (event.get("channel") or {}).get("payload_preview", "")
     for segment in payload:
         for block in segment.get("content", ()):
             yield block.get("text", "") or block.get("data", "")

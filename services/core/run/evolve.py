@@ -258,7 +258,7 @@ def apply_call_not_begun(state: State, event: CallNotBegun) -> AwaitingModel | A
             return replace(state, is_unstarted=True)
         case AwaitingTools(turn=event.turn) if event.kind == "tool":
             for opened in state.open:
-                if (opened.index, opened.attempt) == (event.index, event.attempt):
+                if (opened.index, opened.attempt) == (event.index, event.attempt) and opened.wait is None:
                     return with_open_call(state, replace(opened, is_unstarted=True))
     raise IllegalEvent(f"attempt {event.attempt} of {event.kind} call {event.turn}.{event.index} is not open")
 

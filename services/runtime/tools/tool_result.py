@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.protocols import Blobs, ToolResult
-from loomlog.schemas.generated.values import HookAct
+from loomlog.schemas.generated.values import ChannelUse, HookAct
 from loomlog.schemas.records import replace
 from loomlog.services.core.run.commands import ToolCompleted
 from loomlog.services.core.run.react import CallTool
@@ -17,6 +17,7 @@ from loomlog.services.runtime.content.encryption import NoCipher
 from loomlog.services.runtime.content.payloads import inline_or_blob, make_storable
 from loomlog.services.runtime.content.redaction import mask_credentials
 from loomlog.services.runtime.content.run_credentials import NO_VALUES
+from loomlog.services.runtime.tools.channel_previews import with_previews
 from loomlog.services.stream.encryption.subject_keys import ContentCipher
 
 MAX_RESULT_CHARACTERS = 4 * 1024 * 1024
@@ -87,9 +88,20 @@ class ToolResultBuilder:
             asks_compaction=result.asks_compaction,
             positions=result.positions,
             skill_pin=result.skill_pin,
-            channels=result.channels,
+            channels=self._stored_uses(effect, result, cipher) if result.channels else (),
             leases=result.leases,
             hook_acts=self.encrypt_acts(call_result.acts, cipher) if call_result.acts else (),
+        )
+
+    def _stored_uses(
+        self, effect: CallTool, result: ToolResult, cipher: ContentCipher | NoCipher
+    ) -> tuple[ChannelUse, ...]:
+        """Return the messages of a call in the form the log stores, with their previews."""
+        return tuple(
+            [
+                replace(use, preview=cipher.text(self.mask_text(use.preview)))
+                for use in with_previews(result.channels, effect.input, result.text)
+            ]
         )
 
     def encrypt_acts(self, acts: Sequence[HookAct], cipher: ContentCipher | NoCipher) -> tuple[HookAct, ...]:

@@ -35,6 +35,7 @@ def start_run(state: State, request: StartCommand) -> list[Event]:
                 limit=refusal.limit,
                 about=refusal.about,
                 cap=refusal.cap,
+                trigger=command.options.trigger,
             )
         ]
     assert request.definition is not None

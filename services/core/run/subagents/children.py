@@ -61,7 +61,7 @@ INHERITED_VOLUMES = (VolumeGrant(name="*", mode="rw"),)
 def plan_children(state: AwaitingTools, result: ChildrenRequested) -> list[Event]:
     """Plan the children of a call and request the first ones; an error result if the call is not allowed."""
     opened = unknown_outcome.find_call_of_turn(state, result.turn, result.index)
-    if opened is None or opened.attempt != result.attempt or opened.delegation is not None:
+    if opened is None or opened.attempt != result.attempt or opened.delegation is not None or opened.wait is not None:
         return []
     acts = hook_events.hook_events(result.turn, opened, result.hook_acts)
     wrong = _spawn_error(state, result)

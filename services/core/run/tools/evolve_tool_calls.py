@@ -100,8 +100,8 @@ def apply_child_event(
     assert isinstance(state, AwaitingTools)
     facts = state.facts
     if isinstance(event, ChildrenPlanned):
-        if opened.delegation is not None:
-            raise IllegalEvent(f"the call {event.turn}.{event.index} is planned twice")
+        if opened.delegation is not None or opened.wait is not None:
+            raise IllegalEvent(f"the call {event.turn}.{event.index} is planned twice, or waits for channels")
         return with_open_call(state, replace(opened, delegation=delegation.begin_delegation(event, at_ms)))
     if opened.delegation is None:
         raise IllegalEvent(f"{type(event).__name__}: the call {event.turn}.{event.index} wants no children")
@@ -132,7 +132,7 @@ def _count_lost_attempt(
     """Return the open call whose attempt was lost, and the state that counts it."""
     if isinstance(state, AwaitingTools) and state.turn == event.turn:
         for opened in state.open:
-            if (opened.index, opened.attempt) == (event.index, event.attempt):
+            if (opened.index, opened.attempt) == (event.index, event.attempt) and opened.wait is None:
                 return _with_owner_loss(state, opened.index, at_ms), opened
     raise IllegalEvent(f"{type(event).__name__}: no attempt {event.attempt} of {event.turn}.{event.index} is open")
 

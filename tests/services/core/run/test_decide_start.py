@@ -74,6 +74,13 @@ def test_a_refusal_says_what_was_asked() -> None:
     assert run.effects == []
 
 
+def test_a_refusal_names_what_has_to_be_told_of_it() -> None:
+    order = replace(start(prompt="", trigger="schedule:t/nightly"), definition=DEFINITION)
+    [refused] = Run().give(order)
+    assert isinstance(refused, RunRefused)
+    assert refused.trigger == "schedule:t/nightly"
+
+
 def test_an_unknown_agent_is_refused_with_the_reason_that_was_found() -> None:
     order = replace(
         start(), definition=None, definition_refusal=CommandRefusal(code="unknown_agent", message="no such agent")

@@ -44,6 +44,7 @@ from loomlog.schemas.generated.run_events import (
     ToolReconcileRequested,
     ToolReturned,
     TurnCancelled,
+    WaitReported,
 )
 from loomlog.schemas.generated.values import BlobRef, HookAct, LimitNotice, Spawn, Usage
 from loomlog.schemas.records import replace
@@ -71,6 +72,7 @@ from tests.services.core.run.given import (
     refused,
     returned,
 )
+from tests.services.core.run.waiting import WAITING, waiting
 
 STARTED = RunStarted(session_id="s_tok", agent_id="a_tok", definition=DEFINITION, segments=())
 
@@ -113,6 +115,8 @@ EVERY: tuple[Event, ...] = (
     ToolReturned(turn=1, index=0, call_id="c0"),
     ToolReconcileRequested(turn=1, index=0, call_id="c0", attempt=1, ask=1),
     ToolOutcomeAsked(turn=1, index=0, call_id="c0", attempt=1),
+    WAITING,
+    WaitReported(turn=1, index=0, wait_id=WAITING.wait_id, queue=0, count=1),
     CallNotBegun(kind="tool", turn=1, index=0, attempt=1),
     HookActed(turn=1, index=0, call_id="c0", act=ACT),
     ChildrenPlanned(turn=1, index=0, call_id="c0", spawns=(Spawn(agent="a", prompt="p"),)),
@@ -160,6 +164,7 @@ STATES: dict[str, Callable[[], Run]] = {
     "awaiting model": begun,
     "awaiting tools": lambda: at_tools("A", "B"),
     "asking a person": asking,
+    "waiting for a channel": lambda: waiting("A", "B"),
     "parked": parked,
     "paused": paused,
     "compacting": compacting,
@@ -207,7 +212,27 @@ LEGAL = {
         "RunReleased",
         "CommandRefused",
     },
+    "waiting for a channel": {
+        "PersonNotified",
+        "WaitReported",
+        "HookActed",
+        "ToolCallRequested",
+        "ToolReturned",
+        "RunParked",
+        "RunPauseRequested",
+        "InputReceived",
+        "LimitReached",
+        "RunCompleted",
+        "RunFailed",
+        "RunCancelled",
+        "RunQuarantined",
+        "RunRestored",
+        "RunReleased",
+        "ResidentLeft",
+        "CommandRefused",
+    },
     "awaiting tools": {
+        "CallWaiting",
         "PersonNotified",
         "ToolCallRequested",
         "ToolReturned",

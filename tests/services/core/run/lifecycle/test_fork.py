@@ -120,6 +120,14 @@ def test_a_fork_reaches_the_hosts_of_its_origin_and_no_others(hosts: tuple[str, 
     assert forked(origin(run), "again").live.facts.options.allowed_hosts == hosts
 
 
+def test_what_happens_at_the_end_of_the_origin_does_not_happen_at_that_of_its_fork() -> None:
+    run = begun(on_complete=('{"type": "http"}',), trigger="schedule:t/nightly")
+    assert run.live.facts.options.trigger == "schedule:t/nightly"
+    run.give(answered(run.state, "done"))
+    options = forked(origin(run), "again").live.facts.options
+    assert (options.on_complete, options.trigger) == ((), "")
+
+
 # --- where -----------------------------------------------------------------------------------------------------------
 
 

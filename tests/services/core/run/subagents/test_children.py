@@ -633,6 +633,8 @@ def parent_facts() -> RunFacts:
         parent_context={"function_key": "f"},
         metadata={"secret-free": '"m"'},
         operator_key_restricted=True,
+        on_complete=('{"type": "http"}',),
+        trigger="schedule:t/nightly",
     )
     return run.live.facts
 
@@ -682,6 +684,8 @@ def test_what_a_child_has_of_its_own() -> None:
     assert order.session_id == f"s_{child(2)[2:]}"
     assert order.agent_id == f"a_{child(2)[2:]}"
     assert not order.command.options.metadata
+    assert not order.command.options.on_complete, "what is to happen at its parent's end does not happen twice"
+    assert not order.command.options.trigger
     assert not order.command.options.interactive
     assert child_start(op="open").command.options.interactive
 
