@@ -489,6 +489,20 @@ class Settings:
         _T, integer(1, 10_000), 128, "Tool calls one process runs at once, all runs together."
     )
 
+    channels_max_value_bytes: int = setting(
+        _E,
+        integer(1, 256 * 1024, "bytes"),
+        64 * 1024,
+        "Largest value of a message, as JSON; more is refused.",
+        old=SAME_NAME,
+    )
+    channels_longpoll_cap_ms: int = setting(
+        _E,
+        integer(0, 3_600_000, "milliseconds"),
+        30_000,
+        "Longest wait for messages of channels; a longer one is cut, and the answer says so (wait_capped_ms).",
+        old=SAME_NAME,
+    )
     memory_max_value_bytes: int = setting(
         _E,
         integer(1, 256 * 1024, "bytes"),

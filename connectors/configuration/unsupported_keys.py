@@ -25,7 +25,6 @@ UNSUPPORTED_BLOCKS: Mapping[str, str] = {
 }
 
 UNSUPPORTED_AGENT_KEYS: Mapping[str, str] = {
-    "channels": "channels",
     "history_scope": "history",
     "search_providers": "web search",
     "skill_def_scopes": "definitions",
@@ -41,6 +40,7 @@ SUPPORTED_TOOLS = frozenset(
         "AgentDef",
         "Bash",
         "Bench",
+        "Channel",
         "Context",
         "DocumentSourceDef",
         "Edit",
@@ -66,7 +66,6 @@ SUPPORTED_TOOLS = frozenset(
 )
 UNSUPPORTED_TOOLS: Mapping[str, str] = {
     "Bashbox": "the in-process shell",
-    "Channel": "channels",
     "CredentialDef": "definitions",
     "Document": "documents",
     "History": "history",
@@ -125,8 +124,8 @@ UNSUPPORTED_SETTINGS: Mapping[str, str] = {
     **_map_names("the audit of SQL memory (each statement is in the log here)", "AUDIT_MODE", prefix="SQLMEM_"),
     **_map_names("documents", "MAX_DOCUMENT_ASSET_BYTES DEADLINK_GC_MS DEADLINK_GC_DRY_RUN"),
     **_map_names(
-        "channels",
-        "CHANNELS_MAX_VALUE_BYTES CHANNELS_LONGPOLL_CAP_MS CHANNELS_MAX_PENDING_DEFERRED CHANNELS_SWEEP_MS",
+        "delayed messages of channels (a queue has at most 5,000, and no process sweeps them)",
+        "CHANNELS_MAX_PENDING_DEFERRED CHANNELS_SWEEP_MS",
     ),
     **_map_names(
         "definitions",

@@ -112,25 +112,25 @@ def test_tools_of_later_versions_are_accepted_with_one_warning(folder: Folder):
     text = f"""\
     agents:
       a: {{{PIN}, tools: [Read]}}
-      b: {{{PIN}, tools: [Document, Channel, mcp__x__y, "client:z"]}}
+      b: {{{PIN}, tools: [Document, Path, mcp__x__y, "client:z"]}}
       c: {{{PIN}, tools: [Document, "*", "mcp__*", "a2a__*", "Web*", "Bash*"]}}
     """
     (line,) = folder.warnings(text)
     assert line == (
-        "loomlog.yaml:3: Channel, Document, a2a__*, mcp__* and mcp__x__y are granted to agents but not in this "
-        "version (MCP servers, agent-to-agent peers, channels, documents); agents run without"
+        "loomlog.yaml:3: Document, Path, a2a__*, mcp__* and mcp__x__y are granted to agents but not in this "
+        "version (MCP servers, agent-to-agent peers, documents, paths); agents run without"
     )
 
 
 def test_keys_of_later_versions_are_accepted_with_one_warning_each(folder: Folder):
     text = f"""
 agents:
-  a: {{{PIN}, history_scope: [user], channels: {{publish: [x]}}, search_providers: []}}
+  a: {{{PIN}, history_scope: [user], system_prompt_base: x, search_providers: []}}
   b: {{{PIN}, history_scope: [self]}}
 """
     assert folder.warnings(text) == [
-        "loomlog.yaml:3: agents.a.channels: has no effect in this version (channels)",
         "loomlog.yaml:3: agents.a.history_scope: has no effect in this version (history); the same for b",
+        "loomlog.yaml:3: agents.a.system_prompt_base: has no effect in this version (shared prompts)",
     ]
 
 

@@ -26,7 +26,7 @@ def test_what_is_here_now_is_what_the_process_can_build():
     options = ToolOptions(
         bash_enabled=True, bench_enabled=True, ledger_path="unused", skills=FileSkills({}, lambda name, skill: "")
     )
-    of_definitions = {kind.tool for kind in KINDS.values()} | {"Evaluation", "Memory", "VolumeDef"}
+    of_definitions = {kind.tool for kind in KINDS.values()} | {"Channel", "Evaluation", "Memory", "VolumeDef"}
     assert set(build_tools(options)) | of_definitions == SUPPORTED_TOOLS
     assert set(DRIVERS) == set(get_args(Driver)) - set(UNSUPPORTED_DRIVERS)
 
