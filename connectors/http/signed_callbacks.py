@@ -10,16 +10,20 @@ The body is signed with a secret that both sides have:
                                                         installation's key is rotated: one of them has to match
     X-Loomcycle-Signature: <hex>                        HMAC-SHA256 over the body alone, for receivers that know that
 
-The receiver compares in constant time, and refuses a `t` that is more than some minutes away.
+The receiver compares in constant time, and refuses a `t` that is more than some minutes away. Callbacks at the end of a
+run have the headers of Standard Webhooks instead (`standard_headers`).
 
-Before: services/runtime/tools/hooks.py. After: httpcore.
+Before: services/runtime/tools/hooks.py, services/runtime/run/callback_posts.py. After: httpcore.
 """
 
 import asyncio
+import base64
+import binascii
 import hmac
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from hashlib import sha256
+from typing import TypeVar
 
 import httpcore
 import httpx
@@ -47,6 +51,11 @@ KEEPALIVE_EXPIRY_S = 4.0
 
 
 NO_CONTENT = 204
+SECRET_PREFIX = "whsec_"
+"""What a secret of Standard Webhooks begins with; base64 of the key follows."""
+
+
+AnswerT = TypeVar("AnswerT")
 
 
 class CallbackClient:
@@ -81,12 +90,26 @@ class CallbackClient:
 
     async def post(self, url: str, body: bytes, headers: Mapping[str, str], *, timeout_s: float) -> bytes | None:
         """Return the response, at most RESPONSE_BYTES; None for 204. Raises Transient or Permanent."""
+        return await self._post(url, body, headers, _read_response, timeout_s)
+
+    async def notify(self, url: str, body: bytes, headers: Mapping[str, str], *, timeout_s: float) -> int:
+        """Return the status of a response whose body is of no interest, 200 to 299. Raises Transient or Permanent."""
+        return await self._post(url, body, headers, _read_status, timeout_s)
+
+    async def _post(
+        self,
+        url: str,
+        body: bytes,
+        headers: Mapping[str, str],
+        read: Callable[..., Awaitable[AnswerT]],
+        timeout_s: float,
+    ) -> AnswerT:
         if len(body) > REQUEST_BYTES:
             raise Permanent(f"the request has {len(body)} bytes, at most {REQUEST_BYTES} are sent", kind="invalid")
         try:
             target = parse_web_url(url)
             async with asyncio.timeout(timeout_s):
-                return await self._exchange(target, body, headers)
+                return await self._exchange(target, body, headers, read)
         except ToolCallRefused as reason:
             raise Permanent(str(reason), kind="refused") from reason
         except TimeoutError as error:
@@ -99,7 +122,9 @@ class CallbackClient:
         """Close the connections; requests under way fail."""
         await self._pools.aclose()
 
-    async def _exchange(self, url: httpx.URL, body: bytes, headers: Mapping[str, str]) -> bytes | None:
+    async def _exchange(
+        self, url: httpx.URL, body: bytes, headers: Mapping[str, str], read: Callable[..., Awaitable[AnswerT]]
+    ) -> AnswerT:
         sent = {
             "Host": url.netloc.decode("ascii"),
             "User-Agent": USER_AGENT,
@@ -115,7 +140,7 @@ class CallbackClient:
             number, pool = self._pools.acquire()
             is_sound = False
             try:
-                answer = await _read_response(pool, target, raw_headers, body)
+                answer = await read(pool, target, raw_headers, body)
                 is_sound = True
                 return answer
             finally:
@@ -139,6 +164,15 @@ async def _read_response(
         return None if response.status == NO_CONTENT else bytes(answer)
 
 
+async def _read_status(
+    pool: httpcore.AsyncConnectionPool, target: httpcore.URL, headers: list[tuple[bytes, bytes]], body: bytes
+) -> int:
+    async with pool.stream("POST", target, headers=headers, content=body) as response:
+        if not 200 <= response.status < 300:
+            raise _status_error(response.status)
+        return response.status
+
+
 def callback_secrets(secret: SecretKey | None, *context: str) -> tuple[str, ...]:
     """Return the secrets that sign callbacks of that name, the current one first; none without a key.
 
@@ -154,6 +188,29 @@ def signature_headers(body: bytes, secrets: Sequence[str], at_s: int) -> dict[st
     stamped = f"{at_s}.".encode() + body
     timed = ",".join(f"v1={_hmac(secret, stamped)}" for secret in secrets)
     return {"X-Loomlog-Signature": f"t={at_s},{timed}", "X-Loomcycle-Signature": _hmac(secrets[0], body)}
+
+
+def standard_headers(message_id: str, body: bytes, secrets: Sequence[str], at_s: int) -> dict[str, str]:
+    """Return the headers of Standard Webhooks: id, time, and a signature with each secret, none without a secret.
+
+    A secret is `whsec_` and base64 of the key, or any other text, which is the key itself. Raises ValueError for one
+    whose base64 cannot be read.
+    """
+    headers = {"webhook-id": message_id, "webhook-timestamp": str(at_s)}
+    if secrets:
+        signed = f"{message_id}.{at_s}.".encode() + body
+        digests = [hmac.new(_standard_key(secret), signed, sha256).digest() for secret in secrets]
+        headers["webhook-signature"] = " ".join(f"v1,{base64.b64encode(one).decode()}" for one in digests)
+    return headers
+
+
+def _standard_key(secret: str) -> bytes:
+    if not secret.startswith(SECRET_PREFIX):
+        return secret.encode()
+    try:
+        return base64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"a secret that begins with {SECRET_PREFIX} continues with base64") from error
 
 
 def _hmac(secret: str, data: bytes) -> str:

@@ -41,7 +41,7 @@ class Callback(Value, frozen=True, kw_only=True):
     due_ms: int = 0
     give_up_at_ms: int = 0
     http_status: int = 0
-    """Of the last answer; 0: there was none."""
+    """HTTP status of the last answer; 0: there was none."""
     error: str = ""
     requested_at_ms: int = 0
     ended_at_ms: int = 0

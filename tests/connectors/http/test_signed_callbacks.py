@@ -9,7 +9,12 @@ import pytest
 from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.errors import ConnectorError, Permanent, Transient
 from loomlog.connectors.http import signed_callbacks as module
-from loomlog.connectors.http.signed_callbacks import CallbackClient, callback_secrets, signature_headers
+from loomlog.connectors.http.signed_callbacks import (
+    CallbackClient,
+    callback_secrets,
+    signature_headers,
+    standard_headers,
+)
 from tests.connectors.tools.web_server import Names, Server, page, redirect, running
 
 BODY = b'{"phase":"pre"}'
@@ -231,3 +236,39 @@ def test_every_name_has_a_secret_of_its_own_that_never_changes() -> None:
 
 def test_without_a_key_there_is_no_secret() -> None:
     assert callback_secrets(None, "t", "ops", "a") == ()
+
+
+# --- callbacks at the end of a run -----------------------------------------------------------------------------------
+
+STANDARD_SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+"""With id, time and body of the example of Standard Webhooks."""
+
+
+def test_the_standard_signature_is_that_of_its_example() -> None:
+    headers = standard_headers(
+        "msg_p5jXN8AQM9LWM0D4loKWxJek", b'{"test": 2432232314}', [STANDARD_SECRET, "plain"], 1_614_265_330
+    )
+    first, second = headers["webhook-signature"].split(" ")
+    assert first == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+    assert second.startswith("v1,")
+    assert second != first
+    assert headers["webhook-id"] == "msg_p5jXN8AQM9LWM0D4loKWxJek"
+    assert headers["webhook-timestamp"] == "1614265330"
+
+
+def test_without_a_secret_there_is_no_standard_signature() -> None:
+    assert set(standard_headers("m", BODY, [], 1)) == {"webhook-id", "webhook-timestamp"}
+    with pytest.raises(ValueError, match="continues with base64"):
+        standard_headers("m", BODY, ["whsec_?"], 1)
+
+
+async def test_a_notification_returns_the_status_and_reads_no_body() -> None:
+    async with running() as server, calling(server) as callbacks:
+        server.answers["/"] = b"HTTP/1.1 202 Accepted\r\nContent-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc"
+        url = f"http://hooks.example:{server.port}/"
+        assert await callbacks.notify(url, BODY, {"webhook-id": "m"}, timeout_s=5) == 202
+        assert server.header("webhook-id") == "m"
+        server.answers["/"] = b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n"
+        with pytest.raises(Transient) as caught:
+            await callbacks.notify(url, BODY, {}, timeout_s=5)
+        assert caught.value.status == 500

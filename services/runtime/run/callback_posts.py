@@ -1,0 +1,195 @@
+"""The attempts of callbacks: the owner's process of a callback posts it and tells the log how that ended.
+
+    POST <url>   Content-Type: application/json, and the headers of Standard Webhooks:
+                 webhook-id          <run>:end:<hook>, the same for every attempt: receivers drop repeats by it
+                 webhook-timestamp   seconds since 1970
+                 webhook-signature   v1,<base64>  HMAC-SHA256 over "<id>.<timestamp>." and the body, for each secret
+
+A process that dies between the post and its record has the request made again by the next owner, with the same id.
+Addresses are those of tenants: each connection goes to an address that was checked, private ones are refused
+(connectors/http/signed_callbacks.py). The secret is in the environment of the runtime, under a name that begins with
+one of SECRET_PREFIXES or that the operator allows; two of them, with a space between, both sign while one is replaced.
+
+Before: services/families/callback/sends.py, through the outbox. After: connectors/http/signed_callbacks.py.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Any, Protocol
+
+from loomlog.connectors.errors import ConnectorError, Permanent
+from loomlog.connectors.http.signed_callbacks import standard_headers
+from loomlog.schemas.generated.callback_commands import SettleCallback
+from loomlog.schemas.generated.values import CommandEnvelope
+from loomlog.schemas.records import Value
+from loomlog.services.families.callback.sends import CallbackPost
+from loomlog.services.families.callback.state import FAMILY_NAME, POSTING, Callback, aggregate_name, message_id
+from loomlog.services.stream.entities.answers import CommandInvalid, CommandUnanswered, EntityCommands
+from loomlog.services.stream.entities.reads import EntityReads, PositionNotRead
+
+log = logging.getLogger(__name__)
+
+TIMEOUT_S = 10.0
+"""Of one attempt; far less than services/families/callback/limits.py LOST_MS."""
+TOGETHER = 50
+"""Attempts under way at once, half of the connections of the client."""
+WAITING_MAX = 10_000
+"""Attempts that wait; further ones are begun again by the timers of their aggregates."""
+SETTLE_WAIT_S = 5.0
+SETTLE_TRIES = 5
+GONE = 410
+"""Status of a receiver that wants no more of it."""
+SECRET_PREFIXES = ("LOOMLOG_CALLBACK_", "LOOMCYCLE_CALLBACK_")
+"""Variables that sign callbacks begin with one of them: otherwise the author of a hook could have any secret of the
+operator sign texts of their choice.
+"""
+ABSENT = Callback()
+
+
+class Receiver(Protocol):
+    """Posts a request (connectors/http/signed_callbacks.py CallbackClient)."""
+
+    async def notify(self, url: str, body: bytes, headers: Mapping[str, str], *, timeout_s: float) -> int:
+        """Return the status of the answer, 200 to 299. Raises Transient, Permanent."""
+        ...
+
+
+class Outcome(Value, frozen=True, kw_only=True):
+    """How an attempt has ended; without an error it was delivered."""
+
+    status: int = 0
+    error: str = ""
+    is_final: bool = False
+
+
+class CallbackPosts:
+    """See the module."""
+
+    def __init__(
+        self,
+        commands: EntityCommands,
+        reads: EntityReads,
+        receiver: Receiver,
+        *,
+        decrypt: Callable[[str, str], Awaitable[str]],
+        environment: Mapping[str, str],
+        allowed_secrets: Collection[str] = (),
+        clock_ms: Callable[[], int],
+    ) -> None:
+        """`decrypt` takes a text and its tenant. `allowed_secrets`: further variables that may sign."""
+        self.ended: Counter[str] = Counter()
+        """Attempts by their end: delivered, failed, refused, unknown."""
+        self._commands = commands
+        self._reads = reads
+        self._receiver = receiver
+        self._decrypt = decrypt
+        self._environment = environment
+        self._allowed_secrets = frozenset(allowed_secrets)
+        self._clock_ms = clock_ms
+        self._queue: asyncio.Queue[tuple[str, CallbackPost]] = asyncio.Queue()
+        self._known: set[tuple[str, str, int]] = set()
+        """Callbacks that wait or are under way."""
+
+    def receive(self, post: CallbackPost, tenant: str) -> None:
+        """Make an attempt soon (a receiver of the outbox)."""
+        key = (tenant, post.run_id, post.hook)
+        if key not in self._known and len(self._known) < WAITING_MAX:
+            self._known.add(key)
+            self._queue.put_nowait((tenant, post))
+
+    async def run(self) -> None:
+        """Make attempts until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(TOGETHER):
+                tasks.create_task(self._work())
+
+    async def _work(self) -> None:
+        while True:
+            tenant, post = await self._queue.get()
+            try:
+                await self.attempt(tenant, post)
+            finally:
+                self._known.discard((tenant, post.run_id, post.hook))
+
+    async def attempt(self, tenant: str, post: CallbackPost) -> None:
+        """Make an attempt that is still due, and tell the log how it ended."""
+        callback = await self._load(tenant, post)
+        if callback.status != POSTING or callback.attempt != post.attempt:
+            return
+        outcome = await self._deliver(callback, tenant)
+        await self._settle(callback, tenant, outcome)
+
+    async def _load(self, tenant: str, post: CallbackPost) -> Callback:
+        """Return the callback; an absent one when it cannot be read, for its timer to try again."""
+        name = aggregate_name(post.run_id, post.hook)
+        try:
+            row = await self._reads.local(FAMILY_NAME, tenant, name) or await self._reads.show(
+                FAMILY_NAME, tenant, name
+            )
+        except (ConnectorError, PositionNotRead) as error:
+            log.warning("the callback %s waits: %s", message_id(post.run_id, post.hook), error)
+            return ABSENT
+        return ABSENT if row is None else row.entity.state
+
+    async def _deliver(self, callback: Callback, tenant: str) -> Outcome:
+        try:
+            secrets = self._secrets(callback.secret_env)
+            body = (await self._decrypt(callback.body, tenant)).encode()
+            headers = standard_headers(
+                message_id(callback.run_id, callback.hook), body, secrets, self._clock_ms() // 1000
+            )
+            status = await self._receiver.notify(callback.url, body, headers, timeout_s=TIMEOUT_S)
+        except Permanent as error:
+            # Without a status it never was a request: a private address, or content that was erased.
+            return Outcome(status=error.status, error=str(error), is_final=error.status in (0, GONE))
+        except (ConnectorError, ValueError) as error:
+            return Outcome(status=getattr(error, "status", 0), error=str(error))
+        return Outcome(status=status)
+
+    def _secrets(self, name: str) -> list[str]:
+        """Return the secrets of a variable. Raises ValueError without one, Permanent when it may not sign."""
+        if not name:
+            return []
+        if not name.startswith(SECRET_PREFIXES) and name not in self._allowed_secrets:
+            listed = " or ".join(SECRET_PREFIXES)
+            text = f"secret_env: {name} may not sign; name one that begins with {listed}, or let the operator allow it"
+            raise Permanent(text, kind="refused")
+        secrets = self._environment.get(name, "").split()
+        if not secrets:
+            raise ValueError(f"secret_env: {name} is not set in the environment of the runtime")
+        return secrets
+
+    async def _settle(self, callback: Callback, tenant: str, outcome: Outcome) -> None:
+        now_ms = self._clock_ms()
+        which = message_id(callback.run_id, callback.hook)
+        command = SettleCallback(
+            envelope=CommandEnvelope(
+                command_id=f"{which}:{callback.attempt}:{now_ms}", tenant=tenant, subject=which, issued_at_ms=now_ms
+            ),
+            run_id=callback.run_id,
+            hook=callback.hook,
+            attempt=callback.attempt,
+            status=outcome.status,
+            error=outcome.error,
+            is_final=outcome.is_final,
+        )
+        self.ended["delivered" if not outcome.error else "refused" if outcome.is_final else "failed"] += 1
+        if outcome.error:
+            log.info("the callback %s is not delivered: %s", which, outcome.error)
+        if not await self._ask(command):
+            self.ended["unknown"] += 1
+            log.warning("the end of attempt %d of the callback %s is not in the log", callback.attempt, which)
+
+    async def _ask(self, command: Any) -> bool:
+        """Ask the owner; whether it has answered. After its wait the attempt is begun again."""
+        for _ in range(SETTLE_TRIES):
+            try:
+                await self._commands.ask(command, wait_s=SETTLE_WAIT_S)
+                return True
+            except (CommandUnanswered, ConnectorError) as error:
+                log.debug("%s", error)
+            except CommandInvalid:
+                return False
+        return False
