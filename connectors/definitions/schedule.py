@@ -1,71 +1,13 @@
 """The kind schedule: runs that start at given times. One without a user is a template that is forked for each user.
 
-Before: kind.py, cron.py, triggers.py. After: kinds.py.
+Before: connectors/configuration/schedule_block.py, kind.py, cron.py, triggers.py. After: kinds.py.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
-
-from pydantic import Field
-
-from loomlog.connectors.configuration.field_types import (
-    FORBID_EXTRA,
-    AgentName,
-    EnvName,
-    NonNegativeInt,
-    StringList,
-    Switch,
-)
+from loomlog.connectors.configuration.schedule_block import ScheduleBlock
 from loomlog.connectors.definitions.cron import find_cron_problem, is_time_zone
 from loomlog.connectors.definitions.kind import Kind
 from loomlog.connectors.definitions.problems import DefinitionProblem
-from loomlog.connectors.definitions.triggers import CompletionHook, CredentialReference, check_hooks
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PromptBlock:
-    """A text of a prompt. `kind`: where an untrusted text comes from."""
-
-    __pydantic_config__ = FORBID_EXTRA
-    type: Literal["trusted-text", "untrusted-block"]
-    text: str
-    kind: str = ""
-    cacheable: Switch = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PromptSegment:
-    """A part of a prompt with one role."""
-
-    __pydantic_config__ = FORBID_EXTRA
-    role: Literal["system", "user"]
-    content: Annotated[tuple[PromptBlock, ...], Field(min_length=1)]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScheduleBlock:
-    """Content of a schedule. `enabled` None: true for one made at run time, false for one in a file."""
-
-    __pydantic_config__ = FORBID_EXTRA
-    agent: AgentName
-    prompt: tuple[PromptSegment, ...] = ()
-    schedule: str = ""
-    user_tier_schedules: Mapping[str, str] = field(default_factory=dict)
-    timezone: str = ""
-    enabled: Switch | None = None
-    catch_up_max: NonNegativeInt = 0
-    max_fires: NonNegativeInt = 0
-    user_id: str = ""
-    user_tier: str = ""
-    required_credentials: StringList = ()
-    user_credentials: Mapping[str, CredentialReference] = field(default_factory=dict)
-    user_credentials_from_env: Mapping[str, EnvName] = field(default_factory=dict)
-    on_complete: tuple[CompletionHook, ...] = ()
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    tenant_id: str = ""
-    operator_key_restricted: Switch = False
-    isolated: Switch = False
+from loomlog.connectors.definitions.triggers import check_hooks
 
 
 def _check(schedule: ScheduleBlock) -> None:

@@ -81,7 +81,7 @@ class InstantsSkipped(Record, frozen=True, kw_only=True):
     count: int
     """How many do not fire."""
     reason: str
-    """overlap: a run of it works; catch_up: they passed unseen; limit: max_fires."""
+    """overlap: a run of it works; catch_up: they passed unseen; paused."""
     is_at_least: bool = False
     """There were more than are counted."""
     queued: tuple[int, ...] = ()
@@ -126,6 +126,8 @@ class ScheduleArmed(Record, frozen=True, kw_only=True):
     """What it starts."""
     revision: int = 0
     """Number of events of its definition."""
+    armed_ms: int = 0
+    """Where the intervals of @every begin, UTC milliseconds."""
     next_ms: int = 0
     """The next instant, UTC milliseconds; 0: none."""
 
@@ -135,6 +137,7 @@ class ScheduleArmed(Record, frozen=True, kw_only=True):
             "revision": self.revision,
             "spec": self.spec.to_avro(),
             "run": self.run.to_avro(),
+            "armed_ms": self.armed_ms,
             "next_ms": self.next_ms,
         }
 
@@ -145,6 +148,7 @@ class ScheduleArmed(Record, frozen=True, kw_only=True):
             revision=value["revision"],
             spec=ScheduleSpec.from_avro(value["spec"]),
             run=ScheduledRun.from_avro(value["run"]),
+            armed_ms=value["armed_ms"],
             next_ms=value["next_ms"],
         )
 

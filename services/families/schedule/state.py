@@ -1,0 +1,209 @@
+"""State of a schedule: what it fires and when, the runs that work, and how the last one ended.
+
+`last_ms`, the last instant that was decided, never goes back, and the next one is after it. So an instant fires once,
+whatever dies and however the clock is set. Of instants that wait the state has a list with a bound; of fires that are
+over only the last (items.py has the others).
+
+Before: decide.py. After: the schemas.
+"""
+
+from typing import assert_never
+
+from loomlog.schemas.generated.schedule_events import (
+    FireSettled,
+    InstantsSkipped,
+    ScheduleArmed,
+    ScheduleDisarmed,
+    ScheduleFired,
+    SchedulePaused,
+    ScheduleResumed,
+)
+from loomlog.schemas.generated.values import ScheduledRun, ScheduleSpec
+from loomlog.schemas.records import Value, replace
+from loomlog.services.families.schedule.instants import delay_ms
+
+VERSION = 1
+FAMILY_NAME = "schedule"
+SPENT = "max_fires"
+"""Reason of a schedule that has fired as often as it may."""
+
+ScheduleEvent = (
+    ScheduleArmed | ScheduleDisarmed | ScheduleFired | FireSettled | InstantsSkipped | SchedulePaused | ScheduleResumed
+)
+
+
+class Fire(Value, frozen=True, kw_only=True, omit_defaults=True):
+    """A fire whose run works."""
+
+    number: int
+    run_id: str
+    instant_ms: int
+    fired_ms: int
+    late_ms: int = 0
+    is_manual: bool = False
+    arms: int = 0
+    """Which arming it belongs to (Schedule.arms)."""
+
+
+class Schedule(Value, frozen=True, kw_only=True, omit_defaults=True):
+    """State of a schedule. Times are UTC milliseconds; 0: never, or none."""
+
+    aggregate: str = ""
+    """Full id."""
+    def_id: str = ""
+    """Version of the definition that is armed, or was at last."""
+    revision: int = 0
+    """Number of events of its definition that its sender had read."""
+    arms: int = 0
+    """How often it was armed."""
+    is_armed: bool = False
+    is_spent: bool = False
+    spec: ScheduleSpec | None = None
+    run: ScheduledRun | None = None
+    armed_ms: int = 0
+    """When this version was armed: where the intervals of @every begin."""
+    last_ms: int = 0
+    """The last instant that was decided."""
+    next_ms: int = 0
+    paused_until_ms: int = 0
+    number: int = 0
+    """Fires so far, of all versions."""
+    fires: int = 0
+    """Fires of this version that count towards max_fires, with those whose runs work."""
+    refusals: int = 0
+    """Starts that were refused in a row."""
+    running: tuple[Fire, ...] = ()
+    queued: tuple[int, ...] = ()
+    """Instants that fire one after another when the run that works has ended."""
+    last_run_ms: int = 0
+    last_run_id: str = ""
+    last_status: str = ""
+    last_error: str = ""
+
+    @property
+    def tenant(self) -> str:
+        return self.aggregate.partition(":")[2].partition("/")[0]
+
+    @property
+    def name(self) -> str:
+        return self.aggregate.partition(":")[2].partition("/")[2]
+
+    @property
+    def fires_left(self) -> int:
+        """How often it may fire still; many when there is no limit."""
+        limit = self.spec.max_fires if self.spec is not None else 0
+        return max(0, limit - self.fires) if limit else 1 << 31
+
+
+def initial(aggregate: str) -> Schedule:
+    """Return the state of a schedule without events, by its full id."""
+    return Schedule(aggregate=aggregate)
+
+
+def due_ms(schedule: Schedule) -> int:
+    """Return when the next instant fires, with its delay; 0: never."""
+    if not schedule.is_armed or schedule.spec is None or not schedule.next_ms:
+        return 0
+    return schedule.next_ms + delay_ms(schedule.spec, schedule.aggregate, schedule.next_ms)
+
+
+def next_timer_ms(schedule: Schedule) -> int:
+    """Return when the timer is to fire; 0: never."""
+    if not schedule.is_armed:
+        return 0
+    return schedule.paused_until_ms or due_ms(schedule)
+
+
+def evolve(schedule: Schedule, event: ScheduleEvent, at_ms: int) -> Schedule:
+    """Return the schedule after an event."""
+    match event:
+        case ScheduleArmed():
+            return replace(
+                schedule,
+                def_id=event.def_id,
+                revision=event.revision,
+                arms=schedule.arms + 1,
+                is_armed=True,
+                is_spent=False,
+                spec=event.spec,
+                run=event.run,
+                armed_ms=event.armed_ms,
+                next_ms=event.next_ms,
+                fires=0,
+                refusals=0,
+                queued=(),
+            )
+        case ScheduleDisarmed(reason=reason, revision=revision):
+            return replace(
+                schedule,
+                is_armed=False,
+                is_spent=reason == SPENT,
+                revision=revision,
+                paused_until_ms=0,
+                next_ms=0,
+                queued=(),
+                run=None,
+            )
+        case ScheduleFired():
+            return _fired(schedule, event, at_ms)
+        case FireSettled():
+            return _settled(schedule, event)
+        case InstantsSkipped(last_ms=last_ms, queued=queued, next_ms=next_ms):
+            return replace(schedule, last_ms=max(schedule.last_ms, last_ms), queued=queued, next_ms=next_ms)
+        case SchedulePaused(until_ms=until_ms):
+            return replace(schedule, paused_until_ms=until_ms, queued=())
+        case ScheduleResumed(next_ms=next_ms):
+            return replace(schedule, paused_until_ms=0, next_ms=next_ms)
+        case _:
+            assert_never(event)
+
+
+def _fired(schedule: Schedule, event: ScheduleFired, at_ms: int) -> Schedule:
+    fire = Fire(
+        number=event.number,
+        run_id=event.run_id,
+        instant_ms=event.instant_ms,
+        fired_ms=at_ms,
+        late_ms=event.late_ms,
+        is_manual=event.is_manual,
+        arms=schedule.arms,
+    )
+    last_ms = schedule.last_ms if event.is_manual else max(schedule.last_ms, event.instant_ms)
+    return replace(
+        schedule,
+        number=event.number,
+        fires=schedule.fires + 1,
+        running=(*schedule.running, fire),
+        queued=event.queued,
+        last_ms=last_ms,
+        next_ms=event.next_ms,
+        last_run_ms=at_ms,
+        last_run_id=event.run_id,
+        last_status="",
+        last_error="",
+    )
+
+
+def _settled(schedule: Schedule, event: FireSettled) -> Schedule:
+    fire = next((one for one in schedule.running if one.number == event.number), None)
+    if fire is None:  # no run could be started
+        last_ms = schedule.last_ms if event.is_manual else max(schedule.last_ms, event.instant_ms)
+        schedule = replace(schedule, number=event.number, fires=schedule.fires + 1, last_ms=last_ms)
+    elif not event.counts and fire.arms == schedule.arms:
+        schedule = replace(schedule, fires=schedule.fires - 1)
+    schedule = replace(
+        schedule,
+        running=tuple(one for one in schedule.running if one.number != event.number),
+        queued=event.queued,
+        next_ms=event.next_ms,
+        refusals=0 if event.counts else schedule.refusals + 1,
+    )
+    if event.number != schedule.number:
+        return schedule
+    return replace(
+        schedule,
+        last_run_ms=event.fired_ms,
+        last_run_id=event.run_id,
+        last_status=event.status,
+        last_error=event.error,
+    )
