@@ -39,7 +39,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -122,13 +122,14 @@ RANDOM_BYTES = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplicationTopics:
-    """Topics of runs and entities, and of subject keys, providers and clients."""
+    """Topics of runs, entities and channels, and of subject keys, providers and clients."""
 
     commands: str
     events: str
     previews: str
     subjects: str
     entities: Topics
+    channels: Topics
     providers: str
     clients: str
 
@@ -140,6 +141,7 @@ class ApplicationTopics:
             previews=f"{prefix}.run.deltas",
             subjects=f"{prefix}.subject.keys",
             entities=Topics.of("entity", prefix),
+            channels=Topics.of("channel", prefix),
             providers=f"{prefix}.provider.events",
             clients=f"{prefix}.client.events",
         )
@@ -191,14 +193,16 @@ class Application:
         client_limits: ClientLimits | None = None,
         entity_commands: EntityCommands | None = None,
         entity_reads: EntityReads | None = None,
+        reads_beside: Sequence[EntityReads] = (),
         files: Mapping[tuple[str, str], FileDefinition] = NO_FILES,
         memory_options: MemoryOptions = DEFAULT_MEMORY_OPTIONS,
         memory_index: MemoryIndex | None = None,
         change_feed: ChangeFeed | None = None,
     ) -> None:
         """`files`: the definitions of the configuration, by kind and name. `entity_commands` and `entity_reads` None:
-        no transport offers families. `keys` None: content is not encrypted. `installation_key` None: callbacks are not
-        signed. `credentials` None: requests with credentials are refused. `change_feed` None: it is off.
+        no transport offers families; `reads_beside`: of the further topic sets, for positions in their topics. `keys`
+        None: content is not encrypted. `installation_key` None: callbacks are not signed. `credentials` None: requests
+        with credentials are refused. `change_feed` None: it is off.
         """
         new_token = repeatable(new_token)
         self.keys = keys
@@ -224,7 +228,8 @@ class Application:
         )
         self.entity_parts = entities
         if entity_reads is None:
-            self.barrier.register(topics.entities.events, entities.replicas, partitions=entities.replicas.partitions)
+            for parts in entities.each:
+                self.barrier.register(parts.topics.events, parts.replicas, partitions=parts.replicas.partitions)
         self.accounts = accounts = BudgetAccounts(entities, clock_ms=clock_ms, fresh_token=new_token, name="api")
         self.queries = RunQueries(sources)
         commands = InstallationCommands(entities, clock_ms=clock_ms, fresh_token=new_token, wait_s=control_wait_s)
@@ -287,8 +292,8 @@ class Application:
         self.control = RunControl(
             sources, self.queries, self.publisher, clock_ms=clock_ms, fresh_token=new_token, wait_s=control_wait_s
         )
-        if entity_reads is not None:
-            self.barrier.register(entity_reads.topic, entity_reads, partitions=entity_reads.partitions)
+        for reads in () if entity_reads is None else (entity_reads, *reads_beside):
+            self.barrier.register(reads.topic, reads, partitions=reads.partitions)
         self._entities = (
             None
             if entity_commands is None or entity_reads is None
@@ -437,7 +442,8 @@ class Application:
                 for task in background_tasks:
                     group.create_task(_run_task(task))
         finally:
-            self.entity_parts.client.close()
+            for parts in self.entity_parts.each:
+                parts.client.close()
 
 
 async def _run_task(task: Callable[[], Awaitable[None]]) -> None:

@@ -20,11 +20,11 @@ from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.errors import ConnectorError, Permanent, Transient
 from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, KafkaRanges, KafkaTail, open_tail
 from loomlog.connectors.protocols import Blobs
-from loomlog.connectors.storage.postgres import PostgresOptions, connect, open_reader
+from loomlog.connectors.storage.postgres import PostgresOptions, PostgresReader, connect, open_reader
 from loomlog.connectors.storage.run_credentials import PostgresCredentialRows, RunCredentials
 from loomlog.connectors.storage.state_files import StateFiles
 from loomlog.connectors.tools.remote_calls import REQUESTS_TOPIC
-from loomlog.projections.engine.builds import ENTITY_SUFFIX, PREFIX
+from loomlog.projections.engine.builds import CHANNEL_SUFFIX, ENTITY_SUFFIX, PREFIX
 from loomlog.projections.engine.positions import PositionWatch
 from loomlog.projections.memory_feed.tables import feed_schema
 from loomlog.projections.run_queries import RunFilter
@@ -37,17 +37,20 @@ from loomlog.services.application.errors import RequestRefused
 from loomlog.services.application.memory_changes import SqlChangeFeed
 from loomlog.services.application.queries.read_models import SqlReadModels, has_no_tables
 from loomlog.services.application.streaming.event_hub import EventHub, HubStart
+from loomlog.services.core.families import TOPIC_SETS
 from loomlog.services.families.definition.observation import FileObserver
 from loomlog.services.families.definition.table import FileDefinition
 from loomlog.services.families.entity_folds import entity_seals
 from loomlog.services.families.memory.wiring import DEFAULT_MEMORY_OPTIONS, MemoryOptions, open_memory_index
-from loomlog.services.families.registry import all_families
+from loomlog.services.families.registry import families_of
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys, open_subject_keys
 from loomlog.services.stream.entities.content import encrypt_content
 from loomlog.services.stream.entities.families import FamilySet
-from loomlog.services.stream.entities.hosting import build_entity_parts
+from loomlog.services.stream.entities.hosting import EntityParts, build_entity_parts, join_parts
 from loomlog.services.stream.entities.reading import EntityReader
+from loomlog.services.stream.entities.routed_reads import RoutedReads
 from loomlog.services.stream.entities.rows import EntityRows
+from loomlog.services.stream.family import Topics
 from loomlog.services.stream.global_tables.global_table import GlobalTable, GlobalTables
 
 log = logging.getLogger(__name__)
@@ -147,31 +150,23 @@ async def open_application(
             rows = PostgresCredentialRows(endpoints.postgres)
             stack.push_async_callback(rows.close)
             credentials = RunCredentials(rows, endpoints.installation_key)
-        entity_prefix = endpoints.read_model_prefix + ENTITY_SUFFIX
-        watch = PositionWatch(lambda: connect(endpoints.postgres), endpoints.read_model_prefix, entity_prefix)
-        entity_reader = await open_reader(
-            endpoints.postgres, schema=entity_prefix, max_connections=endpoints.postgres_connections
-        )
-        stack.push_async_callback(entity_reader.close)
-        entity_rows = EntityRows(
-            entity_reader,
-            FamilySet(all_families()),
-            events_topic=endpoints.topics.entities.events,
-            seals=entity_seals(endpoints.installation_key),
-        )
-        entities = build_entity_parts(
-            all_families(),
-            codec,
-            appender=appender,
-            ranges=ranges,
-            partitions=partitions,
-            topics=endpoints.topics.entities,
-            rows=entity_rows,
-        )
-        if keys is not None:
-            entities.client.encrypt = encrypt_content(keys.cipher_for, keys.is_encrypted)
-        await wait_for("broker", readiness, entities.replicas.open)
-        entity_events = await tail(endpoints.topics.entities.events, entities.replicas.next_offsets)
+        prefixes = [endpoints.read_model_prefix + suffix for suffix in (ENTITY_SUFFIX, CHANNEL_SUFFIX)]
+        watch = PositionWatch(lambda: connect(endpoints.postgres), endpoints.read_model_prefix, *prefixes)
+        opened_sets = [
+            await _open_topic_set(
+                stack, endpoints, codec, appender, ranges, name, topics, prefix, partitions=partitions, keys=keys
+            )
+            for name, topics, prefix in zip(
+                TOPIC_SETS, (endpoints.topics.entities, endpoints.topics.channels), prefixes, strict=True
+            )
+        ]
+        entities = join_parts(*(one.parts for one in opened_sets))
+        entity_reads = RoutedReads(entities, *(one.reads for one in opened_sets))
+        followed = []
+        for parts in entities.each:
+            await wait_for("broker", readiness, parts.replicas.open)
+            tail_of_set = await tail(parts.topics.events, parts.replicas.next_offsets)
+            followed.append(partial(parts.replicas.follow, tail_of_set))
         memory_index = await open_memory_index(endpoints.postgres, endpoints.installation_key)
         layer = Application(
             authenticator=authenticator,
@@ -192,13 +187,12 @@ async def open_application(
             client_limits=endpoints.client_limits,
             entities=entities,
             entity_commands=entities.client,
-            entity_reads=EntityReader(
-                entities.family.families, entities.replicas, entity_rows, entity_reader, entities.client
-            ),
+            entity_reads=entity_reads,
+            reads_beside=entity_reads.beside,
             files=files,
             memory_options=memory_options,
             memory_index=memory_index,
-            change_feed=SqlChangeFeed(entity_reader, feed_schema(endpoints.read_model_prefix))
+            change_feed=SqlChangeFeed(opened_sets[0].reader, feed_schema(endpoints.read_model_prefix))
             if endpoints.memory_changes_enabled
             else None,
         )
@@ -225,13 +219,49 @@ async def open_application(
                 events,
                 previews,
                 lambda: _watch_positions(watch),
-                partial(entities.replicas.follow, entity_events),
+                *followed,
                 partial(layer.clients.run, client_requests),
                 *tables.followers.values(),
                 *observing,
             )
 
         yield layer, work
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _TopicSet:
+    """What is open for the families of a topic set."""
+
+    parts: EntityParts
+    reads: EntityReader
+    reader: PostgresReader
+
+
+async def _open_topic_set(
+    stack: contextlib.AsyncExitStack,
+    endpoints: Endpoints,
+    codec: Codec,
+    appender: KafkaAppender,
+    ranges: KafkaRanges,
+    name: str,
+    topics: Topics,
+    prefix: str,
+    *,
+    partitions: int,
+    keys: SubjectKeys | None,
+) -> _TopicSet:
+    """Open the rows of a topic set, whose schema has the prefix, and build its replicas, client and reads."""
+    reader = await open_reader(endpoints.postgres, schema=prefix, max_connections=endpoints.postgres_connections)
+    stack.push_async_callback(reader.close)
+    families, seals = families_of(name), entity_seals(endpoints.installation_key)
+    rows = EntityRows(reader, FamilySet(families), events_topic=topics.events, seals=seals)
+    parts = build_entity_parts(
+        families, codec, appender=appender, ranges=ranges, partitions=partitions, topics=topics, rows=rows, name=name
+    )
+    if keys is not None:
+        parts.client.encrypt = encrypt_content(keys.cipher_for, keys.is_encrypted)
+    reads = EntityReader(parts.family.families, parts.replicas, rows, reader, parts.client)
+    return _TopicSet(parts=parts, reads=reads, reader=reader)
 
 
 async def _open_subject_keys(
@@ -262,7 +292,8 @@ async def wait_for(name: str, readiness: Readiness, open_resource: Callable[[], 
 
 
 async def _partition_count(appender: KafkaAppender, topics: ApplicationTopics) -> int:
-    names = (topics.commands, topics.events, topics.previews, topics.entities.commands, topics.entities.events)
+    of_sets = (one for each in (topics.entities, topics.channels) for one in (each.commands, each.events))
+    names = (topics.commands, topics.events, topics.previews, *of_sets)
     counts = {topic: await appender.partitions(topic) for topic in names}
     if not all(counts.values()) or len(set(counts.values())) > 1:
         listed = ", ".join(f"{topic} has {count}" for topic, count in counts.items())

@@ -1,9 +1,9 @@
-"""Entities in a runtime process: opened here, hosted beside its runs.
+"""Entities in a runtime process, the topic sets of entities and of channels: opened here, hosted beside its runs.
 
 Before: resources.py opens, main.py passes what its host needs. After: services/stream/entities/hosting.py.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
@@ -11,18 +11,19 @@ from loomlog.connectors.errors import Permanent
 from loomlog.connectors.kafka import FETCH_MAX_WAIT_MS, KafkaTail, open_tail
 from loomlog.connectors.protocols import LogAppender, LogRanges
 from loomlog.connectors.storage.postgres import open_reader
-from loomlog.projections.engine.builds import ENTITY_TABLES
 from loomlog.projections.entities import Seal
 from loomlog.schemas.codec import Codec
-from loomlog.services.families.registry import all_families
+from loomlog.services.families.entity_folds import TABLES
+from loomlog.services.families.registry import families_of
 from loomlog.services.runtime.content.encryption import ContentEncryption
 from loomlog.services.runtime.run_host import StandbyEdges, StandbyReaders, build_standby
 from loomlog.services.runtime.settings import RuntimeSettings
 from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.entities.content import encrypt_content
 from loomlog.services.stream.entities.families import FamilySet
-from loomlog.services.stream.entities.hosting import EntityParts, HostedEntities, build_entity_parts
+from loomlog.services.stream.entities.hosting import EntityParts, HostedEntities, build_entity_parts, join_parts
 from loomlog.services.stream.entities.reading import EntityReader
+from loomlog.services.stream.entities.routed_reads import RoutedReads
 from loomlog.services.stream.entities.rows import EntityRows
 from loomlog.services.stream.family import Topics
 
@@ -30,8 +31,8 @@ READER_CONNECTIONS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EntityResources:
-    """What is open for entities. `readers`: of a standby that folds, if there is one."""
+class TopicSetResources:
+    """What is open for a topic set. `readers`: of a standby that folds, if there is one."""
 
     parts: EntityParts
     rows: EntityRows
@@ -41,22 +42,64 @@ class EntityResources:
     readers: StandbyReaders | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntityResources:
+    """What is open for entities. `parts` and `reads` take commands and reads of the families of every topic set."""
+
+    parts: EntityParts
+    reads: RoutedReads
+    sets: tuple[TopicSetResources, ...]
+
+
 async def open_entities(
     stack: AsyncExitStack,
     settings: RuntimeSettings,
     codec: Codec,
     appender: LogAppender,
     ranges: LogRanges,
+    topic_sets: Mapping[str, Topics],
+    *,
+    partitions: int,
+    open_readers: Callable[[str], Awaitable[StandbyReaders | None]],
+    seals: Sequence[Seal],
+) -> EntityResources:
+    """Open everything for entities, to be closed with the stack, and read the replicated families.
+
+    `topic_sets`: by name, that of entities first; `open_readers` takes a topic of events. Raises Transient; Permanent
+    when the topics are not made for this number of partitions.
+    """
+    opened = [
+        await _open_set(
+            stack,
+            settings,
+            codec,
+            appender,
+            ranges,
+            name,
+            topics,
+            partitions=partitions,
+            readers=await open_readers(topics.events),
+            seals=seals,
+        )
+        for name, topics in topic_sets.items()
+    ]
+    parts = join_parts(*(one.parts for one in opened))
+    return EntityResources(parts=parts, reads=RoutedReads(parts, *(one.reads for one in opened)), sets=tuple(opened))
+
+
+async def _open_set(
+    stack: AsyncExitStack,
+    settings: RuntimeSettings,
+    codec: Codec,
+    appender: LogAppender,
+    ranges: LogRanges,
+    name: str,
     topics: Topics,
     *,
     partitions: int,
     readers: StandbyReaders | None,
     seals: Sequence[Seal],
-) -> EntityResources:
-    """Open everything for entities, to be closed with the stack, and read the replicated families.
-
-    Raises Transient; Permanent when the topics are not made for this number of partitions.
-    """
+) -> TopicSetResources:
     count = await appender.partitions(topics.commands)
     if count != partitions:
         raise Permanent(
@@ -64,11 +107,12 @@ async def open_entities(
             "together; make the topics again with `loomlog.redpanda.apply`",
             kind="invalid",
         )
-    reader = await open_reader(settings.postgres, schema=ENTITY_TABLES.prefix, max_connections=READER_CONNECTIONS)
+    families = families_of(name)
+    reader = await open_reader(settings.postgres, schema=TABLES[name].prefix, max_connections=READER_CONNECTIONS)
     stack.push_async_callback(reader.close)
-    rows = EntityRows(reader, FamilySet(all_families()), events_topic=topics.events, seals=seals)
+    rows = EntityRows(reader, FamilySet(families), events_topic=topics.events, seals=seals)
     parts = build_entity_parts(
-        all_families(), codec, appender=appender, ranges=ranges, partitions=partitions, topics=topics, rows=rows
+        families, codec, appender=appender, ranges=ranges, partitions=partitions, topics=topics, rows=rows, name=name
     )
     await parts.replicas.open()
     commands = await open_tail(
@@ -79,7 +123,7 @@ async def open_entities(
     events = await open_tail(settings.kafka, topics.events, parts.replicas.next_offsets)
     stack.push_async_callback(events.close)
     reads = EntityReader(parts.family.families, parts.replicas, rows, reader, parts.client)
-    return EntityResources(
+    return TopicSetResources(
         parts=parts, rows=rows, reads=reads, commands_tail=commands, events_tail=events, readers=readers
     )
 
@@ -94,10 +138,40 @@ def host_entities(
     dead_letters: DeadLetters,
     run_topics: Topics,
     encryption: ContentEncryption,
+    make_standby: Callable[[StandbyReaders | None], StandbyEdges | None],
+    clock_ms: Callable[[], int],
+) -> tuple[HostedEntities, ...]:
+    """Build the hosts of the partitions of every topic set. `make_standby` takes the readers of one."""
+    return tuple(
+        _host_set(
+            one,
+            settings,
+            codec,
+            appender,
+            ranges,
+            dead_letters=dead_letters,
+            run_topics=run_topics,
+            encryption=encryption,
+            standby=make_standby(one.readers),
+            clock_ms=clock_ms,
+        )
+        for one in resources.sets
+    )
+
+
+def _host_set(
+    resources: TopicSetResources,
+    settings: RuntimeSettings,
+    codec: Codec,
+    appender: LogAppender,
+    ranges: LogRanges,
+    *,
+    dead_letters: DeadLetters,
+    run_topics: Topics,
+    encryption: ContentEncryption,
     standby: StandbyEdges | None,
     clock_ms: Callable[[], int],
 ) -> HostedEntities:
-    """Build the host of the entity partitions."""
     return HostedEntities(
         resources.parts,
         codec,

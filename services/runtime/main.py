@@ -84,9 +84,9 @@ def _dead_letters(resources: RuntimeResources) -> DeadLetters:
     if resources.keys is not None:
         commands = topics.TOPICS.commands
         kept = dead_letter_value(resources.keys, resources.codec, commands, never=RESULTS_TOPIC)
-        # Commands for entities may have content in clear: they stay in their topic alone.
-        entity_commands = topics.ENTITY_TOPICS.commands
-        options["kept"] = lambda record: None if record.topic == entity_commands else kept(record)
+        # Commands for entities may have content in clear: they stay in their topics alone.
+        entity_commands = {topics.ENTITY_TOPICS.commands, topics.CHANNEL_TOPICS.commands}
+        options["kept"] = lambda record: None if record.topic in entity_commands else kept(record)
     dead_letters = DeadLetters(
         resources.codec,
         resources.appender,
@@ -212,6 +212,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         credentials=resources.credentials,
         definition_texts=effects.definition_texts,
         prompt_memory=memory.prompt_memory(effects.definition_texts),
+        complete_call=effects.complete_call,
         on_run_ended=on_run_ended,
     )
     dead_letters = _dead_letters(resources)
@@ -224,7 +225,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         dead_letters=dead_letters,
         run_topics=topics.TOPICS,
         encryption=encryption,
-        standby=_standby_edges(resources, resources.entities.readers),
+        make_standby=lambda readers: _standby_edges(resources, readers),
         clock_ms=clock_ms,
     )
     host = build_run_host(
@@ -240,9 +241,10 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         name=settings.name,
         standby=_standby_edges(resources, resources.standby.readers if resources.standby is not None else None),
         drain_s=settings.drain_timeout_s,
-        entities=entities.topic_set,
+        entities=[hosted.topic_set for hosted in entities],
     )
-    entities.attach(host)
+    for hosted in entities:
+        hosted.attach(host)
     if resources.standby is not None:
         resources.standby.liveness_server.on_handover_request = host.handover_requested
     resources.group.report_held_partitions(lambda: host.owners)
@@ -254,8 +256,11 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
     async with asyncio.TaskGroup() as tasks:
         running = [
             tasks.create_task(host.run(), name="host"),
-            tasks.create_task(entities.run(), name="timers of resting entities"),
-            tasks.create_task(replicas.follow(resources.entities.events_tail), name="replicas of entities"),
+            *(tasks.create_task(hosted.run(), name="timers of resting entities") for hosted in entities),
+            *(
+                tasks.create_task(one.parts.replicas.follow(one.events_tail), name="replicas of entities")
+                for one in resources.entities.sets
+            ),
             tasks.create_task(start_pause.ask(resources.entities.parts.client), name="start paused"),
             *(tasks.create_task(follow(), name=topic) for topic, follow in resources.tables.followers.items()),
             tasks.create_task(resources.credentials.run(), name="credentials"),

@@ -30,6 +30,7 @@ from loomlog.connectors.kafka.schema_registry import load_codec
 from loomlog.connectors.storage.postgres import PostgresReader, open_reader
 from loomlog.projections.engine.builds import PREFIX
 from loomlog.schemas.codec import Codec
+from loomlog.services.core.families import CHANNEL_SET, ENTITY_SET
 from loomlog.services.families.definition.evaluations import JudgedRuns
 from loomlog.services.families.entity_folds import entity_seals
 from loomlog.services.families.hook import HOOKS
@@ -169,16 +170,16 @@ async def open_resources(loaded: ProcessConfiguration) -> AsyncIterator[RuntimeR
             codec,
             appender,
             ranges,
-            topics.ENTITY_TOPICS,
+            {ENTITY_SET: topics.ENTITY_TOPICS, CHANNEL_SET: topics.CHANNEL_TOPICS},
             partitions=partitions,
-            readers=await open_readers(stack, settings, topics.ENTITY_TOPICS.events, partitions),
+            open_readers=lambda events_topic: open_readers(stack, settings, events_topic, partitions),
             seals=entity_seals(settings.installation_secret),
         )
         replicas = entities.parts.replicas
         hooks = HookSetup(loaded, settings, table=lambda: replicas.state(HOOKS), clock_ms=clock_ms)
         hooks.open(stack)
         # Last: a range that is read in between makes the reader forget topics.
-        families = (topics.TOPICS, topics.ENTITY_TOPICS)
+        families = (topics.TOPICS, topics.ENTITY_TOPICS, topics.CHANNEL_TOPICS)
         await ranges.learn_leaders(*(topic for family in families for topic in (family.events, family.snapshots)))
         yield RuntimeResources(
             settings=settings,

@@ -5,7 +5,7 @@ The runtime passes real clients; tests, benchmarks and the simulation pass fakes
 Before: services/runtime/main.py. After: services/stream/host.py.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,9 +65,9 @@ def build_run_host(
     name: str,
     standby: StandbyEdges | None = None,
     drain_s: float = DRAIN_S,
-    entities: TopicSetHost | None = None,
+    entities: Sequence[TopicSetHost] = (),
 ) -> Host:
-    """Return a host of runs, and of entities if there are any.
+    """Return a host of runs, and of the topic sets of entities if there are any.
 
     `run_effect` takes (effect, state, tenant) and returns the command with its result.
     """
@@ -120,7 +120,7 @@ def build_run_host(
         request_handover=None if standby is None else standby.request_handover,
         drain_s=drain_s,
     )
-    host = Host(*(one for one in (runs, entities) if one is not None), membership=membership)
+    host = Host(runs, *entities, membership=membership)
     return host
 
 

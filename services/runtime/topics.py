@@ -11,6 +11,7 @@ GROUP = "loomlog-runtime"
 """Consumer group whose assignments hint at ownership."""
 TOPICS = Topics.of("run")
 ENTITY_TOPICS = Topics.of("entity")
+CHANNEL_TOPICS = Topics.of("channel")
 DELTAS_TOPIC = "loom.run.deltas"
 SUBJECTS_TOPIC = "loom.subject.keys"
 PROVIDERS_TOPIC = "loom.provider.events"

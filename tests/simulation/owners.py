@@ -150,11 +150,11 @@ def owner_process(
         run_effect=call,
         name=process.name,
         standby=standby,
-        entities=books.entities.topic_set
+        entities=[books.entities.topic_set]
         if books is not None
-        else None
+        else []
         if entity_host is None
-        else entity_host.entities.topic_set,
+        else [entity_host.entities.topic_set],
     )
     work = host.run() if entity_host is None else entity_host.beside(host, host.run())
     if books is not None:

@@ -9,6 +9,7 @@ Before: erasure.py. After: loomlog.connectors.protocols.LogRanges.
 
 import asyncio
 from collections.abc import Collection
+from itertools import product
 
 from loomlog.connectors.protocols import LogRanges
 from loomlog.schemas.codec import Undecodable, peek
@@ -32,7 +33,7 @@ class EntityContent:
     """The events of entities as an erasure examines them."""
 
     def __init__(self, parts: EntityParts, ranges: LogRanges) -> None:
-        self._topic, self._partitions = parts.topics.events, parts.replicas.partitions
+        self._topics, self._partitions = [one.topics.events for one in parts.each], parts.replicas.partitions
         self._ranges = ranges
 
     async def find_references(self, key_ids: Collection[str]) -> EntityReferences:
@@ -42,12 +43,12 @@ class EntityContent:
         keys = [key_id.encode() for key_id in key_ids]
         events, left = 0, RECORDS_EXAMINED_MAX
         aggregates: set[str] = set()
-        for partition in range(self._partitions):
-            first = await self._ranges.beginning_offset(self._topic, partition)
-            end = await self._ranges.end_offset(self._topic, partition)
+        for topic, partition in product(self._topics, range(self._partitions)):
+            first = await self._ranges.beginning_offset(topic, partition)
+            end = await self._ranges.end_offset(topic, partition)
             if first >= end:
                 continue
-            async with await self._ranges.read(self._topic, partition, first, end) as chunks:
+            async with await self._ranges.read(topic, partition, first, end) as chunks:
                 async for chunk in chunks:
                     for record in chunk:
                         value = record.value or b""

@@ -51,18 +51,18 @@ class AggregateRepair:
     async def show(self, caller: Caller, aggregate: str) -> RepairView:
         """Return what is known of an aggregate, in memory or in its row."""
         require_scope(caller, ADMIN)
-        family = self._family(aggregate)
+        parts, family = self._parts_of(aggregate)
         if family.is_replicated:
-            entity = self._parts.replicas.entity(aggregate)
+            entity = parts.replicas.entity(aggregate)
             if entity is None:
                 raise RequestRefused("not_found", f"{aggregate[:120]} has no events")
             return RepairView(
                 aggregate=aggregate, seq=entity.seq, quarantine=entity.quarantine, state=_state_json(family, entity)
             )
-        assert self._parts.rows is not None, "a process with an api has the rows of the read model"
-        partition = partition_of(aggregate_key(aggregate), self._parts.replicas.partitions)
+        assert parts.rows is not None, "a process with an api has the rows of the read model"
+        partition = partition_of(aggregate_key(aggregate), parts.replicas.partitions)
         try:
-            _, rows = await self._parts.rows.load(partition, [aggregate])
+            _, rows = await parts.rows.load(partition, [aggregate])
         except ConnectorError as error:
             raise unavailable("projection", error) from error
         row = rows.get(aggregate)
@@ -80,7 +80,7 @@ class AggregateRepair:
         otherwise JSON in the form that `show` has.
         """
         require_scope(caller, ADMIN)
-        self._family(aggregate)
+        self._parts_of(aggregate)
         command = RepairAggregate(
             envelope=CommandEnvelope(
                 command_id=f"repair_{self._fresh_token()}",
@@ -105,11 +105,13 @@ class AggregateRepair:
             raise bad_request(refusal.message)
         return answer.position
 
-    def _family(self, aggregate: str) -> HostedFamily:
+    def _parts_of(self, aggregate: str) -> tuple[EntityParts, HostedFamily]:
+        """Return the parts of the topic set of an aggregate, and its family."""
         if "/" not in aggregate.partition(":")[2]:
             raise bad_request(f"{aggregate[:80]!r} is no id of an aggregate: expected <family>:<tenant>/<name>")
         try:
-            return self._parts.family.families.of(aggregate)
+            parts = self._parts.of(aggregate)
+            return parts, parts.family.families.of(aggregate)
         except UnknownFamily as error:
             raise bad_request(str(error)) from error
 

@@ -3,15 +3,16 @@
 Everything is collected at the time of a scrape: what the loop counts anyway (services/stream), what metrics.py counts,
 and current values (live runs, calls under way). So a process that is not scraped pays almost nothing.
 
-What is counted alike for runs and for entities has the label `family`, run or entity; runs have had these names without
-it, so a query by name alone now has both.
+What is counted alike for runs and entities has the label `family`: run, entity or channel. Runs have had these names
+without it, so a query by name alone now has all.
 
 Before: metrics.py, host.py. After: metrics_server.py.
 """
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from types import MappingProxyType
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
@@ -41,7 +42,7 @@ def build_exposition(
     *,
     queues: Mapping[str, ProviderQueue] = MappingProxyType({}),
     admission_queue: AdmissionQueue | None = None,
-    entities: HostedEntities | None = None,
+    entities: Sequence[HostedEntities] = (),
 ) -> Callable[[], bytes]:
     """Return a function that renders the current metrics. `queues` are the providers',
     `admission_queue` is for starts, `entities` are what the host carries beside runs.
@@ -49,7 +50,7 @@ def build_exposition(
     registry = CollectorRegistry(auto_describe=False)
     registry.register(RuntimeCollector(metrics, host, calls, dead_letters))
     registry.register(QueueCollector(queues, admission_queue))
-    if entities is not None:
+    if entities:
         registry.register(EntityCollector(entities))
     ProcessCollector(registry=registry)
     return lambda: generate_latest(registry)
@@ -155,17 +156,17 @@ class RuntimeCollector(Collector):
 
 
 class EntityCollector(Collector):
-    """Metrics of the aggregates of the entity topics."""
+    """Metrics of the aggregates of the topic sets of entities, all together."""
 
-    def __init__(self, entities: HostedEntities) -> None:
+    def __init__(self, entities: Sequence[HostedEntities]) -> None:
         self._entities = entities
 
     def collect(self) -> Iterator[Metric]:
         entities = self._entities
-        owners = entities.topic_set.owners.values()
+        owners = [owner for one in entities for owner in one.topic_set.owners.values()]
         hot = [one for owner in owners if owner.partition is not None for one in owner.partition.aggregates.values()]
         in_memory, quarantined = Counter[Labels](), Counter[Labels]()
-        for name in entities.parts.family.families.by_name:
+        for name in chain.from_iterable(one.parts.family.families.by_name for one in entities):
             in_memory[name,] = quarantined[name,] = 0
         for aggregate in hot:
             family = aggregate.id.partition(":")[0]
@@ -173,13 +174,16 @@ class EntityCollector(Collector):
             quarantined[family,] += bool(aggregate.quarantined)
         yield _gauges("entities_hot", "Aggregates in memory now.", ("family",), in_memory)
         yield _gauges("quarantined_entities", "Aggregates in memory that wait for a repair.", ("family",), quarantined)
-        handlers, outbox = entities.handlers, entities.outbox
-        yield _counter("entities_loaded", "Aggregates loaded from their rows.", handlers.loaded)
+        loaded = sum(one.handlers.loaded for one in entities)
+        refolded = sum(one.handlers.refolded for one in entities)
+        yield _counter("entities_loaded", "Aggregates loaded from their rows.", loaded)
         yield _counter(
-            "entities_refolded", "Aggregates folded again from the log: their row could not be used.", handlers.refolded
+            "entities_refolded", "Aggregates folded again from the log: their row could not be used.", refolded
         )
-        yield _gauge("deliveries_pending", "Commands to other aggregates on their way.", outbox.pending_count())
-        yield _counter("deliveries_sent", "Commands to other aggregates that arrived.", outbox.sent)
+        pending = sum(one.outbox.pending_count() for one in entities)
+        yield _gauge("deliveries_pending", "Commands to other aggregates on their way.", pending)
+        sent = sum(one.outbox.sent for one in entities)
+        yield _counter("deliveries_sent", "Commands to other aggregates that arrived.", sent)
 
 
 class QueueCollector(Collector):

@@ -132,7 +132,7 @@ class BudgetWorld:
                 name=name,
                 budgets=books.spending,
                 replicas=books.replicas,
-                entities=None if entities is None else entities.topic_set,
+                entities=[] if entities is None else [entities.topic_set],
                 prices=PRICES,
                 held=held,
                 **self.parts,

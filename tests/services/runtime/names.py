@@ -13,6 +13,7 @@ def names_under(prefix: str) -> Mapping[str, Any]:
         "GROUP": prefix,
         "TOPICS": Topics.of("run", prefix),
         "ENTITY_TOPICS": Topics.of("entity", prefix),
+        "CHANNEL_TOPICS": Topics.of("channel", prefix),
     }
     for name, value in vars(topics).items():
         if name.endswith("_TOPIC"):

@@ -1,7 +1,7 @@
 """A runtime of a few objects in this process, over any log: for tests that want a run to go through it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -82,7 +82,7 @@ class SmallRuntime:
         agent: AgentDefinition = AGENT,
         budgets: BudgetReservations | None = None,
         replicas: Replicas | None = None,
-        entities: TopicSetHost | None = None,
+        entities: Sequence[TopicSetHost] = (),
         prices: Mapping[tuple[str, str], Price] | None = None,
         held: frozenset[int] | None = None,
         door: AdmissionQueue | None = None,

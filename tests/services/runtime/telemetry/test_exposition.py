@@ -207,5 +207,5 @@ async def test_a_checkpoint_that_cannot_be_made_shows_with_its_reason_until_it_i
 def exposition_of(process: Process) -> Callable[[], bytes]:
     context = process.host.context
     return build_exposition(
-        RunMetrics(), process.host, context.effect_runner, context.dead_letters, entities=process.entities
+        RunMetrics(), process.host, context.effect_runner, context.dead_letters, entities=[process.entities]
     )
