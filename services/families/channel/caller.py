@@ -1,5 +1,5 @@
-"""The caller of an operation on channels, the queue it is for, and its refusal: the same for requests, tool calls and the
-publishers of the system.
+"""The caller of an operation on channels, the queue it is for, and its refusal: the same for requests, tool calls and
+the publishers of the system.
 
 Before: services/application/channels.py, services/runtime/tools/channel_tool.py. After: operations.py.
 """
@@ -106,8 +106,8 @@ class Declarations(Protocol):
 
 
 class ChannelCaller(Value, frozen=True, kw_only=True):
-    """The caller of an operation. With `publish` and `subscribe` None: an operator or an application, which is not bound
-    to patterns and may name scope ids.
+    """The caller of an operation. With `publish` and `subscribe` None: an operator or an application, which is not
+    bound to patterns and may name scope ids.
     """
 
     tenant: str
