@@ -1,0 +1,147 @@
+import base64
+import hashlib
+import hmac
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loomlog.connectors.configuration.webhook_block import WebhookAuth, WebhookBlock
+from loomlog.services.families.webhook.secrets import SecretMissing, WebhookSecrets
+from loomlog.services.families.webhook.signatures import TOLERANCE_S, is_proven
+
+SECRET, OLD = b"hush", b"former"
+BODY = b'{"goal": "x"}'
+NOW = 1_700_000_000
+HMAC = WebhookAuth(kind="hmac", signing_secret_env="LOOMLOG_HOOK")
+BEARER = WebhookAuth(kind="bearer", bearer_token_env="LOOMLOG_HOOK")
+
+
+def digest(data: bytes, secret: bytes = SECRET) -> str:
+    return hmac.new(secret, data, hashlib.sha256).hexdigest()
+
+
+def standard(body: bytes, *, at: int = NOW, key: bytes = SECRET) -> dict[str, str]:
+    signed = hmac.new(key, f"msg_1.{at}.".encode() + body, hashlib.sha256).digest()
+    return {
+        "webhook-id": "msg_1",
+        "webhook-timestamp": str(at),
+        "webhook-signature": f"v2,xx v1,{base64.b64encode(signed).decode()}",
+    }
+
+
+def stripe(body: bytes, at: int, *, more: str = "") -> str:
+    return f"t={at},{more}v1={digest(str(at).encode() + b'.' + body)}"
+
+
+def proves(
+    auth: WebhookAuth, headers: dict[str, str], body: bytes = BODY, secrets: tuple[bytes, ...] = (SECRET,)
+) -> bool:
+    return is_proven(auth, headers, body, secrets, now_s=NOW)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"x-loomcycle-signature": "sha256=" + digest(BODY)},
+        {"x-hub-signature-256": "sha256=" + digest(BODY)},
+        {"x-hub-signature-256": "SHA256=" + digest(BODY).upper()},
+        {"x-loomcycle-signature": digest(BODY)},
+        {"x-loomcycle-signature": stripe(BODY, NOW)},
+        {"x-loomcycle-signature": stripe(BODY, NOW - TOLERANCE_S, more=f"v0=1,v1={'0' * 64},")},
+        standard(BODY),
+    ],
+)
+def test_each_form_of_a_signature_is_taken_and_covers_the_body(headers: dict[str, str]) -> None:
+    assert proves(HMAC, headers)
+    assert not proves(HMAC, headers, BODY + b" ")
+    assert not proves(HMAC, headers, secrets=(b"another",))
+    assert not proves(HMAC, headers, secrets=())
+    assert not proves(HMAC, headers, secrets=(b"",))
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"x-loomcycle-signature": ""},
+        {"x-loomcycle-signature": "nonsense"},
+        {"x-loomcycle-signature": "0" * 64},
+        {"x-loomcycle-signature": "sha256="},
+        {"x-loomcycle-signature": "sha256=" + digest(BODY)[:-1]},
+        {"x-loomcycle-signature": "sha256=" + "é" * 64},
+        {"x-loomcycle-signature": "sha256=" + "４" * 64},
+        {"x-loomcycle-signature": stripe(BODY, NOW - TOLERANCE_S - 1)},
+        {"x-loomcycle-signature": stripe(BODY, NOW + TOLERANCE_S + 1)},
+        {"x-loomcycle-signature": f"v1={digest(BODY)}"},
+        {"x-loomcycle-signature": "t=" + "9" * 5_000 + ",v1=0"},
+        standard(BODY, at=NOW - TOLERANCE_S - 1),
+        standard(BODY) | {"webhook-id": "msg_2"},
+    ],
+)
+def test_a_wrong_stale_or_missing_signature_is_refused(headers: dict[str, str]) -> None:
+    assert not proves(HMAC, headers)
+
+
+def test_a_standard_secret_is_decoded_from_its_form() -> None:
+    secret = b"whsec_" + base64.b64encode(b"raw key")
+    assert proves(HMAC, standard(BODY, key=b"raw key"), secrets=(secret,))
+
+
+def test_both_secrets_of_a_rotation_are_taken() -> None:
+    old, new = ({"x-loomcycle-signature": digest(BODY, secret)} for secret in (OLD, SECRET))
+    secrets = WebhookSecrets({"LOOMLOG_HOOK": "hush former"}, protected=()).of(WebhookBlock(agent="a", auth=HMAC))
+    assert proves(HMAC, old, secrets=tuple(secrets)) and proves(HMAC, new, secrets=tuple(secrets))
+
+
+def test_a_bearer_token_or_a_raw_header_is_compared() -> None:
+    assert proves(BEARER, {"authorization": "bearer hush"})
+    assert not proves(BEARER, {"authorization": "Bearer hus"})
+    assert not proves(BEARER, {"authorization": "hush"})
+    assert not proves(BEARER, {})
+    gitlab = WebhookAuth(kind="bearer", header="X-Gitlab-Token", bearer_token_env="LOOMLOG_HOOK")
+    assert proves(gitlab, {"x-gitlab-token": "hush"})
+    assert not proves(gitlab, {"x-gitlab-token": "", "authorization": "Bearer hush"})
+    assert not proves(gitlab, {"x-gitlab-token": ""}, secrets=(b"",))
+
+
+def test_kind_none_needs_nothing() -> None:
+    assert proves(WebhookAuth(kind="none"), {}, secrets=())
+
+
+@given(
+    st.sampled_from([HMAC, BEARER]),
+    st.dictionaries(
+        st.sampled_from(
+            ["authorization", "x-loomcycle-signature", "webhook-id", "webhook-timestamp", "webhook-signature"]
+        ),
+        st.one_of(
+            st.text(max_size=80),
+            st.text(max_size=80).map("sha256=".__add__),
+            st.text(max_size=80).map(f"t={NOW},v1=".__add__),
+            st.text(max_size=80).map("v1,".__add__),
+            st.text(max_size=80).map("Bearer ".__add__),
+        ),
+    ),
+    st.binary(max_size=40),
+)
+def test_no_garbage_proves_anything_or_raises(auth: WebhookAuth, headers: dict[str, str], body: bytes) -> None:
+    assert not proves(auth, headers, body)
+
+
+def test_a_definition_may_name_only_secrets_that_are_meant_for_it() -> None:
+    environ = {
+        "LOOMLOG_HOOK": "a",
+        "LOOMLOG_AUTH_TOKEN": "b",
+        "HOME": "/root",
+        "STRIPE_WEBHOOK_SECRET": "c",
+        "OURS": "d",
+    }
+    file = WebhookBlock(agent="a", auth=WebhookAuth(kind="hmac", signing_secret_env="OURS"))
+    secrets = WebhookSecrets(environ, protected=("LOOMLOG_AUTH_TOKEN",), allowed=("LISTED",), files=(file,))
+    allowed = {name for name in (*environ, "LISTED") if secrets.may_use(name)}
+    assert allowed == {"LOOMLOG_HOOK", "STRIPE_WEBHOOK_SECRET", "OURS", "LISTED"}
+    for name in ("LOOMLOG_AUTH_TOKEN", "HOME", "LISTED"):
+        with pytest.raises(SecretMissing) as raised:
+            secrets.of(WebhookBlock(agent="a", auth=WebhookAuth(kind="hmac", signing_secret_env=name)))
+        assert raised.value.name == name
