@@ -44,9 +44,11 @@ class Given:
 def test_a_delivery_is_taken_once_and_names_its_run() -> None:
     webhook = Given()
     first = webhook.receive(goal="x")
-    assert isinstance(first, EventReceived) and first.run_id == run_id_of(ID, "c1")
+    assert isinstance(first, EventReceived)
+    assert first.run_id == run_id_of(ID, "c1")
     second = webhook.receive(goal="y")
-    assert isinstance(second, DeliveryRepeated) and second.run_id == first.run_id
+    assert isinstance(second, DeliveryRepeated)
+    assert second.run_id == first.run_id
     assert isinstance(webhook.receive("d2"), EventReceived)
 
 
@@ -54,12 +56,14 @@ def test_a_repeated_message_names_its_channel() -> None:
     webhook = Given()
     assert webhook.receive(delivery="channel", channel="feed").run_id == ""
     repeated = webhook.receive(delivery="channel", channel="feed")
-    assert isinstance(repeated, DeliveryRepeated) and (repeated.run_id, repeated.channel) == ("", "feed")
+    assert isinstance(repeated, DeliveryRepeated)
+    assert (repeated.run_id, repeated.channel) == ("", "feed")
 
 
 def test_an_id_that_only_the_rows_know_is_repeated() -> None:
     repeated = Given().receive(is_known=True, earlier_run_id="r_old")
-    assert isinstance(repeated, DeliveryRepeated) and repeated.run_id == "r_old"
+    assert isinstance(repeated, DeliveryRepeated)
+    assert repeated.run_id == "r_old"
 
 
 def test_the_run_gets_what_the_delivery_says_as_untrusted_text() -> None:
@@ -76,7 +80,8 @@ def test_the_run_gets_what_the_delivery_says_as_untrusted_text() -> None:
     options = start.options
     assert (options.payload_metadata, options.metadata) == ({"a": '"1"'}, {"b": '"2"'})
     assert (options.user_tier, options.credentials, options.on_complete) == ("pro", ("token",), ("{}",))
-    assert options.operator_key_restricted and options.trigger == ID
+    assert options.operator_key_restricted
+    assert options.trigger == ID
     assert sends(webhook.state, webhook.receive("c", delivery="channel", channel="feed")) == ()
 
 
@@ -117,7 +122,8 @@ def test_a_delivery_whose_run_was_refused_counts_as_new_again() -> None:
     webhook = Given()
     run_id = webhook.receive().run_id
     noted = webhook.when(NoteRunEnded, run_id=run_id, status="refused", code="unknown_agent")
-    assert isinstance(noted, HookDispatched) and noted.delivery_key == delivery_key("d1")
+    assert isinstance(noted, HookDispatched)
+    assert noted.delivery_key == delivery_key("d1")
     assert isinstance(webhook.receive(), EventReceived)
 
 
@@ -131,7 +137,9 @@ def test_refused_requests_are_counted_and_change_nothing() -> None:
     webhook = Given()
     before = webhook.state
     rejected = webhook.when(RejectDelivery, verdict="rejected_sig", count=990, detail="a\0b")
-    assert isinstance(rejected, DeliveryRejected) and rejected.count == 990 and "\0" not in rejected.detail
+    assert isinstance(rejected, DeliveryRejected)
+    assert rejected.count == 990
+    assert "\0" not in rejected.detail
     assert webhook.state == before
 
 
@@ -153,7 +161,9 @@ def test_the_last_two_thousand_ids_are_known_and_older_ones_are_forgotten() -> N
     for n in range(REMEMBERED * 2):
         webhook.receive(f"d{n}", requests_per_minute=10**7, burst=10**7)
     known = [webhook.state.find(delivery_key(f"d{n}")) is not None for n in range(REMEMBERED * 2)]
-    assert all(known[-REMEMBERED:]) and not any(known[: REMEMBERED // 2]) and webhook.state.has_forgotten
+    assert all(known[-REMEMBERED:])
+    assert not any(known[: REMEMBERED // 2])
+    assert webhook.state.has_forgotten
     codec = StateCodec(Webhook)
     encoded = codec.encode(webhook.state)
     assert len(encoded) < STATE_BYTES_MAX / 4
