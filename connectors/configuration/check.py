@@ -26,6 +26,7 @@ from loomlog.connectors.configuration.routing import (
     resolve_candidate,
     resolve_choices,
 )
+from loomlog.connectors.configuration.schedule_check import iter_schedule_errors
 from loomlog.connectors.configuration.shape import format_path
 from loomlog.connectors.configuration.skill_files import describe_skill_problem
 from loomlog.connectors.configuration.tree import KeyPath, MappingNode, ScalarNode, find_mark
@@ -64,6 +65,7 @@ def check_configuration(
     checking.check_interruption()
     checking.check_memory()
     checking.check_channels()
+    checking.check_schedules()
     for name, agent in configuration.agents.items():
         checking.check_agent(name, agent)
     checking.warn_unsupported_tools()
@@ -208,6 +210,10 @@ class _ConfigurationCheck:
 
     def check_channels(self) -> None:
         for path, message in iter_channel_errors(self.configuration.channels):
+            self._add_error(path, message)
+
+    def check_schedules(self) -> None:
+        for path, message in iter_schedule_errors(self.configuration.scheduled_runs, self.configuration.agents):
             self._add_error(path, message)
 
     def check_agent(self, name: str, agent: AgentBlock) -> None:

@@ -13,7 +13,7 @@ from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from loomlog.connectors.configuration import agent_block, channel_block, memory_block, model
+from loomlog.connectors.configuration import agent_block, channel_block, memory_block, model, schedule_block
 from loomlog.connectors.configuration.key_descriptions import KEY_DESCRIPTIONS
 from loomlog.connectors.configuration.settings import OLD_PREFIX, PREFIX, setting_rows
 from loomlog.connectors.configuration.unsupported_keys import (
@@ -165,6 +165,9 @@ BLOCKS: tuple[tuple[str, type], ...] = (
     ("memory_backends.<name>.tenancy_strategy", memory_block.MemoryTenancy),
     ("change_subscriptions.<name>", memory_block.ChangeSubscriptionBlock),
     ("channels.<name>", channel_block.ChannelBlock),
+    ("scheduled_runs.<name>", schedule_block.ScheduleBlock),
+    ("scheduled_runs.<name>.prompt[]", schedule_block.PromptSegment),
+    ("scheduled_runs.<name>.prompt[].content[]", schedule_block.PromptBlock),
 )
 
 

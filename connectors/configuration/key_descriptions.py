@@ -8,7 +8,7 @@ Before: model.py, agent_block.py, memory_block.py. After: document.py.
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from loomlog.connectors.configuration import agent_block, channel_block, memory_block, model
+from loomlog.connectors.configuration import agent_block, channel_block, memory_block, model, schedule_block
 
 
 class KeyDescription(NamedTuple):
@@ -364,5 +364,64 @@ KEY_DESCRIPTIONS: Mapping[type, Mapping[str, KeyDescription]] = {
             "Time between two messages of the system (global channels with publisher: system): seconds, or 1h30m.",
             "1h",
         ),
+    },
+    schedule_block.ScheduleBlock: {
+        "agent": KeyDescription("Agent that is started.", "reporter"),
+        "prompt": KeyDescription(
+            "The request, as `segments` of POST /v1/runs.",
+            "[{role: user, content: [{type: trusted-text, text: Report.}]}]",
+        ),
+        "schedule": KeyDescription(
+            "Five fields of cron (`0 9 * * 1-5`), a name such as @hourly, or @every with a duration.", "'0 9 * * 1-5'"
+        ),
+        "user_tier_schedules": KeyDescription(
+            "Instead of `schedule`: the times by the plan of the user (user_tier); without a user it is a template, "
+            "which is forked for each user.",
+            "{free: '@daily', gold: '@hourly'}",
+        ),
+        "timezone": KeyDescription("IANA zone of the five fields; empty = UTC.", "Europe/Berlin"),
+        "enabled": KeyDescription("Whether it fires; off in files, on for one that was made at run time.", "true"),
+        "overlap": KeyDescription(
+            "While a run of it works: `skip` an instant, `queue_one`, `cancel` the run, or `allow` both.", "queue_one"
+        ),
+        "catch_up_max": KeyDescription(
+            "Instants that passed while no runtime was there: 1 = all become one run, 0 = none, N = the latest N in "
+            "order.",
+            "3",
+        ),
+        "jitter_ms": KeyDescription(
+            "Each instant is put off by up to this many milliseconds, always the same for one instant.", "30000"
+        ),
+        "max_fires": KeyDescription("Runs after which it is retired; 0 = no limit.", "10"),
+        "user_id": KeyDescription("User on whose behalf its runs work.", "ada"),
+        "user_tier": KeyDescription("Plan of that user.", "gold"),
+        "required_credentials": KeyDescription(
+            "Credentials without which a fire fails; only user_credentials counts.", "[github]"
+        ),
+        "user_credentials": KeyDescription(
+            "Stored credentials of its runs; they cannot be read in this version, so a fire with one fails.",
+            "{github: '$cred:github'}",
+        ),
+        "user_credentials_from_env": KeyDescription(
+            "Credentials of its runs, from the runtime's environment; LOOMLOG_SCHEDULER_ENV_ALLOWLIST lists the names.",
+            "{github: GITHUB_TOKEN}",
+        ),
+        "on_complete": KeyDescription(
+            "What happens when a run has ended.", "[{kind: channel.publish, channel: reports}]"
+        ),
+        "metadata": KeyDescription("Trusted data of its runs.", "{team: red}"),
+        "tenant_id": KeyDescription("Tenant of its runs; empty = default.", "acme"),
+        "operator_key_restricted": KeyDescription("Its runs do not use the operator's keys of providers.", "true"),
+        "isolated": KeyDescription("Its author sees only what is its own.", "true"),
+    },
+    schedule_block.PromptSegment: {
+        "role": KeyDescription("Speaker: `system` or `user`.", "user"),
+        "content": KeyDescription("Its texts.", "[{type: trusted-text, text: Report.}]"),
+    },
+    schedule_block.PromptBlock: {
+        "type": KeyDescription("Trust: `trusted-text` or `untrusted-block`.", "trusted-text"),
+        "text": KeyDescription("The text.", "Report."),
+        "kind": KeyDescription("Where an untrusted text comes from.", "web_content"),
+        "cacheable": KeyDescription("A provider may cache the prompt up to here.", "true"),
     },
 }

@@ -39,6 +39,7 @@ from loomlog.connectors.configuration.field_types import (
     require_number,
 )
 from loomlog.connectors.configuration.memory_block import ChangeSubscriptionBlock, MemoryBackendBlock, MemoryBlock
+from loomlog.connectors.configuration.schedule_block import ScheduleBlock
 
 DEFAULT_PROVIDER_ORDER = ("ollama-local", "deepseek", "openai", "anthropic", "ollama")
 """Order of providers where no file sets one, the same as the reference."""
@@ -271,6 +272,7 @@ class Configuration:
     memory_backends: Mapping[AgentName, MemoryBackendBlock] = field(default_factory=dict)
     change_subscriptions: Mapping[AgentName, ChangeSubscriptionBlock] = field(default_factory=dict)
     channels: Mapping[ChannelName, ChannelBlock] = field(default_factory=dict)
+    scheduled_runs: Mapping[AgentName, ScheduleBlock] = field(default_factory=dict)
 
 
 _ADAPTER = TypeAdapter(Configuration)

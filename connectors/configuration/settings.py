@@ -550,6 +550,16 @@ class Settings:
     max_consolidation_concurrency: int = setting(
         _E, integer(1, 1_000), 4, "Passes of consolidation that work at once in a runtime; others wait.", old=SAME_NAME
     )
+    scheduler_enabled: bool = setting(
+        _E, FLAG, True, "Let schedules fire; off: instants pass, and run-now still works.", old=SAME_NAME
+    )
+    scheduler_env_allowlist: tuple[str, ...] = setting(
+        _E,
+        NAMES,
+        (),
+        "Environment names whose values schedules may give their runs as credentials.",
+        old=SAME_NAME,
+    )
     sqlmem_enabled: bool = setting(_E, FLAG, True, "Allow agents with sql_scopes their databases.", old=SAME_NAME)
     sqlmem_root: Path | None = setting(
         _E,

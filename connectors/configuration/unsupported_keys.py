@@ -17,7 +17,6 @@ UNSUPPORTED_BLOCKS: Mapping[str, str] = {
     "document_sources": "documents",
     "local_api": "tools from an OpenAPI file",
     "mcp_servers": "MCP servers",
-    "scheduled_runs": "schedules",
     "search_priority": "web search",
     "search_providers": "web search",
     "storage": "storage backends (Postgres is set by LOOMLOG_POSTGRES)",
@@ -157,8 +156,8 @@ UNSUPPORTED_SETTINGS: Mapping[str, str] = {
         "USAGE_RUN_RETENTION_MS USAGE_EXPORT_DIR",
     ),
     **_map_names(
-        "schedules",
-        "SCHEDULER_ENABLED SCHEDULER_TICK_SECONDS SCHEDULER_FIRE_TIMEOUT_SECONDS SCHEDULER_ENV_ALLOWLIST",
+        "ticks of schedules (each has a timer here, and a fire does not wait for its run)",
+        "SCHEDULER_TICK_SECONDS SCHEDULER_FIRE_TIMEOUT_SECONDS",
     ),
     **_map_names("webhooks", "WEBHOOKS_ENABLED WEBHOOKS_ENV_ALLOWLIST WEBHOOKS_ALLOW_UNAUTHENTICATED"),
     **_map_names("agent-to-agent peers", "A2A_ENABLED A2A_SERVER_CARD A2A_PUBLIC_BASE_URL A2A_TENANCY_ROUTING"),
@@ -177,5 +176,5 @@ UNSUPPORTED_SETTINGS: Mapping[str, str] = {
 
 UNSUPPORTED_SECRETS = frozenset({"OPERATOR_TOKEN_PEPPER", "SQLMEM_PG_DSN", "MCP_UPSTREAM_TOKEN"})
 """Those of UNSUPPORTED_SETTINGS with values that no file may expand."""
-UNSUPPORTED_NAME_LISTS = frozenset({"SCHEDULER_ENV_ALLOWLIST", "WEBHOOKS_ENV_ALLOWLIST"})
+UNSUPPORTED_NAME_LISTS = frozenset({"WEBHOOKS_ENV_ALLOWLIST"})
 """Those of UNSUPPORTED_SETTINGS that list further environment names, chosen by the operator and so never unknown."""

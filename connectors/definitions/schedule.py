@@ -10,7 +10,8 @@ from loomlog.connectors.definitions.problems import DefinitionProblem
 from loomlog.connectors.definitions.triggers import check_hooks
 
 
-def _check(schedule: ScheduleBlock) -> None:
+def check_schedule(schedule: ScheduleBlock) -> None:
+    """Raise DefinitionProblem for a schedule that cannot be."""
     times = {"schedule": schedule.schedule} if schedule.schedule else {}
     times |= {f"user_tier_schedules.{tier}": text for tier, text in schedule.user_tier_schedules.items()}
     if not times:
@@ -32,5 +33,5 @@ SCHEDULE = Kind(
     file_only={"tenant_id": "a definition belongs to the tenant of its author"},
     server_set=frozenset({"operator_key_restricted", "isolated"}),
     alternatives=(frozenset({"schedule"}), frozenset({"user_tier_schedules"})),
-    check=_check,
+    check=check_schedule,
 )

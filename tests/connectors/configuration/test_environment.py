@@ -124,8 +124,8 @@ def test_an_unknown_old_name_is_only_a_warning():
 
 
 def test_names_of_later_features_are_accepted_silently_or_with_a_warning_under_our_prefix():
-    assert check_names({"LOOMCYCLE_SCHEDULER_ENABLED": "1", "LOOMCYCLE_GRPC_ADDR": "x"}) == ([], [])
-    errors, warnings = check_names({"LOOMLOG_SCHEDULER_ENABLED": "1"})
+    assert check_names({"LOOMCYCLE_SCHEDULER_TICK_SECONDS": "1", "LOOMCYCLE_GRPC_ADDR": "x"}) == ([], [])
+    errors, warnings = check_names({"LOOMLOG_SCHEDULER_TICK_SECONDS": "1"})
     assert errors == []
     assert "schedules" in str(warnings[0])
 
