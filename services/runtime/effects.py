@@ -62,6 +62,7 @@ class EffectHandlers:
         self.partial_outputs = models.partial_outputs
         self.queues = models.queues
         self.mask = mask
+        self.complete_call = tools.complete
         self._models = models
         self._tools = tools
         self._summaries = summaries

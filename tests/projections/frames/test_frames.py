@@ -8,6 +8,7 @@ from loomlog.projections.frames.output import replay_frames, stream_frame, with_
 from loomlog.projections.frames.turn_events import CALLS_SHOWN_MAX
 from loomlog.projections.transcript import TranscriptRow
 from loomlog.schemas.generated.run_events import (
+    CallWaiting,
     CommandRefused,
     FallbackSuppressed,
     HookActed,
@@ -24,15 +25,18 @@ from loomlog.schemas.generated.run_events import (
     RunRefused,
     RunResumed,
     TurnCancelled,
+    WaitReported,
 )
 from loomlog.schemas.generated.values import (
     AgentDefinition,
     BlobRef,
+    ChannelUse,
     ContentBlock,
     Envelope,
     HookAct,
     MemoryBanked,
     MemoryContext,
+    ResultDetails,
     Segment,
     Usage,
 )
@@ -536,6 +540,58 @@ def test_an_unavailable_hook_is_shown_with_its_reason():
         "unavailable",
         "no answer within 5 s",
     )
+
+
+# --- channels --------------------------------------------------------------------------------------------------------
+
+
+def use(kind: str, number: int, **more) -> ChannelUse:
+    return ChannelUse(
+        kind=kind,
+        channel="news",
+        scope="user",
+        scope_id="alice",
+        message_id=f"msg_{number}",
+        payload_bytes=7,
+        preview='"hello"',
+        **more,
+    )
+
+
+def with_uses(*uses: ChannelUse):
+    return replace(returned(1, 0, "c1", text="done"), details=ResultDetails(channels=uses))
+
+
+def test_a_published_message_is_shown_before_the_result_of_its_call():
+    frames = shown(with_uses(use("publish", 1, dropped_oldest=2)))
+    assert [(frame.seq, frame.type) for frame in frames] == [(256, "channel_publish"), (257, "tool_result")]
+    assert frames[0].event == {
+        "type": "channel_publish",
+        "channel": {
+            "channel": "news",
+            "message_id": "msg_1",
+            "scope": "user",
+            "scope_id": "alice",
+            "payload_bytes": 7,
+            "payload_preview": '"hello"',
+            "dropped_oldest": 2,
+        },
+    }
+
+
+def test_each_message_that_a_call_returned_is_shown_with_its_cursor():
+    frames = shown(with_uses(use("delivery", 1), use("delivery", 2, cursor="cur_2")))
+    assert [frame.type for frame in frames] == ["channel_delivery", "channel_delivery", "tool_result"]
+    told = [frame.event["channel"] for frame in frames[:2]]
+    assert [one["cursor"] for one in told] == ["msg_1", "cur_2"]
+    assert all("dropped_oldest" not in one for one in told)
+
+
+def test_a_call_that_waits_shows_nothing_until_its_result():
+    waiting = CallWaiting(
+        turn=1, index=0, call_id="c1", attempt=1, wait_id="w", until_ms=1, queues=(), mode="subscribe"
+    )
+    assert shown(waiting, WaitReported(turn=1, index=0, wait_id="w", queue=0, count=1)) == []
 
 
 # --- people ----------------------------------------------------------------------------------------------------------

@@ -67,6 +67,8 @@ class DeskAtWork:
     desk: RunCommandHandler = field(init=False)
     partition: Partition = field(init=False)
     offsets: int = 0
+    parts: dict[str, Any] = field(default_factory=dict)
+    """Further parts of the context."""
 
     def __post_init__(self) -> None:
         self.index = Index(self.log, PARTITIONS)
@@ -85,6 +87,7 @@ class DeskAtWork:
             ended_runs=self.past,
             run_summaries=self.tallies,
             clock_ms=lambda: self.now,
+            **self.parts,
         )
         self.desk = RunCommandHandler(
             context, number=0, known_since_ms=self.known_since_ms, forgotten_until=self.forgotten_until

@@ -7,15 +7,16 @@ import pytest
 from loomlog.connectors.errors import UnknownOutcome
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.protocols import ProducerRecord
-from loomlog.schemas.generated.run_commands import HandOverModelReply
-from loomlog.schemas.generated.values import BlobRef, HookAct, SkillPin
+from loomlog.schemas.generated.run_commands import HandOverModelReply, HandOverToolResult
+from loomlog.schemas.generated.values import BlobRef, ChannelUse, HookAct, LeaseRef, SkillPin
 from loomlog.schemas.ids import partition_key
 from loomlog.schemas.records import replace
-from loomlog.services.core.run.commands import HAPPENED, ModelAnswered
+from loomlog.services.core.run.commands import HAPPENED, ModelAnswered, ToolCompleted
 from loomlog.services.runtime.run import late_results
 from loomlog.services.runtime.run.late_results import ResultForwarder, decode_result, encode_result
 from tests.services.core.run.given import ENVELOPE, NOW, RUN, answered, at_tools, begun, calls, erred, recover, returned
 from tests.services.core.run.given import reconciled as found_out
+from tests.services.core.run.waiting import QUEUE, waits
 from tests.services.runtime.given import values
 from tests.services.stream.given import CODEC
 
@@ -33,7 +34,9 @@ def test_a_result_is_the_same_after_the_journey() -> None:
     act = HookAct(hook_id="h1", owner="ops", name="guard", phase="pre", act="widened_hosts", hosts_added=("a.com",))
     tool = returned(at_tools("A").state, 0, "found", is_error=True, outcome="timeout", text_blob=BLOB, hook_acts=(act,))
     pin = SkillPin(name="tidy", def_id="sdf_1", version=3, content_sha256="sha256:ab")
-    tool = replace(tool, positions=("loom.entity.events/1:7",), skill_pin=pin)
+    use = ChannelUse(kind="publish", channel="news", scope="user", message_id="msg_1", preview="hi")
+    lease = LeaseRef(queue=QUEUE, lease_id="l1", taken=2)
+    tool = replace(tool, positions=("loom.entity.events/1:7",), skill_pin=pin, channels=(use,), leases=(lease,))
     for order in (model_result(), tool):
         command = encode_result(ENVELOPE, RUN, order)
         assert command is not None
@@ -47,8 +50,16 @@ def test_every_field_of_a_model_result_travels() -> None:
     }
 
 
+def test_every_field_of_a_tool_result_travels() -> None:
+    assert set(ToolCompleted.__struct_fields__) - {"at_ms"} == set(HandOverToolResult.__struct_fields__) - {
+        "envelope",
+        "run_id",
+    }
+
+
 def test_failures_and_what_can_be_asked_again_stay() -> None:
     assert encode_result(ENVELOPE, RUN, erred(begun().state)) is None
+    assert encode_result(ENVELOPE, RUN, waits()) is None, "the next attempt asks its queue under the same key"
     run = at_tools("A", classes=("unsafe",), reconcilable=(True,))
     run.give(recover())
     assert encode_result(ENVELOPE, RUN, found_out(run.state, 0, HAPPENED)) is None

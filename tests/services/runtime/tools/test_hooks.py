@@ -9,20 +9,30 @@ import pytest
 from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.http.signed_callbacks import callback_secrets, signature_headers
-from loomlog.connectors.protocols import ChildrenPlan, EffectClass, ToolContext, ToolResult, UnknownEffect
+from loomlog.connectors.protocols import CallWait, ChildrenPlan, EffectClass, ToolContext, ToolResult, UnknownEffect
 from loomlog.connectors.storage.blobs import MemoryBlobs
 from loomlog.schemas.generated.run_events import ChildRequested
-from loomlog.schemas.generated.values import Spawn
+from loomlog.schemas.generated.values import Spawn, ToolCall
 from loomlog.schemas.records import replace
-from loomlog.services.core.run.commands import HAPPENED, ChildrenRequested, ChildReported, ToolCompleted, ToolReconciled
+from loomlog.services.core.run.commands import (
+    HAPPENED,
+    CallWaits,
+    ChildrenRequested,
+    ChildReported,
+    ToolCompleted,
+    ToolReconciled,
+)
 from loomlog.services.core.run.react import CallTool, ReconcileTool
+from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import AwaitingTools
 from loomlog.services.families.hook.state import Hook, HookTable, with_hook
+from loomlog.services.runtime.run.context import MakeResult
 from loomlog.services.runtime.telemetry.tracing import NoTracing
 from loomlog.services.runtime.tools.hooks import INPUT_BYTES_MAX, HookRunner
 from loomlog.services.runtime.tools.tool_calls import ToolCalls
 from loomlog.services.runtime.tools.toolset import ProcessToolset
 from tests.services.core.run.given import DEFINITION, NOW, RUN, at_tools, recover
+from tests.services.core.run.waiting import QUEUE
 from tests.services.runtime.given import ToldTool
 
 Answer = Any
@@ -161,6 +171,29 @@ async def test_a_request_is_signed_and_names_its_delivery() -> None:
 
 
 # --- order -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_call_that_waits_is_shown_to_post_hooks_with_its_result() -> None:
+    wait = CallWait(wait_id="k", until_ms=NOW + 1, queues=(QUEUE,))
+    tool = ToldTool(answer=ToolResult(text="", waiting=wait))
+    answers: dict[str, Answer] = {"a": {"input": {"path": "b"}}, "b": {"result": {"text": "withheld"}}}
+    work = Work(hook("a"), hook("b", "post"), tool=tool, answers=answers)
+    order: Any = await work.run()
+    assert isinstance(order, CallWaits)
+    assert [act.name for act in order.hook_acts] == ["a"]
+    assert work.told.order == ["pre a"]
+    state = at_tools("Read").state
+    assert isinstance(state, AwaitingTools)
+    done = await work.calls.complete(CALL, state, "t", given_result(ToolResult(text="a message")))
+    assert work.told.order == ["pre a", "post b"]
+    assert (done.text, acts(done)) == ("withheld", ["b rewrote_result"])
+
+
+def given_result(result: ToolResult) -> MakeResult:
+    async def make(call: ToolCall, facts: RunFacts) -> ToolResult:
+        return result
+
+    return make
 
 
 async def test_pre_hooks_run_in_order_and_post_hooks_in_reverse_around_the_tool() -> None:

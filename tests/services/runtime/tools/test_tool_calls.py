@@ -1,25 +1,43 @@
 """One tool call in, one order out: whatever happens becomes a result that the model sees."""
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
 
+from loomlog.connectors.crypto.content_encryption import is_token
 from loomlog.connectors.errors import Permanent, Transient
-from loomlog.connectors.protocols import NoEffect, ToolResult, UnknownEffect, VolumeBinding
+from loomlog.connectors.kafka.memory_log import MemoryLog
+from loomlog.connectors.protocols import CallWait, NoEffect, ToolResult, UnknownEffect, VolumeBinding
 from loomlog.connectors.storage.blobs import MemoryBlobs
-from loomlog.schemas.generated.values import AgentGrants, BlobRef, DefinitionPin, Sampling, VolumeGrant
+from loomlog.schemas.generated.values import (
+    AgentGrants,
+    BlobRef,
+    ChannelUse,
+    DefinitionPin,
+    LeaseRef,
+    Sampling,
+    ToolCall,
+    VolumeGrant,
+)
 from loomlog.schemas.records import replace
-from loomlog.services.core.run.commands import ToolCompleted
+from loomlog.services.core.run.commands import CallWaits, ToolCompleted
 from loomlog.services.core.run.react import CallTool, ReconcileTool
+from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import AwaitingTools
+from loomlog.services.runtime.content.encryption import ContentEncryption
+from loomlog.services.runtime.run.context import MakeResult
 from loomlog.services.runtime.telemetry.tracing import NoTracing
 from loomlog.services.runtime.tools import tool_calls, tool_result
 from loomlog.services.runtime.tools.tool_calls import ToolCalls, parse_arguments
 from loomlog.services.runtime.tools.tool_context import narrow_allowed_hosts
 from loomlog.services.runtime.tools.toolset import ProcessToolset
 from tests.services.core.run.given import DEFINITION, NOW, RUN, Run, at_tools, recover
+from tests.services.core.run.waiting import QUEUE
 from tests.services.runtime.given import ToldTool
+from tests.services.stream.encryption.test_subject_keys import TOPIC as KEYS_TOPIC
+from tests.services.stream.encryption.test_subject_keys import keys_over
 
 FOLDERS = {
     "notes": VolumeBinding(name="notes", path="/srv/notes", mode="rw"),
@@ -154,6 +172,87 @@ async def test_a_result_that_cannot_be_stored_says_that_the_call_was_made() -> N
     order = await work.run()
     assert (order.is_error, order.outcome) == (True, "error")
     assert order.text == "Read returned, but its result could not be stored: blobs: no space left"
+
+
+# --- calls that wait for channels ------------------------------------------------------------------------------------
+
+LEASE = LeaseRef(queue=QUEUE, lease_id="l1", taken=1)
+USE = ChannelUse(kind="delivery", channel="news", scope="user", message_id="msg_1")
+MESSAGES = json.dumps({"messages": [{"id": "msg_1", "value": {"text": "a known secret"}}]})
+
+
+def makes(result: ToolResult, asked: list[tuple[ToolCall, RunFacts]] | None = None) -> MakeResult:
+    async def make(call: ToolCall, facts: RunFacts) -> ToolResult:
+        if asked is not None:
+            asked.append((call, facts))
+        return result
+
+    return make
+
+
+def tools_state(**more: Any) -> AwaitingTools:
+    state = at_tools("Read", **more).state
+    assert isinstance(state, AwaitingTools)
+    return state
+
+
+async def test_a_tool_that_waits_says_for_what_and_nothing_is_kept_of_the_call() -> None:
+    wait = CallWait(wait_id="k", until_ms=NOW + 1, queues=(QUEUE,), mode="at_least", needed=3)
+    order: Any = await Work(ToldTool(answer=ToolResult(text="ignored", waiting=wait))).run(attempt=2)
+    assert order == CallWaits(
+        at_ms=NOW,
+        turn=1,
+        index=0,
+        attempt=2,
+        wait_id="k",
+        until_ms=NOW + 1,
+        queues=(QUEUE,),
+        mode="at_least",
+        needed=3,
+    )
+
+
+async def test_a_call_that_waited_is_completed_like_any_other() -> None:
+    work = Work()
+    asked: list[tuple[ToolCall, RunFacts]] = []
+    result = ToolResult(text=MESSAGES, channels=(USE,), leases=(LEASE,), positions=("t/0:1",))
+    order = await work.calls.complete(
+        replace(CALL, input='{"op":"subscribe"}'), tools_state(), "t", makes(result, asked)
+    )
+    assert json.loads(order.text)["messages"][0]["value"] == {"text": "a [known] secret"}
+    assert (order.outcome, order.leases, order.positions) == ("ok", (LEASE,), ("t/0:1",))
+    assert [use.preview for use in order.channels] == ['{"text":"a [known] secret"}']
+    [(call, facts)] = asked
+    assert (call.id, call.name, call.input, facts.run_id) == ("c0", "Read", '{"op":"subscribe"}', RUN)
+    assert work.tool.calls == [], "the tool is not called again"
+
+
+async def test_messages_that_cannot_be_stored_are_not_taken() -> None:
+    """Of a call that waited, the report is tried again; of any other, the lease goes back."""
+    result = ToolResult(text="x" * 100_000, channels=(USE,), leases=(LEASE,))
+    work = Work(ToldTool(answer=result))
+
+    async def full(data: bytes, media_type: str = "") -> BlobRef:
+        raise Transient("blobs: no space left", kind="unavailable")
+
+    work.blobs.put = full  # type: ignore[method-assign]  # the fault is asked for
+    with pytest.raises(Transient):
+        await work.calls.complete(CALL, tools_state(), "t", makes(result))
+    order = await work.run()
+    assert (order.is_error, order.channels, order.leases) == (True, (), ())
+
+
+async def test_content_of_a_call_that_waited_is_encrypted_and_its_arguments_are_decrypted() -> None:
+    keys = keys_over(MemoryLog({KEYS_TOPIC: 1}))
+    token = (await keys.cipher_for("t", "")).text('{"op":"subscribe"}')
+    asked: list[tuple[ToolCall, RunFacts]] = []
+    work = Work(encryption=ContentEncryption(keys))
+    result = ToolResult(text=MESSAGES, channels=(USE,))
+    order = await work.calls.complete(replace(CALL, input=token), tools_state(), "t", makes(result, asked))
+    assert asked[0][0].input == '{"op":"subscribe"}'
+    assert is_token(order.text, untrusted=False)
+    assert is_token(order.channels[0].preview, untrusted=False)
+    assert keys.decrypt(order.channels[0].preview, "t") == '{"text":"a [known] secret"}'
 
 
 # --- what a tool is told ---------------------------------------------------------------------------------------------
