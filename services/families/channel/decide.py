@@ -338,9 +338,10 @@ def _read(draft: _Draft, command: ReadQueue, at: At) -> None:
         positions = state.positions_after(after, limit, at.at_ms)
     else:
         positions = state.next_positions(reader, limit, at.at_ms)
-    if positions and not room:
+    is_waiting = command.call is not None and command.wait_until_ms > at.at_ms
+    if positions and not room and not is_waiting:
         raise _full(f"the queue has {state.leased} messages that readers have not settled: ask again")
-    if positions:
+    if positions and room:
         expires_ms = limits.REQUEST_LEASE_MS if command.call is None else limits.REMIND_MS
         draft.add(
             MessagesLeased(
@@ -354,7 +355,7 @@ def _read(draft: _Draft, command: ReadQueue, at: At) -> None:
                 until_ms=at.at_ms + expires_ms,
             )
         )
-    elif command.call is not None and command.wait_until_ms > at.at_ms:
+    elif command.call is not None and is_waiting:
         _wait(draft, command, command.call, lease_id, after)
 
 

@@ -138,6 +138,12 @@ def watches(buckets: Buckets) -> Sequence[tuple[str, Watch]]:
     return sorted(some, key=lambda pair: pair[1].number)
 
 
+def leased_positions(buckets: Buckets) -> frozenset[int]:
+    """Return the positions of all leases."""
+    leases = (one for bucket in buckets.values() for one in bucket.entries.values() if isinstance(one, Lease))
+    return frozenset(position for lease in leases for position in positions_of(lease.positions))
+
+
 def entry_bytes(entry_id: str, entry: Entry) -> int:
     """Return the bytes of an entry in the state, at most; of a lease, also when all of its messages have returned."""
     size = len(entry_id) + len(entry.run_id)

@@ -5,7 +5,8 @@
     delayed     by `<name of the queue>#<number>`: a message that was published with deliver_at
 
 Both expire with the message, at the latest 30 days after it became visible. A row before the first position of the
-queue, or after its expires_at_ms, is of a message that is gone: a purge removes no rows.
+queue is of a message that is gone: a purge removes no rows. Messages of a lease are still there, however, for the call
+that has it: their rows stay when max_messages pushes them out.
 
 Before: the projection of entities. After: store.py.
 """
@@ -20,6 +21,7 @@ from loomlog.services.core.families import Item
 from loomlog.services.families.channel import limits
 from loomlog.services.families.channel.caller import queue_name
 from loomlog.services.families.channel.cursor import NS_PER_MS
+from loomlog.services.families.channel.entries import leased_positions
 from loomlog.services.families.channel.state import ChannelEvent, QueueState, expiry_ms
 
 MESSAGE_ITEM, DELAYED_ITEM = "message", "delayed"
@@ -58,8 +60,9 @@ def items(state: QueueState, event: ChannelEvent, envelope: Envelope) -> Sequenc
             ]
         case MessagesDropped(first_position=first_position, count=count):
             prefix = row_prefix(event.channel, event.scope, event.scope_id)
-            oldest = first_position - min(count, limits.DROPPED_ROWS_MAX)
-            return [Item(kind=MESSAGE_ITEM, id=row_id(prefix, one)) for one in range(oldest, first_position)]
+            gone = range(first_position - min(count, limits.DROPPED_ROWS_MAX), first_position)
+            leased = leased_positions(state.buckets) if state.leased else ()
+            return [Item(kind=MESSAGE_ITEM, id=row_id(prefix, one)) for one in gone if one not in leased]
     return ()
 
 

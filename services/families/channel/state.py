@@ -169,7 +169,7 @@ class QueueState(Value, frozen=True, kw_only=True, omit_defaults=True):
         return (*positions, *range(first, last + 1)) if positions else range(first, last + 1)
 
     def positions_after(self, position: int, limit: int, at_ms: int) -> Sequence[int]:
-        """Return the positions behind a place, whoever has read them."""
+        """Return the positions behind a place, read before or not."""
         first = max(position + 1, self.oldest_position(at_ms))
         return range(first, min(first + limit - 1, self.last_position) + 1)
 
