@@ -104,7 +104,13 @@ def build_run_host(
         appender=appender,
         ranges=ranges,
         snapshots=Snapshots(
-            context.family, codec, appender=appender, ranges=ranges, topic=topics.snapshots, omits_large_states=True
+            context.family,
+            codec,
+            appender=appender,
+            ranges=ranges,
+            topic=topics.snapshots,
+            omits_large_states=True,
+            **({} if context.end_actions is None else {"is_done_below": context.end_actions.is_done_below}),
         ),
         dead_letters=dead_letters,
         effect_runner=effect_runner,

@@ -67,6 +67,7 @@ from loomlog.services.runtime.run.interrupt_responses import InterruptionAnswers
 from loomlog.services.runtime.run.late_results import decode_result
 from loomlog.services.runtime.run.partition_check import check_partition
 from loomlog.services.runtime.run.run_directory import RunDirectory, own_handle, own_session
+from loomlog.services.runtime.run.run_end_actions import end_of_decision
 from loomlog.services.runtime.run.run_index import EndedRun
 from loomlog.services.runtime.run.start_handler import StartHandler, derive_run_id
 from loomlog.services.runtime.run.wait_reports import WaitReports
@@ -133,6 +134,8 @@ class RunCommandHandler:
 
     def aggregate_closed(self) -> None:
         self._admission.close()
+        if self._context.end_actions is not None:
+            self._context.end_actions.release(self._number)
 
     def to_snapshot_state(self, aggregate: Aggregate, events: Sequence[Any]) -> Sequence[Any]:
         if not self._encryption.is_enabled:
@@ -194,6 +197,9 @@ class RunCommandHandler:
                 issued_at_ms=self._directory.issued_at_ms.pop(aggregate.id, 0),
             )
         )
+        if self._context.end_actions is not None:
+            end = end_of_decision(aggregate, decision.events, self._number, self._clock_ms())
+            self._context.end_actions.on_ended(end)
 
     def folded(self, aggregate: Aggregate, event: Any, at_ms: int) -> None:
         self._timeline.on_replayed(aggregate.id, event, at_ms)
@@ -223,6 +229,8 @@ class RunCommandHandler:
     def timer_of_absent(self, name: str, intake: TimerIntake) -> None: ...
 
     async def live(self, fold: Fold, load: Callable[[Aggregate], Awaitable[None]]) -> list[Aggregate]:
+        if self._context.end_actions is not None:
+            self._context.end_actions.on_takeover(self._number, fold)
         return await fold.live(lambda event: self._past.history_for(self._number, event), self.folded, load=load)
 
     # --- rest --------------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from loomlog.services.runtime.models.definition_resolver import DefinitionResolv
 from loomlog.services.runtime.run.family import RunFamily
 from loomlog.services.runtime.run.interrupt_responses import InterruptionAnswers
 from loomlog.services.runtime.run.prompt_memory import PromptMemory
+from loomlog.services.runtime.run.run_end_actions import RunEndActions
 from loomlog.services.runtime.run.run_index import RunIndex
 from loomlog.services.runtime.telemetry.run_summaries import RunSummaries
 from loomlog.services.runtime.telemetry.tracing import NO_TRACING, Tracing
@@ -107,6 +108,7 @@ class RunContext:
     """Tells a queue how many messages of a lease were taken, from the first on; the others are visible again. Called
     when that is in the log, more than once for the same lease. Returns at once; what is lost, the queue asks for again.
     """
+    end_actions: RunEndActions | None = None
     on_run_ended: Callable[[str, RunFacts], None] = ignore_end
     """Called with the tenant and the facts of each run whose end is in the log."""
 

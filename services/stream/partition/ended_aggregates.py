@@ -173,6 +173,14 @@ class EndedAggregates:
             raise BrokenHistory(f"{run_id} is not over at offset {place.last_offset}")
         return aggregate
 
+    async def read_value(self, partition: int, offset: int) -> bytes | None:
+        """Return the record at an offset; None when there is none. Raises Transient."""
+        value = None
+        async with await self._ranges.read(self._topic, partition, offset, offset + 1) as chunks:
+            async for chunk in chunks:
+                value = next((record.value for record in chunk if record.offset == offset), value)
+        return value
+
     async def state(self, partition: int, position: EventLocation) -> Any:
         """Return the state of the aggregate at that position."""
         kept = self._kept.get(_name(position))

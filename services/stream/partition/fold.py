@@ -105,6 +105,8 @@ class Fold:
         """Offsets of the commands that caused the accepted events."""
         self.problems: list[FoldProblem] = []
         self.over: OrderedDict[str, tuple[RawEvent, RawEvent]] = OrderedDict()
+        self.first_offsets: dict[str, int] = {}
+        """Offset of the first event of those of `over` that began before the records fed, from their snapshots."""
         self.forgotten_until = 0
         """Offset after the last forgotten ended aggregate."""
         self.forgotten_before_ms = 0
@@ -158,10 +160,13 @@ class Fold:
         else:
             self.kept_bytes -= sum(len(kept.value) for kept in events)
         self._keys.pop(event.aggregate, None)
-        self._bases.pop(event.aggregate, None)
+        base = self._bases.pop(event.aggregate, None)
+        if base is not None:
+            self.first_offsets[event.aggregate] = base.first_offset
         self.over[event.aggregate] = (events[0], event)
         if len(self.over) > self._keep_over:
-            _, (_, last) = self.over.popitem(last=False)
+            name, (_, last) = self.over.popitem(last=False)
+            self.first_offsets.pop(name, None)
             self.forgotten_until = max(self.forgotten_until, last.offset + 1)
             self.forgotten_before_ms = max(self.forgotten_before_ms, read_envelope(last.value)[0].at_ms + 1)
 

@@ -135,6 +135,11 @@ class RecoveryPoints(Protocol):
         ...
 
 
+DONE_WAIT_S = 3.0
+"""How long a snapshot waits for what ends of aggregates lead to; that takes milliseconds normally."""
+DONE_POLL_S = 0.05
+
+
 class Snapshots:
     """Reads and writes partition snapshots of one family (protocol RecoveryPoints)."""
 
@@ -147,14 +152,19 @@ class Snapshots:
         ranges: LogRanges,
         topic: str,
         omits_large_states: bool = False,
+        is_done_below: Callable[[int, int], bool] = lambda partition, offset: True,
     ) -> None:
-        """`omits_large_states`: the command handler of the family can fold an aggregate again (`refold`)."""
+        """`omits_large_states`: the command handler of the family can fold an aggregate again (`refold`).
+        `is_done_below`: whether what events of a partition below an offset lead to elsewhere is done; a takeover does
+        again what follows from those that it reads.
+        """
         self._family = family
         self._codec = codec
         self._appender = appender
         self._ranges = ranges
         self._topic = topic
         self._omits_large_states = omits_large_states
+        self._is_done_below = is_done_below
         self._written: dict[int, Mapping[str, bytes]] = {}
         """Aggregates that may have a snapshot in the topic, by partition, with the token it had in the last partition
         snapshot; empty if it had none.
@@ -270,6 +280,8 @@ class Snapshots:
         `progress` is the commands handled when the log was at `next_offset`, not earlier: a command handled in between
         would be read again and its run, perhaps ended already, started twice.
         """
+        if not await self._wait_until_done(partition, next_offset):
+            return "what the ends of aggregates lead to is on its way"
         for aggregate, state, *_ in cut.aggregates:
             if aggregate.pending_events or (aggregate.quarantined and not self._family.quarantined(state)):
                 # Its events cannot be folded, so they must stay in the tail.
@@ -337,6 +349,15 @@ class Snapshots:
             aggregate.snapshot_offset = offset if has_state else -1
         self._written[partition] = written
         return ""
+
+    async def _wait_until_done(self, partition: int, next_offset: int) -> bool:
+        """Wait a little until what events below the offset lead to is done; whether it is."""
+        deadline = asyncio.get_running_loop().time() + DONE_WAIT_S
+        while not self._is_done_below(partition, next_offset):
+            if asyncio.get_running_loop().time() >= deadline:
+                return False
+            await asyncio.sleep(DONE_POLL_S)
+        return True
 
     async def _append(self, partition: int, records: Sequence[ProducerRecord]) -> list[int]:
         """Append the records; returns their offsets. Raises Transient."""

@@ -1,0 +1,279 @@
+"""Hooks at the end of a run, carried out: a message to a channel, an entry of memory, a request to an address.
+
+A channel gets, and an entry and a request have:
+
+    {"schedule_name" or "webhook_name": ..., "run_id": ..., "agent_id": ..., "payload": ...}
+
+In every text of the payload {{run.id}}, {{run.status}} and {{run.final_text}} are replaced; the last is the last output
+of the run, or why it did not complete, cut at TEXT_BYTES_MAX. A request without a payload has status and final_text.
+
+A hook acts for the user of the run: a channel of the scope user needs one, and `_system/*` is closed to it.
+
+Before: run_end_actions.py. After: services/families/channel/operations.py, services/families/memory,
+services/families/callback.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from loomlog.connectors.configuration.trigger_block import CompletionHook
+from loomlog.connectors.crypto.content_encryption import is_token
+from loomlog.connectors.definitions import DefinitionProblem
+from loomlog.connectors.definitions.triggers import read_hook
+from loomlog.connectors.errors import ConnectorError, Permanent
+from loomlog.connectors.protocols import Blobs
+from loomlog.schemas.generated.callback_commands import RequestCallback
+from loomlog.schemas.generated.values import CommandEnvelope
+from loomlog.services.core.run.run_facts import RunFacts
+from loomlog.services.core.run.state import Ended
+from loomlog.services.core.run.subagents.children import last_output
+from loomlog.services.families.channel.caller import ChannelCaller, ChannelRefused, ChannelUnavailable
+from loomlog.services.families.memory.author import (
+    AGENT,
+    TENANT,
+    TENANT_SCOPE_ID,
+    USER,
+    Author,
+    MemoryRefused,
+    MemoryUnavailable,
+    Reply,
+    Scope,
+)
+from loomlog.services.runtime.content.encryption import PLAINTEXT, ContentEncryption
+from loomlog.services.runtime.run.memory_author import author_of_run
+from loomlog.services.runtime.run.run_end_actions import ActionRefused, ActionUnavailable, RunEnd, ask_once
+from loomlog.services.stream.entities.answers import EntityCommands
+
+TEXT_BYTES_MAX = 32_768
+"""Bytes of a final text in a message or an entry, which have 64 KiB."""
+REQUEST_TEXT_BYTES_MAX = 200_000
+"""Bytes of a final text in a request (services/families/callback/limits.py BODY_BYTES_MAX)."""
+BACKEND_TRIES_MS = 600_000
+"""How long after the end a memory backend of another installation is tried, whose tenant alone has what it keeps."""
+SCHEDULE_NAME = "schedule_name"
+_TEMPLATE = re.compile(r"\{\{\s*run\.(final_text|id|status)\s*\}\}")
+
+
+class Publisher(Protocol):
+    """Publishes messages (services/families/channel/operations.py)."""
+
+    async def publish(self, fields: Mapping[str, Any], caller: ChannelCaller) -> Any:
+        """Publish {channel, value}. Raises ChannelRefused, ChannelUnavailable."""
+        ...
+
+
+class Entries(Protocol):
+    """Operations on entries of memory (services/families/memory/backends.py)."""
+
+    async def run(self, op: str, fields: Mapping[str, Any], author: Author, scope: Scope) -> Reply:
+        """Carry out an operation. Raises MemoryRefused, MemoryUnavailable."""
+        ...
+
+
+class RunEndHooks:
+    """Protocol EndHooks of run_end_actions.py."""
+
+    def __init__(
+        self,
+        commands: EntityCommands,
+        publisher: Publisher,
+        entries: Entries,
+        blobs: Blobs,
+        *,
+        encryption: ContentEncryption = PLAINTEXT,
+        is_isolated: Callable[[str, str], bool] = lambda tenant, subject: False,
+        clock_ms: Callable[[], int],
+    ) -> None:
+        """`is_isolated` tells whether a subject of a tenant is confined to itself."""
+        self._commands = commands
+        self._publisher = publisher
+        self._entries = entries
+        self._blobs = blobs
+        self._encryption = encryption
+        self._is_isolated = is_isolated
+        self._clock_ms = clock_ms
+
+    async def carry_out(self, text: str, end: RunEnd, state: Ended, number: int) -> bool:
+        """Carry out hook `number`; False when it is not for such an end. Raises ActionRefused, ActionUnavailable."""
+        try:
+            hook, source = read_hook(text)
+        except DefinitionProblem as problem:
+            raise ActionRefused(problem.message) from problem
+        if not hook.is_due(state.status):
+            return False
+        try:
+            value = await self._value(hook, source, end, state)
+        except Permanent as error:
+            raise ActionRefused(str(error)) from error
+        except ConnectorError as error:
+            raise ActionUnavailable(str(error)) from error
+        facts, command_id = state.facts, f"{end.run_id}:end:{number}"
+        match hook.kind:
+            case "channel.publish":
+                await self._publish(hook, value, end, facts, command_id)
+            case "memory.set":
+                await self._set_entry(hook, source, value, end, facts, command_id)
+            case "http":
+                await self._request(hook, value, end, facts, command_id, number)
+            case _:
+                raise ActionRefused(f"{hook.kind} cannot be carried out here")
+        return True
+
+    # --- what is sent ------------------------------------------------------------------------------------------------
+
+    async def _value(
+        self, hook: CompletionHook, source: Mapping[str, str], end: RunEnd, state: Ended
+    ) -> Mapping[str, Any]:
+        """Return the value of a hook. Raises ConnectorError."""
+        payload = await self._payload(hook, end.tenant)
+        if payload is None and hook.kind == "http":
+            payload = {"status": "{{run.status}}", "final_text": "{{run.final_text}}"}
+        texts = {"id": end.run_id, "status": state.status}
+        if "final_text" in _names_in(payload):
+            bytes_max = REQUEST_TEXT_BYTES_MAX if hook.kind == "http" else TEXT_BYTES_MAX
+            texts["final_text"] = _cut(await self._final_text(state, end.tenant), bytes_max)
+        rendered = _rendered(payload, texts)
+        return {**source, "run_id": end.run_id, "agent_id": state.facts.agent_id, "payload": rendered}
+
+    async def _payload(self, hook: CompletionHook, tenant: str) -> Any:
+        """Return the payload in plaintext; an encrypted one is a token of its JSON text."""
+        payload = hook.payload
+        if not isinstance(payload, str) or not is_token(payload):
+            return payload
+        text = await self._encryption.decrypt_text(payload, tenant)
+        try:
+            return json.loads(text)
+        except ValueError:
+            return text
+
+    async def _final_text(self, state: Ended, tenant: str) -> str:
+        text, blob = last_output(state)
+        if blob is not None:
+            text = (await self._blobs.get(blob)).decode(errors="replace")
+        # Neither channels nor entries keep a text with U+0000.
+        return (await self._encryption.decrypt_text(text, tenant)).replace("\0", "")
+
+    # --- where it goes -----------------------------------------------------------------------------------------------
+
+    async def _publish(
+        self, hook: CompletionHook, value: Mapping[str, Any], end: RunEnd, facts: RunFacts, command_id: str
+    ) -> None:
+        caller = ChannelCaller(
+            tenant=end.tenant,
+            subject=facts.subject,
+            command_id=command_id,
+            issued_at_ms=end.ended_at_ms,
+            user_id=facts.user_id,
+            agent=facts.definition.name,
+            publish=(hook.channel,),
+            subscribe=(),
+            is_isolated=self._is_isolated(end.tenant, facts.subject),
+            publisher=facts.user_id or facts.subject,
+            positions=facts.positions,
+        )
+        try:
+            await self._publisher.publish({"channel": hook.channel, "value": value}, caller)
+        except ChannelRefused as refused:
+            raise ActionRefused(f"channel.publish: {refused}") from refused
+        except ChannelUnavailable as error:
+            raise ActionUnavailable(f"channel.publish to {hook.channel}: {error}") from error
+
+    async def _set_entry(
+        self,
+        hook: CompletionHook,
+        source: Mapping[str, str],
+        value: Mapping[str, Any],
+        end: RunEnd,
+        facts: RunFacts,
+        command_id: str,
+    ) -> None:
+        author = author_of_run(
+            end.tenant,
+            facts,
+            command_id,
+            issued_at_ms=end.ended_at_ms,
+            is_isolated=self._is_isolated(end.tenant, facts.subject),
+        )
+        scope = _memory_scope(hook.scope, source, author)
+        try:
+            await self._entries.run("set", {"key": hook.key, "value": value}, author, scope)
+        except MemoryRefused as refused:
+            raise ActionRefused(f"memory.set: {refused}") from refused
+        except MemoryUnavailable as error:
+            is_elsewhere = author.grants is not None and bool(author.grants.memory_backend)
+            if is_elsewhere and self._clock_ms() > end.ended_at_ms + BACKEND_TRIES_MS:
+                raise ActionRefused(f"memory.set: {error}") from error
+            raise ActionUnavailable(f"memory.set of {hook.key}: {error}") from error
+
+    async def _request(
+        self,
+        hook: CompletionHook,
+        value: Mapping[str, Any],
+        end: RunEnd,
+        facts: RunFacts,
+        command_id: str,
+        number: int,
+    ) -> None:
+        command = RequestCallback(
+            envelope=CommandEnvelope(
+                command_id=command_id,
+                tenant=end.tenant,
+                subject=facts.user_id or facts.subject,
+                issued_at_ms=end.ended_at_ms,
+            ),
+            run_id=end.run_id,
+            hook=number,
+            url=hook.url,
+            body=json.dumps(value, separators=(",", ":"), ensure_ascii=False),
+            secret_env=hook.secret_env or "",
+        )
+        await ask_once(self._commands, command)
+
+
+def _memory_scope(name: str, source: Mapping[str, str], author: Author) -> Scope:
+    """Return the scope that a hook names. Raises ActionRefused."""
+    if author.is_isolated and name != USER:
+        raise ActionRefused(f"memory.set: scope {name}: the subject of this run is confined to its own memory")
+    match name:
+        case "agent":
+            # The memory of a schedule is that of its name (reference surfaces 7).
+            return Scope(author.tenant, AGENT, source.get(SCHEDULE_NAME) or author.agent)
+        case "user":
+            if not author.user_id:
+                raise ActionRefused("memory.set: scope user: the run has no user_id")
+            return Scope(author.tenant, USER, author.user_id)
+    return Scope(author.tenant, TENANT, TENANT_SCOPE_ID)
+
+
+def _names_in(value: Any) -> set[str]:
+    """Return what the texts of a JSON value ask for."""
+    match value:
+        case str():
+            return set(_TEMPLATE.findall(value))
+        case list():
+            return set().union(*map(_names_in, value))
+        case dict():
+            return set().union(*map(_names_in, value.values()))
+    return set()
+
+
+def _rendered(value: Any, texts: Mapping[str, str]) -> Any:
+    """Return a JSON value with the templates of its texts replaced, once: what is put in is not read again."""
+    match value:
+        case str():
+            return _TEMPLATE.sub(lambda match: texts[match[1]], value)
+        case list():
+            return [_rendered(item, texts) for item in value]
+        case dict():
+            return {key: _rendered(item, texts) for key, item in value.items()}
+    return value
+
+
+def _cut(text: str, bytes_max: int) -> str:
+    """Return a text of at most so many bytes, with … at its end when it was longer."""
+    data = text.encode(errors="replace")
+    if len(data) <= bytes_max:
+        return data.decode()
+    return data[: bytes_max - 3].decode(errors="ignore") + "…"
