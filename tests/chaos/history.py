@@ -127,6 +127,8 @@ class Call:
     """Attempts of which the owner wrote down that it had not begun them."""
     asks: bool = False
     """It waits for a person."""
+    waits: bool = False
+    """It waits for channels."""
     may_repeat: bool = False
     """The open attempt was not begun, or somebody is asked whether it happened."""
     outcome: str = ""
@@ -191,6 +193,12 @@ class Story:
                 call = self._call(event)
                 if call is not None:
                     call.may_repeat = True  # whoever is asked may say that it did not happen
+            case "CallWaiting":
+                self._waits(event)
+            case "WaitReported":
+                call = self._call(event)
+                if call is not None and (not call.waits or call.outcome):
+                    self._complain("order", event, "reports to a call that does not wait")
             case "InterruptionOpened" | "PersonNotified":
                 self._person_asked(event)
             case "InterruptionClosed":
@@ -226,9 +234,12 @@ class Story:
 
     @property
     def lost_calls(self) -> list[tuple[int, int]]:
-        """Those that an owner carries out, so that they are lost with it: a person's answer and a child are not."""
-        under_way = (place for place in self.unanswered if self.calls[place].attempts and not self.calls[place].asks)
-        return [place for place in under_way if not self.calls[place].may_repeat]
+        """Those that an owner carries out, so that they are lost with it: answers of people, queues and children are
+        not.
+        """
+        under_way = [place for place in self.unanswered if self.calls[place].attempts]
+        calls = [(place, self.calls[place]) for place in under_way]
+        return [place for place, call in calls if not (call.asks or call.waits or call.may_repeat)]
 
     def _continues(self, event: Event) -> None:
         expected = self.events + 1
@@ -284,13 +295,25 @@ class Story:
             return
         call.effect_class = event.values["effect_class"]
         call.attempts += 1
-        if call.outcome:
-            self._complain("doubled", event, "asks again for a call that was answered")
+        if call.outcome or call.waits:
+            self._complain(
+                "doubled", event, f"asks again for a call that {'was answered' if call.outcome else 'waits'}"
+            )
         if event.values["attempt"] != call.attempts:
             self._complain("order", event, f"is attempt {event.values['attempt']}, expected {call.attempts}")
         may_repeat, call.may_repeat = call.may_repeat, False
         if call.attempts > 1 and call.effect_class == "unsafe" and not may_repeat:
             self._complain("doubled", event, "repeats a call that must not be repeated")
+
+    def _waits(self, event: Event) -> None:
+        call = self._call(event)
+        if call is None:
+            return
+        if call.outcome or call.waits or event.values["attempt"] != call.attempts:
+            self._complain(
+                "order", event, f"waits for channels with attempt {event.values['attempt']}, which is not open"
+            )
+        call.waits = True
 
     def _person_asked(self, event: Event) -> None:
         """A call that nobody carries out: a person answers it, or it is told at once."""

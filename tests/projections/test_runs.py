@@ -5,6 +5,7 @@ from loomlog.projections.run_queries import RunFilter, count_active_runs, list_r
 from loomlog.projections.runs import RunRow, apply, runs
 from loomlog.projections.tables import EVERY_TENANT, InvalidPageToken
 from loomlog.schemas.generated.run_events import (
+    CallWaiting,
     ChildrenPlanned,
     CommandRefused,
     InputReceived,
@@ -17,6 +18,7 @@ from loomlog.schemas.generated.run_events import (
     RunResumed,
     ToolOutcomeAsked,
     TurnCancelled,
+    WaitReported,
 )
 from loomlog.schemas.generated.values import (
     AgentDefinition,
@@ -47,6 +49,8 @@ from tests.projections.stories import (
 from tests.projections.twin import projected
 
 ASKED_FOR_C0 = ToolOutcomeAsked(turn=1, index=0, call_id="c0", attempt=1, reason="lost")
+C0_WAITS = CallWaiting(turn=1, index=0, call_id="c0", attempt=1, wait_id="r_1:1.0", until_ms=1, queues=(), mode="any")
+C0_REPORTED = WaitReported(turn=1, index=0, wait_id="r_1:1.0", queue=0, count=1)
 
 TWO_CALLS = [replied(1, "", call("c0"), call("c1")), asked(1, 0, "c0")]
 WITH_CHILDREN = [*TWO_CALLS, asked(1, 1, "c1"), ChildrenPlanned(turn=1, index=0, call_id="c0")]
@@ -142,6 +146,8 @@ def test_a_run_is_parked_until_the_next_turn_is_asked_for():
         ([replied(1, "", call("c0"), call("c1")), asked(1, 0, "c0"), opened(1, 1, "c1", "intr_1")], "0"),
         ([replied(1, "", call("c0")), asked(1, 0, "c0"), asked(1, 0, "c0", attempt=2)], "0"),
         ([replied(1, "", call("c0")), asked(1, 0, "c0"), ASKED_FOR_C0], ""),
+        ([*TWO_CALLS, asked(1, 1, "c1"), C0_WAITS], "1"),
+        ([*TWO_CALLS, asked(1, 1, "c1"), C0_WAITS, C0_REPORTED, returned(1, 1, "c1")], ""),
         ([replied(1, "", call("c0")), asked(1, 0, "c0"), ASKED_FOR_C0, asked(1, 0, "c0", attempt=2)], "0"),
         ([replied(1, "", call("c0")), asked(1, 0, "c0"), ChildrenPlanned(turn=1, index=0, call_id="c0")], "@0"),
         ([*WITH_CHILDREN, returned(1, 1, "c1")], "@0"),

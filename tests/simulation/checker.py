@@ -78,6 +78,8 @@ class Run:
     """Offsets of the commands that asked for one and were answered, with an attempt or a refusal."""
     question: str = ""
     """The last one it has asked a person."""
+    waits: set[tuple[int, int]] = field(default_factory=set)
+    """Calls that waited for channels: a queue reports to them, or their time is over."""
     questions: dict[tuple[int, int], str] = field(default_factory=dict)
     """Calls that ask a person, and how that ended; empty while they wait."""
     begun_by: int = -1
@@ -268,10 +270,15 @@ class Checker:
                     self._caused(event, RESPOND)
             case "TurnCancelled":
                 self._caused(event, STOP)
+            case "CallWaiting":
+                run.waits.add((values["turn"], values["index"]))
+                self._answered(event, ("tool", values["turn"], values["index"], values["attempt"]))
             case "ToolReturned" if (values["turn"], values["index"]) in run.questions:
                 pass  # its story has seen that the question was ended before
             case "ToolReturned" if values["outcome"] == "cancelled":
                 self._caused(event, STOP)
+            case "ToolReturned" if (values["turn"], values["index"]) in run.waits:
+                pass  # the tool has ended before, with its wait
             case "ToolReturned" if values["outcome"] != "outcome_unknown":
                 self._answered(event, ("tool", values["turn"], values["index"], values["attempt"]))
             case "ChildRequested" if values["child_agent_id"]:

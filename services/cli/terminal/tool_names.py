@@ -7,7 +7,15 @@ from collections.abc import Mapping
 from typing import Any
 
 CALL_EVENTS = frozenset(
-    {"ToolCallRequested", "ToolReturned", "ToolOutcomeAsked", "ToolReconcileRequested", "CallNotBegun"}
+    {
+        "ToolCallRequested",
+        "ToolReturned",
+        "ToolOutcomeAsked",
+        "ToolReconcileRequested",
+        "CallNotBegun",
+        "CallWaiting",
+        "WaitReported",
+    }
 )
 LIVE_TURNS_MAX = 10_000
 """Turns whose names are remembered; the oldest are forgotten first."""

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from loomlog.schemas.generated.run_events import (
+    CallWaiting,
     CompactionFailed,
     CompactionRequested,
     ContextCompacted,
@@ -24,10 +25,19 @@ from loomlog.schemas.generated.run_events import (
 from loomlog.schemas.generated.values import Compaction, ModelChoice, Usage
 from loomlog.schemas.records import replace
 from loomlog.services.core.canonical import StateCodec
-from loomlog.services.core.run.commands import CANNOT_TELL, DID_NOT_HAPPEN, FAILED, HAPPENED, Alternative, RunCommand
+from loomlog.services.core.run.commands import (
+    CANNOT_TELL,
+    DID_NOT_HAPPEN,
+    FAILED,
+    HAPPENED,
+    Alternative,
+    RunCommand,
+    RunTimerFired,
+)
 from loomlog.services.core.run.conversation.conversation import build_conversation
 from loomlog.services.core.run.decide import decide
 from loomlog.services.core.run.evolve import evolve
+from loomlog.services.core.run.lifecycle.timers import next_timer_at
 from loomlog.services.core.run.react import CallModel, CallTool, ReconcileTool, Summarise
 from loomlog.services.core.run.run_facts import add_usage
 from loomlog.services.core.run.state import (
@@ -39,7 +49,9 @@ from loomlog.services.core.run.state import (
     Paused,
     Refused,
     State,
+    has_only_waiting_calls,
 )
+from loomlog.services.core.run.tools.unknown_outcome import open_call_keys
 from loomlog.services.core.run.turns.completion import iteration_cap
 from tests.services.core.run.given import (
     DEFINITION,
@@ -64,6 +76,7 @@ from tests.services.core.run.given import (
     start,
     summarised,
 )
+from tests.services.core.run.waiting import counts, waits
 
 CODEC = StateCodec(State)
 CLASSES = st.sampled_from(["pure", "read", "idempotent", "unsafe"])
@@ -171,6 +184,25 @@ class RunMachine(RuleBasedStateMachine):
         text = f"result {len(self.given)}"
         order = returned(self.run.state, index, text, is_error=is_error, asks_compaction=asks, at_ms=self.at_ms)
         self.give(order)
+
+    @precondition(lambda self: isinstance(self.run.state, AwaitingTools))
+    @rule(data=st.data(), mode=st.sampled_from(["subscribe", "any", "all"]), ms=st.sampled_from([0, 1_000, 100_000]))
+    def a_tool_waits(self, data: st.DataObject, mode: str, ms: int) -> None:
+        assert isinstance(self.run.state, AwaitingTools)
+        opened = data.draw(st.sampled_from(self.run.state.open))
+        place = {"turn": self.run.state.turn, "attempt": opened.attempt}
+        until_ms = self.at_ms + ms
+        self.give(replace(waits(opened.index, **place, mode=mode, until_ms=until_ms), at_ms=self.at_ms))
+
+    @precondition(lambda self: isinstance(self.run.state, AwaitingTools))
+    @rule(index=st.integers(min_value=0, max_value=2), count=st.integers(min_value=0, max_value=3))
+    def a_queue_reports(self, index: int, count: int) -> None:
+        assert isinstance(self.run.state, AwaitingTools)
+        self.give(counts(count, index, turn=self.run.state.turn, at_ms=self.at_ms))
+
+    @rule()
+    def the_timer_fires(self) -> None:
+        self.give(RunTimerFired(at_ms=self.at_ms))
 
     @rule()
     def somebody_wants_it_compacted(self) -> None:
@@ -282,6 +314,22 @@ class RunMachine(RuleBasedStateMachine):
             if isinstance(event, ToolCallRequested) and event.effect_class == "unsafe" and not event.reconcilable
         ]
         assert len(asked) == len(set(asked))
+
+    @invariant()
+    def a_call_that_waits_is_neither_made_again_nor_lost(self) -> None:
+        waiting: set[tuple[int, int]] = set()
+        for event in self.run.events:
+            if isinstance(event, CallWaiting):
+                assert (event.turn, event.index) not in waiting
+                waiting.add((event.turn, event.index))
+            elif isinstance(event, ToolCallRequested):
+                assert (event.turn, event.index) not in waiting
+        if isinstance(self.run.state, AwaitingTools):
+            opened = {call.index for call in self.run.state.open if call.wait is not None}
+            due = {key[2] for key in open_call_keys(self.run.state)}
+            assert not opened & due
+            assert bool(self.run.state.idle_since_ms) == has_only_waiting_calls(self.run.state)
+            assert not opened or next_timer_at(self.run.state), "nothing would end it if its queue were gone"
 
     @invariant()
     def every_intent_gives_one_call(self) -> None:
