@@ -226,6 +226,8 @@ class SubmitDelivery(Record, frozen=True, kw_only=True):
     """When it came in, UTC milliseconds."""
     name: str = ''
     """Name of the webhook; empty: it is for a channel."""
+    address: str = ''
+    """Tenant in the address of the webhook; empty: the address had none."""
     channel: str = ''
     """Without a webhook: channel that it is published to."""
     scope_id: str = ''
@@ -247,6 +249,7 @@ class SubmitDelivery(Record, frozen=True, kw_only=True):
         return {
             "envelope": self.envelope.to_avro(),
             "name": self.name,
+            "address": self.address,
             "channel": self.channel,
             "scope_id": self.scope_id,
             "delivery_id": self.delivery_id,
@@ -264,6 +267,7 @@ class SubmitDelivery(Record, frozen=True, kw_only=True):
         return cls(
             envelope=CommandEnvelope.from_avro(value["envelope"]),
             name=value["name"],
+            address=value["address"],
             channel=value["channel"],
             scope_id=value["scope_id"],
             delivery_id=value["delivery_id"],

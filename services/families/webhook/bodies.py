@@ -35,6 +35,11 @@ def parse_body(raw: bytes | str) -> Any:
         raise
     except (ValueError, RecursionError) as error:
         raise BodyInvalid(f"it is not JSON: {error}") from error
+    if "\\u" in text or not isinstance(raw, bytes):
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            raise BodyInvalid("a text has half of a surrogate pair") from error
     return value
 
 

@@ -30,11 +30,11 @@ from loomlog.services.families.webhook.state import (
     delivery_key,
     run_id_of,
 )
+from loomlog.services.families.webhook.verdicts import REJECTED_RATE
 
 COST = 60_000
 """What a delivery costs: the milliseconds of a minute."""
 SPAWN, CHANNEL = "spawn", "channel"
-REJECTED_RATE = "rejected_rate"
 GOAL_KIND = "webhook_payload"
 """Label of the goal as an untrusted block; the model is shown `untrusted`, since it is none of the known labels."""
 TEXT_CHARACTERS_MAX = 2_000

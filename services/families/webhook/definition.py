@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from loomlog.connectors.configuration.webhook_block import WebhookBlock
-from loomlog.connectors.definitions import KINDS
+from loomlog.connectors.definitions import KINDS, DefinitionProblem
+from loomlog.connectors.errors import Permanent
 from loomlog.schemas.records import Value
 from loomlog.services.core.families import aggregate_id
 from loomlog.services.families.definition.table import FILE, SHARED, TENANT, DefinitionTable, Resolved
@@ -80,5 +81,8 @@ class WebhookDefinitions:
     async def _block(self, resolved: Resolved) -> WebhookBlock:
         if resolved.source == FILE and resolved.name in self._files:
             return self._files[resolved.name]
-        block: WebhookBlock = KIND.block_of(await self._table.load(resolved))
+        try:
+            block: WebhookBlock = KIND.block_of(await self._table.load(resolved))
+        except DefinitionProblem as problem:
+            raise Permanent(f"the webhook {resolved.name} cannot be read: {problem}", kind="invalid") from problem
         return block

@@ -17,10 +17,9 @@ from loomlog.schemas.generated.webhook_events import DeliveryRejected, DeliveryR
 from loomlog.services.core.families import Item
 from loomlog.services.families.webhook.limits import ROWS_KEPT_MS
 from loomlog.services.families.webhook.state import Webhook, WebhookEvent, delivery_key
+from loomlog.services.families.webhook.verdicts import ACCEPTED, ACCEPTED_REPLAY
 
 DELIVERY_ITEM, OUTCOME_ITEM = "delivery", "outcome"
-ACCEPTED, ACCEPTED_REPLAY = "accepted", "accepted_replay"
-"""Verdicts of the reference for one that was taken, and for one that was taken before."""
 
 
 SAFE = " !$&'()*+,:;=@"

@@ -20,6 +20,8 @@ from loomlog.services.families.webhook import limits
 
 CREDENTIALS, METADATA = "user_credentials.", "run_metadata."
 GOAL, USER_ID = "goal", "user_id"
+SEAL_PURPOSE = "webhook credentials"
+"""Purpose under which an api encrypts the credentials of a body for loom.ingress, for their tenant."""
 REMOVED = "[credential]"
 """What a body has in place of a credential."""
 _STEP = re.compile(r"\.([A-Za-z0-9_-]+)|\[([0-9]{1,9})\]")
@@ -43,7 +45,7 @@ def run_input(block: WebhookBlock, body: Any, text: str) -> RunInput:
     """Return what a definition takes from a body; `text` is the body as it came. Raises MappingInvalid."""
     mapping = block.payload_mapping
     metadata = {
-        target.removeprefix(METADATA): json.dumps(_as_text(value), ensure_ascii=False)
+        target.removeprefix(METADATA): json.dumps(_clean(_as_text(value)), ensure_ascii=False)
         for target, expression in mapping.items()
         if target.startswith(METADATA) and (value := _evaluate(expression, body)) is not _MISSING
     }
@@ -67,6 +69,11 @@ def user_id_of(block: WebhookBlock, body: Any) -> str:
 def has_payload_credentials(block: WebhookBlock) -> bool:
     """Return whether credentials come with bodies."""
     return any(target.startswith(CREDENTIALS) for target in block.payload_mapping)
+
+
+def credential_names(block: WebhookBlock, taken: Mapping[str, str]) -> list[str]:
+    """Return the names of the credentials that a run would have; `taken` are those of its body."""
+    return sorted({*block.user_credentials_from_env, *block.user_credentials, *taken})
 
 
 def take_credentials(block: WebhookBlock, body: Any) -> tuple[Mapping[str, str], Any]:

@@ -88,6 +88,7 @@ def test_credentials_are_taken_out_of_the_body() -> None:
         ("-Infinity", "Infinity"),
         ("1" * 5_000, "digits"),
         ("", "not JSON"),
+        ('["\\ud800"]', "surrogate"),
         ("goal=x", "not JSON"),
         ("\xff".encode("latin-1"), "UTF-8"),
     ],

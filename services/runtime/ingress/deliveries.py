@@ -1,0 +1,182 @@
+"""The command of a delivery: what its webhook's definition takes from the body, encrypted, with long texts as blobs.
+
+Credentials are stored beside the log before the owner is asked: those of the environment, and those of the body, which
+win. Their values are in no command.
+
+Before: reader.py with a record and a definition. After: services/families/webhook/decide.py.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Protocol
+
+import orjson
+
+from loomlog.connectors.crypto.installation_key import SecretDecryptionError, SecretKey
+from loomlog.connectors.definitions.triggers import hook_texts
+from loomlog.connectors.protocols import Blobs
+from loomlog.schemas.generated.values import CommandEnvelope
+from loomlog.schemas.generated.webhook_commands import ReceiveDelivery, SubmitDelivery
+from loomlog.schemas.records import Value, replace
+from loomlog.services.families.webhook import limits
+from loomlog.services.families.webhook.bodies import BodyInvalid, parse_body
+from loomlog.services.families.webhook.decide import CHANNEL, SPAWN
+from loomlog.services.families.webhook.definition import WebhookDefinition
+from loomlog.services.families.webhook.mapping import (
+    SEAL_PURPOSE,
+    MappingInvalid,
+    RunInput,
+    run_input,
+    take_credentials,
+)
+from loomlog.services.families.webhook.secrets import SecretMissing, WebhookSecrets
+from loomlog.services.families.webhook.state import run_id_of
+from loomlog.services.families.webhook.verdicts import (
+    REJECTED_BODY,
+    REJECTED_DELIVERY,
+    REJECTED_MAPPING,
+    UNRESOLVABLE_SECRET,
+)
+from loomlog.services.runtime.content.encryption import ContentEncryption
+
+
+class DeliveryRefused(Exception):
+    """The delivery cannot be made a command: `verdict` says why, the text for people."""
+
+    def __init__(self, verdict: str, message: str) -> None:
+        super().__init__(message)
+        self.verdict = verdict
+
+
+class CredentialWriter(Protocol):
+    """Protocol of loomlog.connectors.storage.run_credentials.RunCredentials. Raises ConnectorError."""
+
+    async def put(self, tenant: str, run_id: str, credentials: Mapping[str, str]) -> None: ...
+
+
+class Delivery(Value, frozen=True, kw_only=True):
+    """A delivery that its owner can be asked to take."""
+
+    command: ReceiveDelivery
+    value: str = ""
+    """JSON text that is published to a channel; empty for a run."""
+
+
+class DeliveryBuilder:
+    """Builds deliveries. `credentials` and `secret` None: there is no key to keep credentials with."""
+
+    def __init__(
+        self,
+        *,
+        blobs: Blobs,
+        encryption: ContentEncryption,
+        secrets: WebhookSecrets,
+        credentials: CredentialWriter | None,
+        secret: SecretKey | None,
+    ) -> None:
+        self._blobs = blobs
+        self._encryption = encryption
+        self._secrets = secrets
+        self._credentials = credentials
+        self._secret = secret
+
+    async def body_text(self, submitted: SubmitDelivery) -> str:
+        """Return the body of a record in plaintext. Raises ConnectorError."""
+        text = submitted.body
+        if submitted.body_blob is not None:
+            text = (await self._blobs.get(submitted.body_blob)).decode("utf-8", "replace")
+        return await self._encryption.decrypt_text(text, submitted.envelope.tenant)
+
+    async def build(self, definition: WebhookDefinition, submitted: SubmitDelivery, position: str) -> Delivery:
+        """Return the delivery of a record at a position. Raises DeliveryRefused, ConnectorError."""
+        text = await self.body_text(submitted)
+        try:
+            body = parse_body(text)
+            taken, rest = take_credentials(definition.webhook, body)
+            if taken:
+                text = json.dumps(rest, ensure_ascii=False, separators=(",", ":"))
+            input_ = run_input(definition.webhook, rest, text)
+        except BodyInvalid as error:
+            raise DeliveryRefused(REJECTED_BODY, f"the body: {error}") from error
+        except MappingInvalid as error:
+            raise DeliveryRefused(REJECTED_MAPPING, str(error)) from error
+        command = self._command(definition, submitted, position, input_)
+        if command.delivery == CHANNEL:
+            return Delivery(command=command, value=text)
+        credentials = self._collect_credentials(definition, submitted, taken)
+        if credentials:
+            await self._keep(definition, command.envelope.command_id, credentials)
+        command = replace(command, credentials=tuple(sorted(credentials)))
+        return Delivery(command=await self._with_content(command, input_))
+
+    def _command(
+        self, definition: WebhookDefinition, submitted: SubmitDelivery, position: str, input_: RunInput
+    ) -> ReceiveDelivery:
+        block, envelope = definition.webhook, submitted.envelope
+        limit = block.rate_limit
+        is_spawn = block.delivery == SPAWN
+        return ReceiveDelivery(
+            envelope=CommandEnvelope(
+                command_id=envelope.command_id,
+                tenant=definition.tenant,
+                subject=submitted.by,
+                issued_at_ms=envelope.issued_at_ms,
+            ),
+            name=definition.name,
+            delivery_id=submitted.delivery_id,
+            def_id=definition.def_id,
+            delivery=block.delivery,
+            received_at_ms=submitted.received_at_ms,
+            source_position=position,
+            replay_of=submitted.replay_of,
+            by=submitted.by,
+            agent=block.agent,
+            channel=block.channel,
+            user_id=input_.user_id,
+            user_tier=block.user_tier,
+            metadata={name: orjson.dumps(value).decode() for name, value in block.metadata.items()} if is_spawn else {},
+            on_complete=hook_texts(block.on_complete, {"webhook_name": definition.name}) if is_spawn else (),
+            operator_key_restricted=block.operator_key_restricted,
+            requests_per_minute=0 if limit is None else limit.requests_per_minute,
+            burst=0 if limit is None else limit.burst,
+        )
+
+    def _collect_credentials(
+        self, definition: WebhookDefinition, submitted: SubmitDelivery, taken: Mapping[str, str]
+    ) -> Mapping[str, str]:
+        if definition.webhook.user_credentials:
+            raise DeliveryRefused(REJECTED_DELIVERY, "user_credentials: $cred: references cannot be resolved yet")
+        try:
+            from_environment = self._secrets.credentials(definition.webhook)
+        except SecretMissing as error:
+            raise DeliveryRefused(UNRESOLVABLE_SECRET, str(error)) from error
+        return {**from_environment, **self._unseal(submitted), **taken}
+
+    def _unseal(self, submitted: SubmitDelivery) -> Mapping[str, str]:
+        """Return the credentials that an api has taken out of the body."""
+        sealed, envelope = submitted.sealed_credentials, submitted.envelope
+        if not sealed:
+            return {}
+        if self._secret is None:
+            raise DeliveryRefused(REJECTED_DELIVERY, "its credentials cannot be opened without LOOMLOG_SECRET_KEY")
+        try:
+            opened: dict[str, str] = orjson.loads(self._secret.decrypt(sealed, SEAL_PURPOSE, envelope.tenant))
+        except SecretDecryptionError as error:
+            raise DeliveryRefused(REJECTED_DELIVERY, f"its credentials cannot be opened: {error}") from error
+        return opened
+
+    async def _keep(self, definition: WebhookDefinition, command_id: str, credentials: Mapping[str, str]) -> None:
+        if self._credentials is None:
+            raise DeliveryRefused(REJECTED_DELIVERY, "credentials cannot be kept without LOOMLOG_SECRET_KEY")
+        run_id = run_id_of(definition.aggregate, command_id)
+        await self._credentials.put(definition.tenant, run_id, credentials)
+
+    async def _with_content(self, command: ReceiveDelivery, input_: RunInput) -> ReceiveDelivery:
+        """Return the command with goal and metadata: untrusted text, encrypted for the user of the run."""
+        cipher = await self._encryption.cipher(command.envelope.tenant, command.user_id)
+        goal = cipher.untrusted_text(input_.goal) if input_.goal else ""
+        metadata = {name: cipher.untrusted_text(text) for name, text in input_.run_metadata.items()}
+        command = replace(command, run_metadata=metadata)
+        if len(raw := goal.encode()) <= limits.INLINE_BYTES:
+            return replace(command, goal=goal)
+        return replace(command, goal_blob=await self._blobs.put(raw))

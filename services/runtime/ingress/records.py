@@ -1,0 +1,83 @@
+"""What a record of loom.ingress says: a SubmitDelivery of ours, or a CloudEvent of anything else.
+
+    ours         Avro in Confluent framing
+    binary       the attributes in headers `ce_<name>`, the data as value
+    structured   the header content-type is application/cloudevents+json, the event as value
+
+Before: reader.py. After: deliveries.py.
+"""
+
+from collections.abc import Mapping
+
+from loomlog.connectors.protocols import LogRecord
+from loomlog.schemas.codec import Codec, Undecodable
+from loomlog.schemas.generated.values import CommandEnvelope
+from loomlog.schemas.generated.webhook_commands import SubmitDelivery
+from loomlog.services.families.webhook.bodies import BodyInvalid, parse_body
+from loomlog.services.families.webhook.cloud_events import (
+    STRUCTURED,
+    CloudEvent,
+    CloudEventInvalid,
+    binary_event,
+    structured_event,
+)
+from loomlog.services.families.webhook.limits import BODY_BYTES
+
+MAGIC = b"\0"
+"""First byte of Confluent framing; no JSON begins with it."""
+PREFIX = "ce_"
+VALUE_BYTES_MAX = BODY_BYTES + 64 * 1024
+
+
+class Unreadable(Exception):
+    """A record that is neither; the text says why."""
+
+
+def read_record(record: LogRecord, codec: Codec) -> SubmitDelivery:
+    """Return what a record submits. Raises Unreadable."""
+    value = record.value or b""
+    if value[:1] == MAGIC:
+        try:
+            submitted = codec.decode(value).record
+        except Undecodable as error:
+            raise Unreadable(str(error)) from error
+        if not isinstance(submitted, SubmitDelivery):
+            raise Unreadable(f"a {type(submitted).__name__} is nothing that comes from outside")
+        return submitted
+    if len(value) > VALUE_BYTES_MAX:
+        raise Unreadable(f"the value has {len(value)} bytes: at most {VALUE_BYTES_MAX} are read")
+    try:
+        return _submission(record, _cloud_event(value, _headers(record)))
+    except (BodyInvalid, CloudEventInvalid) as error:
+        raise Unreadable(f"it is no CloudEvent that can be taken: {error}") from error
+
+
+def _headers(record: LogRecord) -> Mapping[str, str]:
+    return {name.lower(): (value or b"").decode("utf-8", "replace") for name, value in record.headers}
+
+
+def _cloud_event(value: bytes, headers: Mapping[str, str]) -> CloudEvent:
+    content_type = headers.get("content-type", "")
+    if content_type.partition(";")[0].strip().lower() == STRUCTURED:
+        return structured_event(parse_body(value))
+    attributes = {name.removeprefix(PREFIX): text for name, text in headers.items() if name.startswith(PREFIX)}
+    if not attributes:
+        raise CloudEventInvalid("it has neither headers ce_<attribute> nor the content-type " + STRUCTURED)
+    return binary_event(attributes, value, content_type)
+
+
+def _submission(record: LogRecord, event: CloudEvent) -> SubmitDelivery:
+    # The offsets of a topic that was made again begin at 0, so the time is part of the id.
+    command_id = f"ingress:{record.partition}:{record.offset}:{record.timestamp}"
+    return SubmitDelivery(
+        envelope=CommandEnvelope(
+            command_id=command_id, tenant=event.tenant, subject="", issued_at_ms=max(0, record.timestamp)
+        ),
+        name=event.webhook,
+        address=event.tenant,
+        channel=event.channel,
+        scope_id=event.scope_id,
+        delivery_id=event.delivery_id,
+        received_at_ms=max(0, record.timestamp),
+        body=event.text,
+    )
