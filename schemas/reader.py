@@ -9,6 +9,8 @@ Before: a Kafka record. After: fold it, or `RawEvent.decode` when you need it. C
 Needs fastavro and msgspec, nothing else of loomlog, so a microservice can take the schemas package alone.
 """
 
+from collections.abc import Iterable
+
 from loomlog.schemas.codec import Codec, DecodedRecord, Undecodable, local_codec, peek
 from loomlog.schemas.generated.stream_events import Claim
 from loomlog.schemas.records import Value
@@ -79,6 +81,25 @@ class TermReader:
             return True
         self.stale += 1
         return False
+
+
+def term_at_cut(values: Iterable[bytes | None], codec: Codec | None = None) -> tuple[int, bool]:
+    """Return the term in which to begin reading where a log's first records are deleted, and whether a Claim was met.
+
+    The Claim of the first records is deleted with them. The term is the highest one of the records before the next
+    Claim, -1 without any: records of fenced owners have lower ones.
+    """
+    codec = codec or local_codec()
+    claims, term = codec.schema_ids_of(frozenset({Claim.SCHEMA})), -1
+    for value in values:
+        try:
+            header = peek(value or b"")
+        except Undecodable:
+            continue  # it belongs to no term
+        if header.schema_id in claims:
+            return term, True
+        term = max(term, header.term)
+    return term, False
 
 
 class SequenceCheck:

@@ -21,7 +21,7 @@ from loomlog.connectors.protocols import LogRecord
 from loomlog.schemas.codec import CLASSES, Codec, Undecodable, UnknownSchema, local_codec
 from loomlog.schemas.generated.run_events import RECORDS
 from loomlog.schemas.generated.values import Envelope
-from loomlog.schemas.reader import RawEvent, TermReader
+from loomlog.schemas.reader import RawEvent, TermReader, term_at_cut
 from loomlog.schemas.records import Value
 
 
@@ -125,7 +125,10 @@ def read_records(
     events = stale = oldest_ms = 0
     for partition in sorted(polled):
         cursor = cursors[partition]
-        reader = TermReader(codec=codec, term=cursor.term, next_offset=cursor.next_offset)
+        term = cursor.term
+        if not cursor.next_offset and polled[partition] and polled[partition][0].offset > 0:
+            term, _ = term_at_cut((record.value for record in polled[partition]), codec)
+        reader = TermReader(codec=codec, term=term, next_offset=cursor.next_offset)
         for record in polled[partition]:
             if record.offset < reader.next_offset:
                 continue

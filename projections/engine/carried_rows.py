@@ -37,7 +37,7 @@ def require_whole_log(topic: str, beginnings: Mapping[int, int]) -> None:
             raise EventsDeleted(
                 f"the events before offset {first} of {topic}/{partition} are deleted, so a rebuild would lose the "
                 "aggregates that they made: the rows stay as they are",
-                kind="invalid",
+                kind="unavailable",
             )
 
 

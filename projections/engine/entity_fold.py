@@ -229,6 +229,13 @@ class _Folding:
         if not starts_anew:
             if self._problem:
                 raise _halt(item, "unusable_row", self._problem)
+            if not self._problem and not self._seq and envelope.seq > 1:
+                raise _halt(
+                    item,
+                    "broken_sequence",
+                    f"entity {self._aggregate}: expected seq 1, found {envelope.seq}; its first events are not in the "
+                    "log: they are deleted, or the log is damaged",
+                )
             if not self._continues(item):
                 raise _Halt(broken_sequence_problem(item, self._seq + 1, "entity"))
         state = self._state

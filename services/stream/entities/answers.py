@@ -39,7 +39,7 @@ async def read_answer(
     last: int,
 ) -> Answer:
     """Return the answer of a command that was handled, read from the log; `first` and `last` are the offsets of its
-    events. Raises Transient.
+    events. Raises Transient; CommandInvalid when they are deleted.
     """
     events: list[Any] = []
     async with await ranges.read(topic, partition, first, last + 1) as chunks:
@@ -49,6 +49,11 @@ async def read_answer(
                 envelope = decoded.envelope
                 if envelope is not None and (envelope.aggregate, envelope.cause_id) == (aggregate, command_id):
                     events.append(decoded.record)
+    if not events:
+        raise CommandInvalid(
+            f"{command_id[:120]!r} was carried out before, and its answer cannot be given again: the events up to "
+            f"offset {last} of {topic}/{partition} are deleted"
+        )
     return Answer(events=tuple(events), topic=topic, partition=partition, offset=last)
 
 

@@ -9,7 +9,7 @@ Before: services/runtime/entity_hosting.py, services/application/bootstrap.py. A
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,8 +53,12 @@ HOT_BYTES_MAX = 256 * 1024 * 1024
 TIMERS_EVERY_S = 2.0
 """Interval at which the timers of resting aggregates are read ahead."""
 TIMERS_AHEAD_MS = 10_000
-TIMERS_READ_MAX = 1_000
-"""Timers read at once; the rest are read when these have fired."""
+TIMERS_READ_MAX = 20_000
+"""Timers of a partition read at once, so that all schedules of one minute fire together; the rest are read when these
+have fired. A timer is about 100 bytes.
+"""
+CLOCK_CHECK_S = 1.0
+"""How often is looked whether the clock was set forward: timers that were not due soon are due then."""
 DELIVERY_WAIT_S = 10.0
 """How long a delivery waits for its answer before it is tried again."""
 LOCAL_READ_S = 1.0
@@ -161,6 +165,10 @@ class HostedEntities:
         """Take what aggregates send that is no command, by the name in `Send.to`, with the tenant; they return at once.
         What such a receiver loses with its process the timer of the aggregate sends again.
         """
+        self.put_credentials: Callable[[str, str, Mapping[str, str]], Awaitable[None]] | None = None
+        """Takes tenant, run and environment variables by the name of the credential, and stores the values."""
+        self._read_ahead: dict[tuple[int, int], frozenset[tuple[str, int]]] = {}
+        """Timers that were set, by partition and term."""
         self._rows = rows
         self._appender = appender
         self._codec = codec
@@ -215,6 +223,11 @@ class HostedEntities:
         self.parts.client.ask_owner = lambda partition, asked: host.ask(self.parts.family.name, partition, asked)
         self.parts.client.local_entity = self.local_entity
 
+    def owned_terms(self) -> dict[int, int]:
+        """Return the partitions that are owned here now, and the term in each."""
+        owners = self.topic_set.owners.items()
+        return {number: owner.partition.term for number, owner in owners if owner.partition is not None}
+
     async def local_entity(self, number: int, name: str, after: int) -> Entity[Any] | None:
         """Return a hot aggregate once what was decided in it is in the log (client.LocalEntity)."""
         owner = self.topic_set.owners.get(number)
@@ -237,8 +250,15 @@ class HostedEntities:
 
     async def run(self) -> None:
         """Read the timers of resting aggregates ahead, until cancelled."""
+        loop = asyncio.get_running_loop()
+        read_s, read_ms = loop.time(), self._clock_ms()
         while True:
-            await asyncio.sleep(TIMERS_EVERY_S)
+            await asyncio.sleep(CLOCK_CHECK_S)
+            passed_s = loop.time() - read_s
+            is_set_forward = self._clock_ms() - read_ms > passed_s * 1000 + TIMERS_AHEAD_MS / 2
+            if passed_s < TIMERS_EVERY_S and not is_set_forward:
+                continue
+            read_s, read_ms = loop.time(), self._clock_ms()
             for owner in list(self.topic_set.owners.values()):
                 await self.read_ahead(owner)
 
@@ -256,9 +276,14 @@ class HostedEntities:
         except ConnectorError as error:  # also without the tables, which the projector makes
             log.warning("the timers of resting aggregates wait: %s", error)
             return
+        now_ms, place = self._clock_ms(), (owner.number, partition.term)
+        known = self._read_ahead.get(place, frozenset())
         for name, at_ms in due:
-            if name not in partition.aggregates:
+            # One that is due and was set already has fired in vain, for example while the rows could not be read.
+            if name not in partition.aggregates and (at_ms <= now_ms or (name, at_ms) not in known):
                 self.topic_set.timers.set(at_ms, owner.number, name)
+        self._read_ahead = {one: timers for one, timers in self._read_ahead.items() if one[0] != owner.number}
+        self._read_ahead[place] = frozenset(due)
 
     def _let_rest(self, number: int, below: int) -> None:
         owner = self.topic_set.owners.get(number)
@@ -286,6 +311,8 @@ class HostedEntities:
         if delivery.send.to == "run":
             # Its subject is the aggregate, whatever event sends it: a run's content is encrypted for its subject.
             envelope = replace(envelope, subject=delivery.id.rsplit(":", 2)[0])
+            if delivery.send.credentials_env and self.put_credentials is not None:
+                await self.put_credentials(tenant, delivery.send.command.run_id, delivery.send.credentials_env)
             await self._send_to_run(replace(delivery.send.command, envelope=envelope))
             return
         command = replace(delivery.send.command, envelope=envelope)

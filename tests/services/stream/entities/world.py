@@ -38,7 +38,7 @@ PATIENCE_S = 10.0
 class FoldedRows:
     """Rows of resting aggregates, folded from the log when they are asked for (protocol ColdRows)."""
 
-    def __init__(self, log: MemoryLog, family: EntityFamilies) -> None:
+    def __init__(self, log: MemoryLog, family: EntityFamilies, topic: str = TOPICS.events) -> None:
         self.away = False
         self.behind: dict[int, int] = {}
         """Offset below which the rows are complete, where that is less than everything."""
@@ -46,16 +46,17 @@ class FoldedRows:
         self.edited: dict[str, ColdAggregate] = {}
         self._log = log
         self._family = family
+        self._topic = topic
 
     async def next_offset(self, partition: int) -> int:
         await asyncio.sleep(0)
         if self.away:
             raise Transient("the database is away", kind="unavailable")
-        return self.behind.get(partition, len(self._log.records[TOPICS.events, partition]))
+        return self.behind.get(partition, len(self._log.records[self._topic, partition]))
 
     def _events(self, partition: int, below: int) -> dict[str, list[RawEvent]]:
         reader, found = TermReader(codec=CODEC), dict[str, list[RawEvent]]()
-        for record in self._log.records[TOPICS.events, partition][:below]:
+        for record in self._log.records[self._topic, partition][:below]:
             try:
                 event = reader.read(record.offset, record.value)
             except Undecodable:
