@@ -17,7 +17,7 @@ from loomlog.connectors.protocols import (
 from loomlog.connectors.storage.blobs import MemoryBlobs
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.run_commands import StartRun
-from loomlog.schemas.generated.values import AgentDefinition, CommandEnvelope
+from loomlog.schemas.generated.values import AgentDefinition, CommandEnvelope, QueueRef
 from loomlog.schemas.ids import partition_key
 from loomlog.schemas.reader import TermReader
 from loomlog.services.core.run.run_facts import RunFacts
@@ -35,9 +35,10 @@ from loomlog.services.runtime.models.model_calls import ModelCalls, RuntimeProvi
 from loomlog.services.runtime.models.previews import Previews
 from loomlog.services.runtime.models.summary_calls import SummaryCalls
 from loomlog.services.runtime.run.compaction_memory import CompactionMemory
-from loomlog.services.runtime.run.context import RunContext, ignore_end
+from loomlog.services.runtime.run.context import RunContext, WaitResults, ignore_end, ignore_lease
 from loomlog.services.runtime.run.family import RunFamily
 from loomlog.services.runtime.run.prompt_memory import PromptMemory
+from loomlog.services.runtime.run.run_end_actions import RunEndActions
 from loomlog.services.runtime.run_host import build_run_host
 from loomlog.services.runtime.telemetry.run_summaries import RunSummaries
 from loomlog.services.runtime.telemetry.tracing import NO_TRACING, Tracing
@@ -95,6 +96,9 @@ class SmallRuntime:
         on_run_ended: Callable[[str, RunFacts], None] = ignore_end,
         prompt_memory: Callable[[DefinitionTexts], PromptMemory] | None = None,
         compaction_memory: CompactionMemory | None = None,
+        wait_results: WaitResults | None = None,
+        release_lease: Callable[[QueueRef, str, int], None] = ignore_lease,
+        end_actions: Callable[[EndedAggregates], RunEndActions] | None = None,
     ) -> None:
         """`held` are the partitions it owns; None: all."""
         family, codec = RunFamily(), local_codec()
@@ -139,12 +143,13 @@ class SmallRuntime:
             SummaryCalls(models, blobs=blobs, clock_ms=clock_ms, encryption=secrecy, memory=compaction_memory),
         )
         self.dead_letters = DeadLetters(codec, appender, topic=topics.dead_letters, service=name, clock_ms=clock_ms)
+        ended_runs = EndedAggregates(family, codec, ranges, topics.events)
         context = RunContext(
             family=family,
             partitions=partitions,
             definitions=OneAgent(agent) if definitions is None else definitions,
             index=EmptyIndex(),
-            ended_runs=EndedAggregates(family, codec, ranges, topics.events),
+            ended_runs=ended_runs,
             run_summaries=RunSummaries(codec, appender, topic="unused", clock_ms=clock_ms),
             clock_ms=clock_ms,
             tracing=tracing,
@@ -158,6 +163,10 @@ class SmallRuntime:
             definition_texts=models.definition_texts,
             prompt_memory=None if prompt_memory is None else prompt_memory(models.definition_texts),
             on_run_ended=on_run_ended,
+            wait_results=wait_results,
+            complete_call=work.complete_call,
+            release_lease=release_lease,
+            end_actions=None if end_actions is None else end_actions(ended_runs),
         )
         self.host = build_run_host(
             context,

@@ -1,0 +1,257 @@
+"""Hooks at the end of a run: who gets which value, and what is refused or tried again."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from loomlog.connectors.configuration.trigger_block import CompletionHook
+from loomlog.connectors.definitions.triggers import hook_texts
+from loomlog.connectors.errors import Transient
+from loomlog.connectors.storage.blobs import MemoryBlobs
+from loomlog.schemas.conversation import Message, TextBlock
+from loomlog.schemas.generated.callback_commands import RequestCallback
+from loomlog.schemas.generated.values import AgentGrants
+from loomlog.schemas.records import replace
+from loomlog.services.core.run.state import Ended
+from loomlog.services.families.callback import FAMILY
+from loomlog.services.families.channel.caller import ChannelCaller, ChannelRefused, ChannelUnavailable
+from loomlog.services.families.memory.author import Author, MemoryRefused, MemoryUnavailable, Reply, Scope
+from loomlog.services.runtime.run.end_hooks import BACKEND_TRIES_MS, TEXT_BYTES_MAX, RunEndHooks
+from loomlog.services.runtime.run.run_end_actions import ActionRefused, ActionUnavailable, RunEnd
+from tests.services.core.run.given import begun
+from tests.services.entities import NOW_MS, UNANSWERED, MemoryEntities
+
+PAYLOAD = {"text": "{{run.final_text}}!", "list": ["{{ run.id }}", 1, None], "{{run.id}}": "{{run.status}} {{run.x}}"}
+
+
+class Here:
+    """A process in which a run has ended."""
+
+    def __init__(self) -> None:
+        self.commands = MemoryEntities(FAMILY)
+        self.published: list[tuple[Mapping[str, Any], ChannelCaller]] = []
+        self.entries: list[tuple[str, Mapping[str, Any], Author, Scope]] = []
+        self.error: Exception | None = None
+        self.blobs = MemoryBlobs()
+        self.isolated: set[str] = set()
+        self.now_ms = NOW_MS
+        self.hooks = RunEndHooks(
+            self.commands,
+            self,
+            self,
+            self.blobs,
+            is_isolated=lambda tenant, subject: subject in self.isolated,
+            clock_ms=lambda: self.now_ms,
+        )
+        facts = begun().live.facts
+        messages = (*facts.messages, Message(role="assistant", blocks=(TextBlock(text="the answer"),)))
+        self.facts = replace(facts, run_id="r_1", agent_id="a_1", subject="app", user_id="ada", messages=messages)
+
+    async def publish(self, fields: Mapping[str, Any], caller: ChannelCaller) -> Any:
+        self.published.append((fields, caller))
+        if self.error is not None:
+            raise self.error
+
+    async def run(self, op: str, fields: Mapping[str, Any], author: Author, scope: Scope) -> Reply:
+        self.entries.append((op, fields, author, scope))
+        if self.error is not None:
+            raise self.error
+        return Reply(fields={})
+
+    async def carry_out(
+        self, hook: CompletionHook | str, status: str = "completed", reason: str = "end_turn", **source: str
+    ) -> bool:
+        text = hook if isinstance(hook, str) else hook_texts([hook], source)[0]
+        end = RunEnd(
+            tenant="acme", partition=0, run_id="r_1", first_offset=1, last_offset=9, ended_at_ms=NOW_MS - 5_000
+        )
+        return await self.hooks.carry_out(text, end, Ended(facts=self.facts, status=status, reason=reason), 3)
+
+
+@pytest.fixture
+def here() -> Here:
+    return Here()
+
+
+def publish(**fields: Any) -> CompletionHook:
+    return CompletionHook(**{"kind": "channel.publish", "channel": "done", "payload": PAYLOAD, **fields})
+
+
+def remember(scope: str = "user") -> CompletionHook:
+    return CompletionHook(kind="memory.set", scope=scope, key="last", payload="{{run.final_text}}")
+
+
+def request(**fields: Any) -> CompletionHook:
+    return CompletionHook(**{"kind": "http", "url": "https://a.example/x", "secret_env": "A_SECRET", **fields})
+
+
+# --- the value -------------------------------------------------------------------------------------------------------
+
+
+async def test_templates_are_replaced_in_every_text(here: Here) -> None:
+    assert await here.carry_out(publish())
+    ((fields, _),) = here.published
+    assert fields == {
+        "channel": "done",
+        "value": {
+            "run_id": "r_1",
+            "agent_id": "a_1",
+            "payload": {
+                "text": "the answer!",
+                "list": ["r_1", 1, None],
+                "{{run.id}}": "completed {{run.x}}",
+            },
+        },
+    }
+
+
+@pytest.mark.parametrize("source", [{"schedule_name": "nightly"}, {"webhook_name": "issues"}])
+async def test_the_value_names_the_schedule_or_webhook(here: Here, source: dict[str, str]) -> None:
+    await here.carry_out(publish(payload=None), **source)
+    assert here.published[0][0]["value"] == {**source, "run_id": "r_1", "agent_id": "a_1", "payload": None}
+
+
+async def test_what_is_put_in_is_not_read_again(here: Here) -> None:
+    answer = Message(role="assistant", blocks=(TextBlock(text="{{run.id}}\0{{run.final_text}}"),))
+    here.facts = replace(here.facts, messages=(answer,))
+    await here.carry_out(publish(payload="{{run.final_text}}"))
+    assert here.published[0][0]["value"]["payload"] == "{{run.id}}{{run.final_text}}"
+
+
+async def test_a_long_text_is_cut(here: Here) -> None:
+    blob = await here.blobs.put("é".encode() * TEXT_BYTES_MAX)
+    answer = Message(role="assistant", blocks=(TextBlock(text="", blob=blob),))
+    here.facts = replace(here.facts, messages=(answer,))
+    await here.carry_out(publish(payload="{{run.final_text}}"))
+    text = here.published[0][0]["value"]["payload"]
+    assert text == "é" * ((TEXT_BYTES_MAX - 3) // 2) + "…"
+    assert len(text.encode()) <= TEXT_BYTES_MAX
+
+
+async def test_the_final_text_of_a_failed_run_is_why_it_failed(here: Here) -> None:
+    await here.carry_out(publish(on="failed", payload="{{run.status}}: {{run.final_text}}"), "failed", "no key")
+    assert here.published[0][0]["value"]["payload"] == "failed: no key"
+
+
+@pytest.mark.parametrize("status", ["failed", "cancelled"])
+async def test_a_hook_of_completed_runs_leaves_others_alone(here: Here, status: str) -> None:
+    assert not await here.carry_out(publish(), status, "x")
+    assert await here.carry_out(publish(on="any"), status, "x")
+    assert len(here.published) == 1
+
+
+# --- channels --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_message_is_published_for_the_user_once_and_to_no_other_channel(here: Here) -> None:
+    here.isolated = {"app"}
+    await here.carry_out(publish())
+    ((_, caller),) = here.published
+    assert (caller.command_id, caller.issued_at_ms) == ("r_1:end:3", NOW_MS - 5_000)
+    assert (caller.tenant, caller.subject, caller.user_id, caller.publisher) == ("acme", "app", "ada", "ada")
+    assert (caller.publish, caller.subscribe, caller.is_admin, caller.is_isolated) == (("done",), (), False, True)
+    assert caller.agent == here.facts.definition.name
+
+
+async def test_refusals_are_told_from_what_does_not_answer(here: Here) -> None:
+    here.error = ChannelRefused("channel_not_declared", "there is no channel 'done'")
+    with pytest.raises(ActionRefused, match="there is no channel 'done'"):
+        await here.carry_out(publish())
+    here.error = ChannelUnavailable("no owner")
+    with pytest.raises(ActionUnavailable, match="no owner"):
+        await here.carry_out(publish())
+    here.error = MemoryRefused("quota", "full")
+    with pytest.raises(ActionRefused, match="full"):
+        await here.carry_out(remember())
+    here.error = MemoryUnavailable("no rows")
+    with pytest.raises(ActionUnavailable, match="no rows"):
+        await here.carry_out(remember())
+    here.commands.error = UNANSWERED
+    with pytest.raises(ActionUnavailable, match="no owner answered"):
+        await here.carry_out(request())
+    here.commands.error = Transient("the log is away", kind="unavailable")
+    with pytest.raises(ActionUnavailable, match="the log is away"):
+        await here.carry_out(request())
+
+
+@pytest.mark.parametrize("text", ["no json", '{"kind":"mail"}', '{"kind":"mcp.call","server":"s","tool":"t"}'])
+async def test_what_is_no_hook_is_refused(here: Here, text: str) -> None:
+    with pytest.raises(ActionRefused):
+        await here.carry_out(text)
+
+
+# --- memory ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("scope", "source", "expected"),
+    [
+        ("user", {}, ("user", "ada")),
+        ("tenant", {}, ("tenant", "")),
+        ("global", {}, ("tenant", "")),
+        ("agent", {"schedule_name": "nightly"}, ("agent", "nightly")),
+    ],
+)
+async def test_an_entry_is_set_in_its_scope(
+    here: Here, scope: str, source: dict[str, str], expected: tuple[str, str]
+) -> None:
+    await here.carry_out(remember(scope), **source)
+    ((op, fields, author, of),) = here.entries
+    assert (op, of) == ("set", Scope("acme", *expected))
+    assert fields["key"] == "last"
+    assert fields["value"] == {**source, "run_id": "r_1", "agent_id": "a_1", "payload": "the answer"}
+    assert (author.command_id, author.issued_at_ms) == ("r_1:end:3", NOW_MS - 5_000)
+
+
+async def test_the_memory_of_an_agent_is_that_of_its_name(here: Here) -> None:
+    await here.carry_out(remember("agent"), webhook_name="issues")
+    assert here.entries[0][3] == Scope("acme", "agent", here.facts.definition.name)
+
+
+async def test_a_scope_that_the_run_has_not_is_refused(here: Here) -> None:
+    here.isolated = {"app"}
+    with pytest.raises(ActionRefused, match="confined to its own memory"):
+        await here.carry_out(remember("tenant"))
+    here.facts = replace(here.facts, user_id="")
+    with pytest.raises(ActionRefused, match="the run has no user_id"):
+        await here.carry_out(remember("user"))
+    assert here.entries == []
+
+
+async def test_the_memory_of_another_installation_is_not_tried_for_ever(here: Here) -> None:
+    grants = AgentGrants(memory_backend="elsewhere")
+    here.facts = replace(here.facts, definition=replace(here.facts.definition, grants=grants))
+    here.error = MemoryUnavailable("the peer is down")
+    with pytest.raises(ActionUnavailable):
+        await here.carry_out(remember())
+    here.now_ms += BACKEND_TRIES_MS
+    with pytest.raises(ActionRefused, match="the peer is down"):
+        await here.carry_out(remember())
+
+
+# --- requests --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_request_is_asked_for_once(here: Here) -> None:
+    await here.carry_out(request(payload={"id": "{{run.id}}"}))
+    await here.carry_out(request(payload={"id": "{{run.id}}"}))
+    first, second = here.commands.asked
+    assert first == second
+    assert isinstance(first, RequestCallback)
+    assert (first.envelope.command_id, first.envelope.subject) == ("r_1:end:3", "ada")
+    assert (first.run_id, first.hook, first.url, first.secret_env) == ("r_1", 3, "https://a.example/x", "A_SECRET")
+    assert json.loads(first.body) == {"run_id": "r_1", "agent_id": "a_1", "payload": {"id": "r_1"}}
+
+
+async def test_a_request_without_a_payload_has_status_and_text(here: Here) -> None:
+    await here.carry_out(request(on="any"), "failed", "no key")
+    assert json.loads(here.commands.asked[0].body)["payload"] == {"status": "failed", "final_text": "no key"}
+
+
+async def test_a_request_that_its_owner_refuses_is_refused(here: Here) -> None:
+    here.facts = replace(here.facts, messages=())
+    text = json.dumps({"kind": "http", "url": "https://a.example/" + "x" * 2_000})
+    with pytest.raises(ActionRefused, match="bad_request: url"):
+        await here.carry_out(text)
