@@ -37,7 +37,7 @@ IDS_MAX = 1_000
 """Most ids of one query; more are read in several."""
 PAGE_MAX = 500
 """Most rows of one page."""
-TIMERS_MAX = 1_000
+TIMERS_MAX = 20_000
 """Most timers of one query."""
 ESCAPE = "!"
 UNSTORABLE = re.compile("[\x00\ud800-\udfff]")

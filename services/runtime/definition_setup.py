@@ -31,6 +31,7 @@ class DefinitionSetup:
     """What a runtime has of definitions."""
 
     table: DefinitionTable
+    operations: DefinitionOperations
     skills: DefinedSkills
     view: RunDefinitions
     tools: Mapping[str, Tool]
@@ -60,6 +61,7 @@ def open_definitions(
     volumes = VolumeOperations(operations, VolumeTable(table, parts.replicas))
     return DefinitionSetup(
         table=table,
+        operations=operations,
         skills=DefinedSkills(table),
         view=RunDefinitions(table, evaluations),
         tools={

@@ -51,6 +51,7 @@ from loomlog.services.runtime.run.family import RunFamily
 from loomlog.services.runtime.run.interrupt_responses import InterruptionAnswers
 from loomlog.services.runtime.run.start_paused import StartPause
 from loomlog.services.runtime.run_host import StandbyEdges, StandbyReaders, build_run_host
+from loomlog.services.runtime.schedule_setup import open_schedules
 from loomlog.services.runtime.settings import MissingRuntimeSetting
 from loomlog.services.runtime.telemetry.exposition import build_exposition
 from loomlog.services.runtime.telemetry.metrics import RunMetrics
@@ -146,6 +147,17 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         clock_ms=clock_ms,
     )
     resources.routing.definitions.versions = definitions.table
+    schedules = open_schedules(
+        loaded,
+        definitions.table,
+        resources.entities.parts.client,
+        replicas,
+        resources.entities.reads,
+        resources.entities.sets[0].rows,
+        credentials=resources.credentials,
+        clock_ms=clock_ms,
+    )
+    definitions.operations.after_change = schedules.arming.after_change
     memory = await open_memory(
         loaded,
         settings,
@@ -245,6 +257,8 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
     )
     for hosted in entities:
         hosted.attach(host)
+        hosted.put_credentials = schedules.credentials.put
+    schedules.reconciler.owned_terms = entities[0].owned_terms
     if resources.standby is not None:
         resources.standby.liveness_server.on_handover_request = host.handover_requested
     resources.group.report_held_partitions(lambda: host.owners)
@@ -271,6 +285,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
             # The owner of partition 0 sweeps and probes, so exactly one live runtime does.
             tasks.create_task(definitions.observer.run(), name="definitions of files"),
             tasks.create_task(definitions.ephemeral_volumes.run(lambda: term_of(0) >= 0), name="ephemeral volumes"),
+            tasks.create_task(schedules.reconciler.run(), name="schedules"),
             tasks.create_task(memory.run_ends.run(), name="memory of ended runs"),
             tasks.create_task(memory.boot_entries.run(lambda: term_of(0) >= 0), name="entries of the files"),
             *resources.routing.start_tasks(tasks, is_active_prober=lambda: term_of(0) >= 0),

@@ -17,6 +17,7 @@ def configured_definitions(configuration: Configuration) -> dict[tuple[str, str]
         ("agent", configuration.agents),
         ("skill", configuration.skills),
         ("memorybackend", configuration.memory_backends),
+        ("schedule", configuration.scheduled_runs),
     ]
     files = {
         (kind, name): file_definition(kind, name, KINDS[kind].content_of(block))

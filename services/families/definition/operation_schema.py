@@ -24,6 +24,8 @@ FIELD_SCHEMAS: Mapping[str, Mapping[str, Any]] = {
     "why": {**TEXT, "description": "Reason, for people."},
     "content_sha256": {**TEXT, "description": "Content hash to compare with the active version's."},
     "format": {**TEXT, "enum": ["mermaid"], "description": "Form of the drawing."},
+    "hook": {**OBJECT, "description": "What happens when a run has ended, as in on_complete."},
+    "hook_index": {"type": "integer", "minimum": 0, "description": "Place of a hook in on_complete, from 0."},
     "highlight_state": {**TEXT, "description": "State to highlight."},
 }
 

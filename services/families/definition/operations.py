@@ -1,6 +1,7 @@
 """What is done with definitions: one handler for the bodies of HTTP requests and the inputs of tool calls.
 
     create fork get list retire promote verify rollback delete      of the versioned kinds
+    add_hook remove_hook                                            of schedules
     create get list delete purge                                    of volumes (volumes.py)
 
 An overlay is merged and checked here, with what this process has read; the owner of the line decides. An answer is
@@ -10,7 +11,7 @@ Before: services/api/definition_endpoints.py, services/runtime/tools/definition_
 services/stream/entities/client.py and decide.py; table.py.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,8 +67,13 @@ FIELDS: Mapping[str, frozenset[str]] = {
     "delete": frozenset({"name", "why"}),
     "verify": frozenset({"name", "content_sha256"}),
     "render_diagram": frozenset({"name", "def_id", "overlay", "format", "highlight_state"}),
+    "add_hook": frozenset({"def_id", "hook"}),
+    "remove_hook": frozenset({"def_id", "hook_index"}),
 }
 READS = frozenset({"get", "list", "verify", "render_diagram"})
+HOOKS = "on_complete"
+AfterChange = Callable[[Kind, str, str], Awaitable[None]]
+"""Called after a change, with its kind, tenant and name, before it is answered."""
 
 
 class DefinitionRefused(Exception):
@@ -134,6 +140,7 @@ class DefinitionOperations:
         self._replicas = replicas
         self.composer = Composer(table, blobs)
         self.wait_s = wait_s
+        self.after_change: AfterChange | None = None
         self._handlers: Mapping[str, Callable[[Kind, Mapping[str, Any], Author], Awaitable[Reply]]] = {
             "create": self._create,
             "fork": self._fork,
@@ -145,19 +152,26 @@ class DefinitionOperations:
             "delete": self._delete,
             "verify": self._verify,
             "render_diagram": self._render_diagram,
+            "add_hook": self._add_hook,
+            "remove_hook": self._remove_hook,
         }
 
     async def run(self, kind: Kind, body: Any, author: Author) -> Reply:
         """Carry out an operation of a versioned kind; `body` is the JSON of the request or the call."""
         op, fields = parse_operation(body, operations_of(kind), FIELDS)
         try:
-            return await self._handlers[op](kind, fields, author)
+            reply = await self._handlers[op](kind, fields, author)
         except DefinitionProblem as problem:
             raise DefinitionRefused(problem.reason, str(problem)) from problem
         except PositionNotRead as error:
             raise DefinitionsUnavailable(str(error)) from error
         except ConnectorError as error:
             raise DefinitionsUnavailable(str(error)) from error
+        if self.after_change is not None and op not in READS:
+            place = self.table.find(str(reply.fields.get("def_id", "")))
+            if place is not None:
+                await self.after_change(kind, place[0].tenant, place[0].name)
+        return reply
 
     # --- making versions ---------------------------------------------------------------------------------------------
 
@@ -198,6 +212,36 @@ class DefinitionOperations:
         answer = await self.ask(command)
         created = [event for event in answer.events if isinstance(event, DefVersionCreated)]
         return await self._made(self._line(kind, author.tenant, name), created[-1], made.content, answer)
+
+    async def _add_hook(self, kind: Kind, fields: Mapping[str, Any], author: Author) -> Reply:
+        if not isinstance(fields.get("hook"), Mapping):
+            raise DefinitionRefused(MISSING, "missing required field: hook, an object")
+        line, version, hooks = await self._hooks(kind, fields, author)
+        return await self._with_hooks(kind, line, version, [*hooks, fields["hook"]], author)
+
+    async def _remove_hook(self, kind: Kind, fields: Mapping[str, Any], author: Author) -> Reply:
+        index = fields.get("hook_index")
+        if not isinstance(index, int) or isinstance(index, bool):
+            raise DefinitionRefused(MISSING, "missing required field: hook_index, a number from 0")
+        line, version, hooks = await self._hooks(kind, fields, author)
+        if not 0 <= index < len(hooks):
+            text = f"hook_index is {index}: {line.name} has {len(hooks)} hooks in this version, counted from 0"
+            raise DefinitionRefused("invalid_definition", text)
+        return await self._with_hooks(kind, line, version, [*hooks[:index], *hooks[index + 1 :]], author)
+
+    async def _hooks(
+        self, kind: Kind, fields: Mapping[str, Any], author: Author
+    ) -> tuple[Line, Version, Sequence[Mapping[str, Any]]]:
+        line, version = self._require(kind, required_field(fields, "def_id"), author)
+        content = await self.table.content(line, version)
+        return line, version, content.get(HOOKS, ())
+
+    async def _with_hooks(
+        self, kind: Kind, line: Line, version: Version, hooks: Sequence[Any], author: Author
+    ) -> Reply:
+        """Make a version with other hooks, which becomes the active one."""
+        fork = {"name": line.name, "parent_def_id": line.id_of(version.number), "overlay": {HOOKS: list(hooks)}}
+        return await self._fork(kind, fork, author)
 
     def origin(self, kind: Kind, name: str, parent_id: str, author: Author) -> tuple[str, Origin]:
         """Return the name of a fork and what it is made from: the parent that is named, or what is active."""
@@ -512,6 +556,8 @@ def operations_of(kind: Kind) -> tuple[str, ...]:
     left_out = set() if kind.has_verify else {"verify"}
     if kind.name != "team":
         left_out |= {"delete", "render_diagram"}
+    if kind.name != "schedule":
+        left_out |= {"add_hook", "remove_hook"}
     return tuple(op for op in FIELDS if op not in left_out)
 
 

@@ -111,14 +111,23 @@ def _armed(schedule: Schedule, command: ArmSchedule, at_ms: int) -> Sequence[Sch
     if command.revision < schedule.revision:
         return []
     is_known = command.def_id == schedule.def_id
-    if is_known and (schedule.is_armed or (schedule.is_spent and command.revision <= schedule.revision)):
+    is_same = schedule.is_armed and command.spec == schedule.spec and command.run == schedule.run
+    if is_known and (is_same or (schedule.is_spent and command.revision <= schedule.revision)):
         return []
     if problem := _arm_problem(command):
         return [_refused("bad_request", problem)]
+    armed_ms = schedule.armed_ms if is_known and schedule.is_armed else at_ms
+    fires = schedule.fires if is_known and schedule.is_armed else 0
+    may_fire = not command.spec.max_fires or fires < command.spec.max_fires
     armed = ScheduleArmed(
-        def_id=command.def_id, revision=command.revision, spec=command.spec, run=command.run, armed_ms=at_ms
+        def_id=command.def_id,
+        revision=command.revision,
+        spec=command.spec,
+        run=command.run,
+        armed_ms=armed_ms,
+        next_ms=_next_after(command.spec, armed_ms, max(at_ms, schedule.last_ms)) if may_fire else 0,
     )
-    return [replace(armed, next_ms=_next_after(command.spec, at_ms, max(at_ms, schedule.last_ms)))]
+    return [armed]
 
 
 def _arm_problem(command: ArmSchedule) -> str:

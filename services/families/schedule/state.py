@@ -129,7 +129,7 @@ def evolve(schedule: Schedule, event: ScheduleEvent, at_ms: int) -> Schedule:
                 run=event.run,
                 armed_ms=event.armed_ms,
                 next_ms=event.next_ms,
-                fires=0,
+                fires=schedule.fires if schedule.is_armed and event.def_id == schedule.def_id else 0,
                 refusals=0,
                 queued=(),
             )

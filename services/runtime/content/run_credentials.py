@@ -34,6 +34,7 @@ NO_VALUES: Mapping[str, str] = {}
 class CredentialStore(Protocol):
     """Protocol of loomlog.connectors.storage.run_credentials.RunCredentials. Raises ConnectorError."""
 
+    async def put(self, tenant: str, run_id: str, credentials: Mapping[str, str]) -> None: ...
     async def get(self, tenant: str, run_id: str) -> Mapping[str, str]: ...
     async def delete(self, run_ids: Sequence[str]) -> None: ...
     async def sweep(self) -> int: ...
@@ -47,6 +48,13 @@ class Credentials:
         self._cache: OrderedDict[str, Mapping[str, str]] = OrderedDict()
         self._ended: set[str] = set()
         self._wakeup = asyncio.Event()
+
+    async def put(self, tenant: str, run_id: str, values: Mapping[str, str]) -> None:
+        """Store the credentials of a run that is about to be started, durably. Raises ConnectorError."""
+        if self._store is None:
+            log.error("the run %s starts without its credentials: LOOMLOG_SECRET_KEY is not set", run_id)
+        elif values:
+            await self._store.put(tenant, run_id, values)
 
     async def load_values(self, facts: RunFacts, tenant: str) -> Mapping[str, str]:
         """Return the credentials of the run's tree by name; empty when they are deleted. Raises ConnectorError."""

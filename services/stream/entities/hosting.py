@@ -253,7 +253,7 @@ class HostedEntities:
         loop = asyncio.get_running_loop()
         read_s, read_ms = loop.time(), self._clock_ms()
         while True:
-            await asyncio.sleep(CLOCK_CHECK_S)
+            await asyncio.sleep(min(CLOCK_CHECK_S, TIMERS_EVERY_S))
             passed_s = loop.time() - read_s
             is_set_forward = self._clock_ms() - read_ms > passed_s * 1000 + TIMERS_AHEAD_MS / 2
             if passed_s < TIMERS_EVERY_S and not is_set_forward:

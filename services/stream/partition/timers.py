@@ -11,8 +11,8 @@ import asyncio
 import heapq
 from collections.abc import Callable
 
-SLEEP_MAX_S = 30.0
-"""Longest sleep, also with nothing due: the clock may have been set forward."""
+SLEEP_MAX_S = 1.0
+"""Longest sleep while there are timers: the clock may have been set forward."""
 
 
 class Timers:

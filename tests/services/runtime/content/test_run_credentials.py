@@ -46,6 +46,11 @@ class Store:
         self.sweeps = 0
         self.failures: list[Exception] = []
 
+    async def put(self, tenant: str, run_id: str, credentials: Mapping[str, str]) -> None:
+        if self.failures:
+            raise self.failures.pop()
+        self.given = credentials
+
     async def get(self, tenant: str, run_id: str) -> Mapping[str, str]:
         self.asked.append((tenant, run_id))
         if self.failures:

@@ -1,0 +1,233 @@
+"""Schedules in a runtime process: the owner of a schedule keeps it as its definition says, and gives runs credentials.
+
+A change of a definition is armed by the process that made it; this is for what it could not do, for definitions of
+files, and for batches. The owner of a partition compares all schedules in it with their definitions when it gets the
+partition, and afterwards those whose definitions change.
+
+Before: main.py. After: services/families/schedule/arming.py.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+from loomlog.connectors.configuration import ProcessConfiguration
+from loomlog.connectors.definitions.problems import DefinitionProblem
+from loomlog.connectors.errors import ConnectorError
+from loomlog.connectors.kafka.partitioner import partition_of
+from loomlog.services.core.families import aggregate_id, aggregate_key
+from loomlog.services.families.definition.state import Line
+from loomlog.services.families.definition.table import NAME, SHARED, DefinitionTable
+from loomlog.services.families.schedule.arming import (
+    DEFAULT_TENANT,
+    KIND,
+    ActiveSchedules,
+    ScheduleArming,
+    ScheduleOptions,
+    schedule_options,
+)
+from loomlog.services.families.schedule.state import FAMILY_NAME, Schedule
+from loomlog.services.runtime.content.run_credentials import Credentials
+from loomlog.services.stream.entities.answers import CommandInvalid, CommandUnanswered, EntityCommands
+from loomlog.services.stream.entities.cold import ColdRows
+from loomlog.services.stream.entities.reads import EntityReads, PositionNotRead
+from loomlog.services.stream.entities.replicas import Replicas
+
+log = logging.getLogger(__name__)
+
+CHECK_EVERY_S = 1.0
+"""How often is looked for partitions that were taken over."""
+RETRY_S = 5.0
+PAGE = 500
+AT_ONCE = 50
+"""Commands that wait for their owners at the same time."""
+ARMED_MAX = 20_000
+"""Schedules of one partition that are compared with definitions that are gone; the timers of more are read later."""
+FAR_MS = 1 << 60
+
+Place = tuple[str, str]
+"""Tenant and name of a schedule."""
+OwnedTerms = Callable[[], Mapping[int, int]]
+"""Returns the entity partitions that this process owns, and its term in each."""
+
+
+class ScheduleReconciler:
+    """Keeps the schedules of the owned partitions as their definitions say."""
+
+    def __init__(
+        self,
+        arming: ScheduleArming,
+        replicas: Replicas,
+        reads: EntityReads,
+        rows: ColdRows,
+        *,
+        owned_terms: OwnedTerms = dict,
+    ) -> None:
+        self.owned_terms = owned_terms
+        self._arming = arming
+        self._active = arming.active
+        self._replicas = replicas
+        self._reads = reads
+        self._rows = rows
+        self._changed: set[Place] = set()
+        self._checked: dict[int, int] = {}
+        """Partitions that were compared as a whole, and the term of that."""
+        self._wakeup = asyncio.Event()
+        replicas.on_fold(NAME, self._note)
+
+    def _note(self, aggregate: str) -> None:
+        line = self._replicas.state(aggregate)
+        if isinstance(line, Line) and line.kind == KIND:
+            self._changed.add((line.tenant if line.tenant != SHARED else DEFAULT_TENANT, line.name))
+            self._wakeup.set()
+
+    async def run(self) -> None:
+        """Reconcile until cancelled."""
+        while True:
+            try:
+                await self.step()
+            except (ConnectorError, PositionNotRead) as error:
+                log.warning("schedules are compared with their definitions later: %s", error)
+                await asyncio.sleep(RETRY_S)
+            try:
+                async with asyncio.timeout(CHECK_EVERY_S):
+                    await self._wakeup.wait()
+            except TimeoutError:
+                continue
+
+    async def step(self) -> None:
+        """Do what there is to do now. Raises ConnectorError, PositionNotRead."""
+        self._wakeup.clear()
+        owned = dict(self.owned_terms())
+        self._checked = {number: term for number, term in self._checked.items() if owned.get(number) == term}
+        fresh = owned.keys() - self._checked.keys()
+        changed, self._changed = self._changed, set()
+        try:
+            if fresh:
+                await self._check_whole(fresh)
+                self._checked |= {number: owned[number] for number in fresh}
+            places = [place for place in changed if self._partition(place) in owned.keys() - fresh]
+            await self._settle([(place, None) for place in places])
+        except BaseException:
+            self._changed |= changed
+            raise
+
+    def _partition(self, place: Place) -> int:
+        return partition_of(aggregate_key(aggregate_id(FAMILY_NAME, *place)), self._replicas.partitions)
+
+    async def _check_whole(self, partitions: Collection[int]) -> None:
+        """Compare all schedules of partitions with their definitions."""
+        places = {place for place in self._active.places() if self._partition(place) in partitions}
+        armed = await self._armed(partitions)
+        tenants = {tenant for tenant, _ in places} | {tenant for tenant, _ in armed}
+        known: dict[Place, Schedule] = {}
+        for tenant in sorted(tenants):
+            known |= {place: one for place, one in (await self._read(tenant)).items() if place in places | armed}
+        await self._settle([(place, known.get(place)) for place in sorted(places | armed)])
+
+    async def _armed(self, partitions: Collection[int]) -> set[Place]:
+        """Return the schedules with a timer, also those whose definitions are gone."""
+        places = set()
+        for number in partitions:
+            for name, _ in await self._rows.due_timers(number, FAR_MS, ARMED_MAX):
+                family, _, place = name.partition(":")
+                if family == FAMILY_NAME:
+                    tenant, _, schedule = place.partition("/")
+                    places.add((tenant, schedule))
+        return places
+
+    async def _read(self, tenant: str) -> dict[Place, Schedule]:
+        schedules: dict[Place, Schedule] = {}
+        after = ""
+        while True:
+            page = await self._reads.list(FAMILY_NAME, tenant, after=after, limit=PAGE)
+            schedules |= {(tenant, row.name): row.entity.state for row in page}
+            if len(page) < PAGE:
+                return schedules
+            after = page[-1].name
+
+    async def _settle(self, places: Collection[tuple[Place, Schedule | None]]) -> None:
+        room = asyncio.Semaphore(AT_ONCE)
+
+        async def settle(place: Place, known: Schedule | None) -> None:
+            async with room:
+                try:
+                    await self._settle_one(place, known)
+                except (DefinitionProblem, CommandInvalid) as problem:
+                    log.error("the schedule %s of %s cannot be armed: %s", place[1], place[0], problem)
+                except (CommandUnanswered, ConnectorError, PositionNotRead) as error:
+                    log.warning("the schedule %s of %s is armed later: %s", place[1], place[0], error)
+                    self._changed.add(place)
+
+        async with asyncio.TaskGroup() as group:
+            for place, known in places:
+                group.create_task(settle(place, known))
+
+    async def _settle_one(self, place: Place, known: Schedule | None) -> None:
+        if known is None:
+            row = await self._reads.local(FAMILY_NAME, *place)
+            known = None if row is None else row.entity.state
+        command = await self._arming.command_for(*place, known)
+        if command is not None:
+            await self._arming.ask(command)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleSetup:
+    """What a runtime has of schedules."""
+
+    arming: ScheduleArming
+    reconciler: ScheduleReconciler
+    credentials: "EnvironmentCredentials"
+
+
+def open_schedules(
+    loaded: ProcessConfiguration,
+    table: DefinitionTable,
+    commands: EntityCommands,
+    replicas: Replicas,
+    reads: EntityReads,
+    rows: ColdRows,
+    *,
+    credentials: Credentials,
+    clock_ms: Callable[[], int],
+) -> ScheduleSetup:
+    """Build what keeps schedules; `owned_terms` of the reconciler is set once partitions can be owned."""
+    active = ActiveSchedules(table, replicas, configured_options(loaded))
+    arming = ScheduleArming(active, commands, clock_ms=clock_ms)
+    return ScheduleSetup(
+        arming=arming,
+        reconciler=ScheduleReconciler(arming, replicas, reads, rows),
+        credentials=EnvironmentCredentials(credentials, active.options.env_allowlist),
+    )
+
+
+def configured_options(loaded: ProcessConfiguration) -> ScheduleOptions:
+    """Return what the configuration of this process says about schedules."""
+    settings = loaded.settings
+    return schedule_options(
+        loaded.configuration.scheduled_runs,
+        is_enabled=settings.scheduler_enabled,
+        env_allowlist=settings.scheduler_env_allowlist,
+    )
+
+
+class EnvironmentCredentials:
+    """Gives runs of schedules the values of environment variables, outside of the log."""
+
+    def __init__(self, credentials: Credentials, allowlist: Collection[str]) -> None:
+        self._credentials = credentials
+        self._allowlist = frozenset(allowlist)
+
+    async def put(self, tenant: str, run_id: str, variables: Mapping[str, str]) -> None:
+        """Store them. Raises ConnectorError; the start of the run waits then."""
+        values = {}
+        for name, variable in variables.items():
+            value = os.environ.get(variable, "") if variable in self._allowlist else ""
+            if value:
+                values[name] = value
+            else:
+                log.error("the run %s has no credential %s: %s is not set, or not allowed", run_id, name, variable)
+        await self._credentials.put(tenant, run_id, values)
