@@ -50,11 +50,15 @@ from loomlog.services.api.settings import ApiSettings, MissingApiSetting, api_se
 from loomlog.services.application import limits
 from loomlog.services.application.authentication import Authenticator
 from loomlog.services.application.bootstrap import open_application, wait_for
+from loomlog.services.application.channels import ChannelOptions
 from loomlog.services.families import FamilyProblem
+from loomlog.services.families.channel.declarations import configured_channels
+from loomlog.services.families.channel.operations import ChannelLimits
 from loomlog.services.families.definition.files import configured_definitions
 from loomlog.services.families.definition.observation import observer_name
 from loomlog.services.families.memory.wiring import memory_options
 from loomlog.services.families.registry import family_tools
+from loomlog.services.families.schedule.arming import schedule_options
 from loomlog.services.stream.encryption.subject_keys import WrongInstallationKey
 
 log = logging.getLogger("loomlog.api")
@@ -194,6 +198,18 @@ async def _run_application(service: Service, loaded: ProcessConfiguration, setti
         readiness=service.readiness,
         on_batch=service.metrics.batch_records.observe,
         files=configured_definitions(loaded.configuration),
+        channel_options=ChannelOptions(
+            files=configured_channels(loaded.configuration),
+            limits=ChannelLimits(
+                value_bytes_max=loaded.settings.channels_max_value_bytes,
+                longpoll_cap_ms=loaded.settings.channels_longpoll_cap_ms,
+            ),
+        ),
+        schedules=schedule_options(
+            loaded.configuration.scheduled_runs,
+            is_enabled=loaded.settings.scheduler_enabled,
+            env_allowlist=loaded.settings.scheduler_env_allowlist,
+        ),
         memory_options=memory_options(loaded, os.environ),
         observer=observer_name("api", loaded.settings.replica_id),
     ) as (layer, work):

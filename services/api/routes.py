@@ -11,6 +11,7 @@ Before: app.py. After: run_routes.py and the tables next to it, entity_routes.py
 
 from collections.abc import Sequence
 
+from loomlog.services.api.channel_routes import CHANNEL_ROUTES
 from loomlog.services.api.data_routes import DATA_ROUTES
 from loomlog.services.api.definition_query_routes import DEFINITION_QUERY_ROUTES
 from loomlog.services.api.definition_routes import DEFINITION_ROUTES
@@ -22,6 +23,7 @@ from loomlog.services.api.operator_routes import OPERATOR_ROUTES
 from loomlog.services.api.policy_routes import POLICY_ROUTES
 from loomlog.services.api.route import Route
 from loomlog.services.api.run_routes import RUN_ROUTES
+from loomlog.services.api.schedule_routes import SCHEDULE_ROUTES
 from loomlog.services.families.registry import all_families
 
 ROUTES: tuple[Route, ...] = (
@@ -34,6 +36,8 @@ ROUTES: tuple[Route, ...] = (
     *DEFINITION_QUERY_ROUTES,
     *MEMORY_FEED_ROUTES,
     *MEMORY_ROUTES,
+    *SCHEDULE_ROUTES,
+    *CHANNEL_ROUTES,
     *entity_routes(all_families()),
 )
 

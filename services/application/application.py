@@ -62,6 +62,12 @@ from loomlog.services.application.admin.pauses import Pauses
 from loomlog.services.application.admin.probes import ProviderProbes
 from loomlog.services.application.admin.repair import AggregateRepair
 from loomlog.services.application.authentication import Authenticator
+from loomlog.services.application.channels import (
+    DEFAULT_CHANNEL_OPTIONS,
+    ChannelOptions,
+    Channels,
+    build_channels,
+)
 from loomlog.services.application.clients.connections import ClientConnections, ClientLimits
 from loomlog.services.application.command_publisher import CommandPublisher
 from loomlog.services.application.content import ContentAccess
@@ -85,6 +91,7 @@ from loomlog.services.application.runs.control import RunControl
 from loomlog.services.application.runs.forks import Forks
 from loomlog.services.application.runs.interrupts import InterruptActions
 from loomlog.services.application.runs.start import RunStarts
+from loomlog.services.application.schedules import Schedules
 from loomlog.services.application.streaming.event_hub import EventHub
 from loomlog.services.application.streaming.run_states import RunStates
 from loomlog.services.application.streaming.run_stream import StreamSources
@@ -104,6 +111,7 @@ from loomlog.services.families.memory.wiring import (
     MemoryServices,
     build_memory_services,
 )
+from loomlog.services.families.schedule.arming import ActiveSchedules, ScheduleArming, ScheduleOptions
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
 from loomlog.services.stream.entities.answers import EntityCommands
 from loomlog.services.stream.entities.hosting import EntityParts
@@ -160,6 +168,9 @@ def new_token() -> str:
     return fresh_token(clock_ms(), os.urandom(RANDOM_BYTES))
 
 
+DEFAULT_SCHEDULE_OPTIONS = ScheduleOptions()
+
+
 class Application:
     """The use cases. Built from opened resources; `run` works until cancelled."""
 
@@ -197,6 +208,8 @@ class Application:
         files: Mapping[tuple[str, str], FileDefinition] = NO_FILES,
         memory_options: MemoryOptions = DEFAULT_MEMORY_OPTIONS,
         memory_index: MemoryIndex | None = None,
+        channel_options: ChannelOptions = DEFAULT_CHANNEL_OPTIONS,
+        schedules: ScheduleOptions = DEFAULT_SCHEDULE_OPTIONS,
         change_feed: ChangeFeed | None = None,
     ) -> None:
         """`files`: the definitions of the configuration, by kind and name. `entity_commands` and `entity_reads` None:
@@ -310,6 +323,8 @@ class Application:
         self._evaluations: RunEvaluations | None = None
         self._volumes: Volumes | None = None
         self._memory: Memory | None = None
+        self._channels: Channels | None = None
+        self._schedules: Schedules | None = None
         self.memory_services: MemoryServices | None = None
         if entity_commands is not None and entity_reads is not None:
             table = DefinitionTable(entities.replicas, files, blobs=blobs, reads=entity_reads)
@@ -331,6 +346,23 @@ class Application:
                 clock_ms=clock_ms,
             )
             self._memory = Memory(self.memory_services, projection, clock_ms=clock_ms, new_token=new_token)
+            active_schedules = ActiveSchedules(table, entities.replicas, schedules)
+            operations.after_change = ScheduleArming(active_schedules, entity_commands, clock_ms=clock_ms).after_change
+            self._schedules = Schedules(
+                self._definitions, active_schedules, self.entities, entity_reads, clock_ms=clock_ms
+            )
+            self._channels = build_channels(
+                channel_options,
+                self._definitions,
+                entities,
+                entity_commands,
+                entity_reads,
+                codec,
+                decrypt=sources.content.decrypt,
+                clock_ms=clock_ms,
+                new_token=new_token,
+                keepalive_s=keepalive_s,
+            )
         self.run_states = RunStates(sources)
         self.memory_changes = MemoryChanges(change_feed, embedder=self._embedder_state, keepalive_s=keepalive_s)
         self.interrupts = InterruptActions(sources, self.queries, self.control)
@@ -394,6 +426,18 @@ class Application:
         return self._memory
 
     @property
+    def channels(self) -> Channels:
+        """The use cases of channels."""
+        assert self._channels is not None, "this process was not given commands and reads of families"
+        return self._channels
+
+    @property
+    def schedules(self) -> Schedules:
+        """The use cases of schedules."""
+        assert self._schedules is not None, "this process was not given commands and reads of families"
+        return self._schedules
+
+    @property
     def volumes(self) -> Volumes:
         """The use cases of volumes."""
         assert self._volumes is not None, "this process was not given commands and reads of families"
@@ -425,12 +469,15 @@ class Application:
         limits_position = self.accounts.limits_position()
         known = self._definitions.read_positions(tenant, agent) if self._definitions is not None else ()
         remembered = self._memory.written_positions(tenant, agent, user_id) if self._memory is not None else ()
-        return (*([limits_position] if limits_position else []), *known, *remembered)
+        declared = self._channels.written_positions(tenant) if self._channels is not None else ()
+        return (*([limits_position] if limits_position else []), *known, *remembered, *declared)
 
     def end_streams(self) -> None:
         """End the streams of all clients, because the process is shutting down; they reconnect to another."""
         self.hub.stop()
         self.memory_changes.stop()
+        if self._channels is not None:
+            self._channels.stop()
 
     async def run(self, events: LogTail, previews: LogTail, *background_tasks: Callable[[], Awaitable[None]]) -> None:
         """Publish and read until cancelled, together with `background_tasks`."""
@@ -442,6 +489,8 @@ class Application:
                 for task in background_tasks:
                     group.create_task(_run_task(task))
         finally:
+            if self._channels is not None:
+                await self._channels.close()
             for parts in self.entity_parts.each:
                 parts.client.close()
 

@@ -30,8 +30,16 @@ from loomlog.projections.memory_feed.tables import feed_schema
 from loomlog.projections.run_queries import RunFilter
 from loomlog.projections.tables import EVERY_TENANT
 from loomlog.schemas.codec import Codec
-from loomlog.services.application.application import NO_FILES, TOPICS, Application, ApplicationTopics, clock_ms
+from loomlog.services.application.application import (
+    DEFAULT_SCHEDULE_OPTIONS,
+    NO_FILES,
+    TOPICS,
+    Application,
+    ApplicationTopics,
+    clock_ms,
+)
 from loomlog.services.application.authentication import Authenticator
+from loomlog.services.application.channels import DEFAULT_CHANNEL_OPTIONS, ChannelOptions
 from loomlog.services.application.clients.connections import ClientLimits
 from loomlog.services.application.errors import RequestRefused
 from loomlog.services.application.memory_changes import SqlChangeFeed
@@ -43,6 +51,7 @@ from loomlog.services.families.definition.table import FileDefinition
 from loomlog.services.families.entity_folds import entity_seals
 from loomlog.services.families.memory.wiring import DEFAULT_MEMORY_OPTIONS, MemoryOptions, open_memory_index
 from loomlog.services.families.registry import families_of
+from loomlog.services.families.schedule.arming import ScheduleOptions
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys, open_subject_keys
 from loomlog.services.stream.entities.content import encrypt_content
 from loomlog.services.stream.entities.families import FamilySet
@@ -104,6 +113,8 @@ async def open_application(
     on_batch: Callable[[int], None] = lambda records: None,
     files: Mapping[tuple[str, str], FileDefinition] = NO_FILES,
     memory_options: MemoryOptions = DEFAULT_MEMORY_OPTIONS,
+    channel_options: ChannelOptions = DEFAULT_CHANNEL_OPTIONS,
+    schedules: ScheduleOptions = DEFAULT_SCHEDULE_OPTIONS,
     observer: str = "",
 ) -> AsyncIterator[tuple[Application, Callable[[], Awaitable[None]]]]:
     """Open the application, and the tasks that must run next to the transport until the context is left.
@@ -191,6 +202,8 @@ async def open_application(
             reads_beside=entity_reads.beside,
             files=files,
             memory_options=memory_options,
+            channel_options=channel_options,
+            schedules=schedules,
             memory_index=memory_index,
             change_feed=SqlChangeFeed(opened_sets[0].reader, feed_schema(endpoints.read_model_prefix))
             if endpoints.memory_changes_enabled
