@@ -37,6 +37,7 @@ from loomlog.services.core.run.state import (
     AwaitingTools,
     Compacting,
     Ended,
+    OpenCall,
     Parked,
     Paused,
     Refused,
@@ -158,16 +159,25 @@ def _with_blob(block: MessageBlock, ref: BlobRef | None) -> MessageBlock:
     return block
 
 
+def _open_call(call: OpenCall) -> OpenToolCall:
+    shown: OpenToolCall = {
+        "index": call.index,
+        "id": call.call.id,
+        "name": call.call.name,
+        "attempt": call.attempt,
+    }
+    if call.wait is not None:
+        shown["channels"] = [queue.channel for queue in call.wait.queues]
+    return shown
+
+
 def _phase(state: State) -> RunPhase:
     """Return what the run waited for."""
     match state:
         case AwaitingModel():
             return {"phase": "awaiting_model", "turn": state.turn, "attempt": state.attempt, "open_calls": []}
         case AwaitingTools():
-            opened: list[OpenToolCall] = [
-                {"index": call.index, "id": call.call.id, "name": call.call.name, "attempt": call.attempt}
-                for call in state.open
-            ]
+            opened = list(map(_open_call, state.open))
             return {"phase": "awaiting_tools", "turn": state.turn, "attempt": None, "open_calls": opened}
         case Parked(facts=facts):
             return {"phase": "parked", "turn": facts.turns, "attempt": None, "open_calls": []}

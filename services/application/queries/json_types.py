@@ -228,12 +228,13 @@ class ConversationMessage(TypedDict):
 
 
 class OpenToolCall(TypedDict):
-    """A tool call under way."""
+    """A tool call without a result; one with `channels` waits for these, and nothing of it is under way."""
 
     index: int
     id: str
     name: str
     attempt: int
+    channels: NotRequired[list[str]]
 
 
 class RunPhase(TypedDict):

@@ -42,11 +42,16 @@ def print_state(out: Console, state: Mapping[str, Any]) -> None:
     out.print(Text(_fork_hint(state), style=DIM))
 
 
+def _open_call(call: Mapping[str, Any]) -> str:
+    channels = ", ".join(call.get("channels", ()))
+    return f"{call['name']} ({call['id']}{', waits for ' + channels if channels else ''})"
+
+
 def _facts(state: Mapping[str, Any]) -> Mapping[str, str]:
     if "definition" not in state:
         return {"status": state["status"]}
     definition, usage = state["definition"], state["usage"]
-    opened = ", ".join(f"{call['name']} ({call['id']})" for call in state["open_calls"])
+    opened = ", ".join(map(_open_call, state["open_calls"]))
     forked = state["forked_from"]
     return {
         "status": f"{state['status']}, {state['phase'].replace('_', ' ')}"

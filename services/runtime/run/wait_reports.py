@@ -76,7 +76,6 @@ class WaitReports:
             complete = _Completion(report, wait, context.wait_results, context.complete_call, satisfied=satisfied)
             return await self._complete(complete, aggregate, opened, partition)
         if not wait.until_ms:
-            await continue_in_task()
             if await self._until_changed(report.run_id):
                 return await self.prepare(report, partition)
             return PendingDecision(None)
@@ -86,6 +85,7 @@ class WaitReports:
     async def _until_changed(self, run_id: str) -> bool:
         """Wait for the next event of the run; whether there was one in time."""
         changed = self._changes.setdefault(run_id, asyncio.Event())
+        await continue_in_task()
         try:
             async with asyncio.timeout(EARLY_REPORT_S):
                 await changed.wait()

@@ -8,10 +8,12 @@ from loomlog.schemas.generated.run_commands import ImportRun
 from loomlog.schemas.generated.run_events import Event, RunCancelled, RunRestored, RunStarted
 from loomlog.schemas.generated.values import ImportOrigin
 from loomlog.schemas.records import replace
-from loomlog.services.core.run.commands import ImportCommand
+from loomlog.services.core.run import limits
+from loomlog.services.core.run.commands import ImportCommand, RunTimerFired
 from loomlog.services.core.run.decide import decide
 from loomlog.services.core.run.lifecycle.event_import import HISTORY_ONLY, is_importing
 from loomlog.services.core.run.state import Ended
+from loomlog.services.core.run.tools.waits import find_reported_call
 from loomlog.services.runtime.run.family import RunFamily
 from tests.services.core.run.given import (
     ENVELOPE,
@@ -31,6 +33,7 @@ from tests.services.core.run.given import (
     returned,
     says,
 )
+from tests.services.core.run.waiting import UNTIL, WAIT, reports, waiting
 
 ORIGIN = ImportOrigin(
     topic="loom.run.events", partition=3, first_offset=7, tenant="there", events=4, tail_digest="ab", bundle_sha256="cd"
@@ -102,7 +105,7 @@ def test_what_another_file_says_of_a_run_that_is_half_told_is_not_taken(other: d
     assert decide(here.state, replace(order, command=replace(command, origin=order.command.origin))) != []
 
 
-@pytest.mark.parametrize("make", [begun, parked, lambda: at_tools("Read")])
+@pytest.mark.parametrize("make", [begun, parked, lambda: at_tools("Read"), waiting])
 def test_a_run_that_was_under_way_ends_here(make: Any) -> None:
     here = Run()
     here.give(telling(make().events))
@@ -162,6 +165,17 @@ def test_a_file_that_says_the_run_was_restored_behind_its_end_does_not_begin_it_
     here.give(telling(forged[:1], total=9))
     assert kinds(here.give(telling(forged[1:], first=2, total=9))) == ["RunCancelled"]
     assert here.effects == []
+
+
+def test_a_restored_run_whose_call_waits_is_not_made_again_and_ends_the_call_if_no_queue_reports() -> None:
+    """The queue may be restored as well, with its lease: then it reports to the run."""
+    order, here = telling(waiting().events), Run()
+    origin = replace(order.command.origin, restored=True)
+    here.give(replace(order, command=replace(order.command, origin=origin, continues=True)))
+    assert kinds(here.events)[-2:] == ["CallWaiting", "RunRestored"]
+    assert find_reported_call(here.state, reports(lease_id=WAIT)) is not None
+    ended = here.give(RunTimerFired(at_ms=UNTIL + limits.WAIT_GRACE_MS))
+    assert kinds(ended) == ["ToolReturned", "ModelCallRequested"]
 
 
 def test_a_restored_run_that_cannot_go_on_does_not_say_that_it_goes_on_elsewhere() -> None:
