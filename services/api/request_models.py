@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from loomlog.connectors.definitions.triggers import HOOKS_MAX
 from loomlog.schemas.generated.values import Compaction, ContentBlock, Sampling, Segment
 from loomlog.services.application import limits
 from loomlog.services.application.runs.forks import OVERRIDES, ForkRequest
@@ -130,12 +131,39 @@ class MessageBody(Body):
     )
 
 
+class EndHookBody(Body):
+    """What happens when a run has ended. {{run.final_text}}, {{run.id}} and {{run.status}} in texts are replaced."""
+
+    kind: Literal["channel.publish", "memory.set", "http", "mcp.call"] = Field(
+        description="mcp.call is refused: there are no MCP clients."
+    )
+    on: Literal["completed", "failed", "cancelled", "any"] | None = Field(
+        None, description="After which ends; completed if absent."
+    )
+    channel: Name | None = Field(None, description="channel.publish: a declared channel.")
+    scope: Literal["agent", "user", "tenant", "global"] | None = Field(
+        None, description="memory.set: whose memory; global is the tenant's. All but user need substrate:tenant."
+    )
+    key: str | None = Field(None, description="memory.set: the key.")
+    url: str | None = Field(None, description="http: where the request is sent, signed, and retried for a day.")
+    secret_env: str | None = Field(
+        None, description="http: variable of the runtime with the secret that signs, such as LOOMLOG_CALLBACK_CRM."
+    )
+    payload: Any = Field(None, description="Any JSON of at most 64 KiB; of http by default status and final_text.")
+    server: str | None = None
+    tool: str | None = None
+    args: dict[str, Any] | None = None
+
+
 class RunBody(MessageBody):
     """A new run; with session_id a further run of that session."""
 
     agent: AgentName = Field(description="Name of the agent.")
     session_id: Id | None = Field(None, description="Session to continue.")
     user_id: Id | None = Field(None, description="The end user; accepted from the shared token only.")
+    on_complete: list[EndHookBody] | None = Field(
+        None, max_length=HOOKS_MAX, description="What happens when the run has ended, in this order."
+    )
 
 
 class BatchBody(Body):
@@ -351,6 +379,7 @@ def to_run_request(body: MessageBody, *, idempotency_key: str, traceparent: str)
         run_timeout_s=body.run_timeout_seconds or 0,
         sampling=None if body.sampling is None else _to_sampling(body.sampling),
         compaction=None if body.compaction is None else _to_compaction(body.compaction),
+        on_complete=tuple(hook.model_dump(exclude_none=True) for hook in (named.on_complete if named else None) or ()),
         web_search_filter=body.web_search_filter or "",
         idempotency_key=idempotency_key or body.idempotency_key or "",
         user_bearer=body.user_bearer or "",

@@ -21,12 +21,15 @@ import orjson
 from msgspec import field
 
 from loomlog.connectors.crypto.content_encryption import TOKEN, has_tokens
+from loomlog.connectors.definitions import DefinitionProblem
+from loomlog.connectors.definitions.triggers import hook_texts, parse_hooks
 from loomlog.connectors.tools.references import USER_BEARER_NAME as BEARER_NAME
 from loomlog.schemas.generated.values import Compaction, ContentBlock, Sampling, Segment
 from loomlog.schemas.ids import ID_PATTERN
 from loomlog.schemas.records import Secretive, replace
 from loomlog.services.application import limits
 from loomlog.services.application.errors import RequestRefused, bad_request
+from loomlog.services.core.access.scopes import CHANNEL_PUBLISH, TENANT
 from loomlog.services.core.run.limits import AUTO_PCT, KEEP_LAST_MAX, TARGET_PCT
 
 AGENT_NAME = re.compile(r"(?=.{1,128}\Z)[A-Za-z0-9_-]+(?:/[A-Za-z0-9_-]+)*\Z")
@@ -76,6 +79,8 @@ class RunRequest(Secretive, frozen=True, kw_only=True):
     """Seconds of work after which the run fails; 0 means the agent's setting."""
     sampling: Sampling | None = None
     compaction: Compaction | None = None
+    on_complete: tuple[Mapping[str, Any], ...] = ()
+    """Hooks that are carried out when the run has ended (connectors/definitions/triggers.py)."""
     web_search_filter: str = ""
     payload_metadata: Mapping[str, Any] = field(default_factory=dict)
     """From the body of a trigger, never from a client: presented to the model as untrusted."""
@@ -141,6 +146,7 @@ def check_request(request: RunRequest) -> RunRequest:
         segments=_check_segments(request),
         prompt="",
         parent_context=_check_parent_context(request.parent_context),
+        on_complete=_check_hooks(request.on_complete),
         # Without a list of hosts there is nothing to filter by; with one, results from other hosts are dropped
         # (parity).
         web_search_filter="" if request.allowed_hosts is None else request.web_search_filter or WEB_SEARCH_FILTERS[0],
@@ -179,9 +185,21 @@ def request_digest(request: RunRequest) -> str:
         whole["web_search_filter"] = request.web_search_filter
     if request.payload_metadata:
         whole["payload_metadata"] = request.payload_metadata
+    if request.on_complete:
+        whole["on_complete"] = request.on_complete
     if request.batch_sha256:
         whole["batch"] = request.batch_sha256
     return hashlib.sha256(orjson.dumps(whole, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def hook_scopes(request: RunRequest) -> frozenset[str]:
+    """Return the scopes of access that the hooks of a checked request need, besides that of the run."""
+    needed = {
+        CHANNEL_PUBLISH if hook["kind"] == "channel.publish" else TENANT
+        for hook in request.on_complete
+        if hook["kind"] == "channel.publish" or (hook["kind"] == "memory.set" and hook["scope"] != "user")
+    }
+    return frozenset(needed)
 
 
 def to_json_texts(values: Mapping[str, Any]) -> dict[str, str]:
@@ -308,6 +326,14 @@ def _check_metadata(what: str, metadata: Mapping[str, Any]) -> None:
         raise bad_request(f"{what} is nested too deeply or holds a number of more than 64 bits: {error}") from error
     if size > limits.METADATA_BYTES_MAX:
         raise bad_request(f"{what}: {size} bytes, at most {limits.METADATA_BYTES_MAX}")
+
+
+def _check_hooks(hooks: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
+    """Check hooks and leave out what has its default."""
+    try:
+        return tuple(map(orjson.loads, hook_texts(parse_hooks(hooks))))
+    except DefinitionProblem as problem:
+        raise bad_request(problem.message) from None
 
 
 def _check_parent_context(context: Mapping[str, str]) -> Mapping[str, str]:

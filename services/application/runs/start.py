@@ -47,7 +47,13 @@ from loomlog.services.application.errors import (
 )
 from loomlog.services.application.payloads import offload_payloads
 from loomlog.services.application.queries.runs import RunQueries
-from loomlog.services.application.runs.requests import RunRequest, check_request, request_digest, to_json_texts
+from loomlog.services.application.runs.requests import (
+    RunRequest,
+    check_request,
+    hook_scopes,
+    request_digest,
+    to_json_texts,
+)
 from loomlog.services.application.runs.run_ids import RunNames, continuation_names, new_run_names
 from loomlog.services.application.runs.run_target import RunTarget
 from loomlog.services.application.streaming.items import EventItem, Item, StreamChunk
@@ -56,6 +62,7 @@ from loomlog.services.application.streaming.subscription import Subscription
 from loomlog.services.core.access.decide import Caller, ResourceOwner, RunIdentity, can_see, resolve_identity
 from loomlog.services.core.access.scopes import RUNS_CREATE
 from loomlog.services.stream.encryption.content_fields import (
+    encrypt_hooks,
     encrypt_overrides,
     encrypt_segments,
     encrypt_untrusted,
@@ -132,6 +139,8 @@ class RunStarts:
         """Start a new run; with a session_id a further run of that session, with the agent of the request."""
         require_scope(caller, RUNS_CREATE)
         request = check_request(request)
+        for scope in hook_scopes(request):
+            require_scope(caller, scope)
         if not request.agent:
             raise bad_request("agent is required: the name of the agent to run")
         if request.session_id:
@@ -297,6 +306,7 @@ class RunStarts:
 
     def _build_command(self, request: RunRequest, attempt: StartAttempt) -> StartRun:
         metadata, payload = to_json_texts(request.metadata), to_json_texts(request.payload_metadata)
+        hooks = tuple(orjson.dumps(hook).decode() for hook in request.on_complete)
         return StartRun(
             envelope=CommandEnvelope(
                 # Each run id has one start, so the run id is the command's id too.
@@ -325,6 +335,7 @@ class RunStarts:
                 if attempt.encryptor is None
                 else encrypt_untrusted(payload, attempt.encryptor),
                 credentials=tuple(sorted(request.credentials)),
+                on_complete=hooks if attempt.encryptor is None else encrypt_hooks(hooks, attempt.encryptor),
             ),
             sampling=request.sampling,
             compaction=request.compaction,

@@ -5,6 +5,7 @@ services/cli/terminal/live_view.py. control.py and history.py have the other com
 """
 
 import asyncio
+import json
 import os
 import re
 import sys
@@ -119,6 +120,14 @@ def start(
     idempotency_key: Annotated[
         str, typer.Option("--idempotency-key", help="The same key again gives the same run, not a second one.")
     ] = "",
+    on_complete: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="JSON",
+            help='What happens when it has ended, such as {"kind": "channel.publish", "channel": "done", "payload": '
+            '"{{run.final_text}}"}; several times for several.',
+        ),
+    ] = None,
     position: Position = "",
     as_json: Json = False,
 ) -> None:
@@ -126,9 +135,20 @@ def start(
     text = _read_prompt(prompt)
     # A session is continued through its own route, with its earlier conversation.
     path = f"/v1/sessions/{quote_segment(session)}/messages?ids=1" if session else "/v1/runs?ids=1"
-    body = {"agent": agent, "prompt": text}
+    body: dict[str, Any] = {"agent": agent, "prompt": text}
+    if on_complete:
+        if session:
+            raise UsageError("--on-complete and --session: a run that continues a session has no hooks")
+        body["on_complete"] = [_parse_hook(one) for one in on_complete]
     key = idempotency_key or str(uuid.uuid4())
     run(_start_run(path, body, key, position, should_follow=should_follow, as_json=as_json))
+
+
+def _parse_hook(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"--on-complete {text[:60]!r}: expected JSON: {error}") from error
 
 
 async def _start_run(

@@ -5,6 +5,9 @@ Before: a client's request in services/application, a command of a microservice 
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import orjson
 
 from loomlog.connectors.crypto.content_encryption import is_token
 from loomlog.connectors.protocols import LogRecord
@@ -34,6 +37,8 @@ from loomlog.schemas.records import Record, replace
 from loomlog.services.stream.archive.bundle import blob_refs
 from loomlog.services.stream.encryption.subject_keys import ContentEncryptor, SubjectKeys
 
+PAYLOAD = "payload"
+"""Key of a hook (connectors/definitions/triggers.py) with content."""
 ContentRecord = StartRun | ForkRun | PostInput | ResolveCall | ResolveInterruption
 """Commands with content. Forwarded results were encrypted by their sender; an import keeps its bytes, because the hash
 of its history covers them: with a key, a plaintext one is refused (is_in_clear).
@@ -51,6 +56,29 @@ def encrypt_values(values: Mapping[str, str], seal: ContentEncryptor) -> dict[st
 
 def encrypt_untrusted(values: Mapping[str, str], seal: ContentEncryptor) -> dict[str, str]:
     return {name: seal(value, True) for name, value in values.items()}
+
+
+def encrypt_hooks(hooks: Iterable[str], seal: ContentEncryptor) -> tuple[str, ...]:
+    """Encrypt the payloads of hooks: each becomes the token of its JSON text. The rest of a hook stays readable."""
+    return tuple(_encrypt_hook(text, seal) for text in hooks)
+
+
+def _encrypt_hook(text: str, seal: ContentEncryptor) -> str:
+    hook = _parse_hook(text)
+    payload = hook.get(PAYLOAD)
+    if payload is None:
+        return text
+    plaintext = payload if isinstance(payload, str) and is_token(payload) else orjson.dumps(payload).decode()
+    return orjson.dumps({**hook, PAYLOAD: seal(plaintext, False)}).decode()
+
+
+def _parse_hook(text: str) -> Mapping[str, Any]:
+    """Return a hook of a run; nothing when it is none, and is refused at the end of the run."""
+    try:
+        hook = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return {}
+    return hook if isinstance(hook, dict) else {}
 
 
 def encrypt_overrides(overrides: DefinitionOverrides | None, seal: ContentEncryptor) -> DefinitionOverrides | None:
@@ -73,6 +101,7 @@ def encrypt_command(command: ContentRecord, seal: ContentEncryptor) -> ContentRe
                     metadata=encrypt_values(command.options.metadata, seal),
                     payload_metadata=encrypt_untrusted(command.options.payload_metadata, seal),
                     parent_context=encrypt_values(command.options.parent_context, seal),
+                    on_complete=encrypt_hooks(command.options.on_complete, seal),
                 ),
             )
         case ForkRun():
@@ -203,4 +232,6 @@ def _segment_texts(segments: Iterable[Segment]) -> list[str]:
 
 def _texts_of_options(options: RunOptions) -> list[str]:
     mappings = (options.metadata, options.payload_metadata, options.parent_context)
-    return [value for mapping in mappings for value in mapping.values()]
+    payloads = [hook[PAYLOAD] for hook in map(_parse_hook, options.on_complete) if hook.get(PAYLOAD) is not None]
+    hooks = [one if isinstance(one, str) else orjson.dumps(one).decode() for one in payloads]
+    return [*(value for mapping in mappings for value in mapping.values()), *hooks]

@@ -41,6 +41,7 @@ def test_every_field_of_a_start_arrives() -> None:
         "interactive": True,
         "sampling": {"temperature": 1, "stop": ["x"]},
         "compaction": {"enabled": True},
+        "on_complete": [{"kind": "http", "url": "https://a.example", "payload": {"n": None}, "key": None}],
         "idempotency_key": "k",
     }
     request = check_request(request_of(body))
@@ -54,6 +55,7 @@ def test_every_field_of_a_start_arrives() -> None:
     assert [block.type for block in first.content] == ["trusted-text", "untrusted-block", "image"]
     assert (first.content[0].cacheable, first.content[1].kind) == (True, "web_content")
     assert request.prompt == "", "segments win"
+    assert request.on_complete == ({"kind": "http", "url": "https://a.example", "payload": {"n": None}},)
 
 
 def test_a_list_that_was_not_said_and_an_empty_one_differ() -> None:

@@ -11,6 +11,7 @@ from loomlog.services.application.runs.requests import (
     RunRequest,
     check_input,
     check_request,
+    hook_scopes,
     request_digest,
     sanitize_reason,
     to_json_texts,
@@ -255,6 +256,40 @@ def test_the_parent_context_has_six_keys_and_is_absent_when_all_are_empty() -> N
 def test_data_of_a_trigger_has_the_bounds_of_metadata() -> None:
     assert check_request(request(payload_metadata={"n": 1})).payload_metadata == {"n": 1}
     assert "payload_metadata" in why_not(request(payload_metadata={"big": "x" * limits.METADATA_BYTES_MAX}))
+
+
+# --- hooks -----------------------------------------------------------------------------------------------------------
+
+PUBLISH = {"kind": "channel.publish", "on": "completed", "channel": "done", "payload": {"b": 1, "a": None}}
+MEMORY = {"kind": "memory.set", "scope": "user", "key": "k"}
+
+
+def test_hooks_are_checked_at_once_and_named_by_their_place() -> None:
+    checked = check_request(request(on_complete=(PUBLISH, MEMORY)))
+    assert [dict(one) for one in checked.on_complete] == [
+        {"kind": "channel.publish", "channel": "done", "payload": {"b": 1, "a": None}},
+        MEMORY,
+    ]
+    assert check_request(checked) == checked
+    assert why_not(request(on_complete=(PUBLISH, {"kind": "http", "url": "ftp://x"}))).startswith("on_complete[1].url:")
+    assert "on_complete: 9 hooks, at most 8" in why_not(request(on_complete=(PUBLISH,) * 9))
+    assert "there are no MCP clients" in why_not(
+        request(on_complete=({"kind": "mcp.call", "server": "s", "tool": "t"},))
+    )
+
+
+def test_hooks_belong_to_the_digest() -> None:
+    assert digest(on_complete=(PUBLISH,)) == digest(on_complete=({**PUBLISH, "on": "completed"},))
+    assert len({digest(), digest(on_complete=(PUBLISH,)), digest(on_complete=(PUBLISH, PUBLISH))}) == 3
+
+
+def test_hooks_need_the_scopes_of_what_they_do() -> None:
+    def scopes(*hooks: dict[str, Any]) -> frozenset[str]:
+        return hook_scopes(check_request(request(on_complete=hooks)))
+
+    assert scopes() == scopes(MEMORY, {"kind": "http", "url": "https://a.example"}) == frozenset()
+    assert scopes(PUBLISH) == {"channel:publish"}
+    assert scopes({**MEMORY, "scope": "agent"}, PUBLISH) == {"channel:publish", "substrate:tenant"}
 
 
 # --- digests ---------------------------------------------------------------------------------------------------------

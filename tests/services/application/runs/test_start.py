@@ -13,6 +13,7 @@ from loomlog.schemas.generated.values import ContentBlock, Segment
 from loomlog.schemas.ids import partition_key
 from loomlog.schemas.records import replace
 from loomlog.services.application import limits
+from loomlog.services.application.errors import RequestRefused
 from loomlog.services.application.runs.forks import ForkRequest
 from loomlog.services.application.runs.requests import RunRequest
 from loomlog.services.application.runs.run_ids import new_run_names
@@ -77,6 +78,7 @@ async def test_the_command_says_everything_the_owner_needs() -> None:
             allowed_hosts=(),
             metadata={"a": [1]},
             interactive=False,
+            on_complete=({"kind": "channel.publish", "channel": "done", "on": "completed"},),
         )
     (command,) = made.commands()
     assert isinstance(command, StartRun)
@@ -86,6 +88,26 @@ async def test_the_command_says_everything_the_owner_needs() -> None:
     assert command.envelope.issued_at_ms > 0
     assert (command.options.user_tier, command.tools, command.options.allowed_hosts) == ("gold", ("Read",), ())
     assert command.options.metadata == {"a": "[1]"}
+    assert command.options.on_complete == ('{"channel":"done","kind":"channel.publish"}',)
+    assert command.options.trigger == ""
+
+
+@pytest.mark.parametrize(
+    ("hook", "scope"),
+    [
+        ({"kind": "channel.publish", "channel": "done"}, "channel:publish"),
+        ({"kind": "memory.set", "scope": "tenant", "key": "k"}, "substrate:tenant"),
+    ],
+)
+async def test_a_caller_needs_the_scopes_of_its_hooks(hook: dict[str, str], scope: str) -> None:
+    caller = Caller(name="app", tenant="default", subject="app", scopes=frozenset({"runs:create"}))
+    async with world() as made:
+        with pytest.raises(RequestRefused) as refused:
+            await start(made, "soaker", caller=caller, on_complete=(hook,))
+        assert made.commands() == []
+        assert (refused.value.code, refused.value.details) == ("insufficient_scope", {"scope": scope})
+        allowed = {"kind": "memory.set", "scope": "user", "key": "k"}
+        await finished(made, caller=caller, on_complete=(allowed,))
 
 
 async def test_the_position_is_that_of_the_first_event() -> None:

@@ -64,6 +64,15 @@ def test_a_session_is_gone_on_with_over_its_own_route(fake):
     assert fake.bodies("/v1/sessions/s_1/messages") == [{"agent": "assistant", "prompt": "And then?"}]
 
 
+def test_hooks_for_its_end_are_json(fake):
+    fake.streams.append(frames(DONE))
+    hook = {"kind": "channel.publish", "channel": "done"}
+    assert invoke("run", "assistant", "Hello", "--on-complete", json.dumps(hook)).exit_code == 0
+    assert fake.bodies("/v1/runs")[0]["on_complete"] == [hook]
+    assert "expected JSON" in invoke("run", "assistant", "Hello", "--on-complete", "{").output
+    assert "has no hooks" in invoke("run", "assistant", "Hi", "--session", "s_1", "--on-complete", "{}").output
+
+
 def test_a_prompt_may_come_from_a_pipe(fake):
     fake.streams.append(frames(DONE))
     assert invoke("run", "assistant", "-", stdin="a long text\n").exit_code == 0

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, get_args, get_origin, get_type_hints
 
+import orjson
 import pytest
 
 from loomlog.connectors.kafka.memory_log import MemoryLog
@@ -65,6 +66,25 @@ async def test_all_content_of_a_start_is_sealed_and_nothing_else() -> None:
     ]  # fmt: skip
     assert SAID.encode() not in local_codec().encode(sealed)
     assert b"aGk=" not in local_codec().encode(sealed)
+
+
+async def test_the_payloads_of_hooks_are_content_and_the_rest_is_readable() -> None:
+    keys = keys_over(MemoryLog({TOPIC: 1}))
+    publish = orjson.dumps({"channel": "done", "payload": {"n": [1, SAID]}}).decode()
+    hooks = ('{"kind":"http","url":"https://a.example"}', publish, "x")
+    command = replace(START, options=RunOptions(on_complete=hooks))
+    seal = keys.decrypt_if_encrypted("acme", "ivy", await keys.cipher_for("acme", "ivy"))
+    sealed = encrypt_command(command, seal)
+    assert isinstance(sealed, StartRun)
+    assert encrypt_command(sealed, seal) == sealed
+    first, second, third = sealed.options.on_complete
+    assert (first, third) == (hooks[0], hooks[2])
+    hook = orjson.loads(second)
+    assert hook["channel"] == "done"
+    assert orjson.loads(keys.decrypt(hook["payload"], "acme")) == {"n": [1, SAID]}
+    assert SAID.encode() not in local_codec().encode(sealed)
+    assert orjson.dumps({"n": [1, SAID]}).decode() in texts_of_command(command)
+    assert hook["payload"] in texts_of_command(sealed)
 
 
 async def test_memory_in_a_prompt_is_content_of_the_run() -> None:

@@ -20,6 +20,10 @@ NOT_CONTENT = {
     # models and limits of the definition
     "provider", "model", "effort", "tools", "allowed_hosts", "web_search_filter", "stop", "prompt_mode", "credentials",
     "model_pattern", "hosts_source", "reason", "tier",
+    # what follows a run; the payloads of hooks are encrypted (test_content_fields.py)
+    "on_complete", "trigger",
+    # queues of channels
+    "channel", "scope", "scope_id", "wait_id", "lease_id",
 }  # fmt: skip
 MARK = "mark"
 
