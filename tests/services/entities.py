@@ -3,7 +3,7 @@
 Whoever asks with a known command id gets the first answer, as from an owner.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from loomlog.projections.entity_items import ItemPage, ItemRow, ItemSums
@@ -86,7 +86,11 @@ class MemoryEntities:
         self.asked: list[Any] = []
         self.waited: list[tuple[str, ...]] = []
         """Positions that reads waited for."""
-        self.answers: dict[str, Answer] = {}
+        self.answers: dict[tuple[str, str], Answer] = {}
+        """By aggregate and id of the command."""
+        self.now_ms = NOW_MS
+        self.on_event: Callable[[Envelope, Any], None] = lambda envelope, event: None
+        """Called with each event."""
         self.entities: dict[tuple[str, str], Entity[Any]] = {}
         self.error: Exception | None = None
         """What every command and every read raises."""
@@ -103,34 +107,35 @@ class MemoryEntities:
         if self.error is not None:
             raise self.error
         envelope = command.envelope
-        known = self.answers.get(envelope.command_id)
-        if known is not None:
-            return known
         (row,) = [row for row in self.family.commands if row.record is type(command)]
         place = (envelope.tenant, row.aggregate(command))
         aggregate = aggregate_id(self.family.name, *place)
+        known = self.answers.get((aggregate, envelope.command_id))
+        if known is not None:
+            return known
         entity = self.entities.get(place) or self._rules.initial(aggregate)
-        at = At(at_ms=NOW_MS, caller=envelope.subject, command_id=envelope.command_id)
+        at = At(at_ms=self.now_ms, caller=envelope.subject, command_id=envelope.command_id)
         if entity.quarantine:
             events: Sequence[Any] = [CommandRefused(code="quarantined", message=f"{aggregate} is quarantined")]
         else:
             events = self._rules.decide(entity, command, at) or [CommandHadNoEffect()]
         for event in events:
-            entity = self._rules.evolve(entity, event, NOW_MS)
+            entity = self._rules.evolve(entity, event, self.now_ms)
             self.offset += 1
             written = Envelope(
                 term=1,
                 seq=entity.seq,
                 aggregate=aggregate,
                 tenant=envelope.tenant,
-                at_ms=NOW_MS,
+                at_ms=self.now_ms,
                 prev=bytes(16),
                 cause_id=envelope.command_id,
             )
             self.items.add(entity, event, written, partition=1, offset=self.offset)
+            self.on_event(written, event)
         self.entities[place] = entity
         answer = Answer(events=tuple(events), topic=TOPIC, partition=1, offset=self.offset)
-        self.answers[envelope.command_id] = answer
+        self.answers[aggregate, envelope.command_id] = answer
         return answer
 
     def quarantine(self, tenant: str, name: str) -> None:

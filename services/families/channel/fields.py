@@ -16,6 +16,7 @@ from loomlog.services.families.channel.caller import ChannelRefused
 
 CHANNELS_MAX = 32
 """Channels of one await or broadcast."""
+MESSAGES_MAX = limits.READ_MAX
 WAIT_MS_MAX = 24 * 3_600_000
 """Longest wait that may be asked for; the cap of the installation applies."""
 DEPTH_MAX = 100
