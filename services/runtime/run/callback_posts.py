@@ -32,7 +32,7 @@ from loomlog.services.stream.entities.reads import EntityReads, PositionNotRead
 log = logging.getLogger(__name__)
 
 TIMEOUT_S = 10.0
-"""Of one attempt; far less than services/families/callback/limits.py LOST_MS."""
+"""Bound of one attempt; far less than services/families/callback/limits.py LOST_MS."""
 TOGETHER = 50
 """Attempts under way at once, half of the connections of the client."""
 WAITING_MAX = 10_000
