@@ -37,6 +37,7 @@ from loomlog.connectors.configuration.unsupported_keys import (
     UNSUPPORTED_DRIVERS,
     UNSUPPORTED_TOOLS,
 )
+from loomlog.connectors.configuration.webhook_check import iter_webhook_errors
 from loomlog.connectors.tools.skill_patterns import parse_patterns
 from loomlog.connectors.tools.tool_guide import placeholder_names, unknown_placeholders
 from loomlog.schemas.client_names import TOOL_NAME_PREFIX as CLIENT_PREFIX
@@ -66,6 +67,7 @@ def check_configuration(
     checking.check_memory()
     checking.check_channels()
     checking.check_schedules()
+    checking.check_webhooks()
     for name, agent in configuration.agents.items():
         checking.check_agent(name, agent)
     checking.warn_unsupported_tools()
@@ -214,6 +216,11 @@ class _ConfigurationCheck:
 
     def check_schedules(self) -> None:
         for path, message in iter_schedule_errors(self.configuration.scheduled_runs, self.configuration.agents):
+            self._add_error(path, message)
+
+    def check_webhooks(self) -> None:
+        webhooks, agents = self.configuration.webhooks, self.configuration.agents
+        for path, message in iter_webhook_errors(webhooks, agents, secret_names()):
             self._add_error(path, message)
 
     def check_agent(self, name: str, agent: AgentBlock) -> None:

@@ -13,7 +13,14 @@ from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from loomlog.connectors.configuration import agent_block, channel_block, memory_block, model, schedule_block
+from loomlog.connectors.configuration import (
+    agent_block,
+    channel_block,
+    memory_block,
+    model,
+    schedule_block,
+    webhook_block,
+)
 from loomlog.connectors.configuration.key_descriptions import KEY_DESCRIPTIONS
 from loomlog.connectors.configuration.settings import OLD_PREFIX, PREFIX, setting_rows
 from loomlog.connectors.configuration.unsupported_keys import (
@@ -168,6 +175,10 @@ BLOCKS: tuple[tuple[str, type], ...] = (
     ("scheduled_runs.<name>", schedule_block.ScheduleBlock),
     ("scheduled_runs.<name>.prompt[]", schedule_block.PromptSegment),
     ("scheduled_runs.<name>.prompt[].content[]", schedule_block.PromptBlock),
+    ("webhooks.<name>", webhook_block.WebhookBlock),
+    ("webhooks.<name>.auth", webhook_block.WebhookAuth),
+    ("webhooks.<name>.rate_limit", webhook_block.WebhookRateLimit),
+    ("webhooks.<name>.sync_response", webhook_block.WebhookSyncResponse),
 )
 
 

@@ -25,7 +25,6 @@ from loomlog.connectors.configuration.findings import (
 from loomlog.connectors.configuration.settings import OLD_PREFIX, PREFIX, SettingRow, Settings, setting_rows
 from loomlog.connectors.configuration.unsupported_keys import (
     RETIRED_SETTINGS,
-    UNSUPPORTED_NAME_LISTS,
     UNSUPPORTED_SECRETS,
     UNSUPPORTED_SETTINGS,
 )
@@ -182,6 +181,6 @@ def _strip_prefix(name: str) -> str:
 
 def _collect_listed_names(environ: Mapping[str, str]) -> set[str]:
     """Return names that other settings list as names (which secrets a webhook may use, which variables Bash sees)."""
-    suffixes = {*UNSUPPORTED_NAME_LISTS, "BASH_ALLOWED_ENV", "BASH_ALLOWED_CREDS", "SCHEDULER_ENV_ALLOWLIST"}
+    suffixes = ("BASH_ALLOWED_ENV", "BASH_ALLOWED_CREDS", "SCHEDULER_ENV_ALLOWLIST", "WEBHOOKS_ENV_ALLOWLIST")
     texts = [environ.get(prefix + suffix, "") for prefix in PREFIXES for suffix in suffixes]
     return {name.strip() for text in texts for name in text.split(",") if name.strip()}

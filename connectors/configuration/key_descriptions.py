@@ -8,7 +8,14 @@ Before: model.py, agent_block.py, memory_block.py. After: document.py.
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from loomlog.connectors.configuration import agent_block, channel_block, memory_block, model, schedule_block
+from loomlog.connectors.configuration import (
+    agent_block,
+    channel_block,
+    memory_block,
+    model,
+    schedule_block,
+    webhook_block,
+)
 
 
 class KeyDescription(NamedTuple):
@@ -423,5 +430,67 @@ KEY_DESCRIPTIONS: Mapping[type, Mapping[str, KeyDescription]] = {
         "text": KeyDescription("The text.", "Report."),
         "kind": KeyDescription("Where an untrusted text comes from.", "web_content"),
         "cacheable": KeyDescription("A provider may cache the prompt up to here.", "true"),
+    },
+    webhook_block.WebhookBlock: {
+        "enabled": KeyDescription("Whether it takes requests; one that does not looks like none.", "false"),
+        "delivery": KeyDescription("What is done: `spawn` starts a run, `channel` publishes the body.", "channel"),
+        "agent": KeyDescription("Agent that is started.", "triage"),
+        "channel": KeyDescription("Channel that the body is published to.", "issues"),
+        "user_tier": KeyDescription("Plan of the runs.", "gold"),
+        "auth": KeyDescription("Proof that a request must carry.", "{kind: hmac, signing_secret_env: LOOMLOG_HOOK}"),
+        "rate_limit": KeyDescription("Most deliveries, exact over all processes.", "{requests_per_minute: 600}"),
+        "body_size_limit_bytes": KeyDescription("Largest body; 0 = 1048576, which is the most.", "65536"),
+        "user_credentials": KeyDescription(
+            "Stored credentials of the runs; they cannot be read in this version, so a delivery with one is refused.",
+            "{github: '$cred:github'}",
+        ),
+        "user_credentials_from_env": KeyDescription(
+            "Credentials of the runs, from the runtime's environment; LOOMLOG_WEBHOOKS_ENV_ALLOWLIST lists the names.",
+            "{github: GITHUB_TOKEN}",
+        ),
+        "metadata": KeyDescription("Trusted data of the runs.", "{team: red}"),
+        "tenant_id": KeyDescription("Tenant of the runs; empty = default.", "acme"),
+        "payload_mapping": KeyDescription(
+            "What is taken from the body: goal, user_id, run_metadata.<name>, user_credentials.<name>, each a path or "
+            "a text. Without a goal the whole body is it.",
+            "{goal: $.issue.title, user_id: '$.sender.login'}",
+        ),
+        "sync_response": KeyDescription(
+            "Whether ?sync=true waits for the end of the run.", "{enabled: true, timeout_ms: 20000}"
+        ),
+        "on_complete": KeyDescription(
+            "What happens when a run has ended.", "[{kind: channel.publish, channel: reports}]"
+        ),
+        "operator_key_restricted": KeyDescription("Its runs do not use the operator's keys of providers.", "true"),
+        "isolated": KeyDescription("Its author sees only what is its own.", "true"),
+    },
+    webhook_block.WebhookAuth: {
+        "kind": KeyDescription(
+            "Proof: `hmac` a signature, `bearer` a token, `none` if LOOMLOG_WEBHOOKS_ALLOW_UNAUTHENTICATED is on.",
+            "hmac",
+        ),
+        "algorithm": KeyDescription("Only `sha256`.", "sha256"),
+        "header": KeyDescription(
+            "Header of the signature or token; empty = X-Loomcycle-Signature, X-Hub-Signature-256 or those of Standard "
+            "Webhooks; of a token Authorization.",
+            "X-Gitlab-Token",
+        ),
+        "signing_secret_env": KeyDescription(
+            "Environment name of the secret; while it is rotated the variable has both, with a space between.",
+            "LOOMLOG_GITHUB_SECRET",
+        ),
+        "bearer_token_env": KeyDescription("Environment name of the token, as above.", "LOOMLOG_GITLAB_TOKEN"),
+        "delivery_id_header": KeyDescription(
+            "Header with the id of a delivery, which is taken once; empty = webhook-id, else a hash of the body.",
+            "X-GitHub-Delivery",
+        ),
+    },
+    webhook_block.WebhookRateLimit: {
+        "requests_per_minute": KeyDescription("Deliveries a minute; 0 = 60.", "600"),
+        "burst": KeyDescription("Deliveries at once; 0 = 10.", "50"),
+    },
+    webhook_block.WebhookSyncResponse: {
+        "enabled": KeyDescription("Whether a sender may wait.", "true"),
+        "timeout_ms": KeyDescription("How long, 1 to 60000 milliseconds; empty = 30000.", "20000"),
     },
 }

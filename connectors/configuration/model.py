@@ -40,6 +40,7 @@ from loomlog.connectors.configuration.field_types import (
 )
 from loomlog.connectors.configuration.memory_block import ChangeSubscriptionBlock, MemoryBackendBlock, MemoryBlock
 from loomlog.connectors.configuration.schedule_block import ScheduleBlock
+from loomlog.connectors.configuration.webhook_block import WebhookBlock
 
 DEFAULT_PROVIDER_ORDER = ("ollama-local", "deepseek", "openai", "anthropic", "ollama")
 """Order of providers where no file sets one, the same as the reference."""
@@ -273,6 +274,7 @@ class Configuration:
     change_subscriptions: Mapping[AgentName, ChangeSubscriptionBlock] = field(default_factory=dict)
     channels: Mapping[ChannelName, ChannelBlock] = field(default_factory=dict)
     scheduled_runs: Mapping[AgentName, ScheduleBlock] = field(default_factory=dict)
+    webhooks: Mapping[AgentName, WebhookBlock] = field(default_factory=dict)
 
 
 _ADAPTER = TypeAdapter(Configuration)

@@ -9,14 +9,16 @@ from typing import Any
 from loomlog.connectors.configuration.findings import did_you_mean
 from loomlog.connectors.configuration.schedule_block import ScheduleBlock
 from loomlog.connectors.configuration.tree import KeyPath
-from loomlog.connectors.definitions.problems import DefinitionProblem
-from loomlog.connectors.definitions.schedule import check_schedule
 
 
 def iter_schedule_errors(
     schedules: Mapping[str, ScheduleBlock], agents: Mapping[str, Any]
 ) -> Iterator[tuple[KeyPath, str]]:
     """Yield the place and the text of each mistake."""
+    # Here, because the package of definitions is made of the blocks of this one.
+    from loomlog.connectors.definitions import DefinitionProblem
+    from loomlog.connectors.definitions.schedule import check_schedule
+
     for name, schedule in schedules.items():
         path: KeyPath = ("scheduled_runs", name)
         try:

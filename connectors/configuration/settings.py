@@ -560,6 +560,18 @@ class Settings:
         "Environment names whose values schedules may give their runs as credentials.",
         old=SAME_NAME,
     )
+    webhooks_enabled: bool = setting(_E, FLAG, True, "Take requests for webhooks.", old=SAME_NAME)
+    webhooks_env_allowlist: tuple[str, ...] = setting(
+        _E,
+        NAMES,
+        (),
+        "Environment names that webhooks made at run time may use as secrets, besides those that begin with LOOMLOG_ "
+        "or LOOMCYCLE_ and the usual names of third parties.",
+        old=SAME_NAME,
+    )
+    webhooks_allow_unauthenticated: bool = setting(
+        _E, FLAG, False, "Let webhooks with auth kind none take requests without any proof.", old=SAME_NAME
+    )
     sqlmem_enabled: bool = setting(_E, FLAG, True, "Allow agents with sql_scopes their databases.", old=SAME_NAME)
     sqlmem_root: Path | None = setting(
         _E,

@@ -20,7 +20,6 @@ UNSUPPORTED_BLOCKS: Mapping[str, str] = {
     "search_priority": "web search",
     "search_providers": "web search",
     "storage": "storage backends (Postgres is set by LOOMLOG_POSTGRES)",
-    "webhooks": "webhooks",
 }
 
 UNSUPPORTED_AGENT_KEYS: Mapping[str, str] = {
@@ -159,7 +158,6 @@ UNSUPPORTED_SETTINGS: Mapping[str, str] = {
         "ticks of schedules (each has a timer here, and a fire does not wait for its run)",
         "SCHEDULER_TICK_SECONDS SCHEDULER_FIRE_TIMEOUT_SECONDS",
     ),
-    **_map_names("webhooks", "WEBHOOKS_ENABLED WEBHOOKS_ENV_ALLOWLIST WEBHOOKS_ALLOW_UNAUTHENTICATED"),
     **_map_names("agent-to-agent peers", "A2A_ENABLED A2A_SERVER_CARD A2A_PUBLIC_BASE_URL A2A_TENANCY_ROUTING"),
     **_map_names(
         "MCP",
@@ -176,5 +174,3 @@ UNSUPPORTED_SETTINGS: Mapping[str, str] = {
 
 UNSUPPORTED_SECRETS = frozenset({"OPERATOR_TOKEN_PEPPER", "SQLMEM_PG_DSN", "MCP_UPSTREAM_TOKEN"})
 """Those of UNSUPPORTED_SETTINGS with values that no file may expand."""
-UNSUPPORTED_NAME_LISTS = frozenset({"WEBHOOKS_ENV_ALLOWLIST"})
-"""Those of UNSUPPORTED_SETTINGS that list further environment names, chosen by the operator and so never unknown."""

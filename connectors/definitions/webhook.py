@@ -14,16 +14,21 @@ from loomlog.connectors.definitions.triggers import check_hooks
 
 _TARGET = re.compile(r"(goal|user_id|(user_credentials|run_metadata)\.[A-Za-z0-9_-]{1,64})\Z")
 _PATH = re.compile(r"\$(\.[A-Za-z0-9_-]+|\[[0-9]{1,9}\])*\Z")
+MAPPING_TARGETS_MAX = 64
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{0,128}\Z")
 
 
-def _check(webhook: WebhookBlock) -> None:
+def check_webhook(webhook: WebhookBlock) -> None:
+    """Raise DefinitionProblem for a webhook that cannot be."""
     needed, other = ("agent", "channel") if webhook.delivery == "spawn" else ("channel", "agent")
     if not getattr(webhook, needed):
         raise DefinitionProblem("missing_field", f"missing required field: {needed} (for delivery {webhook.delivery})")
     if getattr(webhook, other):
         raise DefinitionProblem("invalid_definition", f"{other}: delivery {webhook.delivery} has no {other}")
     _check_auth(webhook.auth)
+    if len(webhook.payload_mapping) > MAPPING_TARGETS_MAX:
+        message = f"payload_mapping: {len(webhook.payload_mapping)} targets, at most {MAPPING_TARGETS_MAX}"
+        raise DefinitionProblem("too_many", message)
     for target, value in webhook.payload_mapping.items():
         if not _TARGET.match(target):
             expected = "goal, user_id, user_credentials.<name> or run_metadata.<name>"
@@ -59,5 +64,5 @@ WEBHOOK = Kind(
         "user_tier": "the plan of a run that a request from outside starts is the operator's",
     },
     server_set=frozenset({"operator_key_restricted", "isolated"}),
-    check=_check,
+    check=check_webhook,
 )

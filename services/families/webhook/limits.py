@@ -20,7 +20,6 @@ INLINE_BYTES = 64 * 1024
 """A longer text lies in the blob store: decisions and starts of runs stay far below the size of a record."""
 METADATA_BYTES_MAX = 64 * 1024
 """All that a body says about its run together."""
-MAPPING_TARGETS_MAX = 64
 DELIVERY_ID_CHARACTERS_MAX = 256
 USER_ID_CHARACTERS_MAX = 128
 CREDENTIAL_CHARACTERS_MAX = 8_192

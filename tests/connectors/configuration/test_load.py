@@ -63,7 +63,7 @@ def test_a_value_in_the_place_of_a_name_is_not_repeated(folder: Folder):
 def test_blocks_of_later_versions_are_accepted_with_one_warning_each(folder: Folder):
     text = """\
     webhooks:
-      hook: {delivery: spawn, agent: x, auth: {kind: hmac, signing_secret_env: LOOMCYCLE_HOOK_SECRET}}
+      hook: {delivery: channel, channel: x, auth: {kind: hmac, signing_secret_env: LOOMCYCLE_HOOK_SECRET}}
     cache: {}
     search_priority: [brave]
     mcp_servers: {x: {url: "http://a/${LOOMLOG_PART}", headers: {Authorization: "Bearer ${LOOMLOG_BEARER}"}}}
@@ -73,7 +73,6 @@ def test_blocks_of_later_versions_are_accepted_with_one_warning_each(folder: Fol
     environ = {"LOOMCYCLE_HOOK_SECRET": "x" * 20, "LOOMLOG_PART": "p", "LOOMLOG_BEARER": "b", "LOOMLOG_KEY_ACME": "k"}
     loaded = folder.load(text, environ)
     assert [str(warning) for warning in loaded.warnings] == [
-        "loomlog.yaml:1: webhooks is ignored: webhooks is not in this version",
         "loomlog.yaml:3: cache is ignored: provider response cache is not in this version",
         "loomlog.yaml:4: search_priority is ignored: web search is not in this version",
         "loomlog.yaml:5: mcp_servers is ignored: MCP servers is not in this version",
