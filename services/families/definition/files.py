@@ -18,6 +18,7 @@ def configured_definitions(configuration: Configuration) -> dict[tuple[str, str]
         ("skill", configuration.skills),
         ("memorybackend", configuration.memory_backends),
         ("schedule", configuration.scheduled_runs),
+        ("webhook", configuration.webhooks),
     ]
     files = {
         (kind, name): file_definition(kind, name, KINDS[kind].content_of(block))
