@@ -36,6 +36,7 @@ from loomlog.services.families.pause import FAMILY as PAUSE
 from loomlog.services.families.registry import all_families, family_tools
 from loomlog.services.runtime import topics
 from loomlog.services.runtime.admission.queue import build_admission_queue
+from loomlog.services.runtime.channel_setup import open_channels
 from loomlog.services.runtime.clock import clock_ms
 from loomlog.services.runtime.content.encryption import ContentEncryption
 from loomlog.services.runtime.definition_setup import open_definitions
@@ -168,6 +169,15 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         encryption=encryption,
         clock_ms=clock_ms,
     )
+    channels = open_channels(
+        loaded,
+        resources.entities.parts,
+        resources.entities.reads,
+        definitions.table,
+        codec,
+        decrypt=encryption.decrypt_json,
+        clock_ms=clock_ms,
+    )
     previews = Previews(codec, appender, topic=topics.DELTAS_TOPIC, partitions=resources.partitions, term_of=term_of)
     effects = build_effect_handlers(
         loaded,
@@ -185,6 +195,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
             **(remote_tools.tools if remote_tools is not None else NO_TOOLS),
             **definitions.tools,
             memory.tool.name: memory.tool,
+            channels.tool.name: channels.tool,
             **build_entity_tools(
                 all_families(),
                 resources.entities.parts.client,
@@ -225,6 +236,8 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         definition_texts=effects.definition_texts,
         prompt_memory=memory.prompt_memory(effects.definition_texts),
         complete_call=effects.complete_call,
+        wait_results=channels.waits,
+        release_lease=channels.waits.release_lease,
         on_run_ended=on_run_ended,
     )
     dead_letters = _dead_letters(resources)
@@ -322,6 +335,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         for task in running:
             task.cancel()
     await effects.close()
+    await channels.close()
     await memory.close()
 
 
