@@ -45,6 +45,8 @@ SECRET_PREFIXES = ("LOOMLOG_CALLBACK_", "LOOMCYCLE_CALLBACK_")
 """Variables that sign callbacks begin with one of them: otherwise the author of a hook could have any secret of the
 operator sign texts of their choice.
 """
+OUTCOMES = ("delivered", "failed", "refused", "unknown")
+"""How attempts end; unknown: the log did not take the end, so it is counted as what it was too."""
 ABSENT = Callback()
 
 
@@ -80,7 +82,7 @@ class CallbackPosts:
     ) -> None:
         """`decrypt` takes a text and its tenant. `allowed_secrets`: further variables that may sign."""
         self.ended: Counter[str] = Counter()
-        """Attempts by their end: delivered, failed, refused, unknown."""
+        """Attempts by their outcome."""
         self._commands = commands
         self._reads = reads
         self._receiver = receiver

@@ -45,6 +45,8 @@ ASK_WAIT_S = 10.0
 MESSAGE_CHARACTERS_MAX = 300
 """Characters of an error that a trigger is told."""
 REFUSED = "refused"
+OUTCOMES = ("done", "refused", "unavailable")
+"""How an action ends; an unavailable one is tried again."""
 MARKS = (b'"kind"', b"schedule:", b"webhook:")
 """What the first event of every run with actions has: the JSON of a hook, or the family of its trigger."""
 
@@ -107,7 +109,7 @@ class RunEndActions:
     ) -> None:
         """`triggers` by family."""
         self.counts: Counter[str] = Counter()
-        """Actions by their end: done, refused, unavailable."""
+        """Actions by their outcome."""
         self._commands = commands
         self._hooks = hooks
         self._ended_runs = ended_runs

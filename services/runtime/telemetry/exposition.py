@@ -21,6 +21,10 @@ from prometheus_client.registry import Collector
 
 from loomlog.services.runtime.admission.queue import AdmissionQueue
 from loomlog.services.runtime.models.provider_queues import ProviderQueue
+from loomlog.services.runtime.run.callback_posts import OUTCOMES as POST_OUTCOMES
+from loomlog.services.runtime.run.callback_posts import CallbackPosts
+from loomlog.services.runtime.run.run_end_actions import OUTCOMES as ACTION_OUTCOMES
+from loomlog.services.runtime.run.run_end_actions import RunEndActions
 from loomlog.services.runtime.telemetry.metrics import Labels, RunMetrics
 from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.effect_calls import EffectRunner
@@ -43,15 +47,19 @@ def build_exposition(
     queues: Mapping[str, ProviderQueue] = MappingProxyType({}),
     admission_queue: AdmissionQueue | None = None,
     entities: Sequence[HostedEntities] = (),
+    end_actions: RunEndActions | None = None,
+    callback_posts: CallbackPosts | None = None,
 ) -> Callable[[], bytes]:
     """Return a function that renders the current metrics. `queues` are the providers',
-    `admission_queue` is for starts, `entities` are what the host carries beside runs.
+    `admission_queue` is for starts, `entities` are what the host carries beside runs, the others are for ends of runs.
     """
     registry = CollectorRegistry(auto_describe=False)
     registry.register(RuntimeCollector(metrics, host, calls, dead_letters))
     registry.register(QueueCollector(queues, admission_queue))
     if entities:
         registry.register(EntityCollector(entities))
+    if end_actions is not None and callback_posts is not None:
+        registry.register(RunEndCollector(end_actions, callback_posts))
     ProcessCollector(registry=registry)
     return lambda: generate_latest(registry)
 
@@ -184,6 +192,22 @@ class EntityCollector(Collector):
         yield _gauge("deliveries_pending", "Commands to other aggregates on their way.", pending)
         sent = sum(one.outbox.sent for one in entities)
         yield _counter("deliveries_sent", "Commands to other aggregates that arrived.", sent)
+
+
+class RunEndCollector(Collector):
+    """Metrics of what the ends of runs lead to."""
+
+    def __init__(self, actions: RunEndActions, posts: CallbackPosts) -> None:
+        self._actions = actions
+        self._posts = posts
+
+    def collect(self) -> Iterator[Metric]:
+        done: dict[Labels, int] = {(outcome,): self._actions.counts[outcome] for outcome in ACTION_OUTCOMES}
+        yield _counters("run_end_actions", "Hooks and reports at the ends of runs, by outcome.", ("outcome",), done)
+        pending = self._actions.pending_count()
+        yield _gauge("run_ends_pending", "Ends of runs whose hooks and reports are not done.", pending)
+        posted: dict[Labels, int] = {(outcome,): self._posts.ended[outcome] for outcome in POST_OUTCOMES}
+        yield _counters("callback_attempts", "Attempts of callbacks, by outcome.", ("outcome",), posted)
 
 
 class QueueCollector(Collector):

@@ -1,14 +1,18 @@
 import asyncio
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.protocols import ProducerRecord
+from loomlog.schemas.codec import local_codec
 from loomlog.services.core.admission import AdmissionLimits, Slot
 from loomlog.services.runtime.admission.queue import AdmissionQueue
 from loomlog.services.runtime.models.provider_queues import ProviderQueue, ProviderQueueLimits
+from loomlog.services.runtime.run.callback_posts import CallbackPosts
+from loomlog.services.runtime.run.run_end_actions import RunEndActions
 from loomlog.services.runtime.telemetry.exposition import build_exposition
 from loomlog.services.runtime.telemetry.metrics import RunMetrics
 from loomlog.services.runtime.telemetry.tracing import NO_TRACING
@@ -202,6 +206,33 @@ async def test_a_checkpoint_that_cannot_be_made_shows_with_its_reason_until_it_i
     assert value(failed, "loomlog_checkpoint_failures_total", family="entity") == 1
     assert not any(name == "loomlog_checkpoints_failing" for name, _ in mended)
     assert value(mended, "loomlog_checkpoint_failures_total", family="entity") == 1
+
+
+async def test_a_scrape_tells_what_is_left_of_the_ends_of_runs() -> None:
+    nothing: Any = None  # it is not asked
+    actions = RunEndActions(nothing, nothing, nothing, local_codec(), triggers={})
+    posts = CallbackPosts(nothing, nothing, nothing, decrypt=nothing, environment={}, clock_ms=lambda: 0)
+    actions.counts["done"], posts.ended["failed"] = 3, 2
+    world = EntityWorld(partitions=1)
+    try:
+        process = await world.process()
+        context = process.host.context
+        actual = samples(
+            build_exposition(
+                RunMetrics(),
+                process.host,
+                context.effect_runner,
+                context.dead_letters,
+                end_actions=actions,
+                callback_posts=posts,
+            )()
+        )
+    finally:
+        await world.close()
+    assert value(actual, "loomlog_run_end_actions_total", outcome="done") == 3
+    assert value(actual, "loomlog_run_end_actions_total", outcome="refused") == 0
+    assert value(actual, "loomlog_run_ends_pending") == 0
+    assert value(actual, "loomlog_callback_attempts_total", outcome="failed") == 2
 
 
 def exposition_of(process: Process) -> Callable[[], bytes]:
