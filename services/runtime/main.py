@@ -51,6 +51,7 @@ from loomlog.services.runtime.run.context import RunContext
 from loomlog.services.runtime.run.family import RunFamily
 from loomlog.services.runtime.run.interrupt_responses import InterruptionAnswers
 from loomlog.services.runtime.run.start_paused import StartPause
+from loomlog.services.runtime.run_end_setup import open_run_ends
 from loomlog.services.runtime.run_host import StandbyEdges, StandbyReaders, build_run_host
 from loomlog.services.runtime.schedule_setup import open_schedules
 from loomlog.services.runtime.settings import MissingRuntimeSetting
@@ -216,12 +217,23 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         definitions.ephemeral_volumes.on_run_ended(tenant, facts)
         memory.run_ends.on_run_ended(tenant, facts)
 
+    ended_runs = EndedAggregates(family, codec, resources.ranges, topics.TOPICS.events)
+    run_ends = open_run_ends(
+        loaded,
+        resources.entities,
+        ended_runs,
+        codec,
+        publisher=channels.operations,
+        entries=memory.backends,
+        encryption=encryption,
+        clock_ms=clock_ms,
+    )
     context = RunContext(
         family=family,
         partitions=resources.partitions,
         definitions=resources.routing.definitions,
         index=resources.index,
-        ended_runs=EndedAggregates(family, codec, resources.ranges, topics.TOPICS.events),
+        ended_runs=ended_runs,
         run_summaries=run_summaries,
         clock_ms=clock_ms,
         tracing=tracing,
@@ -238,6 +250,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         complete_call=effects.complete_call,
         wait_results=channels.waits,
         release_lease=channels.waits.release_lease,
+        end_actions=run_ends.actions,
         on_run_ended=on_run_ended,
     )
     dead_letters = _dead_letters(resources)
@@ -271,6 +284,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
     for hosted in entities:
         hosted.attach(host)
         hosted.put_credentials = schedules.credentials.put
+    run_ends.attach(entities)
     schedules.reconciler.owned_terms = entities[0].owned_terms
     if resources.standby is not None:
         resources.standby.liveness_server.on_handover_request = host.handover_requested
@@ -300,6 +314,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
             tasks.create_task(definitions.ephemeral_volumes.run(lambda: term_of(0) >= 0), name="ephemeral volumes"),
             tasks.create_task(schedules.reconciler.run(), name="schedules"),
             tasks.create_task(memory.run_ends.run(), name="memory of ended runs"),
+            *run_ends.start_tasks(tasks),
             tasks.create_task(memory.boot_entries.run(lambda: term_of(0) >= 0), name="entries of the files"),
             *resources.routing.start_tasks(tasks, is_active_prober=lambda: term_of(0) >= 0),
         ]
@@ -318,6 +333,8 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
                 queues=effects.queues,
                 admission_queue=admission_queue,
                 entities=entities,
+                end_actions=run_ends.actions,
+                callback_posts=run_ends.posts,
             )
             running.append(tasks.create_task(serve(listening, page), name="metrics"))
         log.info(
@@ -335,6 +352,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         for task in running:
             task.cancel()
     await effects.close()
+    await run_ends.close()
     await channels.close()
     await memory.close()
 
