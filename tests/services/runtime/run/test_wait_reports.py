@@ -230,6 +230,15 @@ async def test_a_quarantined_run_is_left_alone_and_its_queue_asks_again() -> Non
     assert work.channels.settled == []
 
 
+async def test_a_run_that_could_not_be_folded_does_not_say_what_it_took() -> None:
+    work = Work()
+    run = work.start(RUN)
+    run.quarantined, run.pending_events = "event 3 cannot follow", True
+    assert await work.report(reports()) == []
+    work.flush()
+    assert work.channels.settled == [], "its state may be older than the result of the call"
+
+
 async def test_without_channels_a_report_changes_nothing() -> None:
     work = Work(wait_results=None)
     work.waiting()
