@@ -8,7 +8,7 @@
 A process that dies between the post and its record has the request made again by the next owner, with the same id.
 Addresses are those of tenants: each connection goes to an address that was checked, private ones are refused
 (connectors/http/signed_callbacks.py). The secret is in the environment of the runtime, under a name that begins with
-one of SECRET_PREFIXES or that the operator allows; two of them, with a space between, both sign while one is replaced.
+SECRET_PREFIX or that the operator allows; two of them, with a space between, both sign while one is replaced.
 
 Before: services/families/callback/sends.py, through the outbox. After: connectors/http/signed_callbacks.py.
 """
@@ -41,8 +41,8 @@ SETTLE_WAIT_S = 5.0
 SETTLE_TRIES = 5
 GONE = 410
 """Status of a receiver that wants no more of it."""
-SECRET_PREFIXES = ("LOOMLOG_CALLBACK_", "LOOMCYCLE_CALLBACK_")
-"""Variables that sign callbacks begin with one of them: otherwise the author of a hook could have any secret of the
+SECRET_PREFIX = "CALLBACK_SECRET_"
+"""Variables that sign callbacks begin with it: otherwise the author of a hook could have any secret of the
 operator sign texts of their choice.
 """
 OUTCOMES = ("delivered", "failed", "refused", "unknown")
@@ -154,9 +154,9 @@ class CallbackPosts:
         """Return the secrets of a variable. Raises ValueError without one, Permanent when it may not sign."""
         if not name:
             return []
-        if not name.startswith(SECRET_PREFIXES) and name not in self._allowed_secrets:
-            listed = " or ".join(SECRET_PREFIXES)
-            text = f"secret_env: {name} may not sign; name one that begins with {listed}, or let the operator allow it"
+        if not name.startswith(SECRET_PREFIX) and name not in self._allowed_secrets:
+            hint = f"name one that begins with {SECRET_PREFIX}, or let the operator allow it"
+            text = f"secret_env: {name} may not sign; {hint} (LOOMLOG_WEBHOOKS_ENV_ALLOWLIST)"
             raise Permanent(text, kind="refused")
         secrets = self._environment.get(name, "").split()
         if not secrets:

@@ -221,7 +221,7 @@ async def posting(world: EntityWorld, process: Process, receiver: Any) -> AsyncI
         reads,
         receiver,
         decrypt=decrypt,
-        environment={"LOOMLOG_CALLBACK_A": "secret"},
+        environment={"CALLBACK_SECRET_A": "secret"},
         clock_ms=world.clock,
     )
     process.entities.receivers[RECEIVER] = posts.receive
@@ -248,7 +248,7 @@ def callback(world: EntityWorld, url: str) -> Any:
         hook=0,
         url=url,
         body='{"run_id":"r_1"}',
-        secret_env="LOOMLOG_CALLBACK_A",
+        secret_env="CALLBACK_SECRET_A",
     )
 
 

@@ -17,7 +17,7 @@ from loomlog.services.families.callback.state import Callback
 from loomlog.services.runtime.run.callback_posts import SETTLE_TRIES, CallbackPosts
 from tests.services.entities import NOW_MS, UNANSWERED, MemoryEntities
 
-URL, SECRET = "https://a.example/x", "LOOMLOG_CALLBACK_A"
+URL, SECRET = "https://a.example/x", "CALLBACK_SECRET_A"
 FIRST = CallbackPost(run_id="r_1", hook=2, attempt=1)
 
 
