@@ -16,6 +16,7 @@ from loomlog.connectors.definitions import KINDS
 from loomlog.connectors.embedders.options import EmbedderOptions
 from loomlog.connectors.protocols import DefinitionsView, EffectClass, LogAppender, SkillShelf, Tool, VolumeBinding
 from loomlog.connectors.storage.blobs import FileBlobs
+from loomlog.connectors.tools.context import ChannelRows
 from loomlog.connectors.tools.file_skills import FileSkills
 from loomlog.connectors.tools.registry import ToolOptions, build_tools, select_granted
 from loomlog.connectors.tools.server_info import MemoryInfo, ServerInfo
@@ -135,9 +136,10 @@ def build_process_tools(
     *,
     definitions: DefinitionsView | None = None,
     skills: SkillShelf | None = None,
+    channels: ChannelRows | None = None,
 ) -> dict[str, Tool]:
-    """Build the tools that the operator allows; `definitions` as runs see them, `skills` instead of those of the
-    configuration.
+    """Build the tools that the operator allows; `definitions` and `channels` as runs see them, `skills` instead of
+    those of the configuration.
     """
     settings = loaded.settings
     return build_tools(
@@ -156,6 +158,7 @@ def build_process_tools(
             help_root=settings.help_root,
             definitions=definitions,
             skills=skills or file_skills(loaded),
+            channels=channels,
         )
     )
 
@@ -179,10 +182,11 @@ def build_effect_handlers(
     skills: SkillShelf | None = None,
     made_volumes: MadeVolumes | None = None,
     compaction_memory: CompactionMemory | None = None,
+    channels: ChannelRows | None = None,
 ) -> EffectHandlers:
     """Build the effect handlers of this process."""
     configuration = loaded.configuration
-    tools = build_process_tools(loaded, definitions=definitions, skills=skills)
+    tools = build_process_tools(loaded, definitions=definitions, skills=skills, channels=channels)
     assert not tools.keys() & extra_tools.keys(), f"tools named like built-in ones: {tools.keys() & extra_tools.keys()}"
     tools.update(extra_tools)  # added to the dict that Context already holds
     guide = ToolGuide(tools, describe_server(loaded))

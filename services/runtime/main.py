@@ -210,6 +210,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         skills=definitions.skills,
         made_volumes=definitions.volumes,
         compaction_memory=memory.compaction,
+        channels=channels.declarations.rows,
     )
     admission_queue = build_admission_queue(loaded)
 
