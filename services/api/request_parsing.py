@@ -104,6 +104,13 @@ def _refuse_twice(pairs: list[tuple[str, Any]]) -> None:
         raise bad_request(f"the body has the key {twice[:QUOTED_CHARACTERS_MAX]!r} twice in one object")
 
 
+async def raw_body(request: Request, *, limit: int) -> bytes:
+    """Return the bytes of a body of any type. Raises RequestRefused: payload_too_large."""
+    raw = await _read_body(request, limit)
+    current_request.get().hash_body(raw)
+    return raw
+
+
 async def spool_body(request: Request, file: IO[bytes], *, limit: int) -> None:
     """Write the body to the file as it is received. Raises RequestRefused: payload_too_large, bad_request."""
     size = 0

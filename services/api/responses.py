@@ -45,6 +45,8 @@ STATUS_BY_CODE: Mapping[str, int] = {
     "non_system_channel": 403,
     "not_found": 404,
     "channel_not_declared": 404,
+    "unknown_webhook": 404,
+    "bad_delivery": 400,
     "channel_not_found": 404,
     "unknown_channel": 404,
     "unknown_agent_id": 404,

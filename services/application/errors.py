@@ -66,6 +66,8 @@ CODES = frozenset(
         # the resource
         "not_found",
         "channel_not_declared",
+        "unknown_webhook",
+        "bad_delivery",
         "channel_not_found",
         "unknown_channel",
         "unknown_agent_id",

@@ -70,6 +70,8 @@ ERRORS = {
     "channel_scope_invalid": "The channel has another scope, or the scope needs the id of a user or the name of an agent (`scope_id`).",
     "invalid_user_id": "The id of the user in the path is no such id.",
     "non_system_channel": "The channel is not one of the system's (`_system/...`).",
+    "unknown_webhook": "No webhook answers under that address; one that is disabled looks the same.",
+    "bad_delivery": "The delivery cannot be taken; `error` says why.",
     "channel_not_declared": "There is no channel of that name: declare it in the file or with POST /v1/_channels.",
     "channel_not_found": "No channel of that name was declared at run time.",
     "unknown_channel": "The caller has no such channel: those of a user are that user's own.",

@@ -1,0 +1,605 @@
+"""Requests of webhooks: verified, appended to loom.ingress, acknowledged; then the decision is waited for.
+
+    find         which webhook answers under an address; a disabled one is like none
+    receive      proof, body and mapping are checked, the record is in the log, the answer says what became of it
+    dry_run      what `receive` would say, without doing anything
+    recent       the last deliveries;  replay: one of them once more
+    publish      CloudEvents of an authenticated caller
+
+Broker and api suffice to accept: when the owner has not decided within a second, or the run has not begun, the answer
+is 202 with `pending`. What was decided comes back with the events of the webhook, which this process reads anyway.
+
+Answers of receivers have the form of the reference (surfaces 6.5): {"error": code, "detail"}, not that of other routes.
+
+Before: services/api/webhook_endpoints.py. After: services/runtime/ingress/reader.py.
+"""
+
+import asyncio
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from loomlog.connectors.crypto.installation_key import SecretKey
+from loomlog.connectors.errors import ConnectorError
+from loomlog.connectors.protocols import LogRanges
+from loomlog.projections.frames.frame_json import format_rfc3339
+from loomlog.schemas.codec import Codec, Undecodable
+from loomlog.schemas.generated.entity_events import CommandRefused
+from loomlog.schemas.generated.run_events import RunRefused, RunStarted
+from loomlog.schemas.generated.values import CommandEnvelope
+from loomlog.schemas.generated.webhook_commands import NoteRunEnded, SubmitDelivery
+from loomlog.schemas.generated.webhook_events import DeliveryRejected, DeliveryRepeated, EventReceived, HookDispatched
+from loomlog.schemas.ids import hashed_token
+from loomlog.schemas.position import Position
+from loomlog.schemas.records import Value, replace
+from loomlog.services.application.authentication import require_member, require_scope
+from loomlog.services.application.command_publisher import CommandPublisher
+from loomlog.services.application.errors import RETRY_SOON_S, RequestRefused, bad_request, unavailable
+from loomlog.services.application.queries.read_your_writes import not_yet_error
+from loomlog.services.application.runs.batch import OutcomeBuilder, SpawnOutcome
+from loomlog.services.application.streaming.items import EventItem
+from loomlog.services.application.streaming.run_stream import StreamSources, resumed_stream
+from loomlog.services.application.webhook_rejections import RejectionLog
+from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.access.scopes import ADMIN, CHANNEL_PUBLISH, RUNS_CREATE
+from loomlog.services.families.channel.caller import Declarations
+from loomlog.services.families.webhook import verdicts
+from loomlog.services.families.webhook.bodies import BodyInvalid, parse_body
+from loomlog.services.families.webhook.cloud_events import CloudEvent
+from loomlog.services.families.webhook.decide import CHANNEL, SPAWN
+from loomlog.services.families.webhook.definition import DEFAULT_TENANT, WebhookDefinition, WebhookDefinitions
+from loomlog.services.families.webhook.deliveries import DeliveryRow, DeliveryRows
+from loomlog.services.families.webhook.limits import DELIVERY_ID_CHARACTERS_MAX, INLINE_BYTES, RECENT_MAX
+from loomlog.services.families.webhook.mapping import (
+    SEAL_PURPOSE,
+    MappingInvalid,
+    RunInput,
+    credential_names,
+    run_input,
+    take_credentials,
+)
+from loomlog.services.families.webhook.secrets import SecretMissing, WebhookSecrets
+from loomlog.services.families.webhook.signatures import STANDARD_ID, is_proven
+from loomlog.services.families.webhook.state import PUBLISHED, REFUSED, run_id_of
+from loomlog.services.stream.entities.answers import EntityCommands
+from loomlog.services.stream.entities.reads import PositionNotRead
+from loomlog.services.stream.entities.replicas import Replicas
+
+log = logging.getLogger(__name__)
+
+DECISION_WAIT_S = 1.0
+"""How long a sender waits for the owner's decision and for the first event of the run."""
+SYNC_DEFAULT_MS = 30_000
+DONE_STEP = ".done"
+"""What the reader of loom.ingress adds to the id of a command for the note that its message is published."""
+RUN_REFUSALS: Mapping[str, tuple[int, str]] = {
+    "unknown_agent": (400, "invalid_run"),
+    "bad_request": (400, "invalid_run"),
+    "invalid_request": (400, "invalid_run"),
+    "invalid_argument": (400, "invalid_run"),
+    "unknown_user_tier": (400, "unknown_user_tier"),
+    "token_limit_exceeded": (429, "token_limit_exceeded"),
+}
+"""Status and code of an answer by the code of a refused run; every other is 503 runtime_unavailable."""
+REJECTIONS: Mapping[str, tuple[int, str]] = {
+    verdicts.REJECTED_RATE: (429, "rate_limited"),
+    verdicts.REJECTED_BODY: (400, "bad_mapping"),
+    verdicts.REJECTED_MAPPING: (400, "bad_mapping"),
+    verdicts.REJECTED_PUBLISH: (503, "channel_unavailable"),
+    verdicts.UNRESOLVABLE_SECRET: (503, "secret_unresolvable"),
+}
+"""The same by the verdict of a delivery; every other is 400 bad_delivery."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookOptions:
+    """What the installation says about webhooks."""
+
+    enabled: bool = True
+    allow_unauthenticated: bool = False
+    files: Mapping[str, Any] = field(default_factory=dict)
+    """WebhookBlocks of the configuration files by name."""
+    environ: Mapping[str, str] = field(default_factory=dict, repr=False)
+    protected: frozenset[str] = frozenset()
+    """Environment names of the installation's own secrets."""
+    allowlist: tuple[str, ...] = ()
+
+
+DEFAULT_WEBHOOK_OPTIONS = WebhookOptions()
+
+
+class WebhookReply(Value, frozen=True, kw_only=True):
+    """An answer to a sender."""
+
+    status: int
+    body: Mapping[str, Any]
+    retry_after_s: int = 0
+
+
+class _Taken(Value, frozen=True, kw_only=True):
+    """A request whose proof and body are in order."""
+
+    delivery_id: str
+    input: RunInput
+    text: str
+    """The body, without credentials."""
+    credentials: Mapping[str, str]
+
+
+class _Rejected(Exception):
+    """A request that is refused: a verdict and the answer."""
+
+    def __init__(self, verdict: str, reply: WebhookReply, detail: str = "") -> None:
+        super().__init__(detail)
+        self.verdict, self.reply = verdict, reply
+
+
+class Webhooks:
+    """The use cases. Those of operators and of CloudEvents raise RequestRefused."""
+
+    def __init__(
+        self,
+        options: WebhookOptions,
+        definitions: WebhookDefinitions,
+        publisher: CommandPublisher,
+        commands: EntityCommands,
+        rows: DeliveryRows,
+        sources: StreamSources,
+        *,
+        replicas: Replicas,
+        ranges: LogRanges,
+        codec: Codec,
+        declarations: Declarations | None,
+        secret: SecretKey | None,
+        clock_ms: Callable[[], int],
+        new_token: Callable[[], str],
+        decision_wait_s: float = DECISION_WAIT_S,
+    ) -> None:
+        """`secret` None: bodies with credentials are refused."""
+        self.publisher = publisher
+        self.rejections = RejectionLog(commands, clock_ms=clock_ms, new_token=new_token)
+        self._options = options
+        self._definitions = definitions
+        self._secrets = WebhookSecrets(
+            options.environ, protected=options.protected, allowed=options.allowlist, files=tuple(options.files.values())
+        )
+        self._commands = commands
+        self._rows = rows
+        self._sources = sources
+        self._replicas = replicas
+        self._ranges = ranges
+        self._codec = codec
+        self._declarations = declarations
+        self._secret = secret
+        self._clock_ms = clock_ms
+        self._new_token = new_token
+        self._wait_s = decision_wait_s
+
+    # --- receiving ---------------------------------------------------------------------------------------------------
+
+    async def find(self, tenant: str, name: str) -> WebhookDefinition | None:
+        """Return the webhook of an address; None also when webhooks are off. Raises RequestRefused."""
+        if not self._options.enabled:
+            return None
+        try:
+            return await self._definitions.find(tenant, name)
+        except PositionNotRead as error:
+            raise RequestRefused("definitions_unavailable", str(error), retry_after_s=RETRY_SOON_S) from error
+        except ConnectorError as error:
+            raise unavailable("projection", error) from error
+
+    async def receive(
+        self, definition: WebhookDefinition, address: str, headers: Mapping[str, str], body: bytes, *, sync: bool
+    ) -> WebhookReply:
+        """Take a request; `headers` have names in lower case, `address` is the tenant in its address or empty."""
+        try:
+            taken = self._check(definition, headers, body)
+            submitted = await self._submission(definition, address, taken)
+        except _Rejected as rejected:
+            delivery_id = _id_of(definition, headers, body)
+            self.rejections.note(definition, rejected.verdict, delivery_id, str(rejected))
+            return rejected.reply
+        waiting = _Waiting(self._replicas, self._sources, definition, submitted.envelope.command_id)
+        try:
+            try:
+                await self._submit(definition.tenant, definition.name, submitted)
+            except RequestRefused as refused:
+                return _error(503, "runtime_unavailable", refused.message, retry_after_s=RETRY_SOON_S)
+            reply = await self._decided(definition, taken, waiting)
+        finally:
+            waiting.close()
+        wants_end = sync and definition.webhook.delivery == SPAWN and reply.status == 202
+        setting = definition.webhook.sync_response
+        if not wants_end or setting is None or not setting.enabled:
+            return reply
+        return await self._ended(definition, reply, (setting.timeout_ms or SYNC_DEFAULT_MS) / 1000)
+
+    def too_large(self, definition: WebhookDefinition, headers: Mapping[str, str]) -> None:
+        """Note a request whose body is over the limit."""
+        self.rejections.note(
+            definition, verdicts.REJECTED_BODY, _id_of(definition, headers, b""), "the body is too large"
+        )
+
+    def _check(self, definition: WebhookDefinition, headers: Mapping[str, str], body: bytes) -> _Taken:
+        """Return what a request brings. Raises _Rejected."""
+        block = definition.webhook
+        if block.auth.kind == "none" and not self._options.allow_unauthenticated:
+            reply = _error(503, "unauthenticated_mode_disabled", "LOOMLOG_WEBHOOKS_ALLOW_UNAUTHENTICATED is off")
+            raise _Rejected(verdicts.REJECTED_SIGNATURE, reply)
+        try:
+            secrets = self._secrets.of(block)
+        except SecretMissing as error:
+            reply = _error(503, "secret_unresolvable", str(error), secret_env=error.name)
+            raise _Rejected(verdicts.UNRESOLVABLE_SECRET, reply, str(error)) from error
+        if not is_proven(block.auth, headers, body, secrets, now_s=self._clock_ms() // 1000):
+            raise _Rejected(verdicts.REJECTED_SIGNATURE, _error(401, "unauthorized"))
+        delivery_id = _id_of(definition, headers, body)
+        if len(delivery_id) > DELIVERY_ID_CHARACTERS_MAX or not delivery_id.isprintable():
+            message = f"the delivery id must have at most {DELIVERY_ID_CHARACTERS_MAX} printable characters"
+            raise _Rejected(verdicts.REJECTED_DELIVERY, _error(400, "bad_delivery", message), message)
+        try:
+            value = parse_body(body)
+            credentials, rest = take_credentials(block, value)
+            text = body.decode() if not credentials else json.dumps(rest, ensure_ascii=False, separators=(",", ":"))
+            mapped = run_input(block, rest, text)
+        except (BodyInvalid, MappingInvalid) as error:
+            message = f"the body: {error}" if isinstance(error, BodyInvalid) else str(error)
+            raise _Rejected(verdicts.REJECTED_MAPPING, _error(400, "bad_mapping", message), message) from error
+        return _Taken(delivery_id=delivery_id, input=mapped, text=text, credentials=credentials)
+
+    async def _submission(self, definition: WebhookDefinition, address: str, taken: _Taken) -> SubmitDelivery:
+        """Return the record of a request. Raises _Rejected."""
+        sealed = b""
+        if taken.credentials:
+            if self._secret is None:
+                message = "credentials of a body cannot be kept: the operator has set no LOOMLOG_SECRET_KEY"
+                raise _Rejected(verdicts.REJECTED_DELIVERY, _error(503, "credentials_off", message), message)
+            raw = json.dumps(dict(taken.credentials)).encode()
+            sealed = self._secret.encrypt(raw, SEAL_PURPOSE, definition.tenant)
+        submitted = SubmitDelivery(
+            envelope=self._envelope(definition.tenant, taken.input.user_id),
+            name=definition.name,
+            address=address,
+            delivery_id=taken.delivery_id,
+            received_at_ms=self._clock_ms(),
+            body=taken.text,
+            sealed_credentials=sealed,
+            positions=tuple(self._definitions.positions(address, definition.name, now_ms=self._clock_ms())),
+        )
+        try:
+            return await self._with_content(submitted)
+        except RequestRefused as refused:
+            reply = _error(503, "runtime_unavailable", refused.message, retry_after_s=RETRY_SOON_S)
+            raise _Rejected(verdicts.REJECTED_DELIVERY, reply, refused.message) from refused
+
+    def _envelope(self, tenant: str, subject: str) -> CommandEnvelope:
+        return CommandEnvelope(
+            command_id=hashed_token("webhook", self._new_token()),
+            tenant=tenant,
+            subject=subject,
+            issued_at_ms=self._clock_ms(),
+        )
+
+    async def _with_content(self, submitted: SubmitDelivery) -> SubmitDelivery:
+        """Return a record with its body encrypted, and as a blob when it is long. Raises RequestRefused."""
+        envelope = submitted.envelope
+        encrypt = await self._sources.content.encryptor_for(envelope.tenant, envelope.subject)
+        text = submitted.body if encrypt is None else encrypt(submitted.body, True)
+        if len(raw := text.encode()) <= INLINE_BYTES:
+            return replace(submitted, body=text)
+        try:
+            return replace(submitted, body="", body_blob=await self._sources.blobs.put(raw))
+        except ConnectorError as error:
+            raise unavailable("blobs", error) from error
+
+    async def _submit(self, tenant: str, name: str, submitted: SubmitDelivery) -> None:
+        """Append a record; it is acknowledged when this returns. Raises RequestRefused."""
+        await self.publisher.publish(f"{tenant}/{name}", submitted.envelope.command_id, submitted)
+
+    # --- the decision ------------------------------------------------------------------------------------------------
+
+    async def _decided(self, definition: WebhookDefinition, taken: _Taken, waiting: "_Waiting") -> WebhookReply:
+        """Return the answer, as far as it is known in time."""
+        block = definition.webhook
+        names = {"webhook_name": definition.name, "delivery_id": taken.delivery_id}
+        what = {"channel": block.channel} if block.delivery == CHANNEL else {"run_id": waiting.run_id}
+        deadline = asyncio.get_running_loop().time() + self._wait_s
+        event = await waiting.decision(deadline)
+        match event:
+            case None:
+                return WebhookReply(status=202, body={**names, **what, "pending": True})
+            case DeliveryRepeated():
+                first = {"run_id": event.run_id} if event.run_id else {"channel": event.channel or block.channel}
+                return WebhookReply(status=200, body={**names, **first, "deduped": "true"})
+            case DeliveryRejected():
+                status, code = REJECTIONS.get(event.verdict, (400, "bad_delivery"))
+                return _error(status, code, event.detail, retry_after_s=event.retry_after_s)
+            case CommandRefused():
+                return _error(400, "bad_delivery", event.message)
+        if block.delivery == CHANNEL:
+            note = await waiting.note(deadline)
+            if isinstance(note, HookDispatched) and note.status != PUBLISHED:
+                return _error(503, "channel_unavailable", note.message)
+            pending = {} if note is not None else {"pending": True}
+            return WebhookReply(status=202, body={**names, **what, **pending})
+        first_event = await waiting.first_event(deadline)
+        if isinstance(first_event, RunRefused):
+            return await self._refused(definition, event, first_event)
+        pending = {} if first_event is not None else {"pending": True}
+        return WebhookReply(status=202, body={**names, **what, **pending})
+
+    async def _refused(self, definition: WebhookDefinition, event: Any, refused: RunRefused) -> WebhookReply:
+        """Tell the webhook that its run was refused, so that the sender may try again; return the answer."""
+        assert isinstance(event, EventReceived)
+        note = NoteRunEnded(
+            envelope=CommandEnvelope(
+                command_id=f"{event.run_id}:ended", tenant=definition.tenant, issued_at_ms=self._clock_ms()
+            ),
+            name=definition.name,
+            run_id=event.run_id,
+            status=REFUSED,
+            code=refused.code,
+            message=refused.message,
+        )
+        await self.rejections.tell(note)
+        status, code = RUN_REFUSALS.get(refused.code, (503, "runtime_unavailable"))
+        message = await self._sources.content.decrypt(refused.message, definition.tenant)
+        return _error(status, code, f"{refused.code}: {message}", retry_after_s=0 if status == 400 else RETRY_SOON_S)
+
+    async def _ended(self, definition: WebhookDefinition, reply: WebhookReply, timeout_s: float) -> WebhookReply:
+        """Return the answer with the end of the run, or 504."""
+        run_id = str(reply.body["run_id"])
+        outcome = SpawnOutcome(status="running", run_id=run_id, agent_id="a_" + run_id.removeprefix("r_"))
+        builder = OutcomeBuilder(outcome)
+        stream = resumed_stream(self._sources, run_id, scope=definition.tenant)
+        try:
+            async with asyncio.timeout(timeout_s):
+                while outcome.status == "running" and (chunks := await stream.next()) is not None:
+                    for chunk in chunks:
+                        builder.add_frame(chunk)
+        except (TimeoutError, RequestRefused):
+            pass  # the answer says that the end is not known
+        finally:
+            stream.close()
+        body = {name: value for name, value in reply.body.items() if name != "pending"}
+        if outcome.status == "running":
+            return WebhookReply(status=504, body={"error": "sync_timeout", **body})
+        ending = {"agent_id": outcome.agent_id, "status": outcome.status, "final_text": outcome.final_text}
+        return WebhookReply(status=200, body={**body, **ending})
+
+    # --- operators ---------------------------------------------------------------------------------------------------
+
+    async def dry_run(
+        self, caller: Caller, definition: WebhookDefinition, headers: Mapping[str, str], body: bytes
+    ) -> dict[str, Any]:
+        """Return what would become of a request. Rate limits and repeated ids are not looked at."""
+        require_scope(caller, ADMIN)
+        block = definition.webhook
+        try:
+            taken = self._check(definition, headers, body)
+        except _Rejected as rejected:
+            detail = str(rejected) or rejected.reply.body["error"]
+            return {"would_accept": False, "verdict": rejected.verdict, "detail": detail, "run_input_preview": None}
+        preview = {
+            "agent": block.agent,
+            "user_id": taken.input.user_id,
+            "goal": taken.input.goal,
+            "run_metadata": {name: json.loads(text) for name, text in taken.input.run_metadata.items()},
+            "credential_keys": credential_names(block, taken.credentials),
+        }
+        return {
+            "would_accept": True,
+            "verdict": verdicts.ACCEPTED,
+            "delivery_id": taken.delivery_id,
+            "run_input_preview": preview if block.delivery == SPAWN else None,
+            **({"channel": block.channel} if block.delivery == CHANNEL else {}),
+        }
+
+    async def recent(self, caller: Caller, tenant: str, name: str, *, limit: int = RECENT_MAX) -> dict[str, Any]:
+        """Return the last deliveries of a webhook, newest first; also of one that is disabled or deleted."""
+        require_scope(caller, ADMIN)
+        owner = await self._owner(tenant, name)
+        rows = await self._read(self._rows.recent(owner, name, limit=limit))
+        if not rows:
+            raise RequestRefused("unknown_webhook", f"there was no delivery for {name[:80]!r}")
+        shown = await self._sources.content.decrypt([_delivery_json(row) for row in rows], owner)
+        return {"webhook_name": name, "tenant_id": owner, "deliveries": shown}
+
+    async def replay(self, caller: Caller, tenant: str, name: str, delivery_id: str) -> dict[str, Any]:
+        """Give a delivery again, with the definition as it is now. Its record is in loom.ingress for two weeks."""
+        require_scope(caller, ADMIN)
+        definition = await self.find(tenant, name)
+        if definition is None:
+            raise RequestRefused("unknown_webhook", f"there is no webhook {name[:80]!r} that takes requests")
+        row = await self._read(self._rows.find(definition.tenant, name, delivery_id))
+        if row is None or not row.source_position:
+            raise RequestRefused("not_found", f"{delivery_id[:80]!r} was not taken, or its row is gone")
+        original = await self._original(row)
+        envelope = replace(original.envelope, command_id=hashed_token("webhook", self._new_token()))
+        submitted = replace(
+            original,
+            envelope=replace(envelope, issued_at_ms=self._clock_ms()),
+            address=tenant,
+            received_at_ms=self._clock_ms(),
+            positions=tuple(self._definitions.positions(tenant, name, now_ms=self._clock_ms())),
+            replay_of=delivery_id,
+            by=caller.subject,
+        )
+        waiting = _Waiting(self._replicas, self._sources, definition, submitted.envelope.command_id)
+        try:
+            await self._submit(definition.tenant, name, submitted)
+            event = await waiting.decision(asyncio.get_running_loop().time() + self._wait_s)
+        finally:
+            waiting.close()
+        answer: dict[str, Any] = {"webhook_name": name, "replay_of": delivery_id}
+        match event:
+            case EventReceived():
+                return {**answer, "delivery_id": event.delivery_id, "run_id": event.run_id, "channel": event.channel}
+            case DeliveryRejected():
+                raise RequestRefused("bad_delivery", f"{event.verdict}: {event.detail}")
+            case _:
+                return {**answer, "pending": True}
+
+    async def _original(self, row: DeliveryRow) -> SubmitDelivery:
+        place = Position.parse(row.source_position)
+        gone = RequestRefused(
+            "not_found", f"the request of {row.delivery_id[:80]!r} is no longer kept: loom.ingress keeps two weeks"
+        )
+        records: list[Any] = []
+        try:
+            if await self._ranges.beginning_offset(place.topic, place.partition) > place.offset:
+                raise gone
+            read = await self._ranges.read(place.topic, place.partition, place.offset, place.offset + 1)
+            async with read as chunks:
+                async for chunk in chunks:
+                    records += [record for record in chunk if record.offset == place.offset]
+        except ConnectorError as error:
+            raise unavailable("log", error) from error
+        try:
+            original = self._codec.decode((records[0].value or b"") if records else b"").record
+        except Undecodable as error:
+            raise RequestRefused(
+                "bad_delivery", "this delivery was a CloudEvent of another producer: give it again from there"
+            ) from error
+        if not isinstance(original, SubmitDelivery):
+            raise gone
+        return original
+
+    async def _owner(self, tenant: str, name: str) -> str:
+        definition = await self.find(tenant, name)
+        return tenant or DEFAULT_TENANT if definition is None else definition.tenant
+
+    async def _read(self, reading: Any) -> Any:
+        try:
+            return await reading
+        except PositionNotRead as error:
+            raise not_yet_error(str(error), error.lag) from error
+        except ConnectorError as error:
+            raise unavailable("projection", error) from error
+
+    # --- CloudEvents -------------------------------------------------------------------------------------------------
+
+    async def publish(self, caller: Caller, event: CloudEvent) -> dict[str, Any]:
+        """Append an event of the caller's tenant; return its id once it is acknowledged. Raises RequestRefused."""
+        require_scope(caller, RUNS_CREATE if event.webhook else CHANNEL_PUBLISH)
+        require_member(caller)
+        if event.webhook and await self.find(caller.tenant, event.webhook) is None:
+            raise RequestRefused("unknown_webhook", f"there is no webhook {event.webhook[:80]!r}")
+        if event.channel and self._declarations is not None:
+            if self._declarations.find(caller.tenant, event.channel) is None:
+                raise RequestRefused("channel_not_declared", f"there is no channel {event.channel[:80]!r}")
+            if event.channel.startswith("_system/"):
+                raise bad_request(f"only the system publishes to {event.channel[:80]!r}")
+        submitted = await self._with_content(
+            SubmitDelivery(
+                envelope=self._envelope(caller.tenant, caller.subject),
+                name=event.webhook,
+                address=caller.tenant,
+                channel=event.channel,
+                scope_id=event.scope_id,
+                delivery_id=event.delivery_id,
+                received_at_ms=self._clock_ms(),
+                body=event.text,
+                positions=tuple(
+                    self._definitions.positions(caller.tenant, event.webhook, now_ms=self._clock_ms())
+                    if event.webhook
+                    else ()
+                ),
+                by=caller.subject,
+            )
+        )
+        await self._submit(caller.tenant, event.webhook or event.channel, submitted)
+        target = {"webhook": event.webhook} if event.webhook else {"channel": event.channel}
+        return {"id": event.id, "source": event.source, "delivery_id": event.delivery_id, **target}
+
+
+class _Waiting:
+    """What a request waits for: events with which owners answer it. Close it after use."""
+
+    def __init__(
+        self, replicas: Replicas, sources: StreamSources, definition: WebhookDefinition, command_id: str
+    ) -> None:
+        self.run_id = run_id_of(definition.aggregate, command_id)
+        self._replicas = replicas
+        self._aggregate = definition.aggregate
+        self._ids = (command_id, command_id + DONE_STEP)
+        self._answers = [replicas.expect(self._aggregate, one) for one in self._ids]
+        is_spawn = definition.webhook.delivery == SPAWN
+        self._subscription = sources.hub.subscribe(self.run_id) if is_spawn else None
+
+    async def decision(self, deadline: float) -> Any:
+        """Return the last event that answers the delivery; None when there is none in time."""
+        return await self._answer(0, deadline)
+
+    async def note(self, deadline: float) -> Any:
+        """Return the event with which the webhook learnt that the message is published; None when none in time."""
+        return await self._answer(1, deadline)
+
+    async def _answer(self, number: int, deadline: float) -> Any:
+        try:
+            async with asyncio.timeout_at(deadline):
+                return (await asyncio.shield(self._answers[number])).events[-1]
+        except (TimeoutError, ConnectorError):
+            return None
+
+    async def first_event(self, deadline: float) -> RunStarted | RunRefused | None:
+        """Return the first event of the run; None when there is none in time."""
+        clock = asyncio.get_running_loop().time
+        while self._subscription is not None and (left := deadline - clock()) > 0:
+            items = await self._subscription.take(left)
+            for item in items:
+                if isinstance(item, EventItem):
+                    record = item.record
+                    return record if isinstance(record, RunStarted | RunRefused) else None
+            if self._subscription.close_reason:
+                break
+        return None
+
+    def close(self) -> None:
+        """Wait for nothing more."""
+        for command_id, answer in zip(self._ids, self._answers, strict=True):
+            self._replicas.forget(self._aggregate, command_id, answer)
+            answer.cancel()
+        if self._subscription is not None:
+            self._subscription.close()
+
+
+def _id_of(definition: WebhookDefinition, headers: Mapping[str, str], body: bytes) -> str:
+    """Return the id of a delivery: that of its header, else a hash of the body."""
+    name = definition.webhook.auth.delivery_id_header.lower()
+    value = headers.get(name or STANDARD_ID, "").strip()
+    return value or "sha256:" + hashlib.sha256(body).hexdigest()
+
+
+def _error(status: int, code: str, detail: str = "", *, retry_after_s: int = 0, **more: Any) -> WebhookReply:
+    body = {"error": code, **({"detail": detail} if detail else {}), **more}
+    return WebhookReply(status=status, body=body, retry_after_s=retry_after_s)
+
+
+def _delivery_json(row: DeliveryRow) -> dict[str, Any]:
+    shown = {
+        "delivery_id": row.delivery_id,
+        "verdict": row.verdict,
+        "received_at": format_rfc3339(row.received_at_ms or row.at_ms),
+        "run_id": row.run_id,
+        "channel": row.channel,
+        "def_id": row.def_id,
+        "status": row.status,
+        "code": row.code,
+        "detail": row.detail,
+        "replay_of": row.replay_of,
+        "by": row.by,
+        "run_metadata": row.run_metadata,
+    }
+    shown = {name: value for name, value in shown.items() if value not in ("", None, {})}
+    return {**shown, **({"count": row.count} if row.count > 1 else {})}
+
+
+async def run_until_cancelled(webhooks: Webhooks) -> None:
+    """Append submissions and note rejections, until cancelled."""
+    async with asyncio.TaskGroup() as group:
+        group.create_task(webhooks.publisher.run())
+        group.create_task(webhooks.rejections.run())
