@@ -40,9 +40,13 @@ def remove(chunks: Chunks[ItemT], item: ItemT) -> Chunks[ItemT]:
         return chunks
     rest = (*chunk[:place], *chunk[place + 1 :])
     before, after = chunks[:index], chunks[index + 1 :]
-    if rest and after and len(rest) + len(after[0]) <= CHUNK_MAX // 2:
+    if not rest:
+        return (*before, *after)
+    if before and len(before[-1]) + len(rest) <= CHUNK_MAX // 2:
+        return (*before[:-1], (*before[-1], *rest), *after)
+    if after and len(rest) + len(after[0]) <= CHUNK_MAX // 2:
         return (*before, (*rest, *after[0]), *after[1:])
-    return (*before, rest, *after) if rest else (*before, *after)
+    return (*before, rest, *after)
 
 
 def without_first(chunks: Chunks[ItemT], count: int) -> Chunks[ItemT]:
