@@ -102,7 +102,7 @@ class Route:
     @property
     def is_mutating(self) -> bool:
         """Whether requests change something, and so take an Idempotency-Key."""
-        return self.method in ("POST", "PUT", "DELETE")
+        return self.method in ("POST", "PUT", "PATCH", "DELETE")
 
     @property
     def accepts_position(self) -> bool:

@@ -99,7 +99,9 @@ from loomlog.services.application.transfer.imports import RunImports
 from loomlog.services.application.transfer.restore import StateRestore
 from loomlog.services.application.transfer.state_files import Backups
 from loomlog.services.application.volumes import Volumes
+from loomlog.services.application.webhooks import DEFAULT_WEBHOOK_OPTIONS, WebhookOptions, Webhooks, run_until_cancelled
 from loomlog.services.families.budget.accounts import BudgetAccounts
+from loomlog.services.families.channel.declarations import ChannelDeclarations
 from loomlog.services.families.definition.evaluations import Evaluations
 from loomlog.services.families.definition.operations import DefinitionOperations
 from loomlog.services.families.definition.table import DefinitionTable, FileDefinition
@@ -112,6 +114,8 @@ from loomlog.services.families.memory.wiring import (
     build_memory_services,
 )
 from loomlog.services.families.schedule.arming import ActiveSchedules, ScheduleArming, ScheduleOptions
+from loomlog.services.families.webhook.definition import WebhookDefinitions
+from loomlog.services.families.webhook.deliveries import DeliveryRows
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
 from loomlog.services.stream.entities.answers import EntityCommands
 from loomlog.services.stream.entities.hosting import EntityParts
@@ -138,6 +142,7 @@ class ApplicationTopics:
     subjects: str
     entities: Topics
     channels: Topics
+    ingress: str
     providers: str
     clients: str
 
@@ -150,6 +155,7 @@ class ApplicationTopics:
             subjects=f"{prefix}.subject.keys",
             entities=Topics.of("entity", prefix),
             channels=Topics.of("channel", prefix),
+            ingress=f"{prefix}.ingress",
             providers=f"{prefix}.provider.events",
             clients=f"{prefix}.client.events",
         )
@@ -210,6 +216,7 @@ class Application:
         memory_index: MemoryIndex | None = None,
         channel_options: ChannelOptions = DEFAULT_CHANNEL_OPTIONS,
         schedules: ScheduleOptions = DEFAULT_SCHEDULE_OPTIONS,
+        webhooks: WebhookOptions = DEFAULT_WEBHOOK_OPTIONS,
         change_feed: ChangeFeed | None = None,
     ) -> None:
         """`files`: the definitions of the configuration, by kind and name. `entity_commands` and `entity_reads` None:
@@ -325,6 +332,7 @@ class Application:
         self._memory: Memory | None = None
         self._channels: Channels | None = None
         self._schedules: Schedules | None = None
+        self._webhooks: Webhooks | None = None
         self.memory_services: MemoryServices | None = None
         if entity_commands is not None and entity_reads is not None:
             table = DefinitionTable(entities.replicas, files, blobs=blobs, reads=entity_reads)
@@ -362,6 +370,22 @@ class Application:
                 clock_ms=clock_ms,
                 new_token=new_token,
                 keepalive_s=keepalive_s,
+            )
+            self._webhooks = Webhooks(
+                webhooks,
+                WebhookDefinitions(table, webhooks.files),
+                CommandPublisher(appender, codec, topic=topics.ingress, wait_s=publish_wait_s),
+                entity_commands,
+                DeliveryRows(entity_reads),
+                sources,
+                replicas=entities.replicas,
+                ranges=ranges,
+                codec=codec,
+                declarations=ChannelDeclarations(table, channel_options.files),
+                secret=installation_key,
+                read_positions=self._definitions.read_positions,
+                clock_ms=clock_ms,
+                new_token=new_token,
             )
         self.run_states = RunStates(sources)
         self.memory_changes = MemoryChanges(change_feed, embedder=self._embedder_state, keepalive_s=keepalive_s)
@@ -438,6 +462,12 @@ class Application:
         return self._schedules
 
     @property
+    def webhooks(self) -> Webhooks:
+        """The use cases of webhooks and of CloudEvents."""
+        assert self._webhooks is not None, "this process was not given commands and reads of families"
+        return self._webhooks
+
+    @property
     def volumes(self) -> Volumes:
         """The use cases of volumes."""
         assert self._volumes is not None, "this process was not given commands and reads of families"
@@ -486,6 +516,8 @@ class Application:
                 group.create_task(self.publisher.run(), name="publisher")
                 group.create_task(self.hub.run(events, previews), name="hub")
                 group.create_task(self.memory_changes.run(), name="memory changes")
+                if self._webhooks is not None:
+                    group.create_task(run_until_cancelled(self._webhooks), name="webhooks")
                 for task in background_tasks:
                     group.create_task(_run_task(task))
         finally:

@@ -1,4 +1,5 @@
 import json
+from collections.abc import Mapping
 
 import pytest
 from hypothesis import given
@@ -7,6 +8,7 @@ from hypothesis import strategies as st
 from loomlog.connectors.configuration.channel_block import (
     EVENT_CHANNELS,
     MAX_PERIOD_S,
+    ChannelBlock,
     format_duration,
     name_problem,
     parse_duration_s,
@@ -14,11 +16,11 @@ from loomlog.connectors.configuration.channel_block import (
 from tests.connectors.configuration.conftest import Folder
 
 
-def channels(folder: Folder, text: str):
+def channels(folder: Folder, text: str) -> Mapping[str, ChannelBlock]:
     return folder.load(f"channels: {{{text}}}").configuration.channels
 
 
-def test_a_channel_has_its_declared_keys_and_defaults_for_the_others(folder: Folder):
+def test_a_channel_has_its_declared_keys_and_defaults_for_the_others(folder: Folder) -> None:
     full = "{scope: tenant, semantic: broadcast, default_ttl: 1h30m, max_messages: 9}"
     declared = channels(folder, f"plaza: {{scope: global}}, research/c1: {full}")
     plaza, research = declared["plaza"], declared["research/c1"]
@@ -32,7 +34,7 @@ def test_a_channel_has_its_declared_keys_and_defaults_for_the_others(folder: Fol
     )
 
 
-def test_channels_of_the_system_have_a_period_or_one_of_the_names_of_its_events(folder: Folder):
+def test_channels_of_the_system_have_a_period_or_one_of_the_names_of_its_events(folder: Folder) -> None:
     events = ", ".join(
         f"{name}: {{scope: {'user' if 'interrupts' in name else 'global'}, publisher: system}}"
         for name in EVENT_CHANNELS
@@ -90,19 +92,19 @@ def test_channels_of_the_system_have_a_period_or_one_of_the_names_of_its_events(
         ),
     ],
 )
-def test_a_wrong_channel_is_refused_with_what_was_expected(folder: Folder, channel: str, problem: str):
+def test_a_wrong_channel_is_refused_with_what_was_expected(folder: Folder, channel: str, problem: str) -> None:
     (line,) = folder.problems(f"channels: {{{channel}}}")
     assert problem in line
 
 
 @pytest.mark.parametrize("name", ["a/../b", "a//b", "/a", "a/", "a/*", "a*", "", "a\tb", "x" * 201, "é" * 86])
-def test_a_name_that_no_grant_could_name_is_refused(folder: Folder, name: str):
+def test_a_name_that_no_grant_could_name_is_refused(folder: Folder, name: str) -> None:
     assert name_problem(name)
     assert folder.problems(f"channels: {{{json.dumps(name)}: {{scope: user}}}}")
 
 
 @pytest.mark.parametrize("name", ["a", "research-done/c1", "_system/x", "a.b", "Größe 1", "é" * 42])
-def test_any_other_name_is_taken(folder: Folder, name: str):
+def test_any_other_name_is_taken(folder: Folder, name: str) -> None:
     assert not name_problem(name)
     assert list(channels(folder, f"{name!r}: {{scope: user}}")) == [name]
 
@@ -110,16 +112,16 @@ def test_any_other_name_is_taken(folder: Folder, name: str):
 @pytest.mark.parametrize(
     ("text", "seconds"), [("90s", 90), ("1h", 3_600), ("1h30m", 5_400), ("7d", 604_800), ("0s", 0), (" 5m ", 300)]
 )
-def test_a_duration_is_read_as_seconds(text: str, seconds: int):
+def test_a_duration_is_read_as_seconds(text: str, seconds: int) -> None:
     assert parse_duration_s(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "h", "1.5h", "-1s", "1h 30m", "1m1h", "60", "1ns", "9" * 40 + "s"])
-def test_what_is_no_duration_is_refused(text: str):
+def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="expected seconds"):
         parse_duration_s(text)
 
 
 @given(st.integers(1, MAX_PERIOD_S))
-def test_a_duration_is_written_as_it_is_read(seconds: int):
+def test_a_duration_is_written_as_it_is_read(seconds: int) -> None:
     assert parse_duration_s(format_duration(seconds)) == seconds

@@ -7,14 +7,18 @@ from typing import Any, cast
 from loomlog.connectors.configuration import Configuration
 from loomlog.connectors.configuration.channel_block import ChannelBlock
 from loomlog.connectors.storage.blobs import MemoryBlobs
+from loomlog.schemas.generated.entity_events import CommandRefused
+from loomlog.services.core.families import aggregate_id
 from loomlog.services.families.channel.caller import Declaration
 from loomlog.services.families.channel.declaration_operations import DeclarationOperations
 from loomlog.services.families.channel.declarations import ChannelDeclarations, configured_channels
 from loomlog.services.families.definition import FAMILY as DEFINITIONS
 from loomlog.services.families.definition.operations import Author, DefinitionOperations
+from loomlog.services.families.definition.state import line_id
 from loomlog.services.families.definition.table import DefinitionTable
+from loomlog.services.stream.entities.answers import Answer
 from tests.services.entities import NOW_MS, MemoryEntities
-from tests.services.families.definition.volume_world import Process, Replicas
+from tests.services.families.definition.volume_world import Replicas
 
 MEMBER = Author(tenant="acme", subject="ann", command_id="c", issued_at_ms=NOW_MS)
 ADMIN = replace(MEMBER, subject="op", is_admin=True)
@@ -27,9 +31,6 @@ FILE = {"plaza": PLAZA, "inbox": INBOX, "beat": BEAT, "research/c1": ChannelBloc
 class DeclaredChannels:
     """A process; `entities` is what others share with it."""
 
-    ask = Process.ask
-    read = Process.read
-
     def __init__(self, file: Mapping[str, ChannelBlock] = FILE, entities: MemoryEntities | None = None) -> None:
         self.entities = entities or MemoryEntities(DEFINITIONS)
         self.replicas = Replicas(self.entities)
@@ -39,6 +40,15 @@ class DeclaredChannels:
         definitions = DefinitionOperations(cast(Any, self), replicas, self.table, blobs=MemoryBlobs())
         self.operations = DeclarationOperations(definitions, self.declarations)
         self.number = 0
+
+    async def ask(self, command: Any, *, wait_s: float) -> Answer:
+        """Return the answer; the lines that it changed are read here."""
+        answer = await self.entities.ask(command, wait_s=wait_s)
+        if not isinstance(answer.events[-1], CommandRefused):
+            line = aggregate_id("definition", command.envelope.tenant, line_id(command.kind, command.name))
+            for listener in self.replicas.listeners:
+                listener(line)
+        return answer
 
     def author(self, author: Author) -> Author:
         """Return the author with a command id of its own."""

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ def names(here: DeclaredChannels, tenant: str = "acme") -> list[str]:
     return [one.name for one in here.declarations.list(tenant) if one.name not in EVENT_CHANNELS]
 
 
-def test_a_channel_of_the_file_is_seen_by_every_tenant():
+def test_a_channel_of_the_file_is_seen_by_every_tenant() -> None:
     here = DeclaredChannels()
     plaza = here.declarations.find("anyone", "plaza")
     assert plaza is not None
@@ -28,7 +29,7 @@ def test_a_channel_of_the_file_is_seen_by_every_tenant():
     assert names(here) == ["beat", "inbox", "plaza", "research/c1"]
 
 
-def test_the_channels_of_events_exist_without_a_file_and_are_the_systems():
+def test_the_channels_of_events_exist_without_a_file_and_are_the_systems() -> None:
     here = DeclaredChannels({})
     scopes = {one.name: one.scope for one in here.declarations.list("acme")}
     assert scopes == {
@@ -40,7 +41,7 @@ def test_the_channels_of_events_exist_without_a_file_and_are_the_systems():
     assert all(is_system_channel(one) and one.source == "system" for one in here.declarations.list("acme"))
 
 
-def test_a_file_changes_a_channel_of_events():
+def test_a_file_changes_a_channel_of_events() -> None:
     here = DeclaredChannels({"_system/runtime-state": ChannelBlock(scope="global", max_messages=7)})
     declared = here.declarations.find("acme", "_system/runtime-state")
     assert declared is not None
@@ -48,7 +49,7 @@ def test_a_file_changes_a_channel_of_events():
     assert is_system_channel(declared)  # by its name
 
 
-async def test_what_is_declared_at_run_time_is_seen_by_its_tenant_only():
+async def test_what_is_declared_at_run_time_is_seen_by_its_tenant_only() -> None:
     here = DeclaredChannels()
     made = await here.create(name="mine", scope="user", description="d", default_ttl="1h", max_messages=9)
     assert declaration_json(made) == {
@@ -68,7 +69,7 @@ async def test_what_is_declared_at_run_time_is_seen_by_its_tenant_only():
     assert "mine" not in names(here, "other")
 
 
-async def test_a_global_channel_is_made_by_an_administrator_and_seen_by_all():
+async def test_a_global_channel_is_made_by_an_administrator_and_seen_by_all() -> None:
     here = DeclaredChannels()
     with pytest.raises(ChannelRefused, match="made by an administrator") as refused:
         await here.create(name="all", scope="global")
@@ -81,11 +82,11 @@ async def test_a_global_channel_is_made_by_an_administrator_and_seen_by_all():
     assert (await here.update("all", ADMIN, description="x")).description == "x"
 
 
-async def test_a_channel_without_a_scope_is_the_tenants():
+async def test_a_channel_without_a_scope_is_the_tenants() -> None:
     assert (await DeclaredChannels().create(name="mine")).scope == "tenant"
 
 
-async def test_a_taken_name_is_refused():
+async def test_a_taken_name_is_refused() -> None:
     here = DeclaredChannels()
     await here.create(ADMIN, name="all", scope="global")
     await here.create(name="mine")
@@ -96,7 +97,7 @@ async def test_a_taken_name_is_refused():
     await here.create(replace(MEMBER, tenant="other"), name="mine")
 
 
-async def test_two_processes_that_declare_a_name_at_once_make_one_channel():
+async def test_two_processes_that_declare_a_name_at_once_make_one_channel() -> None:
     here = DeclaredChannels()
     there = DeclaredChannels(entities=here.entities)  # has not read what the other one writes
     there.number = 100
@@ -104,10 +105,12 @@ async def test_two_processes_that_declare_a_name_at_once_make_one_channel():
     with pytest.raises(ChannelRefused) as refused:
         await there.create(name="mine", description="second")
     assert refused.value.code == "channel_name_in_use"
-    assert here.declarations.find("acme", "mine").description == "first"
+    made = here.declarations.find("acme", "mine")
+    assert made is not None
+    assert made.description == "first"
 
 
-async def test_a_repeated_request_is_answered_as_before():
+async def test_a_repeated_request_is_answered_as_before() -> None:
     here = DeclaredChannels()
     again = replace(MEMBER, command_id="same", issued_at_ms=0)
     first = await here.operations.create({"name": "mine"}, again)
@@ -117,7 +120,7 @@ async def test_a_repeated_request_is_answered_as_before():
     assert await here.operations.delete("mine", deletion) == gone
 
 
-async def test_an_update_keeps_what_it_does_not_name():
+async def test_an_update_keeps_what_it_does_not_name() -> None:
     here = DeclaredChannels()
     await here.create(name="mine", scope="user", description="d", max_messages=9)
     changed = await here.update("mine", description="e", default_ttl=60)
@@ -126,7 +129,7 @@ async def test_an_update_keeps_what_it_does_not_name():
         await here.update("mine", scope="agent")
 
 
-async def test_a_deleted_channel_is_gone_and_its_name_free():
+async def test_a_deleted_channel_is_gone_and_its_name_free() -> None:
     here = DeclaredChannels()
     await here.create(name="mine", max_messages=1)
     await here.delete("mine")
@@ -139,7 +142,7 @@ async def test_a_deleted_channel_is_gone_and_its_name_free():
     assert (await here.create(name="mine")).max_messages == 0
 
 
-async def test_a_channel_of_the_file_is_changed_in_the_file():
+async def test_a_channel_of_the_file_is_changed_in_the_file() -> None:
     here = DeclaredChannels()
     for operation in (
         here.create(name="plaza"),
@@ -171,7 +174,7 @@ async def test_a_channel_of_the_file_is_changed_in_the_file():
         ({"name": "a", "description": "é" * 5_000}, "invalid_request", "description: at most 8192 bytes"),
     ],
 )
-async def test_a_wrong_declaration_is_refused_with_what_was_expected(fields, code, text):
+async def test_a_wrong_declaration_is_refused_with_what_was_expected(fields: Any, code: str, text: str) -> None:
     here = DeclaredChannels()
     with pytest.raises(ChannelRefused) as refused:
         await here.operations.create(fields, MEMBER)
@@ -180,13 +183,13 @@ async def test_a_wrong_declaration_is_refused_with_what_was_expected(fields, cod
     assert here.entities.asked == []
 
 
-async def test_a_channel_with_a_period_is_found_by_the_publisher_of_the_system():
+async def test_a_channel_with_a_period_is_found_by_the_publisher_of_the_system() -> None:
     here = DeclaredChannels()
     await here.create(ADMIN, name="tick", scope="global", publisher="system", period="30s")
     assert [(one.name, one.period_s) for one in here.declarations.with_period()] == [("beat", 60), ("tick", 30)]
 
 
-async def test_what_was_written_is_what_a_run_of_the_tenant_has_to_read():
+async def test_what_was_written_is_what_a_run_of_the_tenant_has_to_read() -> None:
     here = DeclaredChannels()
     assert here.operations.written_positions("acme") == ()
     _, position = await here.operations.create({"name": "mine"}, MEMBER)
@@ -196,7 +199,7 @@ async def test_what_was_written_is_what_a_run_of_the_tenant_has_to_read():
     assert here.operations.written_positions("other") == (position,)
 
 
-async def test_an_owner_that_does_not_answer_is_unavailable_and_the_outcome_unknown():
+async def test_an_owner_that_does_not_answer_is_unavailable_and_the_outcome_unknown() -> None:
     here = DeclaredChannels()
     here.entities.error = CommandUnanswered("30 s")
     with pytest.raises(ChannelUnavailable) as unavailable:
@@ -215,7 +218,9 @@ async def test_an_owner_that_does_not_answer_is_unavailable_and_the_outcome_unkn
         ("acme", "a", "[]", "expected an object"),
     ],
 )
-async def test_the_owner_checks_what_a_sender_of_its_own_may_have_left_out(tenant, name, content, text):
+async def test_the_owner_checks_what_a_sender_of_its_own_may_have_left_out(
+    tenant: str, name: str, content: str, text: str
+) -> None:
     here = DeclaredChannels()
     envelope = CommandEnvelope(command_id="x", tenant=tenant, subject="s", issued_at_ms=NOW_MS)
     answer = await here.ask(DefineVersion(envelope=envelope, kind=CHANNEL, name=name, content=content), wait_s=1)
