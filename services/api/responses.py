@@ -103,6 +103,7 @@ STATUS_BY_CODE: Mapping[str, int] = {
     "provider_concurrency_exhausted": 429,
     "token_limit_exceeded": 429,
     "queue_full": 429,
+    "rate_limited": 429,
     "internal": 500,
     "restore_failed": 500,
     "provider_list_failed": 502,

@@ -120,6 +120,7 @@ CODES = frozenset(
         "provider_concurrency_exhausted",
         "token_limit_exceeded",
         "queue_full",
+        "rate_limited",
         "too_many_streams",
         # unavailable dependencies
         "runtime_paused",

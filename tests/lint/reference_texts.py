@@ -136,6 +136,7 @@ ERRORS = {
     "provider_unknown": "There is no such provider; `error` names those there are.",
     "quarantine_pending": "The quarantine is in the log, and its outcome did not come in time; repeat the request.",
     "queue_full": "More runs wait to start than allowed.",
+    "rate_limited": "There are too many requests, or too many messages or calls that wait in a queue; `error` says which.",
     "request_timeout": "The request was not complete in time.",
     "repair_pending": "The repair is in the log, and its outcome did not come in time; look, then repeat the request.",
     "resolve_pending": "The decision is in the log, and its outcome did not come in time; repeat the request.",
