@@ -157,7 +157,8 @@ class Auditor:
             if checkpoints.newest is None:
                 ledger.begin(first_offset)
             else:
-                ledger.resume(checkpoints.newest, first_offset, await ranges.end_offset(topic, partition))
+                end = await ranges.end_offset(topic, partition)
+                ledger.resume(checkpoints.newest, first_offset, end, is_log_kept=settings.is_log_kept)
         except SigningContradiction as contradiction:
             self._refuse_partition(partition, contradiction)
             return None

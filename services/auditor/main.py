@@ -1,4 +1,4 @@
-"""Auditor process: signs the contents of the events partitions, those of runs and those of entities.
+"""Auditor process: signs the contents of the events partitions: of runs, of entities and of channels.
 
     python -m loomlog.services.auditor.main
 
@@ -29,7 +29,7 @@ from loomlog.connectors.process import logs
 from loomlog.connectors.process.hardening import disable_process_dumping
 from loomlog.schemas.codec import Codec
 from loomlog.services.auditor.loop import Auditor
-from loomlog.services.auditor.settings import AuditorSettings, auditor_settings, entity_settings
+from loomlog.services.auditor.settings import AuditorSettings, auditor_settings, channel_settings, entity_settings
 
 log = logging.getLogger("loomlog.auditor")
 
@@ -50,7 +50,7 @@ def main() -> int:
 
 
 async def _run(settings: Settings, options: AuditorSettings) -> int:
-    return await run([options, entity_settings(options)], await load_codec(settings))
+    return await run([options, entity_settings(options), channel_settings(options)], await load_codec(settings))
 
 
 async def run(topics: Sequence[AuditorSettings], codec: Codec) -> int:

@@ -26,6 +26,8 @@ from loomlog.connectors.kafka import KafkaOptions
 EVENTS_TOPIC = "loom.run.events"
 CHECKPOINTS_TOPIC = "loom.audit.checkpoints"
 ENTITY_TOPIC = "loom.entity.events"
+CHANNEL_TOPIC = "loom.channel.events"
+EVENTS_TOPICS = frozenset({EVENTS_TOPIC, ENTITY_TOPIC, CHANNEL_TOPIC})
 """Signed in the same checkpoints topic as the events of runs: each checkpoint names its topic under the signature."""
 
 
@@ -45,6 +47,8 @@ class AuditorSettings:
     """Option of `loomlog audit verify` that selects one partition of the topic."""
     siblings: frozenset[str] = frozenset()
     """The other events topics whose checkpoints are in the same topic."""
+    is_log_kept: bool = True
+    """Whether the topic keeps every record; False: its retention deletes old ones."""
     is_optional: bool = False
     """An installation need not have the topic."""
     poll_timeout_s: float = 0.5
@@ -52,12 +56,23 @@ class AuditorSettings:
 
 
 def entity_settings(settings: AuditorSettings) -> AuditorSettings:
-    """Options for the events of all other families, with the same key, intervals and checkpoints topic."""
+    """Options for the events of entities, with the same key, intervals and checkpoints topic."""
     return replace(
         settings,
         events_topic=ENTITY_TOPIC,
-        siblings=frozenset({settings.events_topic}),
+        siblings=(settings.siblings | {settings.events_topic}) - {ENTITY_TOPIC},
         verify_option="--entities --partition {partition}",
+    )
+
+
+def channel_settings(settings: AuditorSettings) -> AuditorSettings:
+    """Options for the events of channels, whose retention deletes old ones."""
+    return replace(
+        settings,
+        events_topic=CHANNEL_TOPIC,
+        siblings=(settings.siblings | {settings.events_topic}) - {CHANNEL_TOPIC},
+        verify_option="--channels --partition {partition}",
+        is_log_kept=False,
     )
 
 
@@ -80,5 +95,5 @@ def auditor_settings(settings: Settings) -> AuditorSettings:
         trusted=verification_keys(load_public_keys(settings.audit_public_keys), key),
         every_records=settings.audit_every_records,
         every_s=settings.audit_every_ms / 1000,
-        siblings=frozenset({ENTITY_TOPIC}),
+        siblings=EVENTS_TOPICS - {EVENTS_TOPIC},
     )

@@ -1,8 +1,9 @@
 """`loomlog audit verify` and `loomlog audit keygen`: verifying that the log is what was written and signed.
 
-    loomlog audit verify                      everything, runs and entities, against the auditor's signed checkpoints
+    loomlog audit verify                      everything, against the auditor's signed checkpoints
     loomlog audit verify --run RUN            the chain of that run or aggregate and the checkpoints that cover it
     loomlog audit verify --entities           only the events of entities (loom.entity.events)
+    loomlog audit verify --channels           only the events of channels that are not deleted yet
     loomlog audit verify --since 24h          what was signed since then, and what is not signed yet
     loomlog audit verify --topic COPY         a copy of the events of runs, or with --entities of entities, against the
                                               same checkpoints
@@ -45,7 +46,15 @@ from loomlog.schemas.codec import Codec
 from loomlog.schemas.ids import partition_key
 from loomlog.services.cli.commands import run
 from loomlog.services.cli.errors import FAILED, CliError, Unreachable, UsageError
-from loomlog.services.cli.log.reader import ENTITY_TOPIC, EVENTS_TOPIC, is_aggregate_id, open_ranges
+from loomlog.services.cli.log.reader import (
+    CHANNEL_TOPIC,
+    ENTITY_TOPIC,
+    EVENTS_TOPIC,
+    EVENTS_TOPICS,
+    is_aggregate_id,
+    open_ranges,
+    topic_of_aggregate,
+)
 from loomlog.services.cli.log.verification import (
     LogReaders,
     RunRange,
@@ -77,17 +86,18 @@ class VerificationRequest:
     topic: str = ""
     """Copy to read instead of the original topic; empty for the original."""
     entities_only: bool = False
+    channels_only: bool = False
     max_unsigned_s: float | None = None
     follow_blobs: bool = True
 
     @property
     def events_topics(self) -> tuple[str, ...]:
-        """Return which of the topics of runs and of entities are verified: of a single run or aggregate, and of a copy,
-        only its own.
-        """
-        if self.entities_only or is_aggregate_id(self.run_id):
-            return (ENTITY_TOPIC,)
-        return (EVENTS_TOPIC,) if self.run_id or self.topic else (EVENTS_TOPIC, ENTITY_TOPIC)
+        """Return which topics of events are verified: of a single run or aggregate, and of a copy, only its own."""
+        if is_aggregate_id(self.run_id):
+            return (topic_of_aggregate(self.run_id),)
+        if self.entities_only or self.channels_only:
+            return (ENTITY_TOPIC if self.entities_only else CHANNEL_TOPIC,)
+        return (EVENTS_TOPIC,) if self.run_id or self.topic else EVENTS_TOPICS
 
 
 @audit_app.command("verify")
@@ -107,6 +117,7 @@ def verify(
         typer.Option("--public-keys", help="File of the public keys to trust, instead of LOOMLOG_AUDIT_PUBLIC_KEYS."),
     ] = None,
     entities: Annotated[bool, typer.Option("--entities", help="Only entities, loom.entity.events.")] = False,
+    channels: Annotated[bool, typer.Option("--channels", help="Only channels, loom.channel.events.")] = False,
     topic: Annotated[str, typer.Option(help="Read the records from this topic: a copy of the events.")] = "",
     max_unsigned_s: Annotated[
         float | None, typer.Option(min=0, help="A record that is not signed after so many seconds is a violation.")
@@ -119,17 +130,21 @@ def verify(
         raise UsageError("--run says which partition and which time; leave --partition and --since out.")
     if entities and run_id and not is_aggregate_id(run_id):
         raise UsageError(f"--entities has no runs, and {run_id} is no aggregate (FAMILY:TENANT/NAME).")
-    is_entity = entities or is_aggregate_id(run_id)
-    _check_topic(topic, ENTITY_TOPIC if is_entity else EVENTS_TOPIC)
+    if entities and channels:
+        raise UsageError("--entities and --channels are two topics: verify one after the other, or without both.")
+    if channels and run_id and not is_aggregate_id(run_id):
+        raise UsageError(f"--channels has no runs, and {run_id} is no aggregate (FAMILY:TENANT/NAME).")
     request = VerificationRequest(
         run_id=run_id,
         entities_only=entities,
+        channels_only=channels,
         partition=partition,
         since_ms=parse_since(since, time.time_ns() // 1_000_000) if since else None,
         topic=topic,
         max_unsigned_s=max_unsigned_s,
         follow_blobs=blobs,
     )
+    _check_topic(topic, request.events_topics[0])
     cli = load_cli_settings(os.environ, working_directory=Path.cwd())
     began = time.monotonic()
     reports = run(_verify_request(cli, request, load_trusted_keys(cli, keys_file)))
@@ -158,7 +173,8 @@ def _check_topic(topic: str, original: str) -> None:
     """Reject another topic of the installation as a copy; all its records would look edited. Raises UsageError."""
     if topic == original or topic not in {one.name for one in load_topics()}:
         return
-    hint = " --entities verifies that one." if topic == ENTITY_TOPIC else ""
+    option = {ENTITY_TOPIC: "--entities", CHANNEL_TOPIC: "--channels"}.get(topic)
+    hint = f" {option} verifies that one." if option else ""
     raise UsageError(f"--topic is {topic}, which is no copy of {original}: its records are not what was signed.{hint}")
 
 
@@ -185,7 +201,7 @@ async def _verify_request(
 def events_task(
     request: VerificationRequest, keys: Mapping[str, PublicKey], topic: str, blobs: Blobs | None = None
 ) -> VerificationTask:
-    """Return the task for the events of runs or of entities, which share their checkpoints topic."""
+    """Return the task for a topic of events; all of them share their checkpoints topic."""
     return VerificationTask(
         topic=topic,
         records_topic=request.topic or topic,
@@ -196,7 +212,8 @@ def events_task(
         newest_checkpoints=request.newest_checkpoints,
         run_id=request.run_id,
         max_unsigned_s=request.max_unsigned_s,
-        siblings=frozenset({EVENTS_TOPIC, ENTITY_TOPIC} - {topic}),
+        siblings=frozenset(EVENTS_TOPICS) - {topic},
+        is_log_kept=topic != CHANNEL_TOPIC,
     )
 
 
@@ -277,7 +294,7 @@ async def verify_partitions(
 
 
 async def oldest_unsigned_age_s(cli: CliSettings) -> float:
-    """Age in seconds of the oldest record of runs or entities that no checkpoint covers; 0 without one.
+    """Age in seconds of the oldest event that no checkpoint covers; 0 without one.
 
     Trusts the newest checkpoints without verifying them; `loomlog audit verify` does that. Raises Failure, or Transient
     when the broker does not answer.

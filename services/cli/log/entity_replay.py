@@ -1,7 +1,8 @@
-"""`loomlog replay FAMILY:TENANT/NAME`: proves an aggregate of the entity topics from the log. Exit 1 on drift.
+"""`loomlog replay FAMILY:TENANT/NAME`: proves an aggregate from the log. Exit 1 on drift.
 
 The family's declaration folds it, so every family of this installation has it. The row in Postgres says from which
-offset on there is something to read and is compared with the fold; without Postgres the whole partition is read.
+offset on there is something to read and is compared with the fold; without Postgres the whole partition is read. An
+aggregate whose first events are deleted, as those of channels are in time, cannot be replayed.
 
     counter:acme/hits  in loom.entity.events/0
         1   17    0 ms  CounterIncremented  by=3 value=3
@@ -26,19 +27,25 @@ from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.connectors.kafka.schema_registry import load_codec
 from loomlog.connectors.protocols import LogRanges
 from loomlog.connectors.storage.postgres import PostgresReader, open_reader
-from loomlog.projections.engine.builds import ENTITY_TABLES
 from loomlog.projections.entities import EntityRow, load_entities
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.reader import RawEvent
 from loomlog.services.cli.errors import CliError, NotFound, Unreachable, UsageError
-from loomlog.services.cli.log.reader import ENTITY_TOPIC, find_term_before, open_ranges, to_json_value
+from loomlog.services.cli.log.reader import (
+    ENTITY_TOPIC,
+    TOPICS_OF_SETS,
+    find_term_before,
+    open_ranges,
+    to_json_value,
+)
 from loomlog.services.cli.settings import CLIENT_ID, CliSettings
 from loomlog.services.cli.terminal.event_text import fit_to_width, format_fields
 from loomlog.services.cli.terminal.formatting import duration, pluralize
 from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, SUCCESS, WARNING
 from loomlog.services.core.families import NAME_BYTES_MAX, aggregate_key
 from loomlog.services.families import FamilyProblem
+from loomlog.services.families.entity_folds import TABLES
 from loomlog.services.families.registry import all_families
 from loomlog.services.stream.archive.run_log import LineageSegment, ReadStats, RunLog
 from loomlog.services.stream.entities.families import EntityFamilies, FamilySet
@@ -56,6 +63,7 @@ class AggregateReport:
     """Result of a replay and its comparison with the row. `not_compared` is why there was none."""
 
     replayed: AggregateReplay
+    topic: str
     partition: int
     stale_records: int
     """Number of the aggregate's records that are ignored, because their writer had been replaced."""
@@ -88,18 +96,23 @@ def load_family_set() -> FamilySet:
 async def build_report(cli: CliSettings, families: FamilySet, aggregate: str, to_seq: int = 0) -> AggregateReport:
     """Fold an aggregate from the log and compare it with its row. Raises CliError or Unreachable."""
     options = kafka_options(cli.settings, CLIENT_ID, bootstrap=cli.kafka())
-    count = await count_partitions(options, ENTITY_TOPIC)
+    topic_set = families.of(aggregate).declaration.topics
+    topic = TOPICS_OF_SETS[topic_set]
+    count = await count_partitions(options, topic)
     if not count:
-        raise CliError(f"There is no topic {ENTITY_TOPIC} at {options.bootstrap}. `loomlog topics apply` makes it.")
+        raise CliError(f"There is no topic {topic} at {options.bootstrap}. `loomlog topics apply` makes it.")
     partition = partition_of(aggregate_key(aggregate), count)
     codec = await load_codec(cli.settings)
-    reader, not_compared = await _open_reader(cli)
+    reader, not_compared = await _open_reader(cli, TABLES[topic_set].prefix)
     try:
         async with open_ranges(options) as ranges:
             row = await _find_row(reader, aggregate)
-            events, stale = await read_events(ranges, partition, aggregate, codec, row=row)
+            events, stale = await read_events(ranges, partition, aggregate, codec, row=row, topic=topic)
+            beginning = await ranges.beginning_offset(topic, partition)
+        if beginning and (events[0].seq > 1 if events else row is not None):
+            raise CliError(deleted_text(aggregate, topic, partition, beginning))
         if not events:
-            raise NotFound(f"There is no aggregate {aggregate} in {ENTITY_TOPIC}/{partition}, where it would lie.")
+            raise NotFound(f"There is no aggregate {aggregate} in {topic}/{partition}, where it would lie.")
         if to_seq > events[-1].seq:
             raise CliError(f"{aggregate} has {pluralize(events[-1].seq, 'event')}; there is no seq {to_seq} yet.")
         chosen = [event for event in events if not to_seq or event.seq <= to_seq]
@@ -114,42 +127,60 @@ async def build_report(cli: CliSettings, families: FamilySet, aggregate: str, to
         if reader is not None:
             await reader.close()
     return AggregateReport(
-        replayed=replayed, partition=partition, stale_records=stale, drift=tuple(drift), not_compared=not_compared
+        replayed=replayed,
+        topic=topic,
+        partition=partition,
+        stale_records=stale,
+        drift=tuple(drift),
+        not_compared=not_compared,
+    )
+
+
+def deleted_text(aggregate: str, topic: str, partition: int, beginning: int) -> str:
+    """Say that an aggregate cannot be replayed, because the log begins at that offset."""
+    family = aggregate.partition(":")[0]
+    return (
+        f"The events of {aggregate} before offset {beginning} of {topic}/{partition} are deleted, so its state does "
+        f"not follow from the log any more. Its row has it: `loomlog {family} show`. What is left is in `loomlog tail`."
     )
 
 
 async def read_events(
-    ranges: LogRanges, partition: int, aggregate: str, codec: Codec, *, row: EntityRow | None = None
+    ranges: LogRanges,
+    partition: int,
+    aggregate: str,
+    codec: Codec,
+    *,
+    row: EntityRow | None = None,
+    topic: str = ENTITY_TOPIC,
 ) -> tuple[list[RawEvent], int]:
     """Return the accepted events of an aggregate and the number of its stale records. Raises Transient.
 
     The row says where the first event is; it is only a hint: if seq 1 is not there, the whole partition is read.
     """
-    beginning = await ranges.beginning_offset(ENTITY_TOPIC, partition)
+    beginning = await ranges.beginning_offset(topic, partition)
     start = beginning if row is None or row.partition != partition else max(beginning, row.first_offset)
-    events, stale = await _read_from(ranges, partition, start, aggregate, codec)
+    events, stale = await _read_from(ranges, topic, partition, start, aggregate, codec)
     if start > beginning and (not events or events[0].seq != 1):
-        events, stale = await _read_from(ranges, partition, beginning, aggregate, codec)
+        events, stale = await _read_from(ranges, topic, partition, beginning, aggregate, codec)
     return events, stale
 
 
 async def _read_from(
-    ranges: LogRanges, partition: int, start: int, aggregate: str, codec: Codec
+    ranges: LogRanges, topic: str, partition: int, start: int, aggregate: str, codec: Codec
 ) -> tuple[list[RawEvent], int]:
-    term = await find_term_before(ranges, ENTITY_TOPIC, partition, start, codec)
-    segment = LineageSegment(
-        run_id=aggregate, first_offset=start, end_offset=await ranges.end_offset(ENTITY_TOPIC, partition)
-    )
+    term = await find_term_before(ranges, topic, partition, start, codec)
+    segment = LineageSegment(run_id=aggregate, first_offset=start, end_offset=await ranges.end_offset(topic, partition))
     stats = ReadStats()
-    accepted = RunLog(ranges, codec, ENTITY_TOPIC, partition).accepted(segment, term=term, tally=stats)
+    accepted = RunLog(ranges, codec, topic, partition).accepted(segment, term=term, tally=stats)
     return [recorded.event async for recorded in accepted], stats.stale
 
 
-async def _open_reader(cli: CliSettings) -> tuple[PostgresReader | None, str]:
+async def _open_reader(cli: CliSettings, schema: str) -> tuple[PostgresReader | None, str]:
     """Return a reader of the rows, or None and the reason."""
     try:
         options = postgres_options(cli.settings, CLIENT_ID, dsn=cli.postgres())
-        return await open_reader(options, schema=ENTITY_TABLES.prefix, max_connections=1), ""
+        return await open_reader(options, schema=schema, max_connections=1), ""
     except Unreachable as error:
         return None, str(error)
 
@@ -207,7 +238,7 @@ def report_json(report: AggregateReport) -> dict[str, Any]:
     replayed = report.replayed
     return {
         "aggregate": replayed.aggregate,
-        "topic": ENTITY_TOPIC,
+        "topic": report.topic,
         "partition": report.partition,
         "first_offset": replayed.entries[0].offset,
         "last_offset": replayed.entries[-1].offset,
@@ -241,7 +272,7 @@ def report_json(report: AggregateReport) -> dict[str, Any]:
 
 def print_report(out: Console, report: AggregateReport, *, timeline: bool) -> None:
     replayed = report.replayed
-    out.print(Text.assemble((replayed.aggregate, NAME), ("  in ", DIM), f"{ENTITY_TOPIC}/{report.partition}"))
+    out.print(Text.assemble((replayed.aggregate, NAME), ("  in ", DIM), f"{report.topic}/{report.partition}"))
     if timeline:
         _print_timeline(out, replayed.entries)
     out.print()

@@ -36,7 +36,6 @@ from loomlog.services.cli.commands import run
 from loomlog.services.cli.errors import CliError, NotFound, Unreachable, UsageError
 from loomlog.services.cli.http.api import ApiClient, ApiError, quote_segment
 from loomlog.services.cli.log.reader import (
-    ENTITY_TOPIC,
     EVENTS_TOPIC,
     LEGAL,
     TOPIC_PREFIX,
@@ -48,6 +47,7 @@ from loomlog.services.cli.log.reader import (
     open_ranges,
     read_record,
     record_json,
+    topic_of_aggregate,
 )
 from loomlog.services.cli.settings import CLIENT_ID, CliSettings, load_cli_settings
 from loomlog.services.cli.terminal.event_text import fit_to_width, print_record, record_line
@@ -112,7 +112,7 @@ def tail(
     """Show records as they arrive: from its beginning for a run, otherwise from now on."""
     cli = load_cli_settings(os.environ, working_directory=Path.cwd())
     if is_aggregate_id(run_id) and topic == EVENTS_TOPIC:
-        topic = ENTITY_TOPIC
+        topic = topic_of_aggregate(run_id)
     request = TailRequest(
         topic=_full_topic(topic),
         run_id=run_id,
@@ -263,7 +263,7 @@ def _select_partitions(request: TailRequest, count: int) -> list[int]:
     # All records of a run are in the partition of its key, in every topic of the family.
     if request.run_id and request.topic.startswith("loom.run."):
         return [partition_of(partition_key(request.run_id).encode(), count)]
-    if is_aggregate_id(request.run_id) and request.topic.startswith("loom.entity."):
+    if is_aggregate_id(request.run_id) and request.topic.startswith(("loom.entity.", "loom.channel.")):
         return [partition_of(aggregate_key(request.run_id), count)]
     return list(range(count))
 

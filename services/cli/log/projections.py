@@ -28,7 +28,15 @@ from loomlog.connectors.errors import Permanent
 from loomlog.connectors.kafka import FETCH_MAX_WAIT_MS, count_partitions, open_tail
 from loomlog.connectors.kafka.schema_registry import load_codec
 from loomlog.connectors.storage.postgres import PostgresReader, connect, open_reader
-from loomlog.projections.engine.builds import ENTITY_TABLES, LIVE, RUN_TABLES, has_status, read_builds, read_status
+from loomlog.projections.engine.builds import (
+    CHANNEL_TABLES,
+    ENTITY_TABLES,
+    LIVE,
+    RUN_TABLES,
+    has_status,
+    read_builds,
+    read_status,
+)
 from loomlog.projections.engine.cursors import list_cursors
 from loomlog.projections.engine.lag import ProjectionLag, lag_json, read_progress
 from loomlog.projections.engine.parallel_rebuild import ParallelRebuild
@@ -40,13 +48,15 @@ from loomlog.projections.problems import PAGE_MAX, ProblemRow, count_problems, l
 from loomlog.schemas.position import Position
 from loomlog.services.cli.commands import run
 from loomlog.services.cli.errors import FAILED, CliError
-from loomlog.services.cli.log.reader import EVENTS_TOPIC, open_ranges
+from loomlog.services.cli.log.reader import CHANNEL_TOPIC, ENTITY_TOPIC, EVENTS_TOPIC, open_ranges
 from loomlog.services.cli.settings import CLIENT_ID, CliSettings, load_cli_settings
 from loomlog.services.cli.terminal.formatting import duration, number, one_line
 from loomlog.services.cli.terminal.output import DIM, ERROR, SUCCESS, console, print_json, print_table
 from loomlog.services.cli.terminal.projection_text import print_lag
+from loomlog.services.core.families import CHANNEL_SET
 from loomlog.services.families import FamilyProblem
 from loomlog.services.families.entity_folds import entity_model
+from loomlog.services.families.registry import families_of
 
 PROGRESS_INTERVAL_S = 1.0
 ERROR_CHARACTERS = 100
@@ -60,6 +70,7 @@ class ModelName(StrEnum):
 
     RUNS = "runs"
     ENTITIES = "entities"
+    CHANNELS = "channels"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,12 +86,19 @@ class ModelSource:
 SOURCES = {
     ModelName.RUNS: ModelSource(topic=EVENTS_TOPIC, schema=RUN_TABLES.prefix, make=lambda cli: RunModel),
     ModelName.ENTITIES: ModelSource(
-        topic="loom.entity.events",
+        topic=ENTITY_TOPIC,
         schema=ENTITY_TABLES.prefix,
         make=lambda cli: partial(entity_model, installation_key(cli.settings)),
     ),
+    ModelName.CHANNELS: ModelSource(
+        topic=CHANNEL_TOPIC,
+        schema=CHANNEL_TABLES.prefix,
+        make=lambda cli: partial(entity_model, installation_key(cli.settings), CHANNEL_SET),
+    ),
 }
-Topic = Annotated[ModelName, typer.Option("--topic", help="The read model: of runs, or of the other families.")]
+Topic = Annotated[
+    ModelName, typer.Option("--topic", help="The read model: of runs, of the other families, or of channels.")
+]
 
 projections_app = typer.Typer(
     help="The read models: their lag, their problems, and rebuilding them.", no_args_is_help=True
@@ -138,7 +156,7 @@ def rebuild_all(
     """Rebuild a read model from the first record, compare it with the live one, and switch."""
     cli = load_cli_settings(os.environ, working_directory=Path.cwd())
     out = console()
-    topic = ModelName.ENTITIES if families else topic
+    topic = _model_of(families) if families else topic
     report = run(_run_rebuild(cli, out, topic, families or [], allow_difference=allow_difference, is_quiet=as_json))
     positions = run(_read_positions(cli, topic)) if report.switched else []
     if as_json:
@@ -173,7 +191,7 @@ async def _model_json(reader: PostgresReader, name: ModelName) -> dict[str, Any]
         "state": statuses[0].state if statuses else None,
         "problems": await count_problems(reader),
     }
-    if name is ModelName.ENTITIES:
+    if name is not ModelName.RUNS:
         versions = {fold.family: fold.version for fold in await list_folds(reader)}
         counts = await count_entities(reader)
         model["families"] = [
@@ -355,6 +373,15 @@ async def _run_rebuild(
             make_model=make_model,
         ),
     )
+
+
+def _model_of(families: Sequence[str]) -> ModelName:
+    """Return the read model of these families; that of entities unless all of them are in the channel topics."""
+    try:
+        channels = {family.name for family in families_of(CHANNEL_SET)}
+    except FamilyProblem as error:
+        raise CliError(str(error)) from error
+    return ModelName.CHANNELS if channels.issuperset(families) else ModelName.ENTITIES
 
 
 def _check_families(model: ReadModel, families: Sequence[str]) -> None:

@@ -20,11 +20,19 @@ from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.schemas.codec import Codec, Undecodable, local_codec, peek
 from loomlog.schemas.generated.stream_events import Claim
 from loomlog.schemas.position import Position
-from loomlog.schemas.reader import TermReader
+from loomlog.schemas.reader import TermReader, term_at_cut
 from loomlog.services.cli.errors import CliError
+from loomlog.services.core.families import CHANNEL_SET, ENTITY_SET
+from loomlog.services.families import FamilyProblem
+from loomlog.services.families.registry import all_families
 
 EVENTS_TOPIC = "loom.run.events"
 ENTITY_TOPIC = "loom.entity.events"
+CHANNEL_TOPIC = "loom.channel.events"
+EVENTS_TOPICS = (EVENTS_TOPIC, ENTITY_TOPIC, CHANNEL_TOPIC)
+"""Topics that the auditor signs."""
+TOPICS_OF_SETS = {ENTITY_SET: ENTITY_TOPIC, CHANNEL_SET: CHANNEL_TOPIC}
+"""Events topic of each topic set of aggregates."""
 TOPIC_PREFIX = "loom."
 CHUNK_RECORDS = 2_000
 """Records read at a time in the backward search for a Claim."""
@@ -60,8 +68,18 @@ class RecordView:
 
 
 def is_aggregate_id(text: str) -> bool:
-    """Return whether a text is meant as the full id of an aggregate of the entity topics: ids of runs have no colon."""
+    """Return whether a text is meant as the full id of an aggregate: ids of runs have no colon."""
     return ":" in text
+
+
+def topic_of_aggregate(aggregate: str) -> str:
+    """Return the events topic of an aggregate, by the family in its full id; of an unknown family that of entities."""
+    name = aggregate.partition(":")[0]
+    try:
+        declared = next((family for family in all_families() if family.name == name), None)
+    except FamilyProblem as problem:
+        raise CliError(f"{problem}.") from problem
+    return TOPICS_OF_SETS[ENTITY_SET if declared is None else declared.topics]
 
 
 def has_terms(topic: str) -> bool:
@@ -175,7 +193,13 @@ async def find_term_before(
             except Undecodable:
                 continue  # not a Claim; the reader of this record reports the error
         end = start
-    return -1
+    if not beginning:
+        return -1
+    # The Claim of the first records is deleted.
+    first = await read_range(
+        ranges, topic, partition, beginning, min(beginning + CHUNK_RECORDS, await ranges.end_offset(topic, partition))
+    )
+    return term_at_cut((record.value for record in first), codec)[0]
 
 
 async def read_range(ranges: LogRanges, topic: str, partition: int, start: int, end: int) -> list[LogRecord]:

@@ -54,6 +54,8 @@ class VerificationTask:
     siblings: frozenset[str] = frozenset()
     """The other events topics whose checkpoints are in the same topic."""
     max_unsigned_s: float | None = None
+    is_log_kept: bool = True
+    """Whether the topic keeps every record; False: its retention deletes old ones, which are left out then."""
 
 
 class RunRange(NamedTuple):
@@ -86,9 +88,11 @@ async def verify_partition(
 ) -> VerificationReport:
     """Verify one partition and return its report. Raises Transient when broker or blob store do not answer."""
     section = await _select_range(readers, task, partition, run_range)
+    deleted = 0 if task.is_log_kept else await readers.records.beginning_offset(task.records_topic, partition)
     report = await _verify(readers, task, partition, section, now_ms)
     if run_range is not None and not _covers_run(report, run_range):
         report = await _verify(readers, task, partition, await _select_range(readers, task, partition, None), now_ms)
+    report = replace(report, deleted_before=deleted)
     return restrict_to_run(report) if task.run_id else report
 
 
@@ -187,13 +191,16 @@ async def _select_range(
     begins = await readers.records.beginning_offset(task.records_topic, partition)
     first = await readers.checkpoints.beginning_offset(task.checkpoints_topic, partition)
     whole = VerificationRange(VerificationStart(), end, first, checkpoints_end)
-    if run_range is None and task.since_ms is None and task.newest_checkpoints is None:
+    deleted_below = 0 if task.is_log_kept else begins
+    if run_range is None and task.since_ms is None and task.newest_checkpoints is None and not deleted_below:
         return whole
     if task.newest_checkpoints is not None:
         newest = await _newest_checkpoints(readers, task, partition, checkpoints_end, task.newest_checkpoints)
         first = newest[0][0] if newest else first
 
     def begins_late_enough(checkpoint: AuditCheckpoint) -> bool:
+        if checkpoint.first_offset < deleted_below:
+            return False
         if run_range is not None:
             return checkpoint.next_offset > run_range.first_offset
         return checkpoint.at_ms >= (task.since_ms or 0)
@@ -208,9 +215,22 @@ async def _select_range(
         if is_start_known and run_range is not None and checkpoint.next_offset > run_range.last_offset:
             end, checkpoints_end = min(end, checkpoint.next_offset), at + 1
             break
-    if start is None or start[1].first_offset <= begins:
+    if deleted_below and (start is None or start[1].first_offset < deleted_below):
+        return _after_deleted(whole, deleted_below, start)
+    if start is None or (start[1].first_offset <= begins and not deleted_below):
         return whole._replace(end=end, checkpoints_end=checkpoints_end)
     return VerificationRange(VerificationStart.at(start[1]), end, start[0], checkpoints_end)
+
+
+def _after_deleted(
+    whole: VerificationRange, begins: int, newest: tuple[int, AuditCheckpoint] | None
+) -> VerificationRange:
+    """Return what is left to verify when no checkpoint is of records that are all there: the unsigned ones."""
+    if newest is None:
+        return whole._replace(start=VerificationStart(offset=begins))
+    at, checkpoint = newest
+    start = VerificationStart(offset=max(begins, checkpoint.next_offset), chain=checkpoint.chain, term=checkpoint.term)
+    return whole._replace(start=start, first_checkpoint=at + 1)
 
 
 async def unsigned_since_ms(readers: LogReaders, task: VerificationTask, partition: int) -> int | None:

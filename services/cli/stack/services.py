@@ -70,9 +70,10 @@ RUN_TOPICS = (
     "loom.channel.commands",
     "loom.channel.events",
     "loom.channel.checkpoints",
+    "loom.ingress",
 )
-"""Topics of runs, of entities, of channels and of their signatures: the same number of partitions, LOOMLOG_PARTITIONS of them,
-because partition n of each has one owner.
+"""Topics of runs, entities and channels, of their signatures, and of what comes from outside: the same number of
+partitions, LOOMLOG_PARTITIONS of them, because partition n of each has one owner.
 """
 
 

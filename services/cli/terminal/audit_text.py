@@ -39,6 +39,7 @@ def _report_json(report: VerificationReport) -> dict[str, Any]:
         "partition": report.partition,
         "clean": report.is_clean,
         "first_offset": report.first_offset,
+        "deleted_before": report.deleted_before,
         "next_offset": report.next_offset,
         "records": report.records,
         "events": report.events,
@@ -100,6 +101,9 @@ def _print_report(out: Console, report: VerificationReport) -> None:
         else Text(pluralize(_count_violations(report), "violation"), style=ERROR)
     )
     out.print(Text.assemble((f"{place:<14}", NAME), "  ", verdict, (f"  {', '.join(parts)}", DIM)))
+    if report.deleted_before:
+        text = f"{'':<14}  records before offset {report.deleted_before} are deleted by retention, and are not verified"
+        out.print(Text(text, style=DIM))
     watched = report.watched
     if watched is not None and watched.seq:
         state = "ended" if watched.ended else "open"

@@ -71,13 +71,20 @@ class SigningCursor:
         """Whether a checkpoint can cover no more offsets; sign before reading on."""
         return self.next_offset - self.signed_offset >= MAX_RECORDS
 
-    def resume(self, signed: SignedCheckpoint, log_begins: int, log_ends: int) -> None:
-        """Resume from a checkpoint with a verified signature. Raises SigningContradiction when its range is missing."""
+    def resume(self, signed: SignedCheckpoint, log_begins: int, log_ends: int, *, is_log_kept: bool = True) -> None:
+        """Resume from a checkpoint with a verified signature. Raises SigningContradiction when its range is missing;
+        without `is_log_kept` only when its end is: then it is continued unread where its first records are deleted.
+        """
         checkpoint = signed.checkpoint
         if log_ends < checkpoint.next_offset:
             raise SigningContradiction(
                 f"the log ends at offset {log_ends}, but it was signed up to {checkpoint.next_offset}: it was cut off"
             )
+        if log_begins > checkpoint.first_offset and not is_log_kept:
+            self._last = signed
+            self.next_offset = self.signed_offset = max(checkpoint.next_offset, log_begins)
+            self._chain, self._start_term, self._term = checkpoint.chain, checkpoint.term, checkpoint.term
+            return
         if log_begins > checkpoint.first_offset:
             raise SigningContradiction(
                 f"the log begins at offset {log_begins}, but it was signed from {checkpoint.first_offset} on"

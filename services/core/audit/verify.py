@@ -88,6 +88,8 @@ class VerificationReport(Value, frozen=True, kw_only=True):
     uncounted: int
     """Number of violations beyond those listed."""
     watched: WatchedRun | None
+    deleted_before: int = 0
+    """Records before this offset are deleted by the topic's retention, and were not verified."""
 
     @property
     def is_clean(self) -> bool:

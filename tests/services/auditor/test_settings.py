@@ -7,7 +7,7 @@ from loomlog.connectors.configuration import ConfigurationError, read_settings
 from loomlog.connectors.crypto.signatures import generate_key, write_new_key
 from loomlog.connectors.errors import Permanent
 from loomlog.redpanda.topics import load_topics
-from loomlog.services.auditor.settings import auditor_settings, entity_settings
+from loomlog.services.auditor.settings import EVENTS_TOPICS, auditor_settings, channel_settings, entity_settings
 
 RAW = base64.b64encode(bytes(range(32))).decode()
 
@@ -34,20 +34,22 @@ def test_old_keys_are_trusted_like_our_own(tmp_path):
     assert (options.every_records, options.every_s) == (7, 2.5)
 
 
-def test_events_of_entities_are_signed_with_the_same_key_and_intervals_in_the_same_topic(tmp_path):
+def test_events_of_entities_and_channels_are_signed_with_the_same_key_and_intervals_in_the_same_topic(tmp_path):
     runs = options_of(tmp_path, KEY=RAW)
-    entities = entity_settings(runs)
-    assert (entities.key, entities.trusted, entities.every_records, entities.every_s) == (
-        runs.key,
-        runs.trusted,
-        runs.every_records,
-        runs.every_s,
-    )
     names = {topic.name for topic in load_topics()}
-    for options in (runs, entities):
+    every = (runs, entity_settings(runs), channel_settings(runs))
+    for options in every:
+        assert (options.key, options.trusted, options.every_records, options.every_s) == (
+            runs.key,
+            runs.trusted,
+            runs.every_records,
+            runs.every_s,
+        )
         assert {options.events_topic, options.checkpoints_topic} <= names
-    assert entities.events_topic != runs.events_topic
-    assert entities.checkpoints_topic == runs.checkpoints_topic, "a checkpoint names its topic under the signature"
+        assert options.siblings | {options.events_topic} == EVENTS_TOPICS
+        assert options.events_topic not in options.siblings
+        assert options.checkpoints_topic == runs.checkpoints_topic, "a checkpoint names its topic under the signature"
+    assert {options.events_topic for options in every} == EVENTS_TOPICS
 
 
 def test_a_missing_key_or_broker_names_the_remedy(tmp_path):

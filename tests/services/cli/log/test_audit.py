@@ -90,15 +90,20 @@ def test_what_contradicts_itself_is_refused(monkeypatch, tmp_path):
         assert not asked
 
 
+ALL = ("loom.run.events", "loom.entity.events", "loom.channel.events")
+
+
 @pytest.mark.parametrize(
     ("more", "topics"),
     [
-        ((), ("loom.run.events", "loom.entity.events")),
-        (("--since", "24h"), ("loom.run.events", "loom.entity.events")),
-        (("--partition", "1"), ("loom.run.events", "loom.entity.events")),
+        ((), ALL),
+        (("--since", "24h"), ALL),
+        (("--partition", "1"), ALL),
         (("--topic", "copy"), ("loom.run.events",)),
         (("--run", "r_c"), ("loom.run.events",)),
         (("--run", "counter:acme/hits"), ("loom.entity.events",)),
+        (("--channels",), ("loom.channel.events",)),
+        (("--channels", "--topic", "copy"), ("loom.channel.events",)),
         (("--entities",), ("loom.entity.events",)),
         (("--entities", "--partition", "1"), ("loom.entity.events",)),
         (("--entities", "--topic", "copy"), ("loom.entity.events",)),
@@ -110,8 +115,9 @@ def test_runs_and_entities_are_verified_together_or_alone(monkeypatch, tmp_path,
 
 
 def test_a_run_is_nothing_among_entities(monkeypatch, tmp_path):
-    result, asked = invoke(monkeypatch, tmp_path, verify(story().records, []), "--entities", "--run", "r_c")
-    assert (result.exit_code, asked) == (2, [])
+    for more in (("--entities", "--run", "r_c"), ("--channels", "--run", "r_c"), ("--channels", "--entities")):
+        result, asked = invoke(monkeypatch, tmp_path, verify(story().records, []), *more)
+        assert (result.exit_code, asked) == (2, [])
 
 
 @pytest.mark.parametrize(
@@ -119,6 +125,7 @@ def test_a_run_is_nothing_among_entities(monkeypatch, tmp_path):
     [
         (("--topic", "loom.run.commands"), "no copy of loom.run.events"),
         (("--topic", "loom.entity.events"), "--entities verifies that one"),
+        (("--topic", "loom.channel.events"), "--channels verifies that one"),
         (("--entities", "--topic", "loom.run.events"), "no copy of loom.entity.events"),
     ],
 )

@@ -2,6 +2,7 @@ import json
 
 from typer.testing import CliRunner
 
+from loomlog.connectors.storage.postgres import open_reader
 from loomlog.projections.engine.builds import TableHash
 from loomlog.projections.engine.rebuild import RebuildReport
 from loomlog.services.cli.log import projections
@@ -102,8 +103,19 @@ def test_where_everything_could_be_projected_that_is_said(monkeypatch, tmp_path)
     assert "Everything" in problems(monkeypatch, tmp_path, {"count": 0, "problems": []}).stdout
 
 
+def opening(reader, entity_reader, options, prefix):
+    """Opens the read models of a test; that of channels has no tables yet."""
+
+    async def opened(cli, name):
+        if name is projections.ModelName.CHANNELS:
+            return await open_reader(options, schema=f"{prefix}_channels", max_connections=1)
+        return reader if name is projections.ModelName.RUNS else entity_reader
+
+    return opened
+
+
 async def test_problems_are_those_of_the_tables(
-    project, project_entities, reader, entity_reader, monkeypatch, tmp_path
+    project, project_entities, reader, entity_reader, monkeypatch, tmp_path, options, prefix
 ):
     partition = Partition()
     partition.claim()
@@ -111,10 +123,7 @@ async def test_problems_are_those_of_the_tables(
     await project(partition)
     await project_entities(partition)
 
-    async def opened(cli, name):
-        return reader if name is projections.ModelName.RUNS else entity_reader
-
-    monkeypatch.setattr(projections, "_open_reader", opened)
+    monkeypatch.setattr(projections, "_open_reader", opening(reader, entity_reader, options, prefix))
     found = await projections.read_problems(settings_in(tmp_path), 50)
     assert found["count"] == 2
     assert [problem["topic"] for problem in found["problems"]] == ["loom.run.events", "loom.entity.events"]
@@ -192,7 +201,7 @@ def test_a_family_that_is_not_there_is_named(tmp_path):
 
 
 async def test_the_read_models_are_listed_with_their_versions_and_families(
-    builds, project_entities, reader, entity_reader, monkeypatch, tmp_path, capsys
+    builds, project_entities, reader, entity_reader, monkeypatch, tmp_path, capsys, options, prefix
 ):
     partition = counters.Counters()
     partition.claim()
@@ -200,10 +209,7 @@ async def test_the_read_models_are_listed_with_their_versions_and_families(
     partition.add("unknown:acme/x", counters.raised(1), tenant="acme")
     await project_entities(partition)
 
-    async def opened(cli, name):
-        return reader if name is projections.ModelName.RUNS else entity_reader
-
-    monkeypatch.setattr(projections, "_open_reader", opened)
+    monkeypatch.setattr(projections, "_open_reader", opening(reader, entity_reader, options, prefix))
     models = await projections.read_models(settings_in(tmp_path))
     assert [(model["name"], model["build"], model["problems"]) for model in models] == [
         ("runs", 1, 0),
