@@ -100,6 +100,8 @@ class ReceiveDelivery(Record, frozen=True, kw_only=True):
     """The run may not use the operator's provider keys."""
     channel: str = ''
     """Channel that it is published to."""
+    after: tuple[str, ...] = ()
+    """Positions that the owner of the run reads first, as StartRun has them."""
     earlier_run_id: str = ''
     """Run of the delivery with that id, when the owner may have forgotten it."""
     is_known: bool = False
@@ -131,6 +133,7 @@ class ReceiveDelivery(Record, frozen=True, kw_only=True):
             "on_complete": self.on_complete,
             "operator_key_restricted": self.operator_key_restricted,
             "channel": self.channel,
+            "after": self.after,
             "earlier_run_id": self.earlier_run_id,
             "is_known": self.is_known,
             "requests_per_minute": self.requests_per_minute,
@@ -160,6 +163,7 @@ class ReceiveDelivery(Record, frozen=True, kw_only=True):
             on_complete=tuple(value["on_complete"]),
             operator_key_restricted=value["operator_key_restricted"],
             channel=value["channel"],
+            after=tuple(value["after"]),
             earlier_run_id=value["earlier_run_id"],
             is_known=value["is_known"],
             requests_per_minute=value["requests_per_minute"],

@@ -138,6 +138,8 @@ class EventReceived(Record, frozen=True, kw_only=True):
     """The run may not use the operator's provider keys."""
     channel: str = ''
     """Channel that it is published to."""
+    after: tuple[str, ...] = ()
+    """Positions that the owner of the run reads first, as StartRun has them."""
     run_id: str = ''
     """Run that it starts."""
 
@@ -162,6 +164,7 @@ class EventReceived(Record, frozen=True, kw_only=True):
             "on_complete": self.on_complete,
             "operator_key_restricted": self.operator_key_restricted,
             "channel": self.channel,
+            "after": self.after,
             "run_id": self.run_id,
             "number": self.number,
             "level": self.level,
@@ -189,6 +192,7 @@ class EventReceived(Record, frozen=True, kw_only=True):
             on_complete=tuple(value["on_complete"]),
             operator_key_restricted=value["operator_key_restricted"],
             channel=value["channel"],
+            after=tuple(value["after"]),
             run_id=value["run_id"],
             number=value["number"],
             level=value["level"],

@@ -18,7 +18,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import uvicorn
@@ -35,6 +35,7 @@ from loomlog.connectors.configuration import (
     build_token_table,
     check_tiers,
     load,
+    secret_names,
 )
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.kafka.schema_registry import load_codec
@@ -51,6 +52,7 @@ from loomlog.services.application import limits
 from loomlog.services.application.authentication import Authenticator
 from loomlog.services.application.bootstrap import open_application, wait_for
 from loomlog.services.application.channels import ChannelOptions
+from loomlog.services.application.webhooks import WebhookOptions
 from loomlog.services.families import FamilyProblem
 from loomlog.services.families.channel.declarations import configured_channels
 from loomlog.services.families.channel.operations import ChannelLimits
@@ -210,6 +212,7 @@ async def _run_application(service: Service, loaded: ProcessConfiguration, setti
             is_enabled=loaded.settings.scheduler_enabled,
             env_allowlist=loaded.settings.scheduler_env_allowlist,
         ),
+        webhooks=webhook_options(loaded, os.environ),
         memory_options=memory_options(loaded, os.environ),
         observer=observer_name("api", loaded.settings.replica_id),
     ) as (layer, work):
@@ -222,6 +225,19 @@ async def _run_application(service: Service, loaded: ProcessConfiguration, setti
             # In either case the process stops now and closes what the requests in progress still need.
             service.is_stopping = True
             service.current_application = None
+
+
+def webhook_options(loaded: ProcessConfiguration, environ: Mapping[str, str]) -> WebhookOptions:
+    """Return what files and settings say of webhooks."""
+    settings = loaded.settings
+    return WebhookOptions(
+        enabled=settings.webhooks_enabled,
+        allow_unauthenticated=settings.webhooks_allow_unauthenticated,
+        files=loaded.configuration.webhooks,
+        environ=environ,
+        protected=secret_names(),
+        allowlist=settings.webhooks_env_allowlist,
+    )
 
 
 def _server_config(service: Service, frame_bytes: int) -> uvicorn.Config:

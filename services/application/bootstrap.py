@@ -45,6 +45,7 @@ from loomlog.services.application.errors import RequestRefused
 from loomlog.services.application.memory_changes import SqlChangeFeed
 from loomlog.services.application.queries.read_models import SqlReadModels, has_no_tables
 from loomlog.services.application.streaming.event_hub import EventHub, HubStart
+from loomlog.services.application.webhooks import DEFAULT_WEBHOOK_OPTIONS, WebhookOptions
 from loomlog.services.core.families import TOPIC_SETS
 from loomlog.services.families.definition.observation import FileObserver
 from loomlog.services.families.definition.table import FileDefinition
@@ -115,6 +116,7 @@ async def open_application(
     memory_options: MemoryOptions = DEFAULT_MEMORY_OPTIONS,
     channel_options: ChannelOptions = DEFAULT_CHANNEL_OPTIONS,
     schedules: ScheduleOptions = DEFAULT_SCHEDULE_OPTIONS,
+    webhooks: WebhookOptions = DEFAULT_WEBHOOK_OPTIONS,
     observer: str = "",
 ) -> AsyncIterator[tuple[Application, Callable[[], Awaitable[None]]]]:
     """Open the application, and the tasks that must run next to the transport until the context is left.
@@ -204,6 +206,7 @@ async def open_application(
             memory_options=memory_options,
             channel_options=channel_options,
             schedules=schedules,
+            webhooks=webhooks,
             memory_index=memory_index,
             change_feed=SqlChangeFeed(opened_sets[0].reader, feed_schema(endpoints.read_model_prefix))
             if endpoints.memory_changes_enabled

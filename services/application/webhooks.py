@@ -18,7 +18,7 @@ import asyncio
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,6 +73,7 @@ log = logging.getLogger(__name__)
 DECISION_WAIT_S = 1.0
 """How long a sender waits for the owner's decision and for the first event of the run."""
 SYNC_DEFAULT_MS = 30_000
+OPEN_RETRY_S = 1.0
 DONE_STEP = ".done"
 """What the reader of loom.ingress adds to the id of a command for the note that its message is published."""
 RUN_REFUSALS: Mapping[str, tuple[int, str]] = {
@@ -154,11 +155,15 @@ class Webhooks:
         codec: Codec,
         declarations: Declarations | None,
         secret: SecretKey | None,
+        read_positions: Callable[[str, str], Sequence[str]],
         clock_ms: Callable[[], int],
         new_token: Callable[[], str],
         decision_wait_s: float = DECISION_WAIT_S,
     ) -> None:
-        """`secret` None: bodies with credentials are refused."""
+        """`secret` None: bodies with credentials are refused. `read_positions`: for a tenant and an agent, what the
+        owner of a run must have read of definitions.
+        """
+        self._read_positions = read_positions
         self.publisher = publisher
         self.rejections = RejectionLog(commands, clock_ms=clock_ms, new_token=new_token)
         self._options = options
@@ -267,13 +272,19 @@ class Webhooks:
             received_at_ms=self._clock_ms(),
             body=taken.text,
             sealed_credentials=sealed,
-            positions=tuple(self._definitions.positions(address, definition.name, now_ms=self._clock_ms())),
+            positions=self._positions(definition, address),
         )
         try:
             return await self._with_content(submitted)
         except RequestRefused as refused:
             reply = _error(503, "runtime_unavailable", refused.message, retry_after_s=RETRY_SOON_S)
             raise _Rejected(verdicts.REJECTED_DELIVERY, reply, refused.message) from refused
+
+    def _positions(self, definition: WebhookDefinition, address: str) -> tuple[str, ...]:
+        """Return what the reader and the owner of the run must have read, because this process has."""
+        own = self._definitions.positions(address, definition.name, now_ms=self._clock_ms())
+        agent = definition.webhook.agent
+        return (*own, *(self._read_positions(definition.tenant, agent) if agent else ()))
 
     def _envelope(self, tenant: str, subject: str) -> CommandEnvelope:
         return CommandEnvelope(
@@ -297,6 +308,10 @@ class Webhooks:
 
     async def _submit(self, tenant: str, name: str, submitted: SubmitDelivery) -> None:
         """Append a record; it is acknowledged when this returns. Raises RequestRefused."""
+        if not self.publisher.partitions:
+            raise RequestRefused(
+                "starting", f"{self.publisher.topic} is not open yet; try again in a moment", retry_after_s=RETRY_SOON_S
+            )
         await self.publisher.publish(f"{tenant}/{name}", submitted.envelope.command_id, submitted)
 
     # --- the decision ------------------------------------------------------------------------------------------------
@@ -424,7 +439,7 @@ class Webhooks:
             envelope=replace(envelope, issued_at_ms=self._clock_ms()),
             address=tenant,
             received_at_ms=self._clock_ms(),
-            positions=tuple(self._definitions.positions(tenant, name, now_ms=self._clock_ms())),
+            positions=self._positions(definition, tenant),
             replay_of=delivery_id,
             by=caller.subject,
         )
@@ -486,7 +501,8 @@ class Webhooks:
         """Append an event of the caller's tenant; return its id once it is acknowledged. Raises RequestRefused."""
         require_scope(caller, RUNS_CREATE if event.webhook else CHANNEL_PUBLISH)
         require_member(caller)
-        if event.webhook and await self.find(caller.tenant, event.webhook) is None:
+        definition = await self.find(caller.tenant, event.webhook) if event.webhook else None
+        if event.webhook and definition is None:
             raise RequestRefused("unknown_webhook", f"there is no webhook {event.webhook[:80]!r}")
         if event.channel and self._declarations is not None:
             if self._declarations.find(caller.tenant, event.channel) is None:
@@ -503,11 +519,7 @@ class Webhooks:
                 delivery_id=event.delivery_id,
                 received_at_ms=self._clock_ms(),
                 body=event.text,
-                positions=tuple(
-                    self._definitions.positions(caller.tenant, event.webhook, now_ms=self._clock_ms())
-                    if event.webhook
-                    else ()
-                ),
+                positions=() if definition is None else self._positions(definition, caller.tenant),
                 by=caller.subject,
             )
         )
@@ -600,6 +612,13 @@ def _delivery_json(row: DeliveryRow) -> dict[str, Any]:
 
 async def run_until_cancelled(webhooks: Webhooks) -> None:
     """Append submissions and note rejections, until cancelled."""
+    while not webhooks.publisher.partitions:
+        try:
+            await webhooks.publisher.open()
+        except ConnectorError as error:
+            log.warning("%s waits: %s", webhooks.publisher.topic, error)
+        if not webhooks.publisher.partitions:
+            await asyncio.sleep(OPEN_RETRY_S)
     async with asyncio.TaskGroup() as group:
         group.create_task(webhooks.publisher.run())
         group.create_task(webhooks.rejections.run())

@@ -107,6 +107,7 @@ def _receive(
         on_complete=command.on_complete,
         operator_key_restricted=command.operator_key_restricted,
         channel=command.channel,
+        after=command.after,
         run_id=run_id_of(webhook.id, at.command_id) if command.delivery == SPAWN else "",
         number=webhook.number + 1,
         level=level if command.replay_of else level - COST,
@@ -147,7 +148,7 @@ def _size(command: ReceiveDelivery) -> int:
     texts = [value for value in values if isinstance(value, str)]
     for pairs in (command.run_metadata, command.metadata):
         texts += [*pairs, *pairs.values()]
-    texts += [*command.credentials, *command.on_complete]
+    texts += [*command.credentials, *command.on_complete, *command.after]
     return sum(len(text.encode(errors="replace")) for text in texts)
 
 
@@ -217,5 +218,6 @@ def sends(webhook: Webhook, event: WebhookEvent) -> Sequence[Send]:
         run_id=event.run_id,
         user_id=event.user_id,
         options=options,
+        after=event.after,
     )
     return [Send(to="run", command=start)]

@@ -132,6 +132,7 @@ class DeliveryBuilder:
             by=submitted.by,
             agent=block.agent,
             channel=block.channel,
+            after=submitted.positions if is_spawn else (),
             user_id=input_.user_id,
             user_tier=block.user_tier,
             metadata={name: orjson.dumps(value).decode() for name, value in block.metadata.items()} if is_spawn else {},
