@@ -271,7 +271,7 @@ async def _check_running_stack(cli: CliSettings) -> list[Check]:
         *([await _check_audit(cli)] if any(child["name"] == "auditor" for child in status["children"]) else []),
         _check_component("api", status["api"], lambda part: f"{part['url']} is ready"),
         _check_read_models(status["projection"] or {"error": "Postgres is unreachable"}),
-        await check_entities(cli),
+        *await check_entities(cli),
         *await check_recovery(status["children"]),
         _check_insights(status["insights"]),
     ]

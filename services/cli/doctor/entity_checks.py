@@ -2,6 +2,7 @@
 
     recovery     partition snapshots of runs and checkpoints of entities, as the metrics of the runtimes tell
     entities     aggregates that are quarantined, from their rows; and how far their projector is
+    channels     the same for the channel topics
     files        definitions of which the files of processes say different things
 
 Before: checks.py. After: services/runtime/telemetry/exposition.py, projections/entities.py.
@@ -19,12 +20,12 @@ from loomlog.connectors.configuration.driver_options import kafka_options, postg
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.kafka import count_partitions
 from loomlog.connectors.storage.postgres import open_reader
-from loomlog.projections.engine.builds import ENTITY_TABLES
+from loomlog.projections.engine.builds import CHANNEL_TABLES, ENTITY_TABLES, TableSet
 from loomlog.projections.engine.lag import ProjectionLag, lag_json, read_progress
 from loomlog.projections.entities import EntityRow, count_quarantined, list_quarantined
 from loomlog.services.cli.doctor.check import FAIL, OK, WARN, Check
 from loomlog.services.cli.errors import CliError, Unreachable
-from loomlog.services.cli.log.reader import ENTITY_TOPIC, open_ranges
+from loomlog.services.cli.log.reader import CHANNEL_TOPIC, ENTITY_TOPIC, open_ranges
 from loomlog.services.cli.settings import CLIENT_ID, CliSettings
 from loomlog.services.cli.stack.liveness import read_responses
 from loomlog.services.cli.terminal.formatting import duration, one_line, pluralize
@@ -34,7 +35,10 @@ from loomlog.services.families.definition.limits import OBSERVED_FOR_MS
 from loomlog.services.families.definition.state import Line
 from loomlog.services.stream.entities.replicas import Replicas
 
-RECOVERY, ENTITIES, FILES = "recovery", "entities", "files"
+RECOVERY, ENTITIES, CHANNELS, FILES = "recovery", "entities", "channels", "files"
+TOPIC_SETS = ((ENTITIES, ENTITY_TOPIC, ENTITY_TABLES), (CHANNELS, CHANNEL_TOPIC, CHANNEL_TABLES))
+"""Name, events topic and tables of each topic set of aggregates."""
+PLURALS = {"run": "runs", "entity": "entities", "channel": "channels"}
 FAILING = "loomlog_checkpoints_failing"
 SLOW_AFTER_MS = 10_000
 """Delay from an event to its row after which the projector counts as behind; milliseconds are normal."""
@@ -67,7 +71,7 @@ def recovery_checks(pages: Iterable[bytes]) -> list[Check]:
     if not failing:
         return [Check(name=RECOVERY, state=OK, text="partition snapshots and checkpoints are made")]
     listed = "\n".join(
-        f"{pluralize(count, 'partition')} of {'runs' if family == 'run' else 'entities'}: {reason}"
+        f"{pluralize(count, 'partition')} of {PLURALS.get(family, family)}: {reason}"
         for (family, reason), count in sorted(failing.items())
     )
     remedy = f"{listed}\nNothing is lost; until the cause is gone, a takeover of them reads the log from further back."
@@ -77,7 +81,7 @@ def recovery_checks(pages: Iterable[bytes]) -> list[Check]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntityStatus:
-    """What the read model of entities says."""
+    """What the read model of a topic set says."""
 
     lag: ProjectionLag
     quarantined: int
@@ -105,59 +109,65 @@ def _tellers(line: Line, since_ms: int) -> str:
     return ", ".join(f"{name} has {digest.hex()[:8]}" for name, digest, at_ms in observers if at_ms >= since_ms)
 
 
-async def check_entities(cli: CliSettings) -> Check:
-    """Check the aggregates of the entity topics and their projector."""
+async def check_entities(cli: CliSettings) -> list[Check]:
+    """Check the aggregates of each topic set and their projectors."""
+    return [await _check_set(cli, name, topic, tables) for name, topic, tables in TOPIC_SETS]
+
+
+async def _check_set(cli: CliSettings, name: str, topic: str, tables: TableSet) -> Check:
     try:
-        return entity_check(await read_entity_status(cli))
+        return entity_check(await read_entity_status(cli, topic, tables), name)
     except Unreachable as error:
-        return Check(name=ENTITIES, state=FAIL, text=str(error), remedy="Aggregates at rest cannot be loaded.")
+        return Check(name=name, state=FAIL, text=str(error), remedy="Aggregates at rest cannot be loaded.")
     except (CliError, ConnectorError) as error:
         remedy = "The projector makes the tables when it first runs; aggregates at rest cannot be loaded without them."
-        return Check(name=ENTITIES, state=FAIL, text=one_line(str(error), REASON_CHARACTERS), remedy=remedy)
+        return Check(name=name, state=FAIL, text=one_line(str(error), REASON_CHARACTERS), remedy=remedy)
 
 
-async def read_entity_status(cli: CliSettings) -> EntityStatus:
-    """Read the status from the tables and the log. Raises Unreachable, ConnectorError."""
+async def read_entity_status(
+    cli: CliSettings, topic: str = ENTITY_TOPIC, tables: TableSet = ENTITY_TABLES
+) -> EntityStatus:
+    """Read the status of a topic set from its tables and the log. Raises Unreachable, ConnectorError."""
     kafka = kafka_options(cli.settings, CLIENT_ID, bootstrap=cli.kafka())
     options = postgres_options(cli.settings, CLIENT_ID, dsn=cli.postgres())
-    reader = await open_reader(options, schema=ENTITY_TABLES.prefix, max_connections=1)
+    reader = await open_reader(options, schema=tables.prefix, max_connections=1)
     try:
         progress = await read_progress(reader)
         quarantined = await count_quarantined(reader)
         rows = await list_quarantined(reader, QUARANTINED_LISTED_MAX) if quarantined else []
     finally:
         await reader.close()
-    partitions = await count_partitions(kafka, ENTITY_TOPIC)
+    partitions = await count_partitions(kafka, topic)
     async with open_ranges(kafka) as ranges:
-        ends = {number: await ranges.end_offset(ENTITY_TOPIC, number) for number in range(partitions)}
-    lag = lag_json(progress, ENTITY_TOPIC, ends, now_s=time.time())
+        ends = {number: await ranges.end_offset(topic, number) for number in range(partitions)}
+    lag = lag_json(progress, topic, ends, now_s=time.time())
     return EntityStatus(lag=lag, quarantined=quarantined, first_quarantined=rows)
 
 
-def entity_check(status: EntityStatus) -> Check:
+def entity_check(status: EntityStatus, name: str = ENTITIES) -> Check:
     """Return the check of a status: the projector first, because old rows say nothing about quarantines."""
     lag = status.lag
     silent = [one for one in lag["projectors"] if one["said_s_ago"] > SILENT_AFTER_S]
     if silent or not lag["projectors"]:
         since = f"for {duration(silent[0]['said_s_ago'])}" if silent else "ever"
         remedy = "Checkpoints wait for it and what rests cannot be loaded; hot aggregates go on. See its log."
-        text = f"the projector of entities has not said anything {since}"
-        return Check(name=ENTITIES, state=FAIL, text=text, remedy=remedy)
+        text = f"the projector of {name} has not said anything {since}"
+        return Check(name=name, state=FAIL, text=text, remedy=remedy)
     if status.quarantined:
         listed = [f"{row.aggregate}: {one_line(row.quarantine, REASON_CHARACTERS)}" for row in status.first_quarantined]
         if status.quarantined > len(listed):
             listed.append(f"and {status.quarantined - len(listed)} more")
         listed.append("Nothing is decided in them. `loomlog replay` of one shows where; a RepairAggregate ends it.")
         text = f"{pluralize(status.quarantined, 'aggregate')} quarantined"
-        return Check(name=ENTITIES, state=WARN, text=text, remedy="\n".join(listed))
+        return Check(name=name, state=WARN, text=text, remedy="\n".join(listed))
     slowest_ms = max(one["lag_ms"] for one in lag["projectors"])
     if lag["lag"] and slowest_ms > SLOW_AFTER_MS:
         remedy = "Checkpoints wait for it, and reads of aggregates grow old. Its log says what it waits for."
         text = f"the projector is {pluralize(lag['lag'], 'record')} and {duration(slowest_ms / 1000)} behind"
-        return Check(name=ENTITIES, state=WARN, text=text, remedy=remedy)
+        return Check(name=name, state=WARN, text=text, remedy=remedy)
     if lag["problems"]:
         text = f"{pluralize(lag['problems'], 'record')} could not be projected"
         remedy = "`loomlog replay` of their aggregates shows what is wrong; the projector's log names each."
-        return Check(name=ENTITIES, state=WARN, text=text, remedy=remedy)
+        return Check(name=name, state=WARN, text=text, remedy=remedy)
     behind = f"{pluralize(lag['lag'], 'record')} behind" if lag["lag"] else "up to date"
-    return Check(name=ENTITIES, state=OK, text=f"none quarantined, rows {behind}")
+    return Check(name=name, state=OK, text=f"none quarantined, rows {behind}")

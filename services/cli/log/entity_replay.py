@@ -138,10 +138,9 @@ async def build_report(cli: CliSettings, families: FamilySet, aggregate: str, to
 
 def deleted_text(aggregate: str, topic: str, partition: int, beginning: int) -> str:
     """Say that an aggregate cannot be replayed, because the log begins at that offset."""
-    family = aggregate.partition(":")[0]
     return (
         f"The events of {aggregate} before offset {beginning} of {topic}/{partition} are deleted, so its state does "
-        f"not follow from the log any more. Its row has it: `loomlog {family} show`. What is left is in `loomlog tail`."
+        "not follow from the log any more. Its row has the state; `loomlog tail` has what is left of the history."
     )
 
 

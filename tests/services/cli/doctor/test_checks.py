@@ -218,7 +218,7 @@ async def checked_while_running(tmp_path, monkeypatch, found, topics=(), entitie
         return entities
 
     async def entities_are_well(cli):
-        return Check(name="entities", state=OK, text="none quarantined")
+        return [Check(name="entities", state=OK, text="none quarantined")]
 
     monkeypatch.setattr(checks, "apply_topics", made)
     monkeypatch.setattr(checks, "check_entities", entities_are_well)

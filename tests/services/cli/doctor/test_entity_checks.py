@@ -66,9 +66,12 @@ def test_what_the_rows_and_their_projector_say(given, state, text, remedy):
 
 
 async def test_a_database_that_is_away_is_a_failure_with_its_reason(tmp_path, monkeypatch):
-    async def away(cli):
-        raise Unreachable("Postgres does not answer.")
+    async def away(cli, topic, tables):
+        raise Unreachable(f"Postgres does not answer for {tables.prefix}.")
 
     monkeypatch.setattr(entity_checks, "read_entity_status", away)
-    check = await check_entities(settings_in(tmp_path))
-    assert (check.state, check.text) == (FAIL, "Postgres does not answer.")
+    checks = await check_entities(settings_in(tmp_path))
+    assert [(check.name, check.state, check.text) for check in checks] == [
+        ("entities", FAIL, "Postgres does not answer for loom_entities."),
+        ("channels", FAIL, "Postgres does not answer for loom_channels."),
+    ]

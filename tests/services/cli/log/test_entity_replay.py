@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -55,11 +56,19 @@ def rows_of(written: Counters) -> Rows:
 
 
 def replay(
-    monkeypatch: pytest.MonkeyPatch, written: Counters, aggregate: str, *arguments: str, rows: Rows | None = None
+    monkeypatch: pytest.MonkeyPatch,
+    written: Counters,
+    aggregate: str,
+    *arguments: str,
+    rows: Rows | None = None,
+    family: Family[Any, Any, Any] = FAMILY,
+    deleted_before: int = 0,
 ) -> Result:
     """Run the command with this log as the broker; without rows, Postgres is away."""
-    log = MemoryLog({TOPIC: 1})
-    log.put(TOPIC, 0, written.outgoing())
+    topic = f"loom.{family.topics}.events"
+    log = MemoryLog({topic: 1})
+    log.put(topic, 0, written.outgoing())
+    log.delete_before(topic, 0, deleted_before)
 
     async def count(options: Any, topic: str) -> int:
         return 1
@@ -82,7 +91,7 @@ def replay(
     monkeypatch.setattr(entity_replay, "open_ranges", ranges)
     monkeypatch.setattr(entity_replay, "open_reader", reader)
     monkeypatch.setattr(entity_replay, "load_entities", load)
-    monkeypatch.setattr(entity_replay, "all_families", lambda: (FAMILY,))
+    monkeypatch.setattr(entity_replay, "all_families", lambda: (family,))
     monkeypatch.setattr(entity_replay, "ROW_WAIT_S", 0.0)
     env = {"LOOMLOG_KAFKA": "127.0.0.1:1", "LOOMLOG_POSTGRES": "postgresql://nowhere/x"}
     return CliRunner().invoke(app, ["replay", aggregate, *arguments], env=env)
@@ -154,6 +163,35 @@ def test_a_row_that_lags_or_is_ahead_is_said_and_is_no_drift(monkeypatch: pytest
     rows.rows[row.aggregate] = row._replace(seq=5)
     result = replay(monkeypatch, written, row.aggregate, rows=rows)
     assert (result.exit_code, "continued meanwhile, to seq 5" in result.stdout) == (0, True)
+
+
+CHANNEL: Family[Any, Any, Any] = replace(FAMILY, topics="channel")
+
+
+def test_an_aggregate_of_the_channel_topics_is_proven_from_their_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = partition()
+    result = replay(monkeypatch, written, counter("hits"), rows=rows_of(written), family=CHANNEL)
+    assert result.exit_code == 0, result.output
+    assert "counter:acme/hits  in loom.channel.events/0" in result.stdout
+    assert "row       at seq 4, equal" in result.stdout
+
+
+def test_an_aggregate_whose_first_events_are_deleted_is_not_proven_and_that_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    written = partition()
+    for name, deleted in (("hits", 2), ("hits", len(written.records)), ("other", 4)):
+        result = replay(
+            monkeypatch, written, counter(name), rows=rows_of(written), family=CHANNEL, deleted_before=deleted
+        )
+        assert result.exit_code == 1
+        assert f"The events of counter:acme/{name} before offset {deleted} of loom.channel.events/0 are deleted" in (
+            result.stderr
+        )
+    whole = replay(monkeypatch, written, counter("other"), rows=rows_of(written), family=CHANNEL, deleted_before=2)
+    assert whole.exit_code == 0, whole.output
+    unknown = replay(monkeypatch, written, counter("none"), rows=rows_of(written), family=CHANNEL, deleted_before=2)
+    assert "There is no aggregate" in unknown.stderr
 
 
 def test_a_row_that_names_a_later_first_offset_hides_no_event(monkeypatch: pytest.MonkeyPatch) -> None:
