@@ -182,6 +182,7 @@ class Times:
 
     def latest(self, after_ms: int, until_ms: int, count: int) -> list[int]:
         """Return the last `count` instants after a time, up to and with another; costs little however far it is."""
+        until_ms = min(until_ms, LAST_MS - 1)
         if self._every_ms:
             newest = self._anchor_ms + (until_ms - self._anchor_ms) // self._every_ms * self._every_ms
             earliest = max(after_ms, self._anchor_ms, newest - count * self._every_ms)

@@ -54,8 +54,12 @@ def _next(times: str, zone: str, anchor_ms: int, after_ms: int) -> int:
 
 def next_instant(spec: ScheduleSpec, anchor_ms: int, after_ms: int) -> int:
     """Return the first instant after a time, UTC milliseconds; 0: none. `anchor_ms`: where @every begins."""
-    is_periodic = spec.times.startswith("@every")
-    return _next(spec.times, spec.timezone, anchor_ms if is_periodic else 0, after_ms)
+    return _next(spec.times, spec.timezone, _anchor(spec, anchor_ms), after_ms)
+
+
+def _anchor(spec: ScheduleSpec, anchor_ms: int) -> int:
+    """Return the anchor of @every; times of the calendar have none, so that equal ones are kept once."""
+    return anchor_ms if spec.times.startswith("@every") else 0
 
 
 def delay_ms(spec: ScheduleSpec, aggregate: str, instant_ms: int) -> int:
@@ -70,21 +74,27 @@ def due_instants(
     spec: ScheduleSpec, aggregate: str, anchor_ms: int, first_ms: int, now_ms: int, keep: int
 ) -> DueInstants | None:
     """Return the instants from `first_ms` on that are due, the last `keep` of them by name; None when none is."""
-    latest: deque[int] = deque(maxlen=keep)
-    instant, count = first_ms, 0
-    while instant and instant + delay_ms(spec, aggregate, instant) <= now_ms:
-        latest.append(instant)
-        count += 1
-        if count == limits.COUNTED_MAX:
-            return _many(spec, anchor_ms, first_ms, max(instant, now_ms - spec.jitter_ms), keep)
-        instant = next_instant(spec, anchor_ms, instant)
-    if not count:
+    if not first_ms or first_ms + delay_ms(spec, aggregate, first_ms) > now_ms:
         return None
-    return DueInstants(first_ms=first_ms, latest=tuple(latest), count=count, is_at_least=False, next_ms=instant)
+    latest = deque([first_ms], maxlen=keep)
+    count = 1
+    next_ms = next_instant(spec, anchor_ms, first_ms)
+    if next_ms and next_ms + delay_ms(spec, aggregate, next_ms) <= now_ms:
+        times = parse_times(spec.times, spec.timezone, _anchor(spec, anchor_ms))
+        next_ms = 0
+        for instant in times.after(first_ms):
+            if instant + delay_ms(spec, aggregate, instant) > now_ms:
+                next_ms = instant
+                break
+            latest.append(instant)
+            count += 1
+            if count == limits.COUNTED_MAX:
+                return _many(spec, anchor_ms, first_ms, max(instant, now_ms - spec.jitter_ms), keep)
+    return DueInstants(first_ms=first_ms, latest=tuple(latest), count=count, is_at_least=False, next_ms=next_ms)
 
 
 def _many(spec: ScheduleSpec, anchor_ms: int, first_ms: int, until_ms: int, keep: int) -> DueInstants:
-    times = parse_times(spec.times, spec.timezone, anchor_ms if spec.times.startswith("@every") else 0)
+    times = parse_times(spec.times, spec.timezone, _anchor(spec, anchor_ms))
     latest = times.latest(first_ms - 1, until_ms, keep)
     return DueInstants(
         first_ms=first_ms,
