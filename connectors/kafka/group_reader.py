@@ -31,25 +31,29 @@ class KafkaGroupReader:
         self._options = options
         self._topic = topic
         self._group = group
-        self._consumer = AIOKafkaConsumer(
-            topic,
-            **options.client_arguments(),
-            group_id=group,
+        self._session_timeout_ms = session_timeout_ms
+        self._consumer: AIOKafkaConsumer | None = None
+
+    async def start(self) -> None:
+        """Join the group. Raises Transient, and may be called again then."""
+        consumer = AIOKafkaConsumer(
+            self._topic,
+            **self._options.client_arguments(),
+            group_id=self._group,
             enable_auto_commit=False,
             auto_offset_reset="earliest",
-            session_timeout_ms=session_timeout_ms,
-            heartbeat_interval_ms=max(100, session_timeout_ms // 5),
+            session_timeout_ms=self._session_timeout_ms,
+            heartbeat_interval_ms=max(100, self._session_timeout_ms // 5),
             max_poll_interval_ms=POLL_INTERVAL_MS,
             rebalance_timeout_ms=30_000,
             fetch_max_wait_ms=FETCH_MAX_WAIT_MS,
         )
-
-    async def start(self) -> None:
-        """Join the group. Raises Transient."""
-        await start(self._consumer, f"group {self._group}", self._options)
+        await start(consumer, f"group {self._group}", self._options)
+        self._consumer = consumer
 
     async def poll(self, *, timeout_s: float, max_records: int) -> Mapping[int, Sequence[LogRecord]]:
         """Return the next records by partition; empty after `timeout_s`. Raises Transient."""
+        assert self._consumer is not None, "poll before start"
         try:
             polled = await self._consumer.getmany(timeout_ms=int(timeout_s * 1000), max_records=max_records)
         except KafkaError as error:
@@ -60,6 +64,7 @@ class KafkaGroupReader:
         """Commit the offset of the next record of each partition; those that moved away meanwhile are left to their
         next reader. Raises Transient.
         """
+        assert self._consumer is not None, "commit before start"
         assigned = self._consumer.assignment()
         kept = {TopicPartition(self._topic, number): offset for number, offset in offsets.items()}
         kept = {place: offset for place, offset in kept.items() if place in assigned}
@@ -74,6 +79,8 @@ class KafkaGroupReader:
 
     async def close(self) -> None:
         """Leave the group."""
+        if self._consumer is None:
+            return
         try:
             await stop(self._consumer)
         except KafkaError as error:

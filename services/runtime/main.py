@@ -60,6 +60,7 @@ from loomlog.services.runtime.telemetry.metrics import RunMetrics
 from loomlog.services.runtime.telemetry.metrics_server import ADDRESS, bind_socket, serve
 from loomlog.services.runtime.telemetry.run_summaries import RunSummaries
 from loomlog.services.runtime.tools.entity_tools import build_entity_tools
+from loomlog.services.runtime.webhook_setup import open_webhooks
 from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.encryption.content_fields import dead_letter_value
 from loomlog.services.stream.encryption.subject_keys import WrongInstallationKey
@@ -87,8 +88,8 @@ def _dead_letters(resources: RuntimeResources) -> DeadLetters:
     if resources.keys is not None:
         commands = topics.TOPICS.commands
         kept = dead_letter_value(resources.keys, resources.codec, commands, never=RESULTS_TOPIC)
-        # Commands for entities may have content in clear: they stay in their topics alone.
-        entity_commands = {topics.ENTITY_TOPICS.commands, topics.CHANNEL_TOPICS.commands}
+        # Commands for entities, and what others write, may have content in clear: they stay in their topics alone.
+        entity_commands = {topics.ENTITY_TOPICS.commands, topics.CHANNEL_TOPICS.commands, topics.INGRESS_TOPIC}
         options["kept"] = lambda record: None if record.topic in entity_commands else kept(record)
     dead_letters = DeadLetters(
         resources.codec,
@@ -255,6 +256,18 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         on_run_ended=on_run_ended,
     )
     dead_letters = _dead_letters(resources)
+    webhooks = open_webhooks(
+        loaded,
+        settings,
+        resources.entities,
+        definitions.table,
+        codec,
+        channels=channels.operations,
+        encryption=encryption,
+        credentials=resources.credentials,
+        dead_letters=dead_letters,
+        clock_ms=clock_ms,
+    )
     entities = host_entities(
         resources.entities,
         settings,
@@ -314,6 +327,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
             tasks.create_task(definitions.observer.run(), name="definitions of files"),
             tasks.create_task(definitions.ephemeral_volumes.run(lambda: term_of(0) >= 0), name="ephemeral volumes"),
             tasks.create_task(schedules.reconciler.run(), name="schedules"),
+            tasks.create_task(webhooks.run(), name="webhooks"),
             tasks.create_task(memory.run_ends.run(), name="memory of ended runs"),
             *run_ends.start_tasks(tasks),
             tasks.create_task(memory.boot_entries.run(lambda: term_of(0) >= 0), name="entries of the files"),

@@ -7,6 +7,9 @@ Before: redpanda/topics.yaml makes them. After: resources.py opens them, main.py
 
 from loomlog.services.stream.family import Topics
 
+INGRESS_TOPIC = "loom.ingress"
+INGRESS_GROUP = "loomlog-ingress"
+"""Consumer group of the readers of what comes from outside; its offsets are committed."""
 GROUP = "loomlog-runtime"
 """Consumer group whose assignments hint at ownership."""
 TOPICS = Topics.of("run")

@@ -162,6 +162,7 @@ def test_the_families_share_their_number_of_partitions_and_the_others_keep_their
     topics = named(load_topics(partitions=24))
     assert {name for name, topic in topics.items() if topic.partitions == 24} == {
         "loom.audit.checkpoints",
+        "loom.ingress",
         *(f"loom.run.{part}" for part in ("commands", "events", "deltas", "snapshots")),
         *(f"loom.{name}.{part}" for name in ("entity", "channel") for part in ("commands", "events", "checkpoints")),
     }

@@ -1,0 +1,101 @@
+"""Webhooks in a runtime process: the reader of loom.ingress, a member of the group that all runtimes are in.
+
+Before: main.py. After: services/runtime/ingress.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from loomlog.connectors.configuration import ProcessConfiguration, secret_names
+from loomlog.connectors.errors import Transient
+from loomlog.connectors.kafka.group_reader import KafkaGroupReader
+from loomlog.connectors.storage.blobs import FileBlobs
+from loomlog.schemas.codec import Codec
+from loomlog.services.families.channel.operations import ChannelOperations
+from loomlog.services.families.definition.table import DefinitionTable
+from loomlog.services.families.webhook.definition import WebhookDefinitions
+from loomlog.services.families.webhook.deliveries import DeliveryRows
+from loomlog.services.families.webhook.secrets import WebhookSecrets
+from loomlog.services.runtime.content.encryption import ContentEncryption
+from loomlog.services.runtime.content.run_credentials import Credentials
+from loomlog.services.runtime.entity_hosting import EntityResources
+from loomlog.services.runtime.ingress.deliveries import DeliveryBuilder
+from loomlog.services.runtime.ingress.reader import IngressReader
+from loomlog.services.runtime.settings import RuntimeSettings
+from loomlog.services.runtime.topics import INGRESS_GROUP, INGRESS_TOPIC
+from loomlog.services.stream.dead_letters import DeadLetters
+
+log = logging.getLogger(__name__)
+
+START_RETRY_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookSetup:
+    """What a runtime has of webhooks."""
+
+    reader: IngressReader
+    group: KafkaGroupReader
+
+    async def run(self) -> None:
+        """Join the group, whenever the broker answers, and read until cancelled."""
+        while True:
+            try:
+                await self.group.start()
+                break
+            except Transient as error:
+                log.warning("%s waits: %s", INGRESS_TOPIC, error)
+                await asyncio.sleep(START_RETRY_S)
+        try:
+            await self.reader.run()
+        finally:
+            await self.group.close()
+
+
+def open_webhooks(
+    loaded: ProcessConfiguration,
+    settings: RuntimeSettings,
+    entities: EntityResources,
+    definitions: DefinitionTable,
+    codec: Codec,
+    *,
+    channels: ChannelOperations,
+    encryption: ContentEncryption,
+    credentials: Credentials,
+    dead_letters: DeadLetters,
+    clock_ms: Callable[[], int],
+) -> WebhookSetup:
+    """Build the reader over the entities and channels of this process."""
+    files = loaded.configuration.webhooks
+    secrets = WebhookSecrets(
+        os.environ,
+        protected=secret_names(),
+        allowed=loaded.settings.webhooks_env_allowlist,
+        files=tuple(files.values()),
+    )
+    builder = DeliveryBuilder(
+        blobs=FileBlobs(loaded.settings.effective_blob_folder),
+        encryption=encryption,
+        secrets=secrets,
+        credentials=None if settings.installation_secret is None else credentials,
+        secret=settings.installation_secret,
+    )
+    group = KafkaGroupReader(
+        settings.kafka, INGRESS_TOPIC, INGRESS_GROUP, session_timeout_ms=settings.session_timeout_ms
+    )
+    reader = IngressReader(
+        group,
+        codec,
+        entities.parts.client,
+        definitions=WebhookDefinitions(definitions, files),
+        builder=builder,
+        rows=DeliveryRows(entities.reads),
+        replicas=entities.parts.replicas,
+        channels=channels,
+        dead_letters=dead_letters,
+        clock_ms=clock_ms,
+    )
+    return WebhookSetup(reader=reader, group=group)
