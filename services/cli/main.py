@@ -62,6 +62,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "memory_eval.calibrate:memory_calibrate",
         "Find the similarities from which facts are related or one, for an embedder.",
     ),
+    "schedules": (
+        "schedules.schedules:schedules_app",
+        "Schedules: when they fire, what they have fired; run-now and pauses.",
+    ),
     "inbox": ("runs.interrupts:inbox_app", "Show and answer what runs ask people."),
     "pause": ("admin.pauses:pause", "Pause everything, a tenant or an agent before its next model calls."),
     "resume": ("admin.pauses:resume", "Resume a pause; the target is named as in `pause`."),
