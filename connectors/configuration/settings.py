@@ -498,7 +498,7 @@ class Settings:
     )
     channels_longpoll_cap_ms: int = setting(
         _E,
-        integer(0, 3_600_000, "milliseconds"),
+        integer(0, 1_800_000, "milliseconds"),
         30_000,
         "Longest wait for messages of channels; a longer one is cut, and the answer says so (wait_capped_ms).",
         old=SAME_NAME,

@@ -278,7 +278,7 @@ class Channels:
         """Return the cursors of a queue; `cursor` is empty when its message is gone. Raises ChannelUnavailable."""
         state = await self._operations.store.state(queue)
         readers = {name: reader.committed for some in state.readers.values() for name, reader in some.items()}
-        messages = await self._operations.store.load(queue, sorted({one for one in readers.values() if one}), ())
+        messages = await self._operations.store.load(queue, sorted({one for one in readers.values() if one}))
         known = {message.position: message.cursor for message in messages}
         return [
             {

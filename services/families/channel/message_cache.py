@@ -1,8 +1,9 @@
 """Messages of queues in the memory of a process, and the wake-up of readers that wait for one.
 
-The cache follows the events of the family from the start of the process on (Replicas.on_event), so a message that was
-published a moment ago is delivered without a database. It is bounded by bytes and forgets what it heard first; rows
-have every message. Values are as the log has them: ciphertext when content is encrypted.
+The cache follows the events of the family from the start of the process on (Replicas.on_event), and has the answers to
+its own commands before that, so a message that was published a moment ago is delivered without a database. It is
+bounded by bytes and forgets what it heard first; rows have every message. Values are as the log has them: ciphertext
+when content is encrypted.
 
 Before: services/stream/entities/replicas.py. After: store.py reads, operations.py and streams wait.
 """
@@ -11,6 +12,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.channel_events import (
@@ -93,19 +95,26 @@ class MessageCache:
         """Take an event of the family, in the order of the log."""
         if event.schema_id not in self._read_ids:
             return
-        record = self._codec.decode(event.value).record
-        match record:
+        self.add(event.aggregate, self._codec.decode(event.value).record, partition, event.offset)
+
+    def add(self, aggregate: str, event: Any, partition: int, offset: int) -> None:
+        """Take an event of a queue, by its full id; the same one again changes nothing."""
+        match event:
             case MessagePublished():
-                self._keep(event.aggregate, record.position or -record.number, _message(record))
-                if not record.position:
+                self._keep(aggregate, event.position or -event.number, _message(event))
+                if not event.position:
                     return
             case MessagesSurfaced():
-                for surfaced in record.messages:
-                    self._surface(event.aggregate, surfaced)
+                for surfaced in event.messages:
+                    self._surface(aggregate, surfaced)
             case LeaseSettled(returned=()):
                 return
-        self._note(event.aggregate, partition, event.offset)
-        for watch in self._watches.get(event.aggregate, ()):
+            case LeaseSettled():
+                pass
+            case _:
+                return
+        self._note(aggregate, partition, offset)
+        for watch in self._watches.get(aggregate, ()):
             watch.wake()
 
     def _surface(self, aggregate: str, surfaced: SurfacedMessage) -> None:
@@ -122,7 +131,7 @@ class MessageCache:
             self.cached_bytes -= _size(self._messages.popitem(last=False)[1])
 
     def _note(self, aggregate: str, partition: int, offset: int) -> None:
-        self._last[aggregate] = (partition, offset)
+        self._last[aggregate] = (partition, max(offset, self._last.get(aggregate, (0, -1))[1]))
         self._last.move_to_end(aggregate)
         if len(self._last) > QUEUES_MAX:
             self._last.popitem(last=False)
@@ -131,17 +140,17 @@ class MessageCache:
 
     def find(self, queue: Queue, position: int) -> CachedMessage | None:
         """Return a visible message; None when it is not in the cache."""
-        return self._messages.get((_full_id(queue), position))
+        return self._messages.get((full_id(queue), position))
 
     def position(self, queue: Queue) -> tuple[str, ...]:
         """Return the position token of the last event that brought a message: rows that include it have all of them."""
-        last = self._last.get(_full_id(queue))
+        last = self._last.get(full_id(queue))
         return () if last is None else (f"{self._topic}/{last[0]}:{last[1]}",)
 
     @contextmanager
     def watch(self, queues: Collection[Queue]) -> Iterator[QueueWatch]:
         """Wake a reader at each message of the queues until the context is left."""
-        watch, names = QueueWatch(), {_full_id(queue) for queue in queues}
+        watch, names = QueueWatch(), {full_id(queue) for queue in queues}
         for name in names:
             self._watches.setdefault(name, set()).add(watch)
         try:
@@ -174,5 +183,6 @@ def _size(message: CachedMessage) -> int:
     return len(message.value) + OVERHEAD_BYTES
 
 
-def _full_id(queue: Queue) -> str:
+def full_id(queue: Queue) -> str:
+    """Return the full id of the aggregate of a queue."""
     return aggregate_id(FAMILY_NAME, queue.tenant, queue.aggregate)

@@ -252,23 +252,19 @@ class ChannelOperations:
                 wait = CallWait(wait_id=event.wait_id, until_ms=event.until_ms, queues=(queue.to_ref(),))
                 return Outcome(fields={}, waiting=wait)
         positions = _leased(answer, command)
-        return await self.leased(queue, lease_id, positions, (answer.position,), after=command.after, more=capped)
+        return await self.leased(queue, lease_id, positions, after=command.after, more=capped)
 
     async def leased(
         self,
         queue: Queue,
         lease_id: str,
         positions: Sequence[int],
-        tokens: Sequence[str] = (),
         *,
         after: str = "",
         more: Mapping[str, Any] | None = None,
     ) -> Outcome:
-        """Return the answer of a subscribe that took these positions; its lease says how many it returns.
-
-        `tokens` are position tokens of the log that the rows must have passed.
-        """
-        batch = await self._load(queue, positions, tokens)
+        """Return the answer of a subscribe that took these positions; its lease says how many it returns."""
+        batch = await self._load(queue, positions)
         leases = (LeaseRef(queue=queue.to_ref(), lease_id=lease_id, taken=batch.taken),) if positions else ()
         uses = tuple(_delivery(queue, message) for message in batch.messages)
         return Outcome(
@@ -297,16 +293,16 @@ class ChannelOperations:
         """Read the queue for a request, and settle the lease beside the answer."""
         answer = await self.store.ask(command, queue)
         positions = _leased(answer, command)
-        batch = await self._load(queue, positions, (answer.position,))
+        batch = await self._load(queue, positions)
         if positions:
             self._settle(queue, command.envelope, batch.taken)
         shown = {**_batch_json(queue, batch.messages, command.after), **capped}
         return Outcome(fields=shown, positions=(answer.position,))
 
-    async def _load(self, queue: Queue, positions: Sequence[int], tokens: Sequence[str]) -> Batch:
+    async def _load(self, queue: Queue, positions: Sequence[int]) -> Batch:
         """Load messages as far as they fit one batch; the first one always does."""
         messages, size, taken = list[Message](), 0, 0
-        loaded = {message.position: message for message in await self.store.load(queue, positions, tokens)}
+        loaded = {message.position: message for message in await self.store.load(queue, positions)}
         for position in positions:
             message = loaded.get(position)
             if message is not None:

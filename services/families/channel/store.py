@@ -32,7 +32,7 @@ from loomlog.services.families.channel.caller import (
 from loomlog.services.families.channel.cursor import NS_PER_MS, InvalidCursor, cursor_text
 from loomlog.services.families.channel.fields import format_ns
 from loomlog.services.families.channel.items import DELAYED_ITEM, MESSAGE_ITEM, row_id, row_prefix
-from loomlog.services.families.channel.message_cache import CachedMessage, MessageCache
+from loomlog.services.families.channel.message_cache import CachedMessage, MessageCache, full_id
 from loomlog.services.families.channel.state import QueueState, expiry_ms, initial
 from loomlog.services.stream.entities.answers import Answer, CommandInvalid, CommandUnanswered, EntityCommands
 from loomlog.services.stream.entities.reads import EntityReads, EntityRow, PositionNotRead
@@ -108,20 +108,18 @@ class ChannelStore:
         last = answer.events[-1]
         if isinstance(last, CommandRefused):
             raise ChannelRefused(last.code, await self._plain(last.message, queue))
+        for event in answer.events:
+            self.cache.add(full_id(queue), event, answer.partition, answer.offset)
         return answer
 
     # --- messages ----------------------------------------------------------------------------------------------------
 
-    async def load(self, queue: Queue, positions: Sequence[int], tokens: Sequence[str] = ()) -> list[Message]:
-        """Return the messages at these positions in their order, without those that have expired.
-
-        `tokens`: position tokens of the log that rows must have passed; without any, the queue's row must have passed
-        the last position.
-        """
-        cached = {position: self.cache.find(queue, position) for position in positions}
-        missing = [position for position, message in cached.items() if message is None]
+    async def load(self, queue: Queue, positions: Sequence[int]) -> list[Message]:
+        """Return the messages at these positions in their order, without those that have expired."""
+        cached = self._cached(queue, positions)
+        missing = [position for position in positions if position not in cached]
         if missing:
-            cached |= await self._wait_for_rows(lambda: self._load_rows(queue, missing, tokens))
+            cached |= await self._load_missing(queue, missing)
         now_ms = self._clock_ms()
         return [
             await self._message(queue, position, message)
@@ -130,16 +128,36 @@ class ChannelStore:
             and expiry_ms(message.expires_at_ms, message.visible_ns // NS_PER_MS) > now_ms
         ]
 
-    async def _load_rows(
-        self, queue: Queue, positions: Sequence[int], tokens: Sequence[str]
-    ) -> dict[int, CachedMessage]:
-        if not tokens:
-            row = await self.reads.show(FAMILY_NAME, queue.tenant, queue.aggregate)
-            if row is None or _state(row).last_position < max(positions):
-                raise PositionNotRead(f"the rows of {queue.aggregate} have not reached position {max(positions)}")
-        documents = await self._documents(queue, MESSAGE_ITEM, positions, tokens)
+    def _cached(self, queue: Queue, positions: Sequence[int]) -> dict[int, CachedMessage]:
+        pairs = ((position, self.cache.find(queue, position)) for position in positions)
+        return {position: message for position, message in pairs if message is not None}
+
+    async def _load_missing(self, queue: Queue, positions: Sequence[int]) -> dict[int, CachedMessage]:
+        """Return messages from rows, or from the cache if it hears of all of them first."""
+        with self.cache.watch([queue]) as watch:
+            rows = asyncio.ensure_future(self._wait_for_rows(lambda: self._load_rows(queue, positions)))
+            try:
+                while True:
+                    watch.clear()
+                    cached = self._cached(queue, positions)
+                    if len(cached) == len(positions):
+                        return cached
+                    heard = asyncio.ensure_future(watch.wait(ROW_WAIT_S))
+                    await asyncio.wait({rows, heard}, return_when=asyncio.FIRST_COMPLETED)
+                    heard.cancel()
+                    if rows.done():
+                        loaded: dict[int, CachedMessage] = rows.result()
+                        return loaded
+            finally:
+                rows.cancel()
+
+    async def _load_rows(self, queue: Queue, positions: Sequence[int]) -> dict[int, CachedMessage]:
+        row = await self.reads.show(FAMILY_NAME, queue.tenant, queue.aggregate)
+        if row is None or _state(row).last_position < max(positions):
+            raise PositionNotRead(f"the rows of {queue.aggregate} have not reached position {max(positions)}")
+        documents = await self._documents(queue, MESSAGE_ITEM, positions)
         delayed = [one["number"] for one in documents.values() if "value" not in one]
-        bodies = await self._documents(queue, DELAYED_ITEM, delayed, tokens) if delayed else {}
+        bodies = await self._documents(queue, DELAYED_ITEM, delayed) if delayed else {}
         # One that was delayed names its number; its body is the row of that number, its time is when it surfaced.
         whole = {
             position: one if "value" in one else {**bodies[one["number"]], "visible_ns": one["visible_ns"]}
@@ -148,13 +166,11 @@ class ChannelStore:
         }
         return {position: _message_of(one) for position, one in whole.items()}
 
-    async def _documents(
-        self, queue: Queue, kind: str, numbers: Sequence[int], tokens: Sequence[str]
-    ) -> dict[int, dict[str, Any]]:
+    async def _documents(self, queue: Queue, kind: str, numbers: Sequence[int]) -> dict[int, dict[str, Any]]:
         """Return the documents of rows by position, or by number."""
         prefix = row_prefix(queue.channel, queue.scope, queue.scope_id)
         ids = {row_id(prefix, number): number for number in numbers}
-        rows = await self.reads.load_items(FAMILY_NAME, queue.tenant, kind, list(ids), positions=tokens)
+        rows = await self.reads.load_items(FAMILY_NAME, queue.tenant, kind, list(ids))
         return {ids[row.id]: orjson.loads(row.document) for row in rows}
 
     async def _wait_for_rows(self, read: Callable[[], Awaitable[Any]]) -> Any:
@@ -230,7 +246,7 @@ class ChannelStore:
         row = await self._wait_for_rows(
             lambda: self.reads.show(FAMILY_NAME, queue.tenant, queue.aggregate, positions=tokens)
         )
-        return initial(f"{FAMILY_NAME}:{queue.tenant}/{queue.aggregate}") if row is None else _state(row)
+        return initial(full_id(queue)) if row is None else _state(row)
 
     async def _local(self, queue: Queue, positions: Sequence[str]) -> EntityRow | None:
         row = await self.reads.local(FAMILY_NAME, queue.tenant, queue.aggregate, positions=positions)

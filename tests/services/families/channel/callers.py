@@ -16,6 +16,7 @@ from loomlog.services.families.channel.caller import ChannelCaller, ChannelRefus
 from loomlog.services.families.channel.message_cache import MessageCache
 from loomlog.services.families.channel.operations import ChannelLimits, ChannelOperations, Outcome
 from loomlog.services.families.channel.store import ChannelStore
+from loomlog.services.stream.entities.reads import EntityRow
 from tests.services.entities import NOW_MS, TOPIC, MemoryEntities
 
 CHANNELS = (
@@ -45,11 +46,20 @@ async def plaintext(value: Any, tenant: str) -> Any:
     return value
 
 
+class Queues(MemoryEntities):
+    """Queues in memory; `unread_rows`: the rows have read nothing yet."""
+
+    unread_rows = False
+
+    async def show(self, family: str, tenant: str, name: str, *, positions: Sequence[str] = ()) -> EntityRow | None:
+        return None if self.unread_rows else await super().show(family, tenant, name, positions=positions)
+
+
 class Installation:
     """Queues, whose owner is in this process as long as `entities.is_owner`."""
 
     def __init__(self, **limits: int) -> None:
-        self.entities = MemoryEntities(FAMILY)
+        self.entities = Queues(FAMILY)
         self.cache = MessageCache(local_codec(), topic=TOPIC)
         self.entities.on_event = self._hear
         self.store = ChannelStore(

@@ -9,8 +9,10 @@ import pytest
 from loomlog.connectors.errors import Transient
 from loomlog.schemas.generated.channel_commands import PublishMessage, ReadQueue, SettleLease, WatchQueue
 from loomlog.schemas.generated.channel_events import MessagesLeased
+from loomlog.services.families.channel import store
 from loomlog.services.families.channel.caller import ChannelUnavailable, Queue
 from loomlog.services.families.channel.operations import BATCH_BYTES_MAX, parse_operation
+from loomlog.services.families.channel.store import ChannelStore
 from tests.services.entities import NOW_MS, UNANSWERED
 from tests.services.families.channel.callers import ALL, Caller, Installation
 
@@ -554,3 +556,44 @@ def test_fields_of_other_operations_are_left_out_and_unknown_ones_refused() -> N
 
 def test_all_channels_are_named_once() -> None:
     assert len(set(ALL)) == len(ALL)
+
+
+async def test_a_message_that_is_heard_of_while_rows_lag_is_read(here: Installation, app: Caller) -> None:
+    await app("publish", channel="team", value=1)
+    message = here.cache.find(TEAM, 1)
+    assert message is not None
+    here.forget_messages()
+    here.entities.unread_rows = True
+    reading = asyncio.create_task(here.store.load(TEAM, [1]))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not reading.done()
+    published = here.entities.answers[f"channel:acme/{TEAM.aggregate}", "q:1.1"].events[0]
+    here.cache.add(f"channel:acme/{TEAM.aggregate}", published, 1, 1)
+    async with asyncio.timeout(5):
+        assert [one.value for one in await reading] == [1]
+
+
+async def test_rows_that_stay_behind_are_unavailable(
+    here: Installation, app: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "ROW_WAIT_S", 0.0)
+    await app("publish", channel="team", value=1)
+    here.forget_messages()
+    here.entities.unread_rows = True
+    with pytest.raises(ChannelUnavailable, match="position 1"):
+        await here.store.load(TEAM, [1])
+
+
+async def test_values_are_decrypted_and_without_keys_unavailable(here: Installation, app: Caller) -> None:
+    async def decrypt(value: Any, tenant: str) -> Any:
+        if here.entities.error is not None:
+            raise Transient("no keys", kind="unavailable")
+        return value.replace("secret", f"plain of {tenant}")
+
+    plain = ChannelStore(here.entities, here.entities, here.cache, clock_ms=lambda: NOW_MS, decrypt=decrypt)
+    await app("publish", channel="team", value="secret")
+    assert [one.value for one in await plain.load(TEAM, [1])] == ["plain of acme"]
+    here.entities.error = UNANSWERED
+    with pytest.raises(ChannelUnavailable, match="no keys"):
+        await plain.load(TEAM, [1])
