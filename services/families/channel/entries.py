@@ -96,21 +96,29 @@ def with_entry(buckets: Buckets, entry_id: str, entry: Entry) -> Buckets:
     """Return the buckets with an entry, in place of one with the same id."""
     place = str(place_of(entry_id))
     bucket = buckets.get(place)
-    entries = {entry_id: entry} if bucket is None else {**bucket.entries, entry_id: entry}
-    return {**buckets, place: _bucket(entries)}
+    if bucket is None:
+        return {**buckets, place: Bucket(entry.until_ms, {entry_id: entry})}
+    entries = {**bucket.entries, entry_id: entry}
+    due_ms = _due_ms(entries) if entry_id in bucket.entries else min(bucket.due_ms, entry.until_ms)
+    return {**buckets, place: Bucket(due_ms, entries)}
 
 
 def without_entry(buckets: Buckets, entry_id: str) -> Buckets:
-    """Return the buckets without an entry."""
+    """Return the buckets without an entry that they have."""
     place = str(place_of(entry_id))
-    rest = {name: one for name, one in buckets[place].entries.items() if name != entry_id}
-    if rest:
-        return {**buckets, place: _bucket(rest)}
-    return {name: bucket for name, bucket in buckets.items() if name != place}
+    bucket = buckets[place]
+    entries = dict(bucket.entries)
+    entry = entries.pop(entry_id)
+    if entries:
+        due_ms = _due_ms(entries) if entry.until_ms == bucket.due_ms else bucket.due_ms
+        return {**buckets, place: Bucket(due_ms, entries)}
+    rest = dict(buckets)
+    del rest[place]
+    return rest
 
 
-def _bucket(entries: Mapping[str, Entry]) -> Bucket:
-    return Bucket(min(entry.until_ms for entry in entries.values()), entries)
+def _due_ms(entries: Mapping[str, Entry]) -> int:
+    return min(entry.until_ms for entry in entries.values())
 
 
 def next_due_ms(buckets: Buckets) -> int:
