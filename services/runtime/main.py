@@ -51,6 +51,7 @@ from loomlog.services.runtime.run.context import RunContext
 from loomlog.services.runtime.run.family import RunFamily
 from loomlog.services.runtime.run.interrupt_responses import InterruptionAnswers
 from loomlog.services.runtime.run.start_paused import StartPause
+from loomlog.services.runtime.run.system_channels import SystemChannels
 from loomlog.services.runtime.run_end_setup import open_run_ends
 from loomlog.services.runtime.run_host import StandbyEdges, StandbyReaders, build_run_host
 from loomlog.services.runtime.schedule_setup import open_schedules
@@ -180,6 +181,16 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         decrypt=encryption.decrypt_json,
         clock_ms=clock_ms,
     )
+    system_channels = SystemChannels(
+        channels.operations,
+        channels.declarations,
+        codec=codec,
+        decrypt=encryption.decrypt_json,
+        availability=lambda: resources.routing.global_table.table,
+        is_active=lambda: term_of(0) >= 0,
+        clock_ms=clock_ms,
+    )
+    replicas.on_event(PAUSE.name, system_channels.on_pause_event)
     previews = Previews(codec, appender, topic=topics.DELTAS_TOPIC, partitions=resources.partitions, term_of=term_of)
     effects = build_effect_handlers(
         loaded,
@@ -254,6 +265,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         release_lease=channels.waits.release_lease,
         end_actions=run_ends.actions,
         on_run_ended=on_run_ended,
+        on_interruption=system_channels.on_interruption,
     )
     dead_letters = _dead_letters(resources)
     webhooks = open_webhooks(
@@ -329,6 +341,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
             tasks.create_task(schedules.reconciler.run(), name="schedules"),
             tasks.create_task(webhooks.run(), name="webhooks"),
             tasks.create_task(memory.run_ends.run(), name="memory of ended runs"),
+            tasks.create_task(system_channels.run(), name="channels of the system"),
             *run_ends.start_tasks(tasks),
             tasks.create_task(memory.boot_entries.run(lambda: term_of(0) >= 0), name="entries of the files"),
             *resources.routing.start_tasks(tasks, is_active_prober=lambda: term_of(0) >= 0),

@@ -33,6 +33,8 @@ from loomlog.schemas.generated.run_commands import (
     StartRun,
 )
 from loomlog.schemas.generated.run_events import (
+    InterruptionClosed,
+    InterruptionOpened,
     RunCancelled,
     RunCompleted,
     RunFailed,
@@ -61,7 +63,7 @@ from loomlog.services.core.run.react import RelatedRunEffect
 from loomlog.services.core.run.state import AwaitingModel, Ended
 from loomlog.services.runtime.admission.partition_gate import PartitionAdmission
 from loomlog.services.runtime.run.child_runs import ChildRunCoordinator
-from loomlog.services.runtime.run.context import RunContext
+from loomlog.services.runtime.run.context import Interruption, RunContext
 from loomlog.services.runtime.run.history_handler import HistoryHandler
 from loomlog.services.runtime.run.interrupt_responses import InterruptionAnswers
 from loomlog.services.runtime.run.late_results import decode_result
@@ -99,6 +101,7 @@ LiveRunCommand = (
 """Commands to an existing run."""
 REGISTRY_EVENTS = frozenset({RunStarted, RunRestored, RunRefused, RunCompleted, RunFailed, RunCancelled})
 """Events with which a run begins or stops holding its session and handle; most events do not."""
+INTERRUPTIONS = frozenset({InterruptionOpened, InterruptionClosed})
 
 
 class RunCommandHandler:
@@ -167,6 +170,9 @@ class RunCommandHandler:
                 aggregate.id, aggregate.tenant, aggregate.state, decision.events, self._clock_ms()
             )
             self._waits.durable(decision)
+            if not INTERRUPTIONS.isdisjoint(map(type, decision.events)):
+                for event in decision.events:
+                    self._report_interruption(aggregate, event, is_repeated=False)
         if not decision.ended:
             return
         awaited = self._directory.ending.pop(aggregate.id, None)
@@ -203,6 +209,13 @@ class RunCommandHandler:
 
     def folded(self, aggregate: Aggregate, event: Any, at_ms: int) -> None:
         self._timeline.on_replayed(aggregate.id, event, at_ms)
+        if type(event) in INTERRUPTIONS and not is_importing(aggregate.state):
+            self._report_interruption(aggregate, event, is_repeated=True)
+
+    def _report_interruption(self, aggregate: Aggregate, event: Any, *, is_repeated: bool) -> None:
+        facts = getattr(aggregate.state, "facts", None)
+        if facts is not None and isinstance(event, Interruption):
+            self._context.on_interruption(aggregate.tenant, facts, event, is_repeated)
 
     def live_found(self, aggregate: Aggregate) -> None:
         if isinstance(aggregate.state, Resting):

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from loomlog.connectors.protocols import ToolResult
 from loomlog.schemas.generated.run_commands import ReportWait
+from loomlog.schemas.generated.run_events import InterruptionClosed, InterruptionOpened
 from loomlog.schemas.generated.values import AgentDefinition, BlobRef, QueueRef, ToolCall
 from loomlog.services.core.run.commands import CommandRefusal, ToolCompleted
 from loomlog.services.core.run.react import CallTool
@@ -31,12 +32,17 @@ from loomlog.services.runtime.telemetry.tracing import NO_TRACING, Tracing
 from loomlog.services.stream.partition.ended_aggregates import EndedAggregates
 from loomlog.services.stream.partition.lookups import continue_in_task
 
+Interruption = InterruptionOpened | InterruptionClosed
 READ_WAIT_S = 10.0
 """Seconds to wait for what a parent has written of definitions."""
 
 
 def ignore_end(tenant: str, facts: RunFacts) -> None:
     """Do nothing at the end of a run."""
+
+
+def ignore_interruption(tenant: str, facts: RunFacts, event: Interruption, is_repeated: bool) -> None:
+    """Do nothing about a question."""
 
 
 def ignore_lease(queue: QueueRef, lease_id: str, taken: int) -> None:
@@ -111,6 +117,8 @@ class RunContext:
     end_actions: RunEndActions | None = None
     on_run_ended: Callable[[str, RunFacts], None] = ignore_end
     """Called with the tenant and the facts of each run whose end is in the log."""
+    on_interruption: Callable[[str, RunFacts, Interruption, bool], None] = ignore_interruption
+    """Called with a question that was opened or closed and is in the log; true: again, after a takeover."""
 
     async def load_definition(
         self, agent: str, tenant: str, *, def_id: str = "", positions: tuple[str, ...] = ()

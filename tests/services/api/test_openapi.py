@@ -48,6 +48,8 @@ def test_every_json_answer_has_a_schema() -> None:
         "/v1/sessions/{session_id}/messages",
         "/v1/users/{user_id}/agents/stream",
         "/v1/_memory/scopes/{scope}/{scope_id:path}/keys/{key:path}",  # DELETE
+        "/v1/_channels/{name:path}",  # DELETE
+        "/v1/_channels/{name:path}/stream",
         "/v1/_memory/changes",
         "/v1/_document/changes",
         "/metrics",
