@@ -150,9 +150,8 @@ async def test_the_dialogue_becomes_a_pending_entry_of_the_user(here: Here) -> N
         '{"messages":[{"role":"user","content":"I like tea","run_id":"r_1","seq":1},'
         '{"role":"assistant","content":"noted","run_id":"r_1","seq":3}]}'
     ).replace("r_1", RUN)
-    assert banked == MemoryBanked(
-        pending_id=here.entities.answers[command.envelope.command_id].events[0].pending_id, messages=2
-    )
+    answer = here.entities.answers["consolidation:acme/user/ada", command.envelope.command_id]
+    assert banked == MemoryBanked(pending_id=answer.events[0].pending_id, messages=2)
     assert here.asked_for == [(Scope("acme", "user", "ada"), "s_1")]
 
 
