@@ -63,6 +63,7 @@ STATUS_TEXT = {
     500: "The server failed.",
     502: "A dependency failed.",
     503: "A dependency is unavailable; Retry-After names the time.",
+    504: "Something has not ended in time.",
 }
 RESUME_DESCRIPTION = (
     "The id of the last frame that had one: the stream continues after it. Drop the text that came without an id since "

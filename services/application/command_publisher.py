@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from loomlog.connectors.errors import UnknownOutcome
+from loomlog.connectors.errors import Transient, UnknownOutcome
 from loomlog.connectors.kafka import MAX_BATCH_BYTES
 from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.connectors.protocols import LogAppender, ProducerRecord
@@ -106,8 +106,12 @@ class CommandPublisher:
         return len(self._queues)
 
     async def open(self) -> None:
-        """Read the number of partitions. Raises Transient when the broker does not answer."""
-        self._queues = [_PartitionQueue(number) for number in range(await self._appender.partitions(self.topic))]
+        """Read the number of partitions. Raises Transient when the broker does not answer, or has no such topic."""
+        count = await self._appender.partitions(self.topic)
+        if not count:
+            text = f"there is no topic {self.topic}; run python -m loomlog.redpanda.apply"
+            raise Transient(text, kind="unavailable")
+        self._queues = [_PartitionQueue(number) for number in range(count)]
         self._partitioner = StickyPartitioner(len(self._queues))
 
     def choose_partition(self, fresh: str, at_ms: int) -> str:

@@ -612,12 +612,14 @@ def _delivery_json(row: DeliveryRow) -> dict[str, Any]:
 
 async def run_until_cancelled(webhooks: Webhooks) -> None:
     """Append submissions and note rejections, until cancelled."""
+    is_logged = False
     while not webhooks.publisher.partitions:
         try:
             await webhooks.publisher.open()
         except ConnectorError as error:
-            log.warning("%s waits: %s", webhooks.publisher.topic, error)
-        if not webhooks.publisher.partitions:
+            if not is_logged:
+                log.warning("webhooks wait: %s", error)
+            is_logged = True
             await asyncio.sleep(OPEN_RETRY_S)
     async with asyncio.TaskGroup() as group:
         group.create_task(webhooks.publisher.run())

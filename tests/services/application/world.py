@@ -82,7 +82,7 @@ class World(RunOwner):
     def __init__(self, *, projecting: bool = True, encrypted: bool = False, **layer: Any) -> None:
         self.log = MemoryLog(
             dict.fromkeys((TOPICS.commands, TOPICS.events, TOPICS.previews), PARTITIONS)
-            | {TOPICS.subjects: 1, TOPICS.providers: 1}
+            | {TOPICS.subjects: 1, TOPICS.providers: 1, TOPICS.ingress: PARTITIONS}
         )
         self.codec = local_codec()
         self.twin = Twin()
