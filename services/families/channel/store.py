@@ -56,7 +56,7 @@ class Message(Value, frozen=True, kw_only=True):
     value: Any
     """In plaintext."""
     bytes: int
-    """Of the value as JSON."""
+    """Size of the value as JSON."""
     published_ns: int
     cursor: str
     """Cursor behind it."""
