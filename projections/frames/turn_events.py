@@ -139,8 +139,6 @@ def tool_result_frames(at: int, memory: FrameMemory, event: ToolReturned) -> lis
 
 def channel_use_frame(seq: int, use: ChannelUse) -> Frame:
     """Frame of a message that a call published or returned."""
-    is_publish = use.kind == "publish"
-    kind = "channel_publish" if is_publish else "channel_delivery"
     data: dict[str, Any] = {
         "channel": use.channel,
         "message_id": use.message_id,
@@ -149,8 +147,11 @@ def channel_use_frame(seq: int, use: ChannelUse) -> Frame:
         "payload_bytes": use.payload_bytes,
         "payload_preview": use.preview,
     }
-    data |= {"dropped_oldest": use.dropped_oldest} if is_publish else {"cursor": use.cursor or use.message_id}
-    return Frame(seq=seq, type=kind, event={"type": kind, "channel": data})
+    if use.kind == "publish":
+        published = {"type": "channel_publish", "channel": data | {"dropped_oldest": use.dropped_oldest}}
+        return Frame(seq=seq, type="channel_publish", event=published)
+    delivered = {"type": "channel_delivery", "channel": data | {"cursor": use.cursor or use.message_id}}
+    return Frame(seq=seq, type="channel_delivery", event=delivered)
 
 
 def tool_result_data(memory: FrameMemory, event: ToolReturned) -> dict[str, Any]:
