@@ -52,7 +52,7 @@ async def run_schedule_now(service: Service, caller: Caller, request: Request) -
 
 async def pause_schedule(service: Service, caller: Caller, request: Request) -> Json:
     text = query_text(request, "until")
-    until_ms = parse_time_ms(text, "until") if text else 0
+    until_ms = parse_time_ms("until", text) if text else 0
     answer, position = await service.application.schedules.pause(caller, _id(request), until_ms=until_ms)
     return json_response(answer, headers=position_headers(position))
 

@@ -180,6 +180,8 @@ class Schedules:
         except RequestRefused as refused:
             if refused.details.get("refusal") == "not_found":
                 raise _not_found(def_id) from refused
+            if refused.details.get("refusal") == "invalid_request":
+                raise bad_request(str(refused)) from refused
             raise
 
     # --- finding -----------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ Before: schedules.py. After: services/cli/http/api.py.
 
 import uuid
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 import typer
@@ -18,7 +19,7 @@ from loomlog.services.cli.runs.runs import Json, open_api
 from loomlog.services.cli.schedules.reads import find_id, list_entries, state_path
 from loomlog.services.cli.terminal.formatting import pluralize
 from loomlog.services.cli.terminal.output import NAME, console, print_json
-from loomlog.services.cli.terminal.times import to_rfc3339
+from loomlog.services.cli.terminal.times import RELATIVE_TIME, UNIT_S, to_rfc3339
 
 WILD = frozenset("*?[")
 Schedules = Annotated[
@@ -37,7 +38,8 @@ def run_now(
 def pause(
     schedule: Schedules,
     until: Annotated[
-        str, typer.Option("--until", metavar="TIME", help="When it goes on by itself; without: at `resume`.")
+        str,
+        typer.Option("--until", metavar="TIME", help="When it goes on by itself, such as 24h; without: at `resume`."),
     ] = "",
     yes: Yes = False,
     tenant: Tenant = "",
@@ -45,7 +47,7 @@ def pause(
     as_json: Json = False,
 ) -> None:
     """Let times pass without a run."""
-    params = {"until": to_rfc3339(until, option="--until")} if until else {}
+    params = {"until": _parse_until(until)} if until else {}
     _change("pause", schedule, params, yes=yes, tenant=tenant, key=key, as_json=as_json)
 
 
@@ -54,6 +56,14 @@ def resume(
 ) -> None:
     """End a pause."""
     _change("resume", schedule, {}, yes=yes, tenant=tenant, key=key, as_json=as_json)
+
+
+def _parse_until(text: str) -> str:
+    """Return a time as the API takes it: of a time, or of one from now on, such as 24h. Raises UsageError."""
+    if match := RELATIVE_TIME.match(text.strip()):
+        until = datetime.now(UTC) + timedelta(seconds=int(match[1]) * UNIT_S[match[2]])
+        return until.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return to_rfc3339(text, option="--until")
 
 
 DONE = {"run-now": "fires", "pause": "is paused", "resume": "goes on"}
