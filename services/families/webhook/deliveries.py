@@ -17,11 +17,12 @@ from loomlog.services.stream.entities.reads import EntityReads
 class DeliveryRow(Value, frozen=True, kw_only=True):
     """A delivery as it was taken, repeated or refused."""
 
-    delivery_id: str
     verdict: str
-    received_at_ms: int
+    received_at_ms: int = 0
     at_ms: int
     """When that was decided, UTC milliseconds."""
+    delivery_id: str = ""
+    """Empty: several were refused."""
     run_id: str = ""
     channel: str = ""
     def_id: str = ""

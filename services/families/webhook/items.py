@@ -87,7 +87,7 @@ def _delivery(name: str, envelope: Envelope, document: dict[str, Any], key: str 
         id=f"{quote(name, safe=SAFE)}#{envelope.seq:012d}",
         key_a=key,
         number=float(envelope.at_ms),
-        document=_json({name: value for name, value in document.items() if value not in ("", False, {})}),
+        document=_json({name: value for name, value in document.items() if value not in ("", False, {}, 0)}),
         kept_ms=ROWS_KEPT_MS,
     )
 

@@ -83,8 +83,8 @@ def take_credentials(block: WebhookBlock, body: Any) -> tuple[Mapping[str, str],
         if not target.startswith(CREDENTIALS):
             continue
         value = _evaluate(expression, body)
-        if value is _MISSING or value in ("", None):
-            continue
+        if value is _MISSING or value in ("", None, REMOVED):
+            continue  # there is none, or it was taken before
         text = _as_text(value)
         if len(text) > limits.CREDENTIAL_CHARACTERS_MAX:
             raise MappingInvalid(f"{target}: expected at most {limits.CREDENTIAL_CHARACTERS_MAX} characters")

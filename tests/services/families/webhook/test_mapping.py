@@ -124,7 +124,7 @@ def test_any_body_gives_texts_that_stores_take(body: object, goal: str, secret: 
     made.goal.encode()
     assert all(json.loads(value) is not None for value in made.run_metadata.values())
     if credentials and rest != body:
-        assert take_credentials(hook, rest)[0] == {"token": REMOVED}
+        assert REMOVED not in take_credentials(hook, rest)[0].values()
 
 
 @given(st.text(max_size=60) | st.binary(max_size=60))

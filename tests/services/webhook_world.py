@@ -1,0 +1,269 @@
+"""Webhooks over a log in memory: an api, real owners of webhooks, the reader of loom.ingress, and an owner of runs.
+
+async with webhook_world(tmp_path, files={"issues": WebhookBlock(...)}) as here:
+    answer = await here.send("issues", {"goal": "x"})
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import hmac
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from loomlog.connectors.configuration.webhook_block import WebhookAuth, WebhookBlock
+from loomlog.connectors.crypto.installation_key import SecretKey
+from loomlog.connectors.definitions import KINDS
+from loomlog.connectors.kafka.memory_log import MemoryLog
+from loomlog.connectors.protocols import LogRecord, ProducerRecord
+from loomlog.projections.entity_items import ItemPage, ItemRow
+from loomlog.schemas.codec import local_codec
+from loomlog.services.application.webhooks import WebhookOptions
+from loomlog.services.families.channel.caller import ChannelCaller, ChannelRefused, Declaration
+from loomlog.services.families.definition.table import FileDefinition, file_definition
+from loomlog.services.families.registry import all_families
+from loomlog.services.families.webhook.definition import WebhookDefinitions
+from loomlog.services.families.webhook.deliveries import DeliveryRows
+from loomlog.services.families.webhook.secrets import WebhookSecrets
+from loomlog.services.runtime.content.encryption import ContentEncryption
+from loomlog.services.runtime.ingress.deliveries import DeliveryBuilder
+from loomlog.services.runtime.ingress.reader import IngressReader
+from loomlog.services.stream.dead_letters import DeadLetters
+from loomlog.services.stream.entities.reads import EntityRow
+from tests.services.api.serving import Served, served
+from tests.services.application.owner import NOW_MS, PARTITIONS
+from tests.services.application.world import ADMIN_CALLER
+from tests.services.definition_entities import LogEntities
+from tests.services.memory_items import MemoryItems
+
+INGRESS = "loom.ingress"
+DEAD_LETTERS = "loom.dead-letter"
+SECRET = "hush"
+ENVIRON = {"LOOMLOG_HOOK": SECRET, "LOOMLOG_KEY": "from the environment"}
+HMAC = WebhookAuth(kind="hmac", signing_secret_env="LOOMLOG_HOOK", delivery_id_header="X-Delivery-Id")
+ISSUES = WebhookBlock(agent="soaker", auth=HMAC, payload_mapping={"goal": "$.goal"})
+
+
+class WebhookEntities(LogEntities):
+    """As LogEntities, for all families; rows can be away."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._of_family = {family.name: MemoryItems(family) for family in all_families()}
+
+    def _items_of(self, family: str) -> MemoryItems:
+        self.items()
+        items = self._of_family[family]
+        rows = [row for row in self._rows.items.values() if row.family == family]
+        items.rows = {(row.tenant, row.kind, row.id): row for row in rows}
+        return items
+
+    async def load_items(
+        self, family: str, tenant: str, kind: str, ids: Sequence[str], *, positions: Sequence[str] = ()
+    ) -> Sequence[ItemRow]:
+        return self._items_of(family).load(tenant, kind, ids)
+
+    async def list_items(
+        self, family: str, tenant: str, kind: str, *, positions: Sequence[str] = (), **more: Any
+    ) -> ItemPage:
+        return self._items_of(family).list(tenant, kind, **more)
+
+    async def newest_items(
+        self, family: str, tenant: str, kind: str, by: Any, keys: Any, *, positions: Sequence[str] = (), **bounds: Any
+    ) -> Mapping[str, ItemRow]:
+        return self._items_of(family).newest(tenant, kind, by, keys, **bounds)
+
+    async def local(self, family: str, tenant: str, name: str, *, positions: Sequence[str] = ()) -> EntityRow | None:
+        return None
+
+
+class MemoryGroup:
+    """Protocol GroupReader: one member that has all partitions. `committed` outlives a reader."""
+
+    def __init__(self, log: MemoryLog, committed: dict[int, int]) -> None:
+        self.committed = committed
+        self._log = log
+        self._next = dict.fromkeys(range(PARTITIONS), 0) | committed
+
+    async def poll(self, *, timeout_s: float, max_records: int) -> Mapping[int, Sequence[LogRecord]]:
+        grown = self._log._appended
+        polled = self._take()
+        if not polled:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    await grown.wait()
+            polled = self._take()
+        return polled
+
+    def _take(self) -> dict[int, Sequence[LogRecord]]:
+        polled = {number: self._log.records[INGRESS, number][at:] for number, at in self._next.items()}
+        polled = {number: records for number, records in polled.items() if records}
+        self._next |= {number: records[-1].offset + 1 for number, records in polled.items()}
+        return polled
+
+    async def commit(self, offsets: Mapping[int, int]) -> None:
+        self.committed |= offsets
+
+
+class Channels:
+    """Protocol ChannelPublisher: messages by command id, of declared channels."""
+
+    def __init__(self) -> None:
+        self.declared = {"feed": Declaration(name="feed", scope="global")}
+        self.messages: dict[str, tuple[str, Any, ChannelCaller]] = {}
+        self.error: Exception | None = None
+
+    @property
+    def declarations(self) -> "Channels":
+        return self
+
+    def find(self, tenant: str, name: str) -> Declaration | None:
+        return self.declared.get(name)
+
+    async def publish(self, fields: Mapping[str, Any], caller: ChannelCaller) -> None:
+        if self.error is not None:
+            raise self.error
+        if fields["channel"] not in self.declared:
+            raise ChannelRefused("channel_not_declared", "there is no such channel")
+        self.messages.setdefault(caller.command_id, (fields["channel"], fields["value"], caller))
+
+    def values(self, channel: str = "feed") -> list[Any]:
+        return [value for name, value, _ in self.messages.values() if name == channel]
+
+
+class CredentialBox:
+    """Protocol CredentialWriter."""
+
+    def __init__(self) -> None:
+        self.values: dict[tuple[str, str], Mapping[str, str]] = {}
+
+    async def put(self, tenant: str, run_id: str, credentials: Mapping[str, str]) -> None:
+        self.values[tenant, run_id] = credentials
+
+
+class WebhookWorld:
+    """See the module."""
+
+    def __init__(
+        self, here: Served, entities: WebhookEntities, files: dict[str, WebhookBlock], secret: SecretKey
+    ) -> None:
+        self.here = here
+        self.world = here.world
+        self.log = here.world.log
+        self.entities = entities
+        self.files = files
+        self.channels = Channels()
+        self.credentials = CredentialBox()
+        self.committed: dict[int, int] = {}
+        self._secret = secret
+        self.reading: asyncio.Task[None] | None = None
+        codec = local_codec()
+        self.dead_letters = DeadLetters(codec, self.log, topic=DEAD_LETTERS, service="test", clock_ms=lambda: NOW_MS)
+
+    @property
+    def webhooks(self) -> Any:
+        return self.here.service.application.webhooks
+
+    def reader(self) -> IngressReader:
+        """A reader that goes on where the committed offsets are."""
+        encryption = ContentEncryption(self.world.keys)
+        builder = DeliveryBuilder(
+            blobs=self.world.blobs,
+            encryption=encryption,
+            secrets=WebhookSecrets(ENVIRON, protected=(), files=tuple(self.files.values())),
+            credentials=self.credentials,
+            secret=self._secret,
+        )
+        parts = self.world.layer.entity_parts
+        return IngressReader(
+            MemoryGroup(self.log, self.committed),
+            local_codec(),
+            self.entities,
+            definitions=WebhookDefinitions(self.here.service.application.definitions.table, self.files),
+            builder=builder,
+            rows=DeliveryRows(self.entities),  # type: ignore[arg-type]  # what it reads is there
+            replicas=parts.replicas,
+            channels=self.channels,
+            dead_letters=self.dead_letters,
+            clock_ms=lambda: NOW_MS,
+        )
+
+    def read(self) -> None:
+        """Let a reader work."""
+        self.reading = asyncio.create_task(self.reader().run())
+
+    async def stop_reading(self) -> None:
+        if self.reading is not None:
+            self.reading.cancel()
+            await asyncio.wait({self.reading})
+            self.reading = None
+
+    async def send(
+        self, address: str, payload: Any, *, delivery: str = "", secret: str = SECRET, caller: Any = None, **query: str
+    ) -> httpx.Response:
+        """Post a signed request."""
+        body = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
+        headers = {"Content-Type": "application/json"}
+        headers["X-Loomcycle-Signature"] = "sha256=" + hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
+        if delivery:
+            headers["X-Delivery-Id"] = delivery
+        client = self.here.client(caller)
+        return await client.post(f"/v1/_webhooks/{address}", content=body, headers=headers, params=query or None)
+
+    async def recent(self, address: str, *, caller: Any = ADMIN_CALLER) -> list[dict[str, Any]]:
+        await self.webhooks.rejections.settle()
+        answer = await self.here.client(caller).get(f"/v1/_webhooks/{address}/recent-deliveries")
+        assert answer.status_code == 200, answer.text
+        deliveries: list[dict[str, Any]] = answer.json()["deliveries"]
+        return deliveries
+
+    def put(self, value: bytes, headers: Mapping[str, str] = {}, partition: int = 0) -> None:
+        """Append a record of anything else to loom.ingress."""
+        pairs = tuple((name, text.encode()) for name, text in headers.items())
+        self.log.put(INGRESS, partition, [ProducerRecord(key=b"k", value=value, headers=pairs)])
+
+    def parked(self) -> list[str]:
+        """The reasons of the dead letters."""
+        return [local_codec().decode(record.value or b"").record.error for record in self.log.records[DEAD_LETTERS, 0]]
+
+    async def until(self, holds: Any) -> None:
+        async with asyncio.timeout(10):
+            while not holds():
+                await asyncio.sleep(0.001)
+
+    def starts(self) -> list[Any]:
+        """The commands that start runs."""
+        return [command for command in self.world.commands() if type(command).__name__ == "StartRun"]
+
+
+def _file(name: str, block: WebhookBlock) -> FileDefinition:
+    return file_definition("webhook", name, KINDS["webhook"].content_of(block))
+
+
+@contextlib.asynccontextmanager
+async def webhook_world(
+    folder: Path, files: dict[str, WebhookBlock], *, options: Mapping[str, Any] | None = None, **more: Any
+) -> AsyncIterator[WebhookWorld]:
+    """The world at work, its reader too."""
+    entities, secret = WebhookEntities(), SecretKey(keys=(b"s" * 32,))
+    webhooks = WebhookOptions(files=files, environ=ENVIRON, **(options or {}))
+    parts: dict[str, Any] = {"entity_commands": entities, "entity_reads": entities, "webhooks": webhooks}
+    parts |= {
+        "installation_key": secret,
+        "files": {("webhook", name): _file(name, block) for name, block in files.items()},
+    }
+    async with served(folder, **parts, **more) as here:
+        entities.attach(here.world.log, here.world.layer.entity_parts)
+        made = WebhookWorld(here, entities, files, secret)
+        await made.webhooks.publisher.open()
+        parking = asyncio.create_task(made.dead_letters.run())
+        made.read()
+        try:
+            yield made
+        finally:
+            await made.stop_reading()
+            parking.cancel()
