@@ -42,6 +42,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "Versions of agents, skills and other definitions: list, make, promote, compare, take back.",
     ),
     "blame": ("definitions.blame:blame", "Show the definition that a run was pinned to, who made it and why."),
+    "channels": ("channels.channels:channels_app", "Channels: declare, publish, read, wait, follow."),
     "memory": (
         "memory.memory:memory_app",
         "Memory of agents, users and the tenant: read, write, search, and its past.",
