@@ -1,0 +1,332 @@
+"""Schedules in a runtime over a log in memory: definitions arm them, instants start runs, and ends come back."""
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from loomlog.connectors.configuration.schedule_block import ScheduleBlock
+from loomlog.connectors.definitions import KINDS
+from loomlog.connectors.errors import Transient
+from loomlog.connectors.kafka.memory_log import MemoryLog
+from loomlog.connectors.kafka.partitioner import partition_of
+from loomlog.connectors.storage.blobs import MemoryBlobs
+from loomlog.schemas.codec import local_codec
+from loomlog.schemas.generated.run_events import RunCompleted, RunStarted
+from loomlog.schemas.generated.schedule_commands import NoteRunEnded, RunScheduleNow
+from loomlog.schemas.generated.schedule_events import FireSettled, InstantsSkipped, ScheduleArmed, ScheduleFired
+from loomlog.schemas.generated.values import CommandEnvelope
+from loomlog.schemas.reader import TermReader
+from loomlog.services.core.families import aggregate_id, aggregate_key
+from loomlog.services.families.definition import FAMILY as DEFINITION
+from loomlog.services.families.definition.operations import Author, DefinitionOperations
+from loomlog.services.families.definition.table import DefinitionTable, FileDefinition, file_definition
+from loomlog.services.families.schedule import FAMILY as SCHEDULE
+from loomlog.services.families.schedule.arming import ActiveSchedules, ScheduleArming, schedule_options
+from loomlog.services.families.schedule.state import Schedule
+from loomlog.services.runtime.clock import clock_ms
+from loomlog.services.runtime.content.run_credentials import Credentials
+from loomlog.services.runtime.run.run_end_actions import RunEndActions
+from loomlog.services.runtime.schedule_setup import EnvironmentCredentials, ScheduleReconciler
+from loomlog.services.runtime.telemetry.tracing import NO_TRACING
+from loomlog.services.stream.entities.client import EntityClient
+from loomlog.services.stream.entities.reads import EntityRow
+from loomlog.services.stream.partition.ended_aggregates import EndedAggregates
+from tests.services.runtime.fakes import Scripted
+from tests.services.runtime.small_runtime import TOPICS, SmallRuntime, running
+from tests.services.stream.entities.hosts import TOPICS as ENTITIES
+from tests.services.stream.entities.hosts import Entities
+from tests.services.stream.entities.world import FoldedRows
+from tests.waiting import until
+
+KIND = KINDS["schedule"]
+VARIABLE = "LOOMLOG_TEST_GITHUB"
+
+
+class Reads:
+    """The part of EntityReads that arming uses, from the rows or from the owner of this process."""
+
+    def __init__(self, rows: FoldedRows, client: EntityClient) -> None:
+        self.away = False
+        self._rows, self._client = rows, client
+
+    async def local(self, family: str, tenant: str, name: str, *, positions: Sequence[str] = ()) -> EntityRow | None:
+        full = aggregate_id(family, tenant, name)
+        entity = await self._client.local_entity(partition_of(aggregate_key(full), 1), full, -1)
+        return None if entity is None else EntityRow(name=name, entity=entity)
+
+    async def list(
+        self, family: str, tenant: str, *, prefix: str = "", after: str = "", limit: int, positions: Sequence[str] = ()
+    ) -> Sequence[EntityRow]:
+        if self.away:
+            raise Transient("the database is away", kind="unavailable")
+        start = aggregate_id(family, tenant, "")
+        folded = await self._rows._folded(0, await self._rows.next_offset(0))  # as `load` reads them
+        names = sorted(name.removeprefix(start) for name in folded if name.startswith(start))
+        return [EntityRow(name=name, entity=folded[start + name].state) for name in names if name > after][:limit]
+
+
+class Store:
+    """A store of credentials."""
+
+    def __init__(self) -> None:
+        self.values: dict[tuple[str, str], Mapping[str, str]] = {}
+        self.failures = 0
+
+    async def put(self, tenant: str, run_id: str, credentials: Mapping[str, str]) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise Transient("the database is away", kind="unavailable")
+        self.values[tenant, run_id] = credentials
+
+    async def get(self, tenant: str, run_id: str) -> Mapping[str, str]:
+        return self.values.get((tenant, run_id), {})
+
+    async def delete(self, run_ids: Sequence[str]) -> None: ...
+    async def sweep(self) -> int:
+        return 0
+
+
+class NoHooks:
+    async def carry_out(self, text: str, end: Any, state: Any, number: int) -> bool:
+        raise AssertionError("no run has hooks")
+
+
+class Process:
+    """A runtime that owns everything; leaving its context is a crash."""
+
+    def __init__(
+        self, operations: DefinitionOperations, reconciler: ScheduleReconciler, reads: Reads, client: EntityClient
+    ) -> None:
+        self.operations, self.reconciler, self.reads, self.client = operations, reconciler, reads, client
+
+
+class World:
+    """A log with runs, definitions and schedules."""
+
+    def __init__(self) -> None:
+        topics = (TOPICS.commands, TOPICS.events, TOPICS.snapshots)
+        self.now_ms = clock_ms
+        self.log = MemoryLog({**dict.fromkeys(topics, 1), **Entities.partitions})
+        self.entities = Entities(self.log, (DEFINITION, SCHEDULE), lambda: self.now_ms())
+        self.model = Scripted()
+        self.store = Store()
+        self.number = 0
+
+    @asynccontextmanager
+    async def process(
+        self, name: str, blocks: Mapping[str, ScheduleBlock] | None = None, allowed: Collection[str] = (VARIABLE,)
+    ) -> AsyncIterator[Process]:
+        parts = self.entities.parts()
+        hosted = self.entities.hosted(parts, name)
+        await parts.replicas.open()
+        blocks = blocks or {}
+        files: dict[tuple[str, str], FileDefinition] = {
+            ("schedule", one): file_definition("schedule", one, KIND.content_of(block)) for one, block in blocks.items()
+        }
+        reads = Reads(self.entities.rows, parts.client)
+        any_reads: Any = reads
+        table = DefinitionTable(parts.replicas, files, blobs=MemoryBlobs(), reads=any_reads)
+        operations = DefinitionOperations(parts.client, parts.replicas, table, blobs=MemoryBlobs())
+        options = schedule_options(blocks, is_enabled=True, env_allowlist=allowed)
+        arming = ScheduleArming(ActiveSchedules(table, parts.replicas, options), parts.client, clock_ms=clock_ms)
+        operations.after_change = arming.after_change
+        reconciler = ScheduleReconciler(
+            arming, parts.replicas, any_reads, self.entities.rows, owned_terms=hosted.owned_terms
+        )
+        made: list[RunEndActions] = []
+
+        def end_actions(ended: EndedAggregates) -> RunEndActions:
+            triggers = {"schedule": NoteRunEnded}
+            made.append(RunEndActions(parts.client, NoHooks(), ended, local_codec(), triggers=triggers))
+            return made[0]
+
+        credentials = Credentials(self.store)
+        hosted.put_credentials = EnvironmentCredentials(credentials, allowed).put
+        commands = self.log.tail(TOPICS.commands, {0: 0})
+        commands.pause([0])
+        small = SmallRuntime(
+            self.log,
+            self.log,
+            commands,
+            partitions=1,
+            topics=TOPICS,
+            model=self.model,
+            tracing=NO_TRACING,
+            name=name,
+            entities=[hosted.topic_set],
+            credentials=credentials,
+            end_actions=end_actions,
+        )
+        hosted.attach(small.host)
+        tail = self.log.tail(ENTITIES.events, parts.replicas.next_offsets)
+        tasks = [asyncio.create_task(one) for one in (parts.replicas.follow(tail), made[0].run(), hosted.run())]
+        try:
+            async with running(small):
+                await until(lambda: 0 in small.host.owners and bool(hosted.owned_terms()))
+                await reconciler.step()
+                yield Process(operations, reconciler, reads, parts.client)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+    async def define(self, process: Process, op: str, **fields: Any) -> Mapping[str, Any]:
+        self.number += 1
+        author = Author(tenant="acme", subject="op", command_id=f"c{self.number}", issued_at_ms=clock_ms())
+        return (await process.operations.run(KIND, {"op": op, **fields}, author)).fields
+
+    async def create(self, process: Process, times: str, name: str = "nightly", **overlay: Any) -> Mapping[str, Any]:
+        prompt = [{"role": "user", "content": [{"type": "trusted-text", "text": "tick"}]}]
+        overlay = {"agent": "helper", "schedule": times, "prompt": prompt, **overlay}
+        return await self.define(process, "create", name=name, overlay=overlay)
+
+    def events(self, kind: type[Any], topic: str = ENTITIES.events) -> list[Any]:
+        reader, events = TermReader(), list[Any]()
+        for record in self.log.records[topic, 0]:
+            event = reader.read(record.offset, record.value)
+            if event is not None:
+                decoded = event.decode().record
+                events += [decoded] if isinstance(decoded, kind) else []
+        return events
+
+    def runs(self) -> list[RunStarted]:
+        return self.events(RunStarted, TOPICS.events)
+
+    async def state(self, process: Process, tenant: str = "acme", name: str = "nightly") -> Schedule:
+        rows = await process.reads.list(SCHEDULE.name, tenant, limit=100)
+        state: Schedule = next(row.entity.state for row in rows if row.name == name)
+        return state
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+async def test_an_instant_starts_a_run_whose_end_is_told(world: World) -> None:
+    async with world.process("a") as process:
+        made = await world.create(process, "@every 1s", user_id="ada", metadata={"team": "red"}, max_fires=1)
+        await until(lambda: bool(world.events(FireSettled)))
+        (fired,), (settled,), (run,) = world.events(ScheduleFired), world.events(FireSettled), world.runs()
+        assert fired.def_id == made["def_id"]
+        assert (run.options.trigger, run.user_id) == ("schedule:acme/nightly", "ada")
+        assert run.options.metadata == {"team": '"red"'}
+        assert (settled.run_id, settled.status, settled.number) == (fired.run_id, "completed", 1)
+        # After the last fire its definition is retired, so nothing is armed again.
+        await until(lambda: process.operations.table.resolve("schedule", "acme", "nightly") is None)
+        await process.reconciler.step()
+        assert (await world.state(process)).is_spent
+    assert len(world.events(ScheduleArmed)) == 1
+
+
+async def test_an_unknown_agent_is_told_and_uses_no_fire_up(world: World) -> None:
+    async with world.process("a") as process:
+        await world.create(process, "@every 1h", agent="missing", max_fires=1)
+        envelope = CommandEnvelope(command_id="now", tenant="acme", issued_at_ms=clock_ms())
+        await process.client.ask(RunScheduleNow(envelope=envelope, name="nightly"), wait_s=5)
+        await until(lambda: bool(world.events(FireSettled)))
+        (settled,) = world.events(FireSettled)
+        assert (settled.status, settled.counts) == ("failed", False)
+        assert "unknown_agent" in settled.error
+        assert (await world.state(process)).is_armed
+
+
+async def test_instants_that_passed_while_every_process_was_away_become_one_run(world: World) -> None:
+    async with world.process("a") as process:
+        await world.create(process, "@every 1h")
+    world.now_ms = lambda: clock_ms() + 5 * 3_600_000 + 1_000
+    async with world.process("b"):
+        await until(lambda: bool(world.events(FireSettled)))
+        (skipped,) = world.events(InstantsSkipped)
+        assert (skipped.count, skipped.reason) == (4, "catch_up")
+        assert len(world.runs()) == 1
+
+
+async def test_an_owner_that_dies_after_a_fire_starts_its_run_once(world: World) -> None:
+    async with world.process("a") as process:
+        await world.create(process, "@every 1h")
+        envelope = CommandEnvelope(command_id="now", tenant="acme", issued_at_ms=clock_ms())
+        await process.client.ask(RunScheduleNow(envelope=envelope, name="nightly"), wait_s=5)
+    for name in ("b", "c"):
+        async with world.process(name):
+            await until(lambda: bool(world.events(FireSettled)))
+    assert len(world.runs()) == 1
+    assert len(world.events(RunCompleted, TOPICS.events)) == 1
+    assert [one.run_id for one in world.events(FireSettled)] == [world.events(ScheduleFired)[0].run_id]
+
+
+async def test_schedules_of_files_are_armed_at_the_start_and_disarmed_when_they_are_gone(world: World) -> None:
+    one = ScheduleBlock(agent="helper", schedule="0 3 * * *", enabled=True, tenant_id="acme")
+    other = ScheduleBlock(agent="helper", schedule="0 4 * * *", enabled=True, tenant_id="acme")
+    off = ScheduleBlock(agent="helper", schedule="0 3 * * *")
+    async with world.process("a", {"nightly": one, "off": off}) as process:
+        state = await world.state(process)
+        assert (state.is_armed, state.spec and state.spec.times) == (True, "0 3 * * *")
+        state = await world.state(process, "default", "off")
+        assert (state.is_armed, state.next_ms) == (True, 0)
+    for blocks, times in (({"nightly": other}, "0 4 * * *"), ({"nightly": one}, "0 3 * * *")):
+        async with world.process("b", blocks) as process:
+            state = await world.state(process)
+            assert state.spec is not None
+            assert state.spec.times == times
+    async with world.process("c") as process:
+        assert not (await world.state(process)).is_armed
+    async with world.process("d", {"nightly": one}) as process:
+        assert (await world.state(process)).is_armed
+    assert world.events(ScheduleFired) == []
+
+
+async def test_a_start_of_the_same_process_arms_nothing_twice(world: World) -> None:
+    block = ScheduleBlock(agent="helper", schedule="0 3 * * *", enabled=True)
+    async with world.process("a", {"filed": block}) as process:
+        await world.create(process, "@daily")
+    async with world.process("b", {"filed": block}) as process:
+        await process.reconciler.step()
+    assert len(world.events(ScheduleArmed)) == 2
+
+
+async def test_a_change_that_its_author_could_not_arm_is_armed_by_the_owner(world: World) -> None:
+    async with world.process("a") as process:
+        process.operations.after_change = None
+        made = await world.create(process, "@daily")
+        assert world.events(ScheduleArmed) == []
+        await process.reconciler.step()
+        assert (await world.state(process)).def_id == made["def_id"]
+        await world.define(process, "retire", def_id=made["def_id"], retired=True)
+        await process.reconciler.step()
+        assert not (await world.state(process)).is_armed
+
+
+async def test_a_reconciliation_that_fails_is_done_later(world: World) -> None:
+    block = ScheduleBlock(agent="helper", schedule="0 3 * * *", enabled=True, tenant_id="acme")
+    async with world.process("a") as process:
+        await world.create(process, "@daily", "other")
+    async with world.process("b", {"nightly": block}) as process:
+        process.reconciler._checked.clear()  # as after a takeover
+        process.operations.after_change = None
+        process.reads.away = True
+        made = await world.create(process, "@hourly", "other")
+        with pytest.raises(Transient):
+            await process.reconciler.step()
+        process.reads.away = False
+        await process.reconciler.step()
+        assert (await world.state(process, name="other")).def_id == made["def_id"]
+
+
+async def test_values_of_the_environment_are_beside_the_log_before_the_run_starts(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, "a-secret-value")
+    monkeypatch.setattr("loomlog.services.stream.entities.outbox.RETRY_S", 0.01)
+    world.store.failures = 2
+    async with world.process("a") as process:
+        await world.create(process, "@every 1s", user_credentials_from_env={"github": VARIABLE})
+        await until(lambda: bool(world.runs()))
+        run_id = world.events(ScheduleFired)[0].run_id
+        assert world.runs()[0].options.credentials == ("github",)
+        assert world.store.values["acme", run_id] == {"github": "a-secret-value"}
+    records = [record.value or b"" for records in world.log.records.values() for record in records]
+    assert not any(b"a-secret-value" in value for value in records)
