@@ -30,6 +30,7 @@ from loomlog.services.families.definition.operation_schema import operation_sche
 from loomlog.services.families.definition.state import Line, Version
 from loomlog.services.families.definition.volumes import INPUT_SCHEMA as VOLUME_SCHEMA
 from loomlog.services.families.registry import all_families, family_tools
+from loomlog.services.runtime.tools.channel_tool import INPUT_SCHEMA as CHANNEL_SCHEMA
 
 CODE = re.compile(r"`([^`\n]+)`")
 COMMAND = re.compile(r"loomlog(?: |$)")
@@ -68,7 +69,7 @@ def known_names() -> frozenset[str]:
         names |= {*properties(tool.input_schema), *getattr(tool, "operations", ())}
     for kind in KINDS.values():
         names |= {kind.tool, *properties(operation_schema(kind))}
-    for tool, schema in (("Evaluation", EVALUATION_SCHEMA), ("VolumeDef", VOLUME_SCHEMA)):
+    for tool, schema in (("Evaluation", EVALUATION_SCHEMA), ("VolumeDef", VOLUME_SCHEMA), ("Channel", CHANNEL_SCHEMA)):
         names |= {tool, *properties(schema)}
     line = Line(kind="agent", name="helper")
     names |= {*version_row(line, Version(number=1, digest=b""), {}, {}, promoted=True), *VERIFIED}
