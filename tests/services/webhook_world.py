@@ -100,7 +100,9 @@ class MemoryGroup:
         return polled
 
     def _take(self) -> dict[int, Sequence[LogRecord]]:
-        polled = {number: self._log.records[INGRESS, number][at:] for number, at in self._next.items()}
+        polled: dict[int, Sequence[LogRecord]] = {
+            number: self._log.records[INGRESS, number][at:] for number, at in self._next.items()
+        }
         polled = {number: records for number, records in polled.items() if records}
         self._next |= {number: records[-1].offset + 1 for number, records in polled.items()}
         return polled
@@ -229,6 +231,10 @@ class WebhookWorld:
     def parked(self) -> list[str]:
         """The reasons of the dead letters."""
         return [local_codec().decode(record.value or b"").record.error for record in self.log.records[DEAD_LETTERS, 0]]
+
+    def parked_offsets(self) -> list[int]:
+        """Their offsets in loom.ingress."""
+        return [local_codec().decode(one.value or b"").record.offset for one in self.log.records[DEAD_LETTERS, 0]]
 
     async def until(self, holds: Any) -> None:
         async with asyncio.timeout(10):

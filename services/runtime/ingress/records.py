@@ -16,6 +16,7 @@ from loomlog.schemas.generated.webhook_commands import SubmitDelivery
 from loomlog.services.families.webhook.bodies import BodyInvalid, parse_body
 from loomlog.services.families.webhook.cloud_events import (
     STRUCTURED,
+    TENANT_NAME,
     CloudEvent,
     CloudEventInvalid,
     binary_event,
@@ -26,6 +27,7 @@ from loomlog.services.families.webhook.limits import BODY_BYTES
 MAGIC = b"\0"
 """First byte of Confluent framing; no JSON begins with it."""
 PREFIX = "ce_"
+COMMAND_ID_CHARACTERS_MAX = 200
 VALUE_BYTES_MAX = BODY_BYTES + 64 * 1024
 
 
@@ -43,13 +45,26 @@ def read_record(record: LogRecord, codec: Codec) -> SubmitDelivery:
             raise Unreadable(str(error)) from error
         if not isinstance(submitted, SubmitDelivery):
             raise Unreadable(f"a {type(submitted).__name__} is nothing that comes from outside")
-        return submitted
+        return _checked(submitted)
     if len(value) > VALUE_BYTES_MAX:
         raise Unreadable(f"the value has {len(value)} bytes: at most {VALUE_BYTES_MAX} are read")
     try:
         return _submission(record, _cloud_event(value, _headers(record)))
     except (BodyInvalid, CloudEventInvalid) as error:
         raise Unreadable(f"it is no CloudEvent that can be taken: {error}") from error
+
+
+def _checked(submitted: SubmitDelivery) -> SubmitDelivery:
+    """Return a record of ours whose ids an owner takes: one that it does not even answer would be asked about for ever.
+
+    Raises Unreadable.
+    """
+    envelope = submitted.envelope
+    if not 1 <= len(envelope.command_id) <= COMMAND_ID_CHARACTERS_MAX or not envelope.command_id.isprintable():
+        raise Unreadable(f"command_id: expected 1 to {COMMAND_ID_CHARACTERS_MAX} printable characters")
+    if not TENANT_NAME.match(envelope.tenant):
+        raise Unreadable("tenant: expected 1 to 64 letters, digits, _ and -")
+    return submitted
 
 
 def _headers(record: LogRecord) -> Mapping[str, str]:
