@@ -9,7 +9,8 @@ Three things make it correct:
   2. the id of the command is that of the thing that is told: sent again after a crash, it publishes nothing twice;
   3. scope, time to live and most messages are those of the channel's declaration, which the topic does not check.
 
-Whoever may write to the topic may publish to every queue: let only services that you trust do so, and others use HTTP.
+A program that may write to the topic may publish to every queue: let only services that you trust do so, and others
+use HTTP.
 """
 
 import argparse

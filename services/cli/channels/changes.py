@@ -221,9 +221,9 @@ def _print_change(out: Console, name: str, what: str, response: ApiResponse) -> 
 
 
 def _declaration(description: str | None, ttl: str, max_messages: int | None, semantic: str) -> dict[str, Any]:
-    given: dict[str, Any] = {"description": description, "max_messages": max_messages, "semantic": semantic or None}
-    given["default_ttl"] = _seconds("--ttl", ttl) if ttl else None
-    return {key: value for key, value in given.items() if value is not None}
+    fields: dict[str, Any] = {"description": description, "max_messages": max_messages, "semantic": semantic or None}
+    fields["default_ttl"] = _seconds("--ttl", ttl) if ttl else None
+    return {key: value for key, value in fields.items() if value is not None}
 
 
 def _seconds(option: str, text: str) -> int:

@@ -35,7 +35,14 @@ from loomlog.services.runtime.models.model_calls import ModelCalls, RuntimeProvi
 from loomlog.services.runtime.models.previews import Previews
 from loomlog.services.runtime.models.summary_calls import SummaryCalls
 from loomlog.services.runtime.run.compaction_memory import CompactionMemory
-from loomlog.services.runtime.run.context import RunContext, WaitResults, ignore_end, ignore_lease
+from loomlog.services.runtime.run.context import (
+    Interruption,
+    RunContext,
+    WaitResults,
+    ignore_end,
+    ignore_interruption,
+    ignore_lease,
+)
 from loomlog.services.runtime.run.family import RunFamily
 from loomlog.services.runtime.run.prompt_memory import PromptMemory
 from loomlog.services.runtime.run.run_end_actions import RunEndActions
@@ -99,6 +106,7 @@ class SmallRuntime:
         wait_results: WaitResults | None = None,
         release_lease: Callable[[QueueRef, str, int], None] = ignore_lease,
         end_actions: Callable[[EndedAggregates], RunEndActions] | None = None,
+        on_interruption: Callable[[str, RunFacts, Interruption, bool], None] = ignore_interruption,
     ) -> None:
         """`held` are the partitions it owns; None: all."""
         family, codec = RunFamily(), local_codec()
@@ -167,6 +175,7 @@ class SmallRuntime:
             complete_call=work.complete_call,
             release_lease=release_lease,
             end_actions=None if end_actions is None else end_actions(ended_runs),
+            on_interruption=on_interruption,
         )
         self.host = build_run_host(
             context,

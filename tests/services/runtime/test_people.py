@@ -26,6 +26,7 @@ from loomlog.schemas.generated.run_events import (
 from loomlog.schemas.generated.values import CommandEnvelope, InterruptionTerms, ToolCall, Usage
 from loomlog.schemas.records import replace
 from loomlog.services.core.run.interrupts.interruptions import TOOL_NAME
+from loomlog.services.core.run.run_facts import RunFacts
 from tests.services.runtime.fakes import AGENT, Echo, Scripted
 from tests.services.runtime.small_runtime import RUN, Stage
 
@@ -80,6 +81,24 @@ async def test_a_question_holds_nothing_and_is_answered_before_another_owner() -
     [result] = of(stage, ToolReturned)
     assert json.loads(result.text)["answer"] == "yes"
     assert not result.is_error
+
+
+async def test_questions_are_told_to_the_channels_when_they_are_in_the_log_and_again_after_a_takeover() -> None:
+    stage = stage_with({"question": "Shall I?"})
+    told: list[tuple[str, str, type[Any], bool]] = []
+
+    def on_interruption(tenant: str, facts: RunFacts, event: Any, is_repeated: bool) -> None:
+        assert stage.has(type(event))
+        told.append((tenant, facts.run_id, type(event), is_repeated))
+
+    async with stage.owner("first", on_interruption=on_interruption):
+        stage.start()
+        await stage.until(lambda: bool(told))
+    assert told == [("acme", RUN, InterruptionOpened, False)]
+    async with stage.owner("second", on_interruption=on_interruption):
+        answer(stage, of(stage, InterruptionOpened)[0].interrupt_id)
+        await stage.until(lambda: len(told) == 3)
+    assert told[1:] == [("acme", RUN, InterruptionOpened, True), ("acme", RUN, InterruptionClosed, False)]
 
 
 async def test_a_question_that_was_asked_before_an_owner_died_times_out_before_the_next() -> None:
