@@ -238,6 +238,8 @@ class ToolContext(Secretive, frozen=True, kw_only=True):
     """Version of the agent's definition; empty for an agent from a file."""
     grants: Mapping[str, Any] = field(default_factory=dict)
     """What the agent may use and author besides its tools: the fields of values.AgentGrants; empty = nothing."""
+    operator_key_restricted: bool = False
+    """The run may not use the operator's provider keys, nor may what it defines."""
     credentials: Mapping[str, str] = field(default_factory=dict)
     """Secrets that came with the run's request, by name; connectors/tools/references.py has that of the bearer.
 

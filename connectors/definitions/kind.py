@@ -133,6 +133,12 @@ class Kind:
         self.complete(content, content)
         return {entry.name: content[entry.name] for entry in fields(self.block) if entry.name in content}
 
+    def stamp(self, content: Content, values: Content) -> dict[str, Any]:
+        """Return a content with what the server says about its author, in the fields that no request may set."""
+        merged = {key: value for key, value in content.items() if key not in self.server_set}
+        merged |= {key: value for key, value in values.items() if key in self.server_set and value}
+        return {entry.name: merged[entry.name] for entry in fields(self.block) if entry.name in merged}
+
     def _refuse_unknown(self, overlay: Content) -> None:
         known = {entry.name for entry in fields(self.block)} - self.server_set - self.file_only.keys()
         for key in overlay:

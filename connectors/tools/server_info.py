@@ -9,7 +9,7 @@ from typing import Any
 
 FEATURE_TOOLS = {"bash": "Bash", "bashbox": "Bashbox", "documents": "Document", "memory_layer": "Memory"}
 """Features that a server has when it has their tool."""
-ABSENT_FEATURES = ("retention", "sandbox", "scheduler", "webhooks")
+ABSENT_FEATURES = ("retention", "sandbox", "webhooks")
 """Features of the wire contract that this version does not have."""
 
 
@@ -41,6 +41,8 @@ class ServerInfo:
     """Agents whose turns are code may run here."""
     max_request_bytes: int = 0
     """Largest request body of the API; 0 = not known here."""
+    scheduler: bool = False
+    """Schedules fire here."""
     memory: MemoryInfo = MemoryInfo()
 
 
@@ -51,6 +53,7 @@ def describe_capabilities(server: ServerInfo, tools: Container[str]) -> dict[str
         **dict.fromkeys(ABSENT_FEATURES, False),
         **{feature: tool in tools for feature, tool in FEATURE_TOOLS.items()},
         "code_js": server.code_agents,
+        "scheduler": server.scheduler,
         "full_text_memory": has_memory,
         "sql_memory": has_memory and memory.sql,
         "vector_memory": has_memory and memory.embedder is not None,

@@ -86,6 +86,7 @@ class Definitions:
             command_id=hashed_token("entity", "definition", kind, owner, self._new_token()),
             issued_at_ms=0 if current_request.get().idempotency_key else self._clock_ms(),
             is_admin=caller.is_admin,
+            operator_key_restricted=caller.operator_key_restricted,
             agent_id=f"a_http-{caller.name or caller.subject}"[:64],
         )
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from loomlog.connectors.configuration import ProcessConfiguration
+from loomlog.connectors.configuration.principals import isolated_subjects
 from loomlog.connectors.protocols import Blobs, Tool
 from loomlog.connectors.storage.blobs import FileBlobs
 from loomlog.services.families.definition.evaluations import Evaluations, JudgedRuns
@@ -58,6 +59,7 @@ def open_definitions(
     )
     operations = DefinitionOperations(parts.client, parts.replicas, table, blobs=blobs)
     evaluations = Evaluations(parts.client, table, entities.reads, judged_runs, decrypt=encryption.decrypt_json)
+    isolated = isolated_subjects(loaded.configuration)
     volumes = VolumeOperations(operations, VolumeTable(table, parts.replicas))
     return DefinitionSetup(
         table=table,
@@ -65,7 +67,9 @@ def open_definitions(
         skills=DefinedSkills(table),
         view=RunDefinitions(table, evaluations),
         tools={
-            **build_definition_tools(operations, clock_ms=clock_ms),
+            **build_definition_tools(
+                operations, clock_ms=clock_ms, is_isolated=lambda tenant, subject: (tenant, subject) in isolated
+            ),
             **build_evaluation_tool(evaluations, clock_ms=clock_ms),
             **build_volume_tool(volumes, clock_ms=clock_ms),
         },

@@ -30,6 +30,7 @@ from loomlog.services.families.definition.operations import (
     optional_text,
     overlay_field,
     required_field,
+    stamp_of,
     text_field,
 )
 from loomlog.services.families.definition.table import newest_positions
@@ -88,7 +89,12 @@ class DefinitionBatches:
         try:
             _, origin = self._operations.origin(kind, name, text_field(row, "parent_def_id"), author)
             return await self._operations.composer.compose(
-                kind, name, overlay_field(row), origin, inline_bytes_max=inline_bytes_max
+                kind,
+                name,
+                overlay_field(row),
+                origin,
+                stamp=stamp_of(author),
+                inline_bytes_max=inline_bytes_max,
             )
         except DefinitionProblem as problem:
             raise DefinitionRefused(problem.reason, f"{kind.name} {name}: {problem}") from problem

@@ -68,6 +68,28 @@ class Composition:
     """The content of the file that it is made from."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stamp:
+    """What the server says in a definition about its author: what starts runs by itself is no way around a limit."""
+
+    operator_key_restricted: bool = False
+    isolated_user: str = ""
+    """The author sees only what is this user's; empty: it sees all of the tenant."""
+
+    def check(self, kind: Kind, content: Mapping[str, Any]) -> None:
+        """Raise DefinitionProblem for a schedule of an isolated user that is to work for another one."""
+        if self.isolated_user and kind.name == "schedule" and content.get("user_id") != self.isolated_user:
+            text = f"user_id: a schedule of {self.isolated_user[:80]} works for no other user"
+            raise DefinitionProblem("invalid_definition", text)
+
+    @property
+    def fields(self) -> Mapping[str, Any]:
+        return {"operator_key_restricted": self.operator_key_restricted, "isolated": bool(self.isolated_user)}
+
+
+NO_STAMP = Stamp()
+
+
 class Composer:
     """Makes contents. Raises DefinitionProblem, ConnectorError, PositionNotRead."""
 
@@ -91,13 +113,15 @@ class Composer:
         overlay: Mapping[str, Any],
         origin: Origin,
         *,
+        stamp: Stamp = NO_STAMP,
         inline_bytes_max: int = limits.INLINE_BYTES_MAX,
     ) -> Composition:
         """Return the content of an overlay over its origin."""
         base = await self._table.content(*origin.parent) if origin.parent is not None else None
         if origin.file is not None:
             base = origin.file.content
-        content = kind.compose(name, overlay, base)
+        content = kind.stamp(kind.compose(name, overlay, base), stamp.fields)
+        stamp.check(kind, content)
         prompt = str(content.get("system_prompt", ""))
         if unknown := (*unknown_placeholders(prompt), *unknown_memory_placeholders(prompt)):
             raise DefinitionProblem("invalid_definition", f"system_prompt: unknown placeholder {unknown[0][:80]}")

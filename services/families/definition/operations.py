@@ -33,7 +33,7 @@ from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.services.families.definition import limits
 from loomlog.services.families.definition.answers import names_row, version_row
-from loomlog.services.families.definition.composition import Composer, Composition, Origin
+from loomlog.services.families.definition.composition import Composer, Composition, Origin, Stamp
 from loomlog.services.families.definition.content import parse_time_ms
 from loomlog.services.families.definition.decide import CONFLICT, rollback_target
 from loomlog.services.families.definition.state import Line, Version
@@ -113,6 +113,10 @@ class Author:
     grants: Mapping[str, Any] | None = None
     """What its agent may author, by key of the agent; None outside a run."""
     allows_skill: Callable[[str], bool] = lambda name: True
+    operator_key_restricted: bool = False
+    """Its runs, and those of what it writes, may not use the operator's provider keys."""
+    is_isolated: bool = False
+    """It acts for a user who sees only what is their own; `subject` is the user."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +187,7 @@ class DefinitionOperations:
             raise DefinitionRefused("static_name", text)
         overlay = overlay_field(fields)
         self.check_room(kind.name, name, author.tenant)
-        made = await self.composer.compose(kind, name, overlay, Origin())
+        made = await self.composer.compose(kind, name, overlay, Origin(), stamp=stamp_of(author))
         command = DefineVersion(**self._version_fields(kind, name, fields, author, made, promote=True))
         answer = await self.ask(command)
         line = self._line(kind, author.tenant, name)
@@ -200,7 +204,7 @@ class DefinitionOperations:
         if origin == Origin():
             raise DefinitionRefused("parent_not_found", f"{kind.name} {name} not found: there is nothing to fork")
         self.check_room(kind.name, name, author.tenant)
-        made = await self.composer.compose(kind, name, overlay_field(fields), origin)
+        made = await self.composer.compose(kind, name, overlay_field(fields), origin, stamp=stamp_of(author))
         command = ForkVersion(
             **self._version_fields(kind, name, fields, author, made, promote=kind.forks_promote) | {"ceiling": None},
             parent_def_id=origin.parent_id,
@@ -580,6 +584,14 @@ def parse_operation(
             expected = ", ".join(sorted(fields[op]))
             raise DefinitionRefused(UNKNOWN_FIELD, f"unknown field {name[:60]!r}{hint}: {op} takes {expected}")
     return op, present
+
+
+def stamp_of(author: Author) -> Stamp:
+    """Return what a definition says about its author."""
+    return Stamp(
+        operator_key_restricted=author.operator_key_restricted,
+        isolated_user=author.subject if author.is_isolated else "",
+    )
 
 
 def overlay_field(fields: Mapping[str, Any]) -> Mapping[str, Any]:

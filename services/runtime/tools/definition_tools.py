@@ -6,6 +6,7 @@ Before: services/runtime/main.py. After: services/families/definition/operations
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -33,11 +34,19 @@ class DefinitionTool:
     side_effect_class = "state"
     timeout_s: float = TIMEOUT_S
 
-    def __init__(self, kind: Kind, operations: DefinitionOperations, *, clock_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        kind: Kind,
+        operations: DefinitionOperations,
+        *,
+        clock_ms: Callable[[], int],
+        is_isolated: Callable[[str, str], bool],
+    ) -> None:
         self.name = kind.tool
         self._kind = kind
         self._operations = operations
         self._clock_ms = clock_ms
+        self._is_isolated = is_isolated
         self.description = (
             f"Defines what other runs use: versions of a definition of the kind {kind.name}. op create makes one and "
             "promotes it; fork makes one from an earlier version; promote, rollback and retire decide which one new "
@@ -51,6 +60,7 @@ class DefinitionTool:
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
         author = author_of(context, issued_at_ms=self._clock_ms())
+        author = replace(author, is_isolated=self._is_isolated(author.tenant, author.subject))
         return await definition_result(self.name, self._operations.run(self._kind, arguments, author))
 
 
@@ -70,6 +80,7 @@ def author_of(context: ToolContext, *, issued_at_ms: int) -> Author:
         tools=context.tools,
         grants=context.grants,
         allows_skill=patterns.allows,
+        operator_key_restricted=context.operator_key_restricted,
     )
 
 
@@ -86,6 +97,19 @@ async def definition_result(tool: str, operation: Any) -> ToolResult:
     return ToolResult(text=orjson.dumps(reply.fields).decode(), positions=positions)
 
 
-def build_definition_tools(operations: DefinitionOperations, *, clock_ms: Callable[[], int]) -> dict[str, Tool]:
-    """Return the tools of all versioned kinds by name."""
-    return {kind.tool: DefinitionTool(kind, operations, clock_ms=clock_ms) for kind in KINDS.values()}
+def none_isolated(tenant: str, subject: str) -> bool:
+    """Say that no user is isolated."""
+    return False
+
+
+def build_definition_tools(
+    operations: DefinitionOperations,
+    *,
+    clock_ms: Callable[[], int],
+    is_isolated: Callable[[str, str], bool] = none_isolated,
+) -> dict[str, Tool]:
+    """Return the tools of all versioned kinds by name. `is_isolated` takes a tenant and a user."""
+    return {
+        kind.tool: DefinitionTool(kind, operations, clock_ms=clock_ms, is_isolated=is_isolated)
+        for kind in KINDS.values()
+    }

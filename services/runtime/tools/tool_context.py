@@ -77,6 +77,7 @@ class ToolContextFactory:
             subject=facts.subject,
             user_id=facts.user_id,
             user_tier=facts.options.user_tier,
+            operator_key_restricted=facts.options.operator_key_restricted,
             provider=facts.current_model.provider,
             model=facts.current_model.model,
             tools=granted,
