@@ -76,6 +76,8 @@ REPEATED_STEPS = 4
 """Reads of a repeated subscribe that are made before it waits: the batch of the first attempt is one of them."""
 SETTLE_TRIES, SETTLE_RETRY_S = 5, 5.0
 """A lease of a request returns by itself after 60 s; until then its settlement is tried."""
+CLOSE_S = 2.0
+"""How long the end of the process waits for settlements: messages of a lease that is not settled are seen again."""
 PURGES_AT_ONCE = 16
 
 OPERATIONS: dict[str, frozenset[str]] = {
@@ -155,10 +157,12 @@ class ChannelOperations:
         return await operation(fields, caller)
 
     async def close(self) -> None:
-        """Give up settlements under way: their queues ask again."""
-        for task in self._settling:
+        """Let settlements under way end, and give up those that do not: their queues ask again."""
+        if self._settling:
+            await asyncio.wait(self._settling, timeout=CLOSE_S)
+        for task in tuple(self._settling):
             task.cancel()
-        await asyncio.gather(*self._settling, return_exceptions=True)
+        await asyncio.gather(*tuple(self._settling), return_exceptions=True)
 
     # --- publishing --------------------------------------------------------------------------------------------------
 

@@ -11,10 +11,15 @@ from loomlog.schemas.generated.channel_commands import PublishMessage, ReadQueue
 from loomlog.schemas.generated.channel_events import MessagesLeased
 from loomlog.services.families.channel import store
 from loomlog.services.families.channel.caller import ChannelUnavailable, Queue
-from loomlog.services.families.channel.operations import BATCH_BYTES_MAX, parse_operation
+from loomlog.services.families.channel.operations import (
+    BATCH_BYTES_MAX,
+    ChannelOperations,
+    parse_operation,
+    settle_command,
+)
 from loomlog.services.families.channel.store import ChannelStore
 from tests.services.entities import NOW_MS, UNANSWERED
-from tests.services.families.channel.callers import ALL, Caller, Installation
+from tests.services.families.channel.callers import ALL, Caller, Declared, Installation
 
 TEAM = Queue("acme", "team", "tenant")
 WORK = Queue("acme", "work/in", "tenant")
@@ -254,6 +259,29 @@ async def test_subscribe_moves_on_and_settles_its_lease(here: Installation, app:
     assert last["next_cursor"] == ""
     await settled(here)
     assert [command.taken for command in asked(here, SettleLease)] == [2, 1]
+    assert here.entities.entities["acme", TEAM.aggregate].state.leased == 0
+
+
+async def test_what_is_taken_is_settled_before_the_process_ends(here: Installation, app: Caller) -> None:
+    await app("publish", channel="team", value=1)
+    await app("subscribe", channel="team")
+    await here.operations.close()
+    assert here.entities.entities["acme", TEAM.aggregate].state.leased == 0
+
+
+async def test_a_settlement_that_finds_no_owner_is_tried_again(here: Installation, app: Caller) -> None:
+    pauses = list[float]()
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        here.entities.error = None
+
+    operations = ChannelOperations(Declared(), here.store, clock_ms=lambda: NOW_MS, sleep=sleep)
+    await app("publish", channel="team", value=1)
+    await app("subscribe", channel="team", command_id="x")
+    here.entities.error = UNANSWERED
+    await operations.settle(TEAM, settle_command(TEAM, "x.0", 1, subject="app", at_ms=NOW_MS))
+    assert len(pauses) == 1
     assert here.entities.entities["acme", TEAM.aggregate].state.leased == 0
 
 
