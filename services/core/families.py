@@ -171,8 +171,8 @@ class Send(Value, frozen=True, kw_only=True):
     """Name of the family; or of a receiver in the process that owns the aggregate, for what is no record."""
     command: Any
     credentials_env: Mapping[str, str] = struct_field(default_factory=dict)
-    """Of a StartRun: name of a credential -> environment variable with its value, which the sender puts beside the log
-    before the command is sent.
+    """Credentials of a run that is started: name -> environment variable with the value, which the sender puts beside
+    the log before the command is sent.
     """
 
 

@@ -169,17 +169,17 @@ async def _list_with_states(pattern: str, tenant: str, position: str) -> list[tu
         entries = await list_entries(api, pattern, tenant, position)
         room = asyncio.Semaphore(AT_ONCE)
 
-        async def state(entry: Entry) -> Entry | None:
+        async def state_of(entry: Entry) -> Entry | None:
             if not entry["active_def_id"]:
                 return None
             async with room:
                 try:
-                    found: Entry = await api.get(state_path(entry["active_def_id"], "state"))
+                    state: Entry = await api.get(state_path(entry["active_def_id"], "state"))
                 except ApiNotFound:
                     return None
-            return found
+            return state
 
-        states = await asyncio.gather(*map(state, entries))
+        states = await asyncio.gather(*map(state_of, entries))
     return list(zip(entries, states, strict=True))
 
 

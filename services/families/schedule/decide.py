@@ -182,7 +182,7 @@ def _on_timer(schedule: Schedule, at_ms: int) -> Sequence[ScheduleEvent]:
     events: list[ScheduleEvent] = []
     if skipped or waiting:
         # Before the fires of this decision, so that `last_ms` is the newest instant whichever of them fire.
-        told = InstantsSkipped(
+        passed = InstantsSkipped(
             first_ms=due.first_ms,
             last_ms=due.latest[-1],
             count=skipped,
@@ -191,7 +191,7 @@ def _on_timer(schedule: Schedule, at_ms: int) -> Sequence[ScheduleEvent]:
             queued=(*schedule.queued, *waiting),
             next_ms=due.next_ms,
         )
-        events.append(told)
+        events.append(passed)
     return _fired_all(schedule, events, fires, due.next_ms, at_ms)
 
 

@@ -16,7 +16,7 @@ PAUSED_MS = 100 * 365 * 86_400_000
 """A pause without an end: a hundred years (parity: reference surfaces 1.9)."""
 TIMES_CHARACTERS_MAX = 1_000
 ERROR_CHARACTERS_MAX = 500
-"""Of a failure the state and the row keep the beginning; the run has all of it."""
+"""The beginning of a failure is in the state and the row; the run has all of it."""
 HISTORY_MS = 90 * 86_400_000
 """How long the row of a fire is kept. The log has it for ever."""
 TEXT_BYTES_MAX = 300_000
