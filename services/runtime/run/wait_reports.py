@@ -4,6 +4,9 @@ A queue asks again about a lease until it knows how many of its messages were ta
 the call is in the log, and answers later questions from what it remembers of its leases; a run that has ended, from its
 last state. So no message is lost with a process, and none is given back that a call has returned.
 
+An owner that was replaced, and does not know it, sees the run as it was: it would give back what the next owner's call
+has returned. So what a call has not taken is told only if no claim is in the log after what this owner has read.
+
 Before: command_handler.py with ReportWait. After: services/core/run/tools/waits.py decides; context.py has the parts
 that load the messages and settle the leases.
 """
@@ -59,13 +62,13 @@ class WaitReports:
         """Return what the report decides. Raises ConnectorError; it is tried again then, so no report is lost."""
         aggregate = partition.aggregates.get(report.run_id)
         if aggregate is None:
-            await self._release_of_ended(report)
+            await self._release_of_ended(report, partition)
             return PendingDecision(None)
         if aggregate.quarantined or is_importing(aggregate.state):
             return PendingDecision(None)  # the queue asks again about a lease
         opened = find_reported_call(aggregate.state, report)
         if opened is None:
-            self._release(report, aggregate, partition)
+            await self._release(report, aggregate, partition)
             return PendingDecision(None)
         wait = reported_wait(opened, report)
         context = self._context
@@ -101,12 +104,15 @@ class WaitReports:
         await continue_in_task()
         report = completion.report
         completed = await completion.run(aggregate.state, opened, aggregate.tenant)
+        present = find_reported_call(aggregate.state, report)
+        if present is None or reported_wait(present, report) is None:
+            await self._release(report, aggregate, partition)
+            return PendingDecision(None)
 
         def order() -> ToolCompleted:
             present = find_reported_call(aggregate.state, report)
             if present is None or reported_wait(present, report) is None:
-                self._release(report, aggregate, partition)
-                return completed  # nothing follows: the call has its result
+                return completed  # nothing follows: the call has its result, and the queue asks again about its lease
             at_ms = self._context.clock_ms()
             since_ms = at_ms if present.wait is None else present.wait.since_ms
             return replace(completed, at_ms=at_ms, attempt=present.attempt, duration_ms=max(0, at_ms - since_ms))
@@ -115,17 +121,26 @@ class WaitReports:
 
     # --- leases ------------------------------------------------------------------------------------------------------
 
-    def _release(self, report: ReportWait, aggregate: Aggregate, partition: Partition) -> None:
-        """Tell the queue what a call that has its result took of the lease, once all of that is in the log."""
-        if report.lease_id:
+    async def _release(self, report: ReportWait, aggregate: Aggregate, partition: Partition) -> None:
+        """Tell the queue what a call that has its result took of the lease, once all of that is in the log.
+
+        Raises Transient.
+        """
+        if report.lease_id and await self._is_current(partition):
             taken = taken_of_lease(getattr(aggregate.state, "facts", None), report.lease_id)
             partition.on_durable(lambda _: self._context.release_lease(report.queue, report.lease_id, taken))
 
-    async def _release_of_ended(self, report: ReportWait) -> None:
+    async def _release_of_ended(self, report: ReportWait, partition: Partition) -> None:
         """Tell the queue what a run that is not live took of the lease. Raises Transient."""
         if report.lease_id:
             taken = taken_of_lease(await self._final_facts(report.run_id), report.lease_id)
-            self._context.release_lease(report.queue, report.lease_id, taken)
+            if await self._is_current(partition):
+                self._context.release_lease(report.queue, report.lease_id, taken)
+
+    async def _is_current(self, partition: Partition) -> bool:
+        """Whether there is no later owner than this one. Raises Transient."""
+        await continue_in_task()
+        return not await self._context.ended_runs.is_claimed_since(self._number, partition.next_offset)
 
     async def _final_facts(self, run_id: str) -> RunFacts | None:
         """Return the facts of an ended run; None if it never began, or was refused. Raises Transient."""

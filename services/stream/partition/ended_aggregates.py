@@ -103,6 +103,21 @@ class EndedAggregates:
             return f"BrokenHistory: {aggregate.id} has no event {aggregate.seq} at offset {aggregate.last_offset}"
         return prefix.aggregate
 
+    async def is_claimed_since(self, partition: int, offset: int) -> bool:
+        """Return whether the partition was claimed at the offset or later, by any owner. Raises Transient."""
+        end = await self._ranges.end_offset(self._topic, partition)
+        if end <= offset:
+            return False
+        reader = TermReader(codec=self._codec)
+        async with await self._ranges.read(self._topic, partition, offset, end) as chunks:
+            async for records in chunks:
+                for record in records:
+                    try:
+                        reader.read(record.offset, record.value)
+                    except Undecodable:
+                        continue  # it is no claim
+        return reader.claims > 0
+
     async def _loaded(self, partition: int, newest: "_Link") -> Aggregate:
         links = [newest]
         while (earlier := links[-1].earlier) is not None and _name(earlier) not in self._kept:

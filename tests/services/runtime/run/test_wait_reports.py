@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from loomlog.connectors.errors import Transient
-from loomlog.connectors.protocols import ToolResult
+from loomlog.connectors.protocols import ProducerRecord, ToolResult
 from loomlog.connectors.storage.blobs import MemoryBlobs
 from loomlog.schemas.generated.run_commands import ReportWait
 from loomlog.schemas.generated.run_events import ToolReturned
@@ -28,6 +28,7 @@ from loomlog.services.stream.partition.partition import Aggregate
 from tests.services.core.run.given import NOW, answered, quarantine, recover
 from tests.services.core.run.waiting import OTHER_QUEUE, QUEUE, UNTIL, waits
 from tests.services.runtime.given import DeskAtWork, cancelling, envelope, saying, started
+from tests.services.stream.given import EVENTS, claim_record
 
 RUN = "r_tok"
 WAIT = idempotency_key(RUN, 1, 0)
@@ -314,7 +315,25 @@ async def test_a_call_that_ends_while_its_messages_are_loaded_gives_them_back() 
     await asyncio.sleep(0)
     work.submit(run, RunTimerFired(at_ms=UNTIL + limits.WAIT_GRACE_MS))
     work.channels.before.set()
-    assert work.decide(await prepared) == []
+    assert (await prepared).aggregate is None
+    assert work.channels.settled == [(QUEUE, WAIT, 0)]
+
+
+async def test_an_owner_that_was_replaced_gives_nothing_back() -> None:
+    """It sees the run as it was: the next owner's call may have returned the messages."""
+    work = Work()
+    work.start(RUN)
+    work.log.put(EVENTS, 0, [ProducerRecord(key=b"k", value=b"unreadable"), claim_record()])
+    assert await work.report(reports()) == []
+    assert await work.report(reports("r_unknown")) == []
+    assert work.channels.settled == []
+
+
+async def test_records_of_a_replaced_owner_keep_nothing_from_going_back() -> None:
+    work = Work()
+    work.start(RUN)
+    work.log.put(EVENTS, 0, [ProducerRecord(key=b"k", value=b"unreadable")])
+    assert await work.report(reports()) == []
     assert work.channels.settled == [(QUEUE, WAIT, 0)]
 
 
