@@ -40,7 +40,9 @@ from loomlog.schemas.generated.schedule_events import (
 from loomlog.schemas.generated.values import RunOptions, ScheduledRun, ScheduleSpec
 from loomlog.schemas.ids import hashed_token
 from loomlog.schemas.records import replace
+from loomlog.services.core.admission import BACKPRESSURE, PROVIDER_FULL, USER_FULL
 from loomlog.services.core.families import FROM_OUTBOX, At, Send, TimerFired, name_problem
+from loomlog.services.core.run.lifecycle.budget_limits import OVER_LIMIT
 from loomlog.services.families.schedule import limits
 from loomlog.services.families.schedule.instants import (
     DueInstants,
@@ -54,9 +56,11 @@ from loomlog.services.families.schedule.state import SPENT, Schedule, ScheduleEv
 ScheduleCommand = ArmSchedule | DisarmSchedule | RunScheduleNow | PauseSchedule | ResumeSchedule | NoteRunEnded
 COMPLETED, FAILED, CANCELLED, SKIPPED, REFUSED = "completed", "failed", "cancelled", "skipped", "refused"
 UNKNOWN_AGENT = "unknown_agent"
-FULL = frozenset({"backpressure", "queue_full", "runtime_paused", "token_limit_exceeded"})
+FULL = frozenset({BACKPRESSURE, USER_FULL, PROVIDER_FULL, "runtime_paused"})
+"""Refusals because as much works already as may."""
+SKIPPED_CODES = FULL | {OVER_LIMIT}
 """Refusals for now (parity: the status skipped)."""
-USES_NO_FIRE = frozenset({UNKNOWN_AGENT, "definition_pending", "backpressure", "queue_full", "runtime_paused"})
+USES_NO_FIRE = FULL | {UNKNOWN_AGENT, "definition_pending"}
 """Refusals after which the next instant tries again."""
 
 
@@ -309,7 +313,7 @@ def _run_ended(schedule: Schedule, command: NoteRunEnded, at_ms: int) -> Sequenc
         return []  # it was settled before
     status, counts = command.status, True
     if status == REFUSED:
-        status = SKIPPED if command.code in FULL else FAILED
+        status = SKIPPED if command.code in SKIPPED_CODES else FAILED
         counts = command.code not in USES_NO_FIRE
     elif status not in (COMPLETED, CANCELLED):
         status = FAILED

@@ -252,6 +252,8 @@ def test_a_pause_ends_by_itself():
     [
         ("unknown_agent", "failed", False),
         ("backpressure", "skipped", False),
+        ("per_user_quota_exhausted", "skipped", False),
+        ("provider_concurrency_exhausted", "skipped", False),
         ("token_limit_exceeded", "skipped", True),
         ("bad_request", "failed", True),
     ],
