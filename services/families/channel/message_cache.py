@@ -88,11 +88,14 @@ class MessageCache:
         self._last: OrderedDict[str, tuple[int, int]] = OrderedDict()
         """Partition and offset of the last event of a queue that brought a message."""
         self._watches: dict[str, set[QueueWatch]] = {}
+        self.heard: dict[int, int] = {}
+        """Offset of the last event that was read, by partition."""
 
     # --- following ---------------------------------------------------------------------------------------------------
 
     def read(self, partition: int, event: RawEvent) -> None:
         """Take an event of the family, in the order of the log."""
+        self.heard[partition] = event.offset
         if event.schema_id not in self._read_ids:
             return
         self.add(event.aggregate, self._codec.decode(event.value).record, partition, event.offset)

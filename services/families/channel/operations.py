@@ -72,8 +72,6 @@ log = logging.getLogger(__name__)
 BATCH_BYTES_MAX = 512 * 1024
 """Bytes of the values of one batch; what is beyond is read next."""
 LONGPOLL_CAP_MS = 30_000
-REPEATED_STEPS = 4
-"""Reads of a repeated subscribe that are made before it waits: the batch of the first attempt is one of them."""
 SETTLE_TRIES, SETTLE_RETRY_S = 5, 5.0
 """A lease of a request returns by itself after 60 s; until then its settlement is tried."""
 CLOSE_S = 2.0
@@ -278,24 +276,31 @@ class ChannelOperations:
     async def _read_by_request(
         self, queue: Queue, command: ReadQueue, wait_ms: int, capped: Mapping[str, Any], caller: ChannelCaller
     ) -> Outcome:
-        """Ask the owner again at each message until there are some; each time under an id of its own."""
-        loop = asyncio.get_running_loop()
+        """Ask the owner again at each message until there are some; each time under an id of its own.
+
+        An answer that was in the log before the question is that of an earlier attempt, which went on: so does this
+        one, at once, and ends with the same batch.
+        """
+        loop, cache = asyncio.get_running_loop(), self.store.cache
         deadline, step = loop.time() + wait_ms / 1000, 0
-        with self.store.cache.watch([queue]) as watch:
+        with cache.watch([queue]) as watch:
             while True:
                 watch.clear()
-                envelope = caller.envelope(queue, str(step))
-                outcome = await self._take(queue, _with_envelope(command, envelope), capped)
-                step += 1
-                is_repeated = caller.issued_at_ms == 0 and step < REPEATED_STEPS and wait_ms > 0
-                if outcome.fields["messages"] or (loop.time() >= deadline and not is_repeated):
+                heard = dict(cache.heard)
+                asked = _with_envelope(command, caller.envelope(queue, str(step)))
+                answer = await self.store.ask(asked, queue)
+                outcome = await self._taken(queue, asked, answer, capped)
+                if outcome.fields["messages"]:
+                    return outcome
+                is_repeated = answer.offset <= heard.get(answer.partition, -1)
+                if not is_repeated and loop.time() >= deadline:
                     return outcome
                 if not is_repeated:
                     await watch.wait(deadline - loop.time())
+                step += 1
 
-    async def _take(self, queue: Queue, command: ReadQueue, capped: Mapping[str, Any]) -> Outcome:
-        """Read the queue for a request, and settle the lease beside the answer."""
-        answer = await self.store.ask(command, queue)
+    async def _taken(self, queue: Queue, command: ReadQueue, answer: Answer, capped: Mapping[str, Any]) -> Outcome:
+        """Return what a request has read, and settle the lease beside the answer."""
         positions = _leased(answer, command)
         batch = await self._load(queue, positions)
         if positions:

@@ -363,14 +363,16 @@ async def test_a_subscribe_with_the_same_id_gets_the_same_batch(app: Caller) -> 
 async def test_a_repeated_subscribe_that_had_waited_gets_the_batch_without_waiting(
     here: Installation, app: Caller
 ) -> None:
-    waiting = asyncio.create_task(app.outcome("subscribe", channel="team", command_id="x", wait_ms=30_000))
+    keyed: dict[str, Any] = {"channel": "team", "command_id": "x", "wait_ms": 30_000, "attempt": 2}
+    waiting = asyncio.create_task(app.outcome("subscribe", **keyed))
     while not asked(here, ReadQueue):
         await asyncio.sleep(0)
     await app("publish", channel="team", value=1)
     first = (await waiting).fields
     assert [one["value"] for one in first["messages"]] == [1]
+    assert len(asked(here, ReadQueue)) == 2
     async with asyncio.timeout(5):
-        assert await app("subscribe", channel="team", command_id="x", wait_ms=30_000, attempt=2) == first
+        assert await app("subscribe", **keyed) == first
 
 
 async def test_a_request_that_waits_gives_up_at_its_time(app: Caller) -> None:
