@@ -21,7 +21,7 @@ from loomlog.schemas.generated.channel_commands import (
     WatchQueue,
 )
 from loomlog.services.core.access.scopes import TENANT
-from loomlog.services.core.families import Command, Content, Family, Rules
+from loomlog.services.core.families import CHANNEL_SET, Command, Content, Family, Rules
 from loomlog.services.families.channel.caller import FAMILY_NAME, USER, queue_name
 from loomlog.services.families.channel.decide import decide as decide_channel
 from loomlog.services.families.channel.decide import sends as channel_sends
@@ -68,4 +68,5 @@ FAMILY = Family(
     content=Content(fields={PublishMessage: ("value",)}, subject=_subject),
     sends=channel_sends,
     items=channel_items,
+    topics=CHANNEL_SET,
 )
