@@ -8,6 +8,7 @@ makes any from the declaration. Microservices append PublishMessage and ReadQueu
     state.py, decide.py   the rules; entries.py, spans.py and sorted_chunks.py hold what a state has many of
     cursor.py             ids of messages and cursors
     items.py              the rows of messages
+    operations.py         what tools and requests do; access.py and fields.py check, store.py and message_cache.py read
 """
 
 from typing import Any
