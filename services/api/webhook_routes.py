@@ -136,7 +136,7 @@ WEBHOOK_ROUTES: tuple[Route, ...] = (
     Route(
         method="POST",
         path="/v1/events",
-        access=Access.ANY_CALLER,
+        access=Access.MEMBER,
         handler=cloud_event_endpoints.publish_events,
         tag=TAG,
         summary="Give CloudEvents to webhooks or channels.",
