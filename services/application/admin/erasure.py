@@ -61,8 +61,8 @@ CONTENT_FRAMES = frozenset(
 NOT_EXAMINED = (
     "commands that microservices sent in plaintext stay in the commands topic for 14 days, and dead letters from "
     "before encryption was switched on for a year; they are not examined here",
-    "commands for aggregates of other families that microservices sent in plaintext stay in loom.entity.commands for "
-    "14 days; they are not examined here",
+    "commands for aggregates of other families that microservices sent in plaintext stay in loom.entity.commands and "
+    "loom.channel.commands for 14 days; they are not examined here",
     "what aggregates hold in plaintext, written before encryption was switched on or imported so, names no subject and "
     "is not examined here, but for the values in the memory of the user",
     "rows that its runs wrote into databases of agents and of the tenant have the tenant's key and stay readable; they "
