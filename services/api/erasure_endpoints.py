@@ -170,7 +170,7 @@ def _retained_json(erasure_report: ErasureReport) -> dict[str, str]:
     if examined.entities is not None and examined.entities.events:
         kept["entity_events"] = (
             f"{examined.entities.events} events of {examined.entities.aggregates} aggregates stay in "
-            "the events of entities and channels, and their rows; what is encrypted in them cannot be read without its key"
+            "the log, and their rows; what is encrypted in them cannot be read without its key"
         )
     if examined.memory.counts.get(VERSIONS):
         kept[VERSIONS] = (
