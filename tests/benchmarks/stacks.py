@@ -91,6 +91,8 @@ WIDE: Sequence[tuple[str, str]] = (
 )
 """Looked at when no frame of a stack is in AREAS: what works for somebody else while somebody else is there."""
 
+PACKAGE = "loomlog/"
+"""What py-spy has before our files when it has shortened their paths itself."""
 _FRAME = re.compile(r"^(?P<function>.*) \((?P<file>[^()]*?)(?::\d+)?\)$")
 _ABOVE_PACKAGES = re.compile(r"^/.*/(?:site-packages|dist-packages|lib/python3\.\d+)/")
 _ANY_FOLDERS = re.compile(r"^/(?:[^/]*/)*(?=[^/]+/[^/]+$)")
@@ -114,7 +116,7 @@ def short(frame: str, *, root: str = "") -> str:
     file = matched["file"]
     if root and file.startswith(root):
         file = file[len(root) :].lstrip("/")
-    file = _ANY_FOLDERS.sub("", _ABOVE_PACKAGES.sub("", file))
+    file = _ANY_FOLDERS.sub("", _ABOVE_PACKAGES.sub("", file)).removeprefix(PACKAGE)
     return f"{matched['function']} ({file})"
 
 

@@ -30,6 +30,7 @@ def test_stacks_that_differ_in_the_line_only_are_one() -> None:
         ("/home/somebody/loomlog/services/core/run/decide.py", "services/core/run/decide.py"),
         ("/opt/strange/place/thing.py", "place/thing.py"),
         ("schemas/codec.py", "schemas/codec.py"),
+        ("loomlog/schemas/codec.py", "schemas/codec.py"),
     ],
 )
 def test_a_frame_says_nothing_of_the_machine_it_ran_on(path: str, seen: str) -> None:
