@@ -36,7 +36,7 @@ class _Count(Struct):
     tenant: str
     name: str
     verdict: str
-    told: int = 0
+    noted: int = 0
     rest: int = 0
     last_at_ms: int = 0
 
@@ -62,8 +62,8 @@ class RejectionLog:
                 return
             count = self._counts[key] = _Count(*key)
         count.last_at_ms = self._clock_ms()
-        if count.told < AT_ONCE:
-            count.told += 1
+        if count.noted < AT_ONCE:
+            count.noted += 1
             self._start(self._command(count, 1, delivery_id, detail))
         else:
             count.rest += 1
