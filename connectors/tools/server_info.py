@@ -9,7 +9,7 @@ from typing import Any
 
 FEATURE_TOOLS = {"bash": "Bash", "bashbox": "Bashbox", "documents": "Document", "memory_layer": "Memory"}
 """Features that a server has when it has their tool."""
-ABSENT_FEATURES = ("retention", "sandbox", "webhooks")
+ABSENT_FEATURES = ("retention", "sandbox")
 """Features of the wire contract that this version does not have."""
 
 
@@ -43,6 +43,8 @@ class ServerInfo:
     """Largest request body of the API; 0 = not known here."""
     scheduler: bool = False
     """Schedules fire here."""
+    webhooks: bool = False
+    """Webhooks take requests here."""
     memory: MemoryInfo = MemoryInfo()
 
 
@@ -54,6 +56,7 @@ def describe_capabilities(server: ServerInfo, tools: Container[str]) -> dict[str
         **{feature: tool in tools for feature, tool in FEATURE_TOOLS.items()},
         "code_js": server.code_agents,
         "scheduler": server.scheduler,
+        "webhooks": server.webhooks,
         "full_text_memory": has_memory,
         "sql_memory": has_memory and memory.sql,
         "vector_memory": has_memory and memory.embedder is not None,

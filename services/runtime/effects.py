@@ -107,6 +107,7 @@ def describe_server(loaded: ProcessConfiguration) -> ServerInfo:
         code_agents=settings.code_agents_enabled,
         max_request_bytes=settings.max_request_bytes,
         scheduler=settings.scheduler_enabled,
+        webhooks=settings.webhooks_enabled,
         memory=MemoryInfo(
             embedder=_describe_embedder(embedder_options(configuration, settings)),
             sql=settings.sqlmem_enabled,
