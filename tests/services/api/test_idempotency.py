@@ -28,7 +28,7 @@ def test_every_route_that_changes_something_documents_the_key_and_no_other_does(
     for route in ROUTES:
         parameters = document["paths"][route.template][route.method.lower()].get("parameters", [])
         has_key = any(parameter["name"] == "Idempotency-Key" for parameter in parameters)
-        assert has_key == (route.method in ("POST", "PUT", "DELETE")), route.path
+        assert has_key == (route.method in ("POST", "PUT", "PATCH", "DELETE")), route.path
 
 
 def test_tokens_of_a_keyed_request_are_those_of_its_repetition_and_of_no_other_request() -> None:
