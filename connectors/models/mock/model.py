@@ -110,10 +110,15 @@ class MockModel:
             turn = script(request)
         latency_s = self._latency_s(request.call_id, characters)
         if latency_s:
+            wait_s = 0.0
             for piece in _split_text(turn.text):
-                await asyncio.sleep(latency_s / STREAM_PIECES)
+                wait_s += latency_s / STREAM_PIECES
                 if piece:
+                    await asyncio.sleep(wait_s)
+                    wait_s = 0.0
                     yield TextDelta(text=piece)
+            if wait_s:
+                await asyncio.sleep(wait_s)
         elif turn.text:
             yield TextDelta(text=turn.text)
         yield _reply(request, turn, characters)

@@ -330,6 +330,8 @@ def _check_metadata(what: str, metadata: Mapping[str, Any]) -> None:
 
 def _check_hooks(hooks: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
     """Check hooks and leave out what has its default."""
+    if not hooks:
+        return ()
     try:
         return tuple(map(orjson.loads, hook_texts(parse_hooks(hooks))))
     except DefinitionProblem as problem:
