@@ -10,7 +10,7 @@ Before: services/stream/snapshots/schedule.py cuts. After: `load` at a takeover,
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -31,8 +31,12 @@ from loomlog.services.stream.snapshots.snapshots import CHECKPOINT_KEY, Consiste
 PROJECTOR_WAIT_S = 3.0
 """How long a checkpoint waits for the projector to pass its offset; it is tens of milliseconds behind normally."""
 PROJECTOR_POLL_S = 0.1
+DELIVERY_WAIT_S = 5.0
+"""How long a checkpoint waits for the commands that events below its offset send; each takes milliseconds normally."""
 PAUSE_EVERY = 200
 """Aggregates that are read or compared in one turn of the event loop, which heartbeats share: some milliseconds."""
+
+DeliveredBelow = Callable[[int, int, float], Awaitable[bool]]
 
 
 class _Written(NamedTuple):
@@ -56,11 +60,12 @@ class EntityCheckpoints:
         topic: str,
         events_topic: str,
         projected_below: Callable[[int], Any] | None = None,
-        is_delivered_below: Callable[[int, int], bool] = lambda partition, offset: True,
+        delivered_below: DeliveredBelow | None = None,
         on_written: Callable[[int, int], None] = lambda partition, offset: None,
     ) -> None:
-        """`projected_below` is ColdRows.next_offset; None for a process that writes no checkpoints. `on_written` is
-        called with the partition and the offset of a checkpoint that is in the log.
+        """`projected_below` is ColdRows.next_offset; None for a process that writes no checkpoints. `delivered_below`
+        is Outbox.delivered_below; None: nothing is delivered. `on_written` is called with the partition and the offset
+        of a checkpoint that is in the log.
         """
         self._families = families
         self._codec = codec
@@ -68,7 +73,7 @@ class EntityCheckpoints:
         self._ranges = ranges
         self._topic, self._events_topic = topic, events_topic
         self._projected_below = projected_below
-        self._is_delivered_below = is_delivered_below
+        self._delivered_below = delivered_below
         self._on_written = on_written
         self._written: dict[int, dict[str, _Written]] = {}
         """The newest snapshot of each replicated aggregate, by partition."""
@@ -202,7 +207,8 @@ class EntityCheckpoints:
         issued_until_ms: int = 0,
     ) -> str:
         """Write a checkpoint at `next_offset`; returns why it cannot be made now, empty if it was. Raises Transient."""
-        if not self._is_delivered_below(partition, next_offset):
+        delivered_below = self._delivered_below
+        if delivered_below is not None and not await delivered_below(partition, next_offset, DELIVERY_WAIT_S):
             return f"commands that events below {next_offset} send to other aggregates are on their way"
         problem = await self._wait_for_projector(partition, next_offset)
         if problem:

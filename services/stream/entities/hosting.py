@@ -193,7 +193,7 @@ class HostedEntities:
             topic=parts.topics.snapshots,
             events_topic=parts.topics.events,
             projected_below=rows.next_offset,
-            is_delivered_below=self.outbox.is_delivered_below,
+            delivered_below=self.outbox.delivered_below,
             on_written=self._let_rest,
         )
         context = HostContext(

@@ -3,7 +3,7 @@
 A delivery follows from an event in the log, and its command id from the event, so it may be sent any number of times
 and is carried out once. It is sent when the event is in the log, in memory when the receiver's partition is owned here,
 through its commands topic otherwise, and again by the next owner for every event after the checkpoint. So a checkpoint
-is not made past an event whose deliveries are on their way (`is_delivered_below`). This is the only way between
+is not made past an event whose deliveries are on their way (`delivered_below`). This is the only way between
 partitions.
 
 Before: handler.py, with the events of a decision. After: client.py, or the commands topic of runs.
@@ -11,6 +11,7 @@ Before: handler.py, with the events of a decision. After: client.py, or the comm
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
@@ -21,6 +22,8 @@ log = logging.getLogger(__name__)
 
 RETRY_S = 1.0
 """Seconds before a delivery is tried again that found no owner and no broker."""
+
+POLL_S = 0.05
 
 Send = Callable[[Deliver, str], Awaitable[None]]
 """Delivers a command for a tenant; returns when it is durable where it was sent. Raises ConnectorError."""
@@ -52,9 +55,17 @@ class Outbox:
         """The deliveries of these events are registered."""
         self._pending.get(partition, {}).pop(aggregate, None)
 
-    def is_delivered_below(self, partition: int, offset: int) -> bool:
-        """Whether no delivery of an event below the offset is on its way."""
-        return all(at >= offset for at in self._pending.get(partition, {}).values())
+    async def delivered_below(self, partition: int, offset: int, wait_s: float) -> bool:
+        """Wait until no delivery of an event below the offset is on its way; False if one is, or was not sent by this
+        owner. Under load there is always one on its way, but those below an offset become fewer.
+        """
+        pending = self._pending.get(partition, {})  # what `release` leaves undelivered stays in it
+        deadline_s = time.monotonic() + wait_s
+        while any(at < offset for at in pending.values()):
+            if time.monotonic() >= deadline_s:
+                return False
+            await asyncio.sleep(POLL_S)
+        return True
 
     def pending_count(self) -> int:
         return sum(map(len, self._pending.values()))

@@ -53,6 +53,7 @@ def impatient() -> Iterator[None]:
         f"{ENTITIES}.outbox.RETRY_S": 0,
         f"{ENTITIES}.hosting.HOT_AGGREGATES_MAX": 0,
         f"{ENTITIES}.checkpoints.PROJECTOR_WAIT_S": 0,
+        f"{ENTITIES}.checkpoints.DELIVERY_WAIT_S": 0,
         "loomlog.services.stream.partition.lookups.LOOKUP_RETRY_S": 0,
         "loomlog.services.stream.ownership.assignment.RECLAIM_BACKOFF_S": (0.0,),
     }

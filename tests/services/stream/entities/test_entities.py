@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -298,7 +299,10 @@ async def test_what_a_dead_owner_had_to_send_is_sent_by_the_next_and_carried_out
     assert values(world, "to") == [1, 2, 3, 4, 5]
 
 
-async def test_no_checkpoint_is_made_past_a_delivery_on_its_way(world: EntityWorld) -> None:
+async def test_no_checkpoint_is_made_past_a_delivery_on_its_way(
+    world: EntityWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("loomlog.services.stream.entities.checkpoints.DELIVERY_WAIT_S", 0)
     process = await world.process()
     answer = await world.ask(process, world.increment("from", "c1", also="to"))
     await world.until(lambda: process.entities.outbox.pending_count() == 0)
@@ -308,7 +312,33 @@ async def test_no_checkpoint_is_made_past_a_delivery_on_its_way(world: EntityWor
     assert "on their way" in topic_set.checkpoints.failed[answer.partition]
 
 
-def _delivery() -> object:
+async def test_a_checkpoint_waits_for_the_deliveries_below_it_and_for_no_later_ones(world: EntityWorld) -> None:
+    process = await world.process()
+    answer = await world.ask(process, world.increment("from", "c1", also="to"))
+    outbox, topic_set = process.entities.outbox, process.entities.topic_set
+    await world.until(lambda: outbox.pending_count() == 0)
+    outbox.register(answer.partition, answer.offset, _delivery())
+    making = asyncio.create_task(topic_set.checkpoints.make(topic_set.owners[answer.partition]))
+    await world.until(lambda: topic_set.owners[answer.partition].partition.events_since_checkpoint == 0)
+    outbox.hold(answer.partition, "counter:acme/later", 1_000_000)
+    assert not making.done()
+    outbox.unhold(answer.partition, _delivery().id)
+    assert await making
+
+
+async def test_what_a_released_partition_had_to_send_is_not_delivered(world: EntityWorld) -> None:
+    process = await world.process()
+    answer = await world.ask(process, world.increment("from", "c1", also="to"))
+    outbox = process.entities.outbox
+    await world.until(lambda: outbox.pending_count() == 0)
+    outbox.register(answer.partition, answer.offset, _delivery())
+    waiting = asyncio.create_task(outbox.delivered_below(answer.partition, answer.offset + 1, 0.1))
+    await asyncio.sleep(0)
+    outbox.release(answer.partition)
+    assert not await waiting
+
+
+def _delivery() -> Any:
     from loomlog.services.core.families import Send
     from loomlog.services.stream.entities.families import Deliver
 
