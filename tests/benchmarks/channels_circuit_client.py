@@ -182,4 +182,5 @@ async def main(address: str, first: int, count: int, at_once: int, poll_s: float
 
 
 if __name__ == "__main__":
-    uvloop.run(main(sys.argv[1], *map(int, sys.argv[2:5]), float(sys.argv[5]) / 1000))
+    _, where, first_number, how_many, how_many_at_once, poll_ms = sys.argv
+    uvloop.run(main(where, int(first_number), int(how_many), int(how_many_at_once), float(poll_ms) / 1000))

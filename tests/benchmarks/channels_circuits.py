@@ -28,7 +28,7 @@ SPY_MIN_S = 3
 ENVIRONMENT = {
     "LOOMLOG_MOCK_LATENCY_MS": "50",
     "LOOMLOG_MOCK_LATENCY_JITTER_MS": "25",
-    "LOOMLOG_CHANNELS_LONGPOLL_CAP_MS": "120000",
+    "LOOMLOG_CHANNELS_LONGPOLL_CAP_MS": "1800000",
 }
 LIMITS = "concurrency: { max_concurrent_runs: 2000, max_queue_depth: 30000, queue_timeout_ms: 600000 }\n"
 AGENTS = """\
