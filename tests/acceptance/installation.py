@@ -85,6 +85,24 @@ agents:
       function run(input) {
         return JSON.stringify(JSON.parse(input.prompt).map(([op, fields]) => Memory[op]({ scope: "user", ...fields })));
       }
+  courier:
+    provider: code-js
+    model: code
+    tools: [Channel]
+    channels: { subscribe: [acceptance/issues], publish: [acceptance/reports] }
+    code_body: |
+      function run(input) {
+        for (let wait = 0; wait < 3; wait++) {
+          let message;
+          try {
+            [message] = Channel.subscribe({ channel: "acceptance/issues", wait_ms: 30000, max_messages: 1 }).messages;
+          } catch (error) { /* its queue did not answer until the wait was over: ask again */ }
+          if (!message) continue;
+          Channel.publish({ channel: "acceptance/reports", value: { by: input.prompt, issue: message.value } });
+          return message.value.issue;
+        }
+        return "no issue";
+      }
   unlucky: { provider: down, model: mock-generic, retry_attempts: 0 }
   secretary:
     provider: code-js
@@ -93,13 +111,27 @@ agents:
       function run(input) {
         try { return client__add_note({ text: input.prompt }) } catch (error) { return "failed: " + error.message }
       }
+channels:
+  acceptance/issues: { scope: tenant }
+  acceptance/reports: { scope: tenant }
+webhooks:
+  issues:
+    delivery: channel
+    channel: acceptance/issues
+    auth: { kind: hmac, signing_secret_env: GITHUB_WEBHOOK_SECRET, delivery_id_header: X-GitHub-Delivery }
+  triage:
+    agent: talker
+    auth: { kind: hmac, signing_secret_env: GITHUB_WEBHOOK_SECRET, delivery_id_header: X-GitHub-Delivery }
+    payload_mapping: { goal: $.title, user_id: $.sender }
 pricing:
   models:
     lab/lab-1: { input: 3.00, output: 15.00 }
 """
 """Some on models of somebody else's, one that can be cancelled in peace, one that fails, one that falls back, one whose
 prompt is the list of its calls, one that uses a tool of a client, one that uses the tool of a family, two
-that use memory."""
+that use memory, one that passes messages from a channel to another."""
+HOOK_SECRET = "acceptance-hook-secret"
+"""Secret of the senders of webhooks."""
 
 
 def link_jars(home: Path) -> None:
@@ -162,6 +194,7 @@ class Installation:
             "LOOMLOG_HOME": str(home),
             "LOOMLOG_CONFIG_FILES": f"{self.project / 'loomlog.yaml'}:{more}",
             "LAB_KEY": KEY,
+            "GITHUB_WEBHOOK_SECRET": HOOK_SECRET,
             "LOOMLOG_CODE_AGENTS_ENABLED": "1",
             "LOOMLOG_KAFKA_PORT": "0",
             "LOOMLOG_POSTGRES_PORT": "0",
