@@ -8,11 +8,13 @@ faults.py     what goes wrong and when: drawn from the seed, each decision by a 
 owners.py     a runtime process: the real Host, Owner, Flusher and desk over the simulated seams
 answers.py    what the models and tools of that process say
 books.py      what that process spends: the real books beside the real host, in seeds with a limit
-entities.py   entities of that process beside its runs, in seeds with counters, definitions or memory
+entities.py   entities of that process beside its runs, in seeds with one of the loads below
 counters.py   counters, which send commands to one another and have timers
 definitions.py  agents that change while runs of them start, live and are forked
 memory.py     runs whose tool is the real Memory, over a scope that all of them change
-entity_ledger.py  reads them with code of its own: counter_ledger.py, definition_ledger.py, memory_ledger.py
+channels.py   runs whose tool is the real Channel, and requests that publish and read
+triggers.py   schedules while clocks jump, deliveries of webhooks at two apis, and the ends of the runs of both
+entity_ledger.py  reads them with code of its own: <load>_ledger.py of each
 projector.py  a projector process: the real RunProjection; a rebuild: the real one too
 clients.py    who sends commands, again and again until they are acknowledged
 ledger.py     reads the books with code of its own

@@ -36,6 +36,7 @@ POST = "loom.run.commands.PostInput"
 RESPOND = "loom.run.commands.ResolveInterruption"
 STOP = "loom.run.commands.CancelTurn"
 COMPACT = "loom.run.commands.CompactRun"
+REPORT = "loom.run.commands.ReportWait"
 DEFINED = "r_def"
 """Begins the ids of runs whose agents are defined while the system runs."""
 AUDIT = {name: at for at, name in enumerate(COLUMNS["audit"])}
@@ -101,6 +102,8 @@ class Checker:
     """Called with the values of each RunStarted and RunRefused."""
     followed: Callable[[Event], None] = lambda event: None
     """Called with each accepted event of a run, after it was followed."""
+    cancelled: set[str] = field(default_factory=set)
+    """Runs that something beside the clients cancels."""
     runs: dict[str, Run] = field(default_factory=dict)
     terms: dict[int, int] = field(default_factory=dict)
     """The term of each partition now."""
@@ -279,6 +282,8 @@ class Checker:
                 self._caused(event, STOP)
             case "ToolReturned" if (values["turn"], values["index"]) in run.waits:
                 pass  # the tool has ended before, with its wait
+            case "ToolReturned" if self._is_caused(event, REPORT):
+                pass  # a queue reports before the tool has ended, which is about to say that it waits
             case "ToolReturned" if values["outcome"] != "outcome_unknown":
                 self._answered(event, ("tool", values["turn"], values["index"], values["attempt"]))
             case "ChildRequested" if values["child_agent_id"]:
@@ -334,9 +339,13 @@ class Checker:
         if command is None or command.name not in (START, FORK) or command.run_id != event.run_id:
             self.complain("out of nothing", f"{event.run_id} begins at {event.place} because of {command}")
 
-    def _caused(self, event: Event, name: str) -> None:
+    def _is_caused(self, event: Event, name: str) -> bool:
         command = self._commands.get((event.partition, event.cause_offset))
-        if command is None or command.name != name or command.run_id != event.run_id:
+        return command is not None and command.name == name and command.run_id == event.run_id
+
+    def _caused(self, event: Event, name: str) -> None:
+        if not self._is_caused(event, name):
+            command = self._commands.get((event.partition, event.cause_offset))
             self.complain("out of nothing", f"{event.run_id}: {event.name} at {event.place} because of {command}")
 
     def _answered(self, event: Event, key: Any) -> None:
@@ -427,6 +436,10 @@ class Checker:
         run = self.runs.get(run_id)
         return "" if run is None else run.question
 
+    def is_damaged(self, run_id: str) -> bool:
+        run = self.runs.get(run_id)
+        return run is not None and run.damaged_at >= 0
+
     def live(self) -> list[tuple[str, Run]]:
         """Runs that have begun and not ended, without the damaged ones."""
         return [(name, run) for name, run in self.runs.items() if not run.story.ended and run.damaged_at < 0]
@@ -462,7 +475,9 @@ class Checker:
             assert story.first is not None
             if story.first.key in damaged:
                 continue
-            may_be_cancelled = any(kind in run_id for kind in ("cancel", "talk", "stop", "hand"))
+            may_be_cancelled = run_id in self.cancelled or any(
+                kind in run_id for kind in ("cancel", "talk", "stop", "hand")
+            )
             allowed = ("completed", "cancelled") if may_be_cancelled else ("completed",)
             if run_id.startswith(DEFINED):
                 allowed = ("completed", "refused")  # if nothing was active: the ledger of definitions has looked

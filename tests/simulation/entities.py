@@ -1,10 +1,10 @@
-"""Entities of one family in the simulation: in every runtime process beside its runs in one host, and who changes them.
+"""Entities in the simulation: in every runtime process beside its runs in one host, and who changes them.
 
 Some changes are asked for by a client through the topic, others by the runtime processes, in memory where they own the
 partition. Any of them may be asked for by two processes at a time: a paused one wakes up and goes on. Rows are written
 by the projection's own fold from the simulated log; they may be away, and behind.
 
-Before: counters.py, definitions.py and memory.py. After: the ledger of each checks what is in the log.
+Before: counters.py, definitions.py, memory.py, channels.py, triggers.py. After: the ledger of each checks the log.
 """
 
 import asyncio
@@ -67,8 +67,10 @@ def plan_acts(faults: Faults, random: Random, what: str) -> None:
 class SharedRows(ProjectedRows):
     """The rows of the world, which a projector writes that lags now and then."""
 
-    def __init__(self, log: SimulatedLog, family: Family[Any, Any, Any], partitions: int, random: Random) -> None:
-        super().__init__(log, (family,), partitions)  # type: ignore[arg-type]  # only `records` reads it
+    def __init__(
+        self, log: SimulatedLog, families: Sequence[Family[Any, Any, Any]], partitions: int, random: Random
+    ) -> None:
+        super().__init__(log, families, partitions)  # type: ignore[arg-type]  # only `records` reads it
         self.calm = False
         self._random = random
 
@@ -115,8 +117,9 @@ class WiredRows:
 class EntityLoad(ABC):
     """The entities of a seed, and what is ordered of them."""
 
-    def __init__(self, family: Family[Any, Any, Any], orders: Sequence[Any]) -> None:
+    def __init__(self, family: Family[Any, Any, Any], orders: Sequence[Any], *beside: Family[Any, Any, Any]) -> None:
         self.family = family
+        self.families = (family, *beside)
         self.orders = orders
         self.ledger: EntityLedger
         self.rows: SharedRows
@@ -127,7 +130,7 @@ class EntityLoad(ABC):
     def open(self, log: SimulatedLog, partitions: int, seed: int, complain: Callable[[str, str], None]) -> None:
         self.partitions = partitions
         self.ledger = self.make_ledger(log, complain)
-        self.rows = SharedRows(log, self.family, partitions, Random(f"{seed}/rows"))
+        self.rows = SharedRows(log, self.families, partitions, Random(f"{seed}/rows"))
 
     @abstractmethod
     def make_ledger(self, log: SimulatedLog, complain: Callable[[str, str], None]) -> EntityLedger: ...
@@ -180,7 +183,7 @@ class EntityLoad(ABC):
 
     def parts(self, wire: Wire) -> EntityParts:
         return build_entity_parts(
-            (self.family,),
+            self.families,
             local_codec(),
             appender=wire,
             ranges=wire,
@@ -215,7 +218,7 @@ class EntityLoad(ABC):
 
     def compare_rows(self, log: SimulatedLog) -> tuple[Mapping[str, Any], Mapping[str, bytes]]:
         """Complain about rows and items that differ from the fold of the whole log; return it, plain and encoded."""
-        whole = ContractWorld(families=(self.family,), partitions=self.partitions)
+        whole = ContractWorld(families=self.families, partitions=self.partitions)
         whole.log = cast(Any, SimpleNamespace(records=_Readable(log)))
         states = whole.encoded()
         rows = {name: row.state.encode() for name, row in self.rows.rows.items()}
@@ -272,6 +275,10 @@ class EntityHost:
     def resolver(self, static: DefinitionResolver) -> DefinitionResolver:
         """Return what resolves the agents of the runs; `static`: the ones that nobody changes."""
         return static
+
+    def run_context(self) -> Mapping[str, Any]:
+        """Return what the runs of this process share (RunContext) because of these entities."""
+        return {}
 
     async def outside(self, effect: Any, state: Any) -> Any:
         """Return the answer to a call of a run; None: that of the script."""

@@ -115,13 +115,17 @@ class EntityLedger(ABC):
         if event.seq != chain.seq + 1 or envelope["prev"] != chain.digest:
             self.complain("broken chain", f"{event.place} has seq {event.seq} after {chain.seq}")
         if event.cause:
-            known = self.decisions.setdefault(event.cause, [])
+            known = self.decisions.setdefault(self.decision_of(event), [])
             if known and (chain.cause != event.cause or known[-1].aggregate != event.aggregate):
                 self.complain("doubled", f"{event.place} carries out {event.cause} again; {known[-1].place} has")
             known.append(event)
         assert record.value is not None
         chain.seq, chain.digest, chain.cause = event.seq, sha256(record.value).digest()[:16], event.cause
         self.follow(event)
+
+    def decision_of(self, event: EntityEvent) -> str:
+        """Return what the events of one decision, and no others, have in common."""
+        return event.cause
 
     @abstractmethod
     def follow(self, event: EntityEvent) -> None:

@@ -16,6 +16,7 @@ from loomlog.projections.engine import cursors
 from loomlog.projections.engine import fold as engine_fold
 from loomlog.projections.engine.batch import PositionedEvent
 from loomlog.schemas.codec import peek
+from loomlog.schemas.generated.channel_events import LeaseSettled
 from loomlog.schemas.generated.definition_events import DefPromoted
 from loomlog.schemas.generated.values import AgentDefinition
 from loomlog.schemas.reader import RawEvent, TermReader
@@ -23,10 +24,20 @@ from loomlog.schemas.records import replace
 from loomlog.services.core.run.conversation import compaction
 from loomlog.services.core.run.tools import unknown_outcome as tools_unknown_outcome
 from loomlog.services.families.budget import decide as deciding
+from loomlog.services.families.channel import decide as channel_rules
+from loomlog.services.families.channel.operations import ChannelOperations, settle_command
 from loomlog.services.families.definition import state as line_state
 from loomlog.services.families.memory.decide import ANY_REVISION
 from loomlog.services.families.memory.store import Change, MemoryStore
+from loomlog.services.families.schedule import decide as schedule_rules
+from loomlog.services.families.schedule import instants
+from loomlog.services.families.schedule import state as schedule_state
+from loomlog.services.families.webhook.state import Webhook
+from loomlog.services.runtime.ingress.reader import IngressReader
+from loomlog.services.runtime.run import wait_reports
 from loomlog.services.runtime.run.command_handler import RunCommandHandler
+from loomlog.services.runtime.run.run_end_actions import RunEndActions
+from loomlog.services.runtime.tools import channel_tool
 from loomlog.services.runtime.tools.memory_tool import MemoryTool
 from loomlog.services.stream.entities.checkpoints import EntityCheckpoints
 from loomlog.services.stream.entities.handler import EntityCommandHandler
@@ -268,6 +279,122 @@ def command_id_of_an_attempt() -> AbstractContextManager[Any]:
     return patch.object(MemoryTool, "_author", forgetful)
 
 
+def lease_not_returned() -> AbstractContextManager[Any]:
+    """What a reader did not take of a lease is gone."""
+    end = channel_rules._end
+
+    def swallowed(draft: Any, queue: Any, lease_id: str, taken: int) -> None:
+        before = len(draft.events)
+        end(draft, queue, lease_id, taken)
+        for at, event in enumerate(draft.events[before:], start=before):
+            if isinstance(event, LeaseSettled):
+                draft.events[at] = replace(event, returned=())
+
+    return patch.object(channel_rules, "_end", swallowed)
+
+
+def cursor_moved_before_the_result() -> AbstractContextManager[Any]:
+    """Messages count as taken when the tool has them, as in the reference, and not when the run has recorded them."""
+    leased = ChannelOperations.leased
+
+    async def hasty(self: ChannelOperations, queue: Any, lease_id: str, positions: Any, **more: Any) -> Any:
+        outcome = await leased(self, queue, lease_id, positions, **more)
+        for lease in outcome.leases:
+            command = settle_command(queue, lease_id, lease.taken, subject=lease_id, at_ms=self._clock_ms())
+            self.spawn(self.settle(queue, command))
+        return outcome
+
+    return patch.object(ChannelOperations, "leased", hasty)
+
+
+def lost_settlement_counts_as_taken() -> AbstractContextManager[Any]:
+    """A run that does not know of a lease has taken all of it."""
+    return patch.object(wait_reports, "taken_of_lease", lambda facts, lease_id: 1_000)
+
+
+def lease_forgotten() -> AbstractContextManager[Any]:
+    """A queue does not ask again about a lease."""
+    remind = channel_rules._remind
+
+    def silent(draft: Any, queue: Any, lease_id: str, lease: Any) -> None:
+        if not lease.run_id:
+            remind(draft, queue, lease_id, lease)
+
+    return patch.object(channel_rules, "_remind", silent)
+
+
+def leases_of_replaced_owners() -> AbstractContextManager[Any]:
+    """An owner of a run that was replaced gives back what it knows nothing of."""
+
+    async def always(self: Any, partition: Partition) -> bool:
+        return True
+
+    return patch.object(wait_reports.WaitReports, "_is_current", always)
+
+
+def publish_id_of_an_attempt() -> AbstractContextManager[Any]:
+    """A call of Channel that is made again has another command id."""
+    caller_of = channel_tool.caller_of
+
+    def forgetful(context: ToolContext, **more: Any) -> Any:
+        first = caller_of(context, **more)
+        again = f"{first.command_id}.a{context.attempt}" if context.attempt > 1 else first.command_id
+        return replace(first, command_id=again)
+
+    return patch.object(channel_tool, "caller_of", forgetful)
+
+
+def wait_asleep() -> AbstractContextManager[Any]:
+    """What becomes visible, or visible again, wakes nothing that waits."""
+    return patch.object(channel_rules, "_serve", lambda draft, queue, name: None)
+
+
+def instants_decided_again_after_a_takeover() -> AbstractContextManager[Any]:
+    """The next owner of a schedule asks for the instants since it was armed."""
+    load = EntityCommandHandler._load
+
+    async def from_the_start(self: EntityCommandHandler, *target: Any) -> Any:
+        aggregate = await load(self, *target)
+        known = aggregate.state.state
+        if isinstance(known, schedule_state.Schedule) and known.spec is not None and known.next_ms:
+            first = instants.next_instant(known.spec, known.armed_ms, known.armed_ms)
+            aggregate.state = replace(aggregate.state, state=replace(known, next_ms=first, last_ms=0))
+        return aggregate
+
+    return patch.object(EntityCommandHandler, "_load", from_the_start)
+
+
+def clock_set_back_fires_again() -> AbstractContextManager[Any]:
+    """A schedule that is armed otherwise goes on at the time of its owner's clock."""
+
+    def by_the_clock(schedule: Any, command: Any, at_ms: int) -> Any:
+        return armed(replace(schedule, last_ms=0), command, at_ms)
+
+    armed = schedule_rules._armed
+    return patch.object(schedule_rules, "_armed", by_the_clock)
+
+
+def deliveries_taken_again() -> AbstractContextManager[Any]:
+    """A webhook does not know the ids of deliveries."""
+    return patch.object(Webhook, "find", lambda self, key: None)
+
+
+def ingress_committed_first() -> AbstractContextManager[Any]:
+    """What was read of loom.ingress is committed before it is answered."""
+    handle = IngressReader._handle
+
+    async def committed(self: IngressReader, record: Any) -> None:
+        await self._group.commit({record.partition: record.offset + 1})
+        await handle(self, record)
+
+    return patch.object(IngressReader, "_handle", committed)
+
+
+def ends_forgotten() -> AbstractContextManager[Any]:
+    """The next owner of a run does not tell its end to what has started it."""
+    return patch.object(RunEndActions, "on_takeover", lambda self, partition, fold: None)
+
+
 MUTATIONS: dict[str, Mutation] = {
     mutation.__name__: mutation
     for mutation in (
@@ -292,6 +419,18 @@ MUTATIONS: dict[str, Mutation] = {
         two_actives,
         reducer_without_its_revision,
         command_id_of_an_attempt,
+        lease_not_returned,
+        cursor_moved_before_the_result,
+        lost_settlement_counts_as_taken,
+        lease_forgotten,
+        leases_of_replaced_owners,
+        publish_id_of_an_attempt,
+        wait_asleep,
+        instants_decided_again_after_a_takeover,
+        clock_set_back_fires_again,
+        deliveries_taken_again,
+        ingress_committed_first,
+        ends_forgotten,
     )
 }
 

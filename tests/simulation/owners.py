@@ -61,7 +61,7 @@ class OwnerProcess:
     host: Host
     membership: Membership
     entities: EntityHost | None
-    """In a seed with counters, definitions or memory."""
+    """In a seed with entities other than budgets."""
     task: "asyncio.Task[None]"
 
 
@@ -136,6 +136,7 @@ def owner_process(
         else entity_host.parts.replicas
         if entity_host is not None
         else None,
+        **({} if entity_host is None else entity_host.run_context()),
     )
     membership = Membership()
     host = build_run_host(

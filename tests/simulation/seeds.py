@@ -22,6 +22,7 @@ from unittest.mock import patch
 from loomlog.projections.engine import rebuild as rebuilding
 from loomlog.projections.engine import run_projection
 from loomlog.projections.engine.writer import make_writer
+from loomlog.services.families.channel import limits as channel_limits
 from loomlog.services.projector import loop as projecting
 from loomlog.services.stream.entities import hosting as entity_hosting
 from tests.simulation.books import limit_of
@@ -37,6 +38,8 @@ STAND_BY_S = 1.5
 """How often the second projector looks whether it is its turn: seldom enough not to be a tenth of all that happens."""
 READ_AHEAD_S = 0.2
 """How often a new owner of entities looks for what the last one has left: before the faults are over."""
+REMIND_MS, REQUEST_LEASE_MS = 1_500, 1_000
+"""When a queue asks again about a lease, and when one of a request ends: before the faults are over."""
 LIMIT = "limit"
 """Among the wishes: that the tenant has one."""
 
@@ -77,6 +80,8 @@ def simulated() -> Iterator[None]:
         patch.object(projecting, "STANDBY_POLL_S", STAND_BY_S),
         patch.object(entity_hosting, "HOT_AGGREGATES_MAX", 0),  # what rests is loaded again
         patch.object(entity_hosting, "TIMERS_EVERY_S", READ_AHEAD_S),
+        patch.object(channel_limits, "REMIND_MS", REMIND_MS),
+        patch.object(channel_limits, "REQUEST_LEASE_MS", REQUEST_LEASE_MS),
         patch.object(rebuilding, "Builds", SimulatedBuilds),
         patch.object(run_projection, "make_writer", cache(make_writer)),
         warnings.catch_warnings(),

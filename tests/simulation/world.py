@@ -24,6 +24,7 @@ from loomlog.schemas.generated.budget_commands import SetLimit
 from loomlog.schemas.generated.run_events import InputReceived
 from loomlog.schemas.generated.values import AgentDefinition, Envelope
 from tests.simulation.broker import JUNK, Wire
+from tests.simulation.channels import Channels, channels_of
 from tests.simulation.checker import INTRUDER, Checker
 from tests.simulation.clients import TENANT, Client
 from tests.simulation.counters import counters_of
@@ -38,6 +39,7 @@ from tests.simulation.narrator import told
 from tests.simulation.owners import OwnerProcess
 from tests.simulation.projector import rebuild_process
 from tests.simulation.store import Store
+from tests.simulation.triggers import Triggers, triggers_of
 
 UNORDERED_SHARE = 0.5
 """Of the seeds: those in which the callbacks of a process run in any order."""
@@ -71,7 +73,13 @@ class World(ProcessGroup):
         # One host has the entities of a process: those of budgets in the seeds with a limit.
         self.entities: EntityLoad | None = None
         if limit is None:
-            self.entities = counters_of(faults) or definitions_of(faults) or memory_of(faults)
+            self.entities = (
+                counters_of(faults)
+                or definitions_of(faults)
+                or memory_of(faults)
+                or channels_of(faults)
+                or triggers_of(faults)
+            )
         if self.entities is not None:
             self.entities.open(self.log, PARTITIONS, faults.seed, self.checker.complain)
         if isinstance(self.entities, Definitions):
@@ -79,6 +87,11 @@ class World(ProcessGroup):
         if isinstance(self.entities, Memory):
             self.checker.followed = self.entities.ledger.of_run
             self.entities.ledger.is_ordered = not unordered
+        if isinstance(self.entities, Channels | Triggers):
+            self.checker.followed = self.entities.ledger.of_run
+            self.entities.ledger.is_damaged = self.checker.is_damaged
+        if isinstance(self.entities, Triggers):
+            self.checker.cancelled = self.entities.ledger.cancelled
         self.log.landed = self._landed
         self.store.committed = self.checker.committed
         names = "abc"[: self.random.randint(2, 3)]
@@ -165,17 +178,21 @@ class World(ProcessGroup):
                 term = self.checker.term_of(topic, partition)
             for record in records:
                 self.say(record.writer, told(record, term))
-        if self.entities is not None and records[0].topic in (ENTITIES.commands, ENTITIES.events):
-            sent = self.entities.ledger.delivery_count
-            self.entities.ledger.landed(records)
-            act, writer = self.entities.crash_sender, records[0].writer
-            if act is not None and self.entities.ledger.delivery_count > sent:
-                self.entities.crash_sender = None
-                for member in self.owners:
-                    if member.process is not None and member.process.name == writer:
-                        self._light(member, act)
+        entities = self.entities
+        if entities is None:
+            self.checker.landed(records)
+            return
+        sent = entities.ledger.delivery_count
+        if records[0].topic in (ENTITIES.commands, ENTITIES.events):
+            entities.ledger.landed(records)
         else:
             self.checker.landed(records)
+        act, writer = entities.crash_sender, records[0].writer
+        if act is not None and entities.ledger.delivery_count > sent:
+            entities.crash_sender = None
+            for member in self.owners:
+                if member.process is not None and member.process.name == writer:
+                    self._light(member, act)
 
     # --- processes ---------------------------------------------------------------------------------------------------
 
@@ -235,9 +252,11 @@ class World(ProcessGroup):
                 self.loop.call_for(self.loop.outside, MOST_AWAY_S * act.amount, change, False)
             case "entities: crash sender" if self.entities is not None:
                 self.entities.crash_sender = replace(act, kind="crash")
+            case "entities: jump" if owner.process is not None and isinstance(self.entities, Triggers):
+                self.entities.jump(owner.process.name, act.amount)
             case "entities: entity checkpoint":
                 self._checkpoint(owner)
-            case "entities: clock":
+            case "entities: clock" | "entities: jump":
                 pass  # there is no such process now
             case _:
                 raise AssertionError(f"no such act: {act.kind}")
