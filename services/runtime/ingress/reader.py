@@ -51,6 +51,8 @@ BODIES_MAX = 64
 ASK_WAIT_S = 10.0
 READ_WAIT_S = 5.0
 """How long a delivery waits until the definition that its api used has been read here."""
+BATCHES_MAX = 8
+"""Polls whose records are on their way to their owners."""
 RETRY_S, RETRY_MAX_S = 0.2, 5.0
 """Pause before a delivery is tried again, doubled each time up to the second."""
 SYSTEM_PREFIX, SYSTEM = "_system/", "system"
@@ -111,21 +113,37 @@ class IngressReader:
         self._bodies = asyncio.Semaphore(BODIES_MAX)
 
     async def run(self) -> None:
-        """Read, ask, commit, until cancelled."""
-        while True:
-            try:
-                await self.step()
-            except Transient as error:
-                log.warning("loom.ingress waits: %s", error)
-                await asyncio.sleep(RETRY_S)
+        """Read, ask, commit, until cancelled. What is read next waits for no answers to what was read before."""
+        places = asyncio.Semaphore(BATCHES_MAX)
+        before: asyncio.Task[None] | None = None
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                await places.acquire()
+                polled = await self._poll()
+                if polled:
+                    before = tasks.create_task(self._carry_out(polled, before))
+                    before.add_done_callback(lambda _: places.release())
+                else:
+                    places.release()
 
-    async def step(self) -> None:
-        """Read once, and commit what was read once all of it is answered. Raises Transient."""
-        polled = await self._group.poll(timeout_s=POLL_S, max_records=POLL_RECORDS_MAX)
-        if not polled:
-            return
+    async def _poll(self) -> Mapping[int, Sequence[LogRecord]]:
+        try:
+            return await self._group.poll(timeout_s=POLL_S, max_records=POLL_RECORDS_MAX)
+        except Transient as error:
+            log.warning("loom.ingress waits: %s", error)
+            await asyncio.sleep(RETRY_S)
+            return {}
+
+    async def _carry_out(self, polled: Mapping[int, Sequence[LogRecord]], before: "asyncio.Task[None] | None") -> None:
+        """Commit what was read once all of it is answered, and what was read before it is committed."""
         await asyncio.gather(*(self._handle(record) for records in polled.values() for record in records))
-        await self._group.commit({number: records[-1].offset + 1 for number, records in polled.items() if records})
+        if before is not None:
+            await asyncio.wait([before])
+        offsets = {number: records[-1].offset + 1 for number, records in polled.items() if records}
+        try:
+            await self._group.commit(offsets)
+        except Transient as error:  # the next commit includes it; without one, all of it is read again
+            log.warning("loom.ingress is not committed: %s", error)
 
     async def _handle(self, record: LogRecord) -> None:
         """Carry out a record, however long what it needs is away."""

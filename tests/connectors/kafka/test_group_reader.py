@@ -1,5 +1,6 @@
 """A group reader over a real broker: what any producer writes is read from the first record on, and committed."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 
@@ -74,4 +75,38 @@ async def test_a_plain_producers_events_are_read_and_go_on_where_they_were_commi
         await second.commit({7: 1})
         await second.close()
     finally:
+        await producer.stop()
+
+
+async def test_every_record_is_read_when_partitions_move_to_a_second_member(kafka: str, topic: str) -> None:
+    producer, options = AIOKafkaProducer(bootstrap_servers=kafka), KafkaOptions(bootstrap=kafka)
+    await producer.start()
+    first, second = (KafkaGroupReader(options, topic, f"{topic}-moves", session_timeout_ms=3_000) for _ in range(2))
+    await first.start()
+    try:
+        await producer.send_and_wait(topic, b"old", partition=0)
+        await producer.send_and_wait(topic, b"old", partition=1)
+        assert {(one.partition, one.offset) for one in await read(first, 2)} == {(0, 0), (1, 0)}
+        await first.commit({0: 1, 1: 1})
+        await second.start()
+        seen: dict[KafkaGroupReader, set[int]] = {first: set(), second: set()}
+        async with asyncio.timeout(3 * WAIT_S):
+            while not all(seen.values()):  # each has one of the partitions, once the group has been balanced
+                for number in (0, 1):
+                    await producer.send_and_wait(topic, b"new", partition=number)
+                for reader in seen:
+                    polled = await reader.poll(timeout_s=0.2, max_records=100)
+                    seen[reader] |= polled.keys()
+                    await reader.commit({number: records[-1].offset + 1 for number, records in polled.items()})
+        await second.close()
+        del seen[second]
+        seen[first].clear()
+        async with asyncio.timeout(3 * WAIT_S):
+            while len(seen[first]) < 2:
+                for number in (0, 1):
+                    await producer.send_and_wait(topic, b"newer", partition=number)
+                seen[first] |= (await first.poll(timeout_s=0.2, max_records=100)).keys()
+    finally:
+        await first.close()
+        await second.close()
         await producer.stop()

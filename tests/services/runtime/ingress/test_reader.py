@@ -67,6 +67,20 @@ async def test_a_record_that_was_appended_twice_is_one_delivery(here: WebhookWor
     assert [row["verdict"] for row in await here.recent("issues")] == ["accepted"]
 
 
+async def test_a_delivery_that_waits_holds_commits_back_and_no_other_delivery(
+    here: WebhookWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("loomlog.services.runtime.ingress.reader.RETRY_S", 0.001)
+    here.channels.error = ChannelUnavailable("away")
+    assert (await here.send("feed", {"n": 1}, delivery="d1")).status_code == 202
+    answer = await here.send("issues", {"goal": "x"}, delivery="d2")
+    assert (answer.status_code, "pending" in answer.json()) == (202, False)
+    assert not any(here.committed.values())
+    here.channels.error = None
+    await here.until(lambda: sum(here.committed.values()) == 2)
+    assert here.channels.values() == [{"n": 1}]
+
+
 async def test_owners_and_channels_that_are_away_are_waited_for(
     here: WebhookWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
