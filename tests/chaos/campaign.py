@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import httpx
@@ -19,11 +19,13 @@ from tests.chaos import evidence, standstill
 from tests.chaos.checker import Verdict, check
 from tests.chaos.definitions import AUTHORS, Authors
 from tests.chaos.evidence import (
+    CHANNEL_EVENTS,
     COMMANDS,
     DEAD_LETTERS,
     ENTITY_EVENTS,
     EVENTS,
     Evidence,
+    Handoff,
     Probe,
     Promise,
     Row,
@@ -36,6 +38,7 @@ from tests.chaos.memory import ask_memory
 from tests.chaos.rig import Rig
 from tests.chaos.stack import PARTITIONS, open_rig
 from tests.chaos.striker import Striker
+from tests.chaos.triggers import PAIRS, SENDERS, Outsiders, come_to_rest
 from tests.chaos.witness import Witness
 
 SESSION_S = 1.0
@@ -88,6 +91,8 @@ async def campaign(folder: Path, order: Order, *, say: Callable[[str], None]) ->
     strikes: list[Strike] = []
     probes: list[Probe] = []
     shipped: list[Shipped] = []
+    handoffs: list[Handoff] = []
+    delivered: list[str] = []
     old: Sequence[StartRun] = ()
     met: Counter[str] = Counter()
     async with AsyncExitStack() as stack:
@@ -104,7 +109,7 @@ async def campaign(folder: Path, order: Order, *, say: Callable[[str], None]) ->
         appender = KafkaAppender(KafkaOptions(bootstrap=rig.kafka, client_id="chaos-load"))
         stack.push_async_callback(appender.close)
         await appender.start()
-        limits = httpx.Limits(max_connections=order.in_flight + AUTHORS + 1)
+        limits = httpx.Limits(max_connections=order.in_flight + AUTHORS + 2 * (PAIRS + SENDERS) + 1)
         client = await stack.enter_async_context(
             httpx.AsyncClient(base_url=rig.api, timeout=HTTP_TIMEOUT_S, limits=limits, trust_env=False)
         )
@@ -118,11 +123,13 @@ async def campaign(folder: Path, order: Order, *, say: Callable[[str], None]) ->
             say(f"round {len(seeds)}, seed {seed}: {', '.join(fault.target for fault in faults)}")
             load = Load(appender, client, witness, label=str(seed), old=old, run_timeout_s=order.run_timeout_s)
             authors = Authors(client, load, label=str(seed))
+            outsiders = Outsiders(client, load, label=str(seed), first=len(handoffs))
             striker = Striker(rig, load, witness, client, say=say)
             async with asyncio.TaskGroup() as both:
                 done = asyncio.Event()
                 both.create_task(load.run(order.runs, until=done, in_flight=order.in_flight))
                 both.create_task(authors.run(until=done))
+                both.create_task(outsiders.run(until=done))
                 await striker.run(faults)
                 done.set()
             promises += load.promises
@@ -130,8 +137,15 @@ async def campaign(folder: Path, order: Order, *, say: Callable[[str], None]) ->
             probes += striker.probes
             old = load.orders
             shipped += authors.shipped
-            met += load.met + authors.met
-        result = await collected(rig, client, promises, strikes, probes, witness, shipped)
+            handoffs += outsiders.handoffs
+            delivered += outsiders.delivered
+            met += load.met + authors.met + outsiders.met
+        await come_to_rest(client, witness, rig.kafka, PARTITIONS)
+        result = replace(
+            await collected(rig, client, promises, strikes, probes, witness, shipped),
+            handoffs=handoffs,
+            delivered=delivered,
+        )
         for task in watching:
             task.cancel()
     return Outcome(
@@ -178,6 +192,7 @@ async def collected(
         sightings=witness.sightings,
         probes=probes,
         entity_events=entity_events,
+        channel_events=await evidence.read_topic(rig.kafka, CHANNEL_EVENTS, PARTITIONS),
         shipped=shipped,
         remembered=await ask_memory(client, entity_events, timeout_s=PROJECTED_TIMEOUT_S),
     )

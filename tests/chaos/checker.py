@@ -25,6 +25,7 @@ from tests.chaos.memory import remembered_once
 from tests.chaos.patience import stuck
 from tests.chaos.pauses import claim_times, claimed, going_on_with_what_was_open, pauses, take_overs
 from tests.chaos.rows import compared, folded
+from tests.chaos.triggers import triggered_once
 from tests.chaos.wire import Unreadable, decode
 
 COUNTED = frozenset({"Ledger", "HTTP"})
@@ -95,6 +96,14 @@ class Figures:
     """Calls of Memory that returned ok."""
     memory_changes: int = 0
     """Changes of the memory of the load."""
+    messages: int = 0
+    """Published to channels."""
+    messages_delivered: int = 0
+    """In results of calls."""
+    fires: int = 0
+    """Instants of the schedule that have fired."""
+    deliveries: int = 0
+    """Taken by the webhook."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,13 +129,23 @@ def check(evidence: Evidence) -> Verdict:
     violations += shipped_once(evidence, histories)
     remembered, wrong_memory = remembered_once(evidence, histories)
     violations += wrong_memory
+    triggered, wrong_triggers = triggered_once(evidence, histories)
+    violations += wrong_triggers
     rows, spent, wrong_sums = folded(event for number in sorted(histories) for event in histories[number].events)
     violations += wrong_sums
     violations += compared(rows, evidence.rows, spent, evidence.spent)
     figures = figures_of(evidence, histories, stories, orders, violations)
     return Verdict(
         violations=tuple(violations),
-        figures=replace(figures, memory_calls=remembered.calls, memory_changes=remembered.changes),
+        figures=replace(
+            figures,
+            memory_calls=remembered.calls,
+            memory_changes=remembered.changes,
+            messages=triggered.messages,
+            messages_delivered=triggered.delivered,
+            fires=triggered.fires,
+            deliveries=triggered.deliveries,
+        ),
     )
 
 

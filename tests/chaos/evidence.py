@@ -17,7 +17,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from psycopg import sql
 
 COMMANDS, EVENTS, DEAD_LETTERS = "loom.run.commands", "loom.run.events", "loom.dead-letter"
-ENTITY_EVENTS = "loom.entity.events"
+ENTITY_EVENTS, CHANNEL_EVENTS = "loom.entity.events", "loom.channel.events"
 READ_TIMEOUT_S = 60.0
 """For a whole topic; a hundred thousand records take a second."""
 
@@ -56,6 +56,15 @@ class Shipped:
     def_id: str
     is_answered: bool = False
     run_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handoff:
+    """A message from one run to another, over a channel of its own. Without runs they had no end in time."""
+
+    channel: str
+    publisher: str = ""
+    reader: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +144,10 @@ class Evidence:
     probes: Sequence[Probe] = ()
     sightings: Sequence[Sighting] = ()
     entity_events: Mapping[int, Sequence[Record]] = field(default_factory=dict)
+    channel_events: Mapping[int, Sequence[Record]] = field(default_factory=dict)
+    handoffs: Sequence[Handoff] = ()
+    delivered: Sequence[str] = ()
+    """Ids of deliveries that a webhook has acknowledged."""
     shipped: Sequence[Shipped] = ()
     remembered: Mapping[str, Any] | None = None
     """What the api says of the memory of the load, by key; None when it was not asked."""

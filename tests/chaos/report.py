@@ -24,6 +24,8 @@ def report(outcome: Outcome) -> str:
         _line("claims", _counts(figures.claims)),
         _line("definitions promoted", f"{figures.promotions}, each with a run of that version"),
         _line("memory", f"{figures.memory_calls} calls returned, {figures.memory_changes} changes"),
+        _line("channels", f"{figures.messages} messages, {figures.messages_delivered} delivered to runs"),
+        _line("triggers", f"{figures.fires} fires of a schedule, {figures.deliveries} deliveries of a webhook"),
         _line("lost", str(figures.lost)),
         _line("doubled", str(figures.doubled)),
         _line("stuck", str(figures.stuck)),

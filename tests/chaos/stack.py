@@ -3,7 +3,7 @@
 One broker as `loomlog up` has it, or a cluster of three with every partition on each. Two runtimes, so that a take-over
 by the other process is exercised as well as a restart of the same. Beside it the outside world, which is never struck.
 
-Four agents make the load mixed: `sprinter` is over in a tenth of a second, `worker` and `rememberer` take one to two,
+Agents make the load mixed: `sprinter` is over in a tenth of a second, `worker` and `rememberer` take one to two,
 `caller` five to fifteen, because its model and the server it calls are slow.
 
 Before: campaign.  After: rig.
@@ -30,6 +30,8 @@ from loomlog.services.cli.stack.ports import LOOPBACK, pick_port
 from loomlog.services.cli.stack.postgres import Postgres
 from tests.chaos.cluster import Cluster, broker_name
 from tests.chaos.rig import Rig
+from tests.chaos.trigger_blocks import AGENTS, TOKEN, TOKEN_ENV
+from tests.chaos.trigger_blocks import CONFIGURATION as TRIGGERS
 from tests.conftest import CACHE
 
 ROOT = Path(__file__).parents[2]
@@ -88,7 +90,9 @@ async def open_rig(
     api_port = pick_port()
     rig.postgres, rig.api = database.dsn, f"http://{LOOPBACK}:{api_port}"
     outside = f"http://{LOOPBACK}:{pick_port()}"
-    await asyncio.to_thread((folder / "loomlog.yaml").write_text, CONFIGURATION.format(outside=outside))
+    await asyncio.to_thread(
+        (folder / "loomlog.yaml").write_text, CONFIGURATION.format(outside=outside) + AGENTS + TRIGGERS
+    )
     async with rig.supervisor as supervisor, httpx.AsyncClient(trust_env=False) as client:
         log = await _brokers(rig, home, brokers, say)
         environment = environment_of(rig, api_port)
@@ -149,6 +153,7 @@ def environment_of(rig: Rig, api_port: int) -> dict[str, str]:
         "LOOMLOG_POSTGRES": rig.postgres,
         "LOOMLOG_LISTEN_ADDR": f"{LOOPBACK}:{api_port}",
         "LOOMLOG_OPEN_MODE": "1",
+        TOKEN_ENV: TOKEN,
         "LOOMLOG_MOCK_ENABLED": "1",
         "LOOMLOG_BENCH_ENABLED": "1",
         "LOOMLOG_LEDGER_PATH": str(rig.ledger),
