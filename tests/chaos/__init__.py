@@ -5,6 +5,7 @@ rig          its processes by name: struck, put to sleep, held down, given anoth
 outside      a slow model and a server whose effects can be counted; never struck
 load         starts runs as a microservice and over HTTP; witness sees the log grow and what was promised
 definitions  promotes versions of agents meanwhile, each followed by a run that has to have it
+triggers     hands messages from run to run, and posts what comes from outside, beside a schedule; trigger_blocks
 faults       what is struck at which run; striker does it, wiping empties the snapshot store
 evidence     everything raw, read when all is over: commands, events, dead letters, ledger lines, rows
 history      one partition's accepted history and one run's order of events, with rules of their own

@@ -463,6 +463,8 @@ class EntityCommandHandler(NothingRests):
 
     def _remember(self, key: CommandKey, first: int, last: int, at_ms: int) -> None:
         self._known[key] = (first, last, at_ms)
+        # Another owner's clock may have been ahead of this one's: its time bounds those of the commands before it.
+        self.issued_until_ms = max(self.issued_until_ms, at_ms)
         if len(self._known) > KNOWN_COMMANDS_MAX:
             _, (_, _, forgotten_ms) = self._known.popitem(last=False)
             self._forgotten_ms = max(self._forgotten_ms, forgotten_ms)

@@ -242,3 +242,19 @@ async def test_two_that_wait_for_the_same_command_are_both_answered(world: Entit
     command = world.increment("hits", "c1")
     one, other = await asyncio.gather(world.ask(sender, command, 2.0), world.ask(sender, command, 2.0))
     assert one == other
+
+
+async def test_owners_whose_clock_is_an_hour_behind_know_what_was_handled(world: EntityWorld) -> None:
+    command = world.increment("hits", "c1")
+    first = await world.process()
+    answer = await world.ask(first, command)
+    await first.kill()
+    world.now -= 3_600_000
+    other = await world.process(name="b")
+    await read_ahead(other)
+    await world.until(lambda: not other.handler(answer.partition).untouched())
+    assert await checkpointed(other)
+    await other.kill()
+    third = await world.process(name="c")
+    assert await world.ask(third, command) == answer
+    assert values(world, "hits") == [1]
