@@ -5,7 +5,7 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
-from loomlog.schemas.generated.values import CommandEnvelope, ScheduleSpec, ScheduledRun
+from loomlog.schemas.generated.values import CommandEnvelope, ScheduledRun, ScheduleSpec
 from loomlog.schemas.records import Record
 
 

@@ -5,7 +5,7 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
-from loomlog.schemas.generated.values import ScheduleSpec, ScheduledRun
+from loomlog.schemas.generated.values import ScheduledRun, ScheduleSpec
 from loomlog.schemas.records import Record
 
 
