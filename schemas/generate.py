@@ -256,7 +256,8 @@ def module_texts(records: dict[str, Json]) -> dict[Path, str]:
         field_import = "from msgspec import field\n\n" if "field(default_factory" in body else ""
         head = [f'"""Records of the namespace {namespace}."""\n\n', HEADER, "\n", mapping]
         head += ["from typing import Any, ClassVar, Self\n", "\n", field_import]
-        head += [import_text(f"loomlog.schemas.{module}", sorted(types)) for module, types in sorted(foreign.items())]
+        in_order = ((module, sorted(types, key=str.lower)) for module, types in sorted(foreign.items()))
+        head += [import_text(f"loomlog.schemas.{module}", types) for module, types in in_order]
         text = "".join(head) + "\n\n" + body
         names_tuple = "".join(f"    {records[n]['name']},\n" for n in sorted(names))
         union = " | ".join(records[n]["name"] for n in sorted(names))

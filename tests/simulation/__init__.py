@@ -14,7 +14,7 @@ definitions.py  agents that change while runs of them start, live and are forked
 memory.py     runs whose tool is the real Memory, over a scope that all of them change
 channels.py   runs whose tool is the real Channel, and requests that publish and read
 triggers.py   schedules while clocks jump, deliveries of webhooks at two apis, and the ends of the runs of both
-entity_ledger.py  reads them with code of its own: <load>_ledger.py of each
+entity_ledger.py  reads them with code of its own: the ledger of each load
 projector.py  a projector process: the real RunProjection; a rebuild: the real one too
 clients.py    who sends commands, again and again until they are acknowledged
 ledger.py     reads the books with code of its own
