@@ -145,11 +145,16 @@ class RunDirectory:
         """Whether the run is remembered to have ended."""
         return run_id in self.ended
 
-    def may_be_forgotten(self, command: StartRun | ForkRun) -> bool:
-        """Return whether the command may have been handled so long ago that only the index knows."""
+    def may_be_forgotten(self, command: StartRun | ForkRun, now_ms: int) -> bool:
+        """Return whether the command may have been handled so long ago that only the index knows.
+
+        One whose sender's clock is ahead says nothing about when that was.
+        """
         if self.known_since_ms == 0:
             return False  # nothing was ever forgotten
-        return bool(command.idempotency_key) or command.envelope.issued_at_ms < self.known_since_ms + CLOCK_SKEW_MS
+        issued_at_ms = command.envelope.issued_at_ms
+        is_new = self.known_since_ms + CLOCK_SKEW_MS <= issued_at_ms <= now_ms + CLOCK_SKEW_MS
+        return bool(command.idempotency_key) or not is_new
 
     def note_issued(self, run_id: str, command: StartRun | ForkRun) -> None:
         """Record the issue time of a live run's start, which may be a repeated one."""

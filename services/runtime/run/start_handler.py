@@ -119,7 +119,7 @@ class StartHandler:
             await continue_in_task()
             await ended.wait()
             return await self._prepare_start(record, command, partition)
-        may_be_forgotten = self._directory.may_be_forgotten(command)
+        may_be_forgotten = self._directory.may_be_forgotten(command, self._context.clock_ms())
         if may_be_forgotten or (command.session_id and not self._directory.is_session_in_memory(command)):
             await continue_in_task()
             return await self._look_up(record, command, run_id, look_for_run=may_be_forgotten)
@@ -218,7 +218,9 @@ class StartHandler:
         await continue_in_task()
         if command.origin_run_id in self._directory.ending:
             await self._directory.end_event(command.origin_run_id).wait()
-        if self._directory.may_be_forgotten(command) and await self._directory.is_indexed(run_id):
+        if self._directory.may_be_forgotten(command, self._context.clock_ms()) and await self._directory.is_indexed(
+            run_id
+        ):
             return PendingDecision(None)
         await self._read_to(command)
         self._directory.note_issued(run_id, command)

@@ -173,7 +173,8 @@ async def test_what_the_desk_forgets_itself_is_looked_up_from_then_on(monkeypatc
     monkeypatch.setattr(run_directory, "ENDED_KEPT", 2)
     work = DeskAtWork()
     for number, name in enumerate(("r_a", "r_b", "r_c", "r_d")):
-        work.end(work.start(name, issued_at_ms=NOW + number * 10**9))
+        work.now = NOW + number * 10**9
+        work.end(work.start(name, issued_at_ms=work.now))
         work.flush()
     work.now += 1
     assert work.at_once(started("r_d")).aggregate is None
@@ -191,14 +192,26 @@ async def test_a_forgotten_start_is_not_new_for_an_owner_whose_clock_has_gone_ba
     monkeypatch.setattr(run_directory, "ENDED_KEPT", 1)
     work = DeskAtWork(known_since_ms=1, now=NOW - 3_600_000)
     for name in ("r_old", "r_other"):
-        work.end(work.start(name, issued_at_ms=NOW))
+        prepared = await work.looked_up(started(name, issued_at_ms=NOW))
+        assert work.decide(prepared)
+        work.flush()
+        assert prepared.aggregate is not None
+        work.end(prepared.aggregate)
         work.flush()
     if forgotten_by == "checkpoint":
         work.known_since_ms = max(work.now, work.desk.issued_until_ms)
         work.forgotten_until = len(work.log.records[EVENTS, 0])
         work.take_over()
     assert (await work.looked_up(started("r_old", issued_at_ms=NOW))).aggregate is None
-    assert work.at_once(started("r_new", issued_at_ms=NOW + CLOCK_SKEW_MS + 1)).aggregate is not None
+    # Its sender's clock is ahead of the owner's, so its time does not say that it is new.
+    assert (await work.looked_up(started("r_new", issued_at_ms=NOW + CLOCK_SKEW_MS + 1))).aggregate is not None
+
+
+async def test_a_start_that_was_issued_after_now_is_looked_up() -> None:
+    """Its sender's clock is ahead; a repetition has the same time, however long the first one is forgotten."""
+    work = DeskAtWork(known_since_ms=1)
+    assert work.at_once(started("r_new", issued_at_ms=NOW + CLOCK_SKEW_MS)).aggregate is not None
+    assert (await work.looked_up(started("r_ahead", issued_at_ms=NOW + CLOCK_SKEW_MS + 1))).aggregate is not None
 
 
 async def test_a_repeat_of_a_live_run_is_remembered_with_its_later_time(monkeypatch: pytest.MonkeyPatch) -> None:
