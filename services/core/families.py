@@ -28,6 +28,7 @@ from msgspec import field as struct_field
 
 from loomlog.schemas.generated.values import CommandEnvelope, Envelope
 from loomlog.schemas.records import Record, Value
+from loomlog.services.core.access.scopes import TENANT
 
 StateT = TypeVar("StateT")
 CommandT = TypeVar("CommandT")
@@ -129,6 +130,26 @@ class Command(Generic[CommandT]):
     """Whether agents may give it."""
     in_transports: bool = True
     """Whether HTTP and the command line offer it; False for one with an adapter of its own, or for an inner one."""
+
+
+def inner_commands(aggregate: Callable[[Any], str]) -> Callable[[type[Any], str, str], Command[Any]]:
+    """Return a maker of commands that no transport offers; it takes record, verb and summary.
+
+    `aggregate` names the aggregate that a command is for.
+    """
+
+    def inner_command(record: type[Any], verb: str, summary: str) -> Command[Any]:
+        return Command(
+            record=record,
+            verb=verb,
+            summary=summary,
+            aggregate=aggregate,
+            scope=TENANT,
+            in_tool=False,
+            in_transports=False,
+        )
+
+    return inner_command
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from typing import Any
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.schemas.generated.callback_commands import RequestCallback, SettleCallback
 from loomlog.services.core.access.scopes import TENANT
-from loomlog.services.core.families import Command, Content, Family, Rules
+from loomlog.services.core.families import Content, Family, Rules, inner_commands
 from loomlog.services.families.callback.decide import decide as decide_callback
 from loomlog.services.families.callback.sends import sends as callback_sends
 from loomlog.services.families.callback.state import (
@@ -28,17 +28,7 @@ from loomlog.services.families.callback.state import (
     next_timer_ms,
 )
 
-
-def _command(record: type[Any], verb: str, summary: str) -> Command[Any]:
-    return Command(
-        record=record,
-        verb=verb,
-        summary=summary,
-        aggregate=lambda command: aggregate_name(command.run_id, command.hook),
-        scope=TENANT,
-        in_tool=False,
-        in_transports=False,
-    )
+_command = inner_commands(lambda command: aggregate_name(command.run_id, command.hook))
 
 
 def view(callback: Callback) -> Mapping[str, Any]:

@@ -21,25 +21,14 @@ from loomlog.schemas.generated.channel_commands import (
     SettleLease,
     WatchQueue,
 )
-from loomlog.services.core.access.scopes import TENANT
-from loomlog.services.core.families import CHANNEL_SET, Command, Content, Family, Rules
+from loomlog.services.core.families import CHANNEL_SET, Content, Family, Rules, inner_commands
 from loomlog.services.families.channel.caller import FAMILY_NAME, USER, queue_name
 from loomlog.services.families.channel.decide import decide as decide_channel
 from loomlog.services.families.channel.decide import sends as channel_sends
 from loomlog.services.families.channel.items import items as channel_items
 from loomlog.services.families.channel.state import VERSION, QueueState, evolve, initial, next_timer_ms
 
-
-def _command(record: type[Any], verb: str, summary: str) -> Command[Any]:
-    return Command(
-        record=record,
-        verb=verb,
-        summary=summary,
-        aggregate=lambda command: queue_name(command.channel, command.scope, command.scope_id),
-        scope=TENANT,
-        in_tool=False,
-        in_transports=False,
-    )
+_command = inner_commands(lambda command: queue_name(command.channel, command.scope, command.scope_id))
 
 
 def _subject(command: Any) -> str:

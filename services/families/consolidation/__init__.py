@@ -24,25 +24,14 @@ from loomlog.schemas.generated.consolidation_commands import (
     NoteSettledChat,
     ReleaseTarget,
 )
-from loomlog.services.core.access.scopes import TENANT
-from loomlog.services.core.families import Command, Content, Family, Rules
+from loomlog.services.core.families import Content, Family, Rules, inner_commands
 from loomlog.services.families.consolidation.decide import decide as decide_consolidation
 from loomlog.services.families.consolidation.decide import sends as consolidation_sends
 from loomlog.services.families.consolidation.items import items as consolidation_items
 from loomlog.services.families.consolidation.state import FAMILY_NAME, VERSION, Target, evolve, initial, next_timer_ms
 from loomlog.services.families.memory.author import USER, aggregate_name
 
-
-def _command(record: type[Any], verb: str, summary: str) -> Command[Any]:
-    return Command(
-        record=record,
-        verb=verb,
-        summary=summary,
-        aggregate=lambda command: aggregate_name(command.scope, command.scope_id),
-        scope=TENANT,
-        in_tool=False,
-        in_transports=False,
-    )
+_command = inner_commands(lambda command: aggregate_name(command.scope, command.scope_id))
 
 
 def _subject(command: Any) -> str:

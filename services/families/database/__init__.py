@@ -12,8 +12,6 @@ are the next change. So the log does not depend on what a statement meant, and e
 Before: the Memory tool and its routes. After: connectors/sqlite.
 """
 
-from typing import Any
-
 from loomlog.schemas.generated.database_commands import (
     BeginTransaction,
     ChangeDatabase,
@@ -21,25 +19,14 @@ from loomlog.schemas.generated.database_commands import (
     EndTransaction,
     PutCopy,
 )
-from loomlog.services.core.access.scopes import TENANT
-from loomlog.services.core.families import Command, Content, Family, Rules
+from loomlog.services.core.families import Content, Family, Rules, inner_commands
 from loomlog.services.families.database.decide import decide as decide_database
 from loomlog.services.families.database.items import items as database_items
 from loomlog.services.families.database.state import FAMILY_NAME, VERSION, Database, evolve, initial, next_timer_ms
 from loomlog.services.families.database.subject import subject_of
 from loomlog.services.families.memory.author import aggregate_name
 
-
-def _command(record: type[Any], verb: str, summary: str) -> Command[Any]:
-    return Command(
-        record=record,
-        verb=verb,
-        summary=summary,
-        aggregate=lambda command: aggregate_name(command.scope, command.scope_id),
-        scope=TENANT,
-        in_tool=False,
-        in_transports=False,
-    )
+_command = inner_commands(lambda command: aggregate_name(command.scope, command.scope_id))
 
 
 FAMILY = Family(

@@ -14,8 +14,6 @@ Before: services/api/definition_endpoints.py, services/runtime/tools/definition_
 agents, skills and volumes.
 """
 
-from typing import Any
-
 from loomlog.schemas.generated.definition_commands import (
     AnswerStage,
     ApplyDefinitions,
@@ -30,25 +28,14 @@ from loomlog.schemas.generated.definition_commands import (
     StageVersion,
     SubmitJudgement,
 )
-from loomlog.services.core.access.scopes import TENANT
-from loomlog.services.core.families import Command, Content, Family, Reads, Rules
+from loomlog.services.core.families import Content, Family, Reads, Rules, inner_commands
 from loomlog.services.families.definition.apply import Batch, sends
 from loomlog.services.families.definition.decide import decide as decide_definition
 from loomlog.services.families.definition.decide import next_timer_ms
 from loomlog.services.families.definition.items import items as definition_items
 from loomlog.services.families.definition.state import VERSION, Line, evolve, initial, line_id
 
-
-def _command(record: type[Any], verb: str, summary: str) -> Command[Any]:
-    return Command(
-        record=record,
-        verb=verb,
-        summary=summary,
-        aggregate=lambda command: line_id(command.kind, command.name),
-        scope=TENANT,
-        in_tool=False,
-        in_transports=False,
-    )
+_command = inner_commands(lambda command: line_id(command.kind, command.name))
 
 
 FAMILY = Family(

@@ -16,8 +16,7 @@ entries by their words and their meaning.
 from typing import Any
 
 from loomlog.schemas.generated.memory_commands import DeleteEntry, DropScope, SetEntry, SupersedeEntry
-from loomlog.services.core.access.scopes import TENANT
-from loomlog.services.core.families import Command, Content, Family, Rules
+from loomlog.services.core.families import Content, Family, Rules, inner_commands
 from loomlog.services.families.memory.author import USER, aggregate_name
 from loomlog.services.families.memory.decide import decide as decide_memory
 from loomlog.services.families.memory.decide import next_timer_ms
@@ -25,17 +24,7 @@ from loomlog.services.families.memory.items import items as memory_items
 from loomlog.services.families.memory.refill import refill
 from loomlog.services.families.memory.state import VERSION, MemoryScope, evolve, initial
 
-
-def _command(record: type[Any], verb: str, summary: str) -> Command[Any]:
-    return Command(
-        record=record,
-        verb=verb,
-        summary=summary,
-        aggregate=lambda command: aggregate_name(command.scope, command.scope_id),
-        scope=TENANT,
-        in_tool=False,
-        in_transports=False,
-    )
+_command = inner_commands(lambda command: aggregate_name(command.scope, command.scope_id))
 
 
 def _subject(command: Any) -> str:

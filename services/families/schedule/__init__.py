@@ -11,8 +11,6 @@ an instant is an event that names the run, which the outbox starts. The run's ow
 Before: services/runtime/schedule_setup.py and services/application/schedules.py ask. After: runs, by the outbox.
 """
 
-from typing import Any
-
 from loomlog.schemas.generated.schedule_commands import (
     ArmSchedule,
     DisarmSchedule,
@@ -21,24 +19,13 @@ from loomlog.schemas.generated.schedule_commands import (
     ResumeSchedule,
     RunScheduleNow,
 )
-from loomlog.services.core.access.scopes import TENANT
-from loomlog.services.core.families import Command, Family, Rules
+from loomlog.services.core.families import Family, Rules, inner_commands
 from loomlog.services.families.schedule.decide import decide as decide_schedule
 from loomlog.services.families.schedule.decide import sends as schedule_sends
 from loomlog.services.families.schedule.items import items as schedule_items
 from loomlog.services.families.schedule.state import FAMILY_NAME, VERSION, Schedule, evolve, initial, next_timer_ms
 
-
-def _command(record: type[Any], verb: str, summary: str) -> Command[Any]:
-    return Command(
-        record=record,
-        verb=verb,
-        summary=summary,
-        aggregate=lambda command: command.name,
-        scope=TENANT,
-        in_tool=False,
-        in_transports=False,
-    )
+_command = inner_commands(lambda command: command.name)
 
 
 FAMILY = Family(

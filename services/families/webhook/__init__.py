@@ -14,27 +14,14 @@ CloudEvents to loom.ingress is read the same way.
 Before: services/application/webhooks.py, services/runtime/ingress/reader.py. After: the outbox starts runs.
 """
 
-from typing import Any
-
 from loomlog.schemas.generated.webhook_commands import NoteRunEnded, ReceiveDelivery, RejectDelivery
-from loomlog.services.core.access.scopes import TENANT
-from loomlog.services.core.families import Command, Content, Family, Rules
+from loomlog.services.core.families import Content, Family, Rules, inner_commands
 from loomlog.services.families.webhook.decide import decide as decide_webhook
 from loomlog.services.families.webhook.decide import sends as webhook_sends
 from loomlog.services.families.webhook.items import items as webhook_items
 from loomlog.services.families.webhook.state import FAMILY_NAME, VERSION, Webhook, evolve, initial
 
-
-def _command(record: type[Any], verb: str, summary: str) -> Command[Any]:
-    return Command(
-        record=record,
-        verb=verb,
-        summary=summary,
-        aggregate=lambda command: command.name,
-        scope=TENANT,
-        in_tool=False,
-        in_transports=False,
-    )
+_command = inner_commands(lambda command: command.name)
 
 
 FAMILY = Family(
