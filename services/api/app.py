@@ -14,6 +14,7 @@ Before: main.py. After: routes.py.
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from fastapi import FastAPI
@@ -80,11 +81,16 @@ class DirectApp(FastAPI):
         await (super().__call__ if asgiapp is None else asgiapp)(scope, receive, send)
 
 
+@lru_cache(maxsize=4)
+def _render_documents(version: str, routes: tuple[Route, ...]) -> tuple[bytes, bytes]:
+    """Return the OpenAPI document and the page made from it: a second of work, once for the same routes."""
+    return encode_document(version, routes), render_page(version, routes)
+
+
 def build_app(service: Service, routes: Sequence[Route] = ROUTES) -> DirectApp:
     """Build the application over a service; it serves before the service is ready and reports that state."""
     check_routes(routes)
-    service.openapi_document = encode_document(service.version, routes)
-    service.docs_page = render_page(service.version, routes)
+    service.openapi_document, service.docs_page = _render_documents(service.version, tuple(routes))
     app = DirectApp(
         title="loomlog",
         version=service.version,

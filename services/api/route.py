@@ -60,7 +60,7 @@ class Tag:
     description: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Route:
     """A row of the table. The schema of the answer is that of the handler's return type, or `response`."""
 
