@@ -18,11 +18,7 @@ from loomlog.connectors.configuration.field_types import (
     Switch,
 )
 from loomlog.connectors.configuration.trigger_block import CompletionHook, CredentialReference
-
-JITTER_MS_MAX = 3_600_000
-"""An hour: more is another schedule."""
-CATCH_UP_MAX = 100
-"""Instants that are made up for one by one; all of them are in the state while they wait."""
+from loomlog.connectors.cron import CATCH_UP_MAX, JITTER_MS_MAX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ Before: connectors/configuration/schedule_block.py, kind.py, cron.py, triggers.p
 """
 
 from loomlog.connectors.configuration.schedule_block import ScheduleBlock
-from loomlog.connectors.definitions.cron import find_cron_problem, is_time_zone
+from loomlog.connectors.cron import find_cron_problem, is_time_zone
 from loomlog.connectors.definitions.kind import Kind
 from loomlog.connectors.definitions.problems import DefinitionProblem
 from loomlog.connectors.definitions.triggers import check_hooks

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 import orjson
 
 from loomlog.connectors.configuration.schedule_block import ScheduleBlock
-from loomlog.connectors.definitions.cron import parse_times
+from loomlog.connectors.cron import parse_times
 from loomlog.connectors.definitions.problems import DefinitionProblem
 from loomlog.connectors.definitions.schedule import SCHEDULE
 from loomlog.projections.frames.frame_json import format_rfc3339

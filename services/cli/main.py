@@ -43,7 +43,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "blame": ("definitions.blame:blame", "Show the definition that a run was pinned to, who made it and why."),
     "channels": ("channels.channels:channels_app", "Channels: declare, publish, read, wait, follow."),
-    "webhooks": ("webhooks.webhooks:webhooks_app", "Webhooks: list, show, deliveries, dry runs."),
+    "webhooks": (
+        "webhooks.webhooks:webhooks_app",
+        "Webhooks: list, show, deliveries, dry runs, and deliveries once more.",
+    ),
     "memory": (
         "memory.memory:memory_app",
         "Memory of agents, users and the tenant: read, write, search, and its past.",

@@ -131,10 +131,13 @@ def test_the_read_models_are_told_and_rebuilt_equal(stack: Installation, reviewe
     assert rebuilt["events"] > 20
     entities = stack.loomlog("projections", "rebuild", "--topic", "entities", "--json").json
     assert (entities["switched"], entities["equal"]) == (True, True)
+    channels = stack.loomlog("projections", "rebuild", "--topic", "channels", "--json").json
+    assert (channels["switched"], channels["equal"]) == (True, True)
     models = stack.loomlog("projections", "ls", "--json").json["models"]
     assert [(model["name"], model["build"], model["state"]) for model in models] == [
         ("runs", rebuilt["build"], "projecting"),
         ("entities", entities["build"], "projecting"),
+        ("channels", channels["build"], "projecting"),
     ]
     assert reviewed in stack.loomlog("runs", "ls", "--limit", "100", "--wide").out
 

@@ -29,7 +29,7 @@ from loomlog.services.families.webhook.limits import RECENT_MAX
 KIND, PATH = "webhook", "/v1/_webhooks"
 STDIN = "-"
 webhooks_app = typer.Typer(
-    cls=CommandGroup, no_args_is_help=True, help="Webhooks: list, show, deliveries, dry runs, and deliveries once more."
+    cls=CommandGroup, no_args_is_help=True, help="Webhooks: list, show, deliveries, dry runs, replays."
 )
 Name = Annotated[str, typer.Argument(metavar="[TENANT/]NAME", help="Name of the webhook.")]
 

@@ -3,14 +3,14 @@
 An instant is what the times name; it fires up to `jitter_ms` later, always by the same delay, which follows from the
 schedule's name and the instant. Instants are decided in their order: one with a long delay holds up those behind it.
 
-Before: decide.py, and previews. After: connectors/definitions/cron.py.
+Before: decide.py, and previews. After: connectors/cron.py.
 """
 
 from collections import deque
 from functools import lru_cache
 from hashlib import sha256
 
-from loomlog.connectors.definitions.cron import find_cron_problem, is_time_zone, parse_times
+from loomlog.connectors.cron import find_cron_problem, is_time_zone, parse_times
 from loomlog.schemas.generated.values import ScheduleSpec
 from loomlog.schemas.records import Value
 from loomlog.services.families.schedule import limits

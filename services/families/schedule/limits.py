@@ -1,6 +1,6 @@
 """Bounds of schedules."""
 
-from loomlog.connectors.configuration.schedule_block import CATCH_UP_MAX, JITTER_MS_MAX
+from loomlog.connectors.cron import CATCH_UP_MAX, JITTER_MS_MAX
 
 __all__ = ["CATCH_UP_MAX", "JITTER_MS_MAX"]
 

@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
+from loomlog.connectors.cron import find_cron_problem
 from loomlog.connectors.definitions import KINDS, DefinitionProblem, kind_of_route, kind_of_tool
-from loomlog.connectors.definitions.cron import find_cron_problem
 from tests.connectors.definitions import examples
 
 

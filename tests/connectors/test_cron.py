@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loomlog.connectors.definitions.cron import LAST_MS, Times, find_cron_problem, is_time_zone
+from loomlog.connectors.cron import LAST_MS, Times, find_cron_problem, is_time_zone
 
 ZONES = (
     "UTC",

@@ -21,6 +21,10 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
+JITTER_MS_MAX = 3_600_000
+"""Most milliseconds by which a fire is moved, an hour: more is another schedule."""
+CATCH_UP_MAX = 100
+"""Instants that are made up for one by one; all of them are in the state while they wait."""
 _DESCRIPTORS = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
