@@ -45,7 +45,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "channels": ("channels.channels:channels_app", "Channels: declare, publish, read, wait, follow."),
     "webhooks": (
         "webhooks.webhooks:webhooks_app",
-        "Webhooks: list, show, deliveries, dry runs, and deliveries once more.",
+        "Webhooks: list, show, deliveries, dry runs, replays.",
     ),
     "memory": (
         "memory.memory:memory_app",
