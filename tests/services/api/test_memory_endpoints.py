@@ -19,7 +19,6 @@ from loomlog.services.families.memory.entry_operations import EntryLimits
 from loomlog.services.families.memory.limits import KEY_CHARACTERS_MAX, SCOPE_BYTES_DEFAULT, VALUE_BYTES_DEFAULT
 from loomlog.services.families.memory.wiring import MemoryOptions
 from loomlog.services.stream.entities.reads import PositionNotRead
-from tests.services import entities as entities_in_memory
 from tests.services.api.serving import Served, served
 from tests.services.application.world import ACME, ADMIN_CALLER, GLOBEX, IVY, READER, STARTER
 from tests.services.entities import UNANSWERED, MemoryEntities
@@ -34,23 +33,22 @@ OLD_MS, NOW_MS, LATER_MS = 1_700_000_000_000, 1_800_000_000_000, 1_800_000_060_0
 class Clock:
     """The time of the api, and that of the owner of the scopes."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, entities: MemoryEntities) -> None:
         self.now_ms = NOW_MS
-        self._monkeypatch = monkeypatch
+        self._entities = entities
 
     def set(self, at_ms: int) -> None:
-        self.now_ms = at_ms
-        self._monkeypatch.setattr(entities_in_memory, "NOW_MS", at_ms)
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return Clock(monkeypatch)
+        self.now_ms = self._entities.now_ms = at_ms
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def entities() -> MemoryEntities:
     return MemoryEntities(FAMILY)
+
+
+@pytest.fixture
+def clock(entities: MemoryEntities) -> Clock:
+    return Clock(entities)
 
 
 @pytest_asyncio.fixture(loop_scope="session")

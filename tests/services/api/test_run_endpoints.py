@@ -410,6 +410,10 @@ def test_only_public_routes_and_sockets_take_no_position() -> None:
         "/v1/openapi.yaml",
         "/v1/docs",
         "/v1/client-tools",
+        "/v1/_webhooks/{name}",
+        "/v1/_webhooks/{name}/replay",
+        "/v1/_webhooks/{name}/test",
+        "/v1/_webhooks/{tenant}/{name}",
     }
 
 
