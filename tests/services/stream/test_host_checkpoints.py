@@ -61,7 +61,8 @@ async def test_a_start_that_ended_before_the_checkpoint_is_known_by_the_index_al
     world.index.limits[0] = 0  # the projection has seen nothing yet
     second = world.host("b")
     world.put(command)
-    world.start_run("r_y", issued_at_ms=world.now + 60_000)  # surely new: needs no look-up
+    world.now += 60_000
+    world.start_run("r_y", issued_at_ms=world.now)  # surely new: needs no look-up
     await world.finished("r_y")
     assert not second.handled(1)  # the repeated one waits rather than guesses
     assert set(world.story().runs) == {"r_x", "r_y"}
