@@ -34,11 +34,8 @@ from loomlog.services.families.channel.caller import (
     SHARED_TENANT,
     USER,
     ChannelCaller,
-    ChannelRefused,
-    ChannelUnavailable,
     Declaration,
     Queue,
-    Reply,
 )
 from loomlog.services.families.channel.declaration_operations import DeclarationOperations
 from loomlog.services.families.channel.declarations import (
@@ -57,6 +54,7 @@ from loomlog.services.families.channel.operations import (
     ChannelOperations,
 )
 from loomlog.services.families.channel.store import ChannelStats, ChannelStore, Decrypt, Message
+from loomlog.services.families.operation import OperationRefused, OperationUnavailable, Reply
 from loomlog.services.stream.entities.answers import EntityCommands
 from loomlog.services.stream.entities.hosting import EntityParts
 from loomlog.services.stream.entities.reads import EntityReads
@@ -275,7 +273,7 @@ class Channels:
         return {"agent": agent, "channels": cursors}
 
     async def _cursors(self, queue: Queue) -> Sequence[dict[str, Any]]:
-        """Return the cursors of a queue; `cursor` is empty when its message is gone. Raises ChannelUnavailable."""
+        """Return the cursors of a queue; `cursor` is empty when its message is gone. Raises OperationUnavailable."""
         state = await self._operations.store.state(queue)
         readers = {name: reader.committed for some in state.readers.values() for name, reader in some.items()}
         messages = await self._operations.store.load(queue, sorted({one for one in readers.values() if one}))
@@ -303,7 +301,7 @@ class Channels:
             cursor = text_field({"from_cursor": from_cursor}, "from_cursor", default="", most=CURSOR_CHARACTERS_MAX)
             declared = require_channel(self._declarations, asker, name, publishes=False)
             queue = resolve_queue(declared, asker, scope_id)
-        except ChannelRefused as refused:
+        except OperationRefused as refused:
             raise request_refusal(refused) from refused
         store = self._operations.store
 
@@ -422,14 +420,14 @@ async def run_refusing(operation: Awaitable[ValueT]) -> ValueT:
     """Return what an operation gives; its refusals become those of requests."""
     try:
         return await operation
-    except ChannelRefused as refused:
+    except OperationRefused as refused:
         raise request_refusal(refused) from refused
-    except ChannelUnavailable as error:
+    except OperationUnavailable as error:
         code = "command_pending" if error.is_unknown else "channel_unavailable"
         raise RequestRefused(code, str(error), retry_after_s=RETRY_SOON_S) from error
 
 
-def request_refusal(refused: ChannelRefused) -> RequestRefused:
+def request_refusal(refused: OperationRefused) -> RequestRefused:
     """Return a refusal of channels as that of a request."""
     code = refused.code if refused.code in CODES else "command_refused"
     details = dict(refused.details) if code == refused.code else {**refused.details, "refusal": refused.code}

@@ -25,15 +25,7 @@ from loomlog.services.application.request_context import current_request
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.families import aggregate_id, aggregate_key
 from loomlog.services.families.memory import limits
-from loomlog.services.families.memory.author import (
-    SCOPES,
-    Author,
-    MemoryRefused,
-    MemoryUnavailable,
-    Scope,
-    named_scope,
-    scopes_of_run,
-)
+from loomlog.services.families.memory.author import SCOPES, Author, Scope, named_scope, scopes_of_run
 from loomlog.services.families.memory.decide import key_problem
 from loomlog.services.families.memory.entry_operations import provenance_json, usage_fields
 from loomlog.services.families.memory.fields import flag_field, integer_field
@@ -41,6 +33,7 @@ from loomlog.services.families.memory.index_administration import IndexAdministr
 from loomlog.services.families.memory.store import FAMILY_NAME, Change, StoredEntry, Written
 from loomlog.services.families.memory.values import parse_value, value_text
 from loomlog.services.families.memory.wiring import MemoryServices
+from loomlog.services.families.operation import OperationRefused, OperationUnavailable
 
 ValueT = TypeVar("ValueT")
 DESCRIPTIONS: Mapping[str, str] = {
@@ -333,14 +326,14 @@ async def run_refusing(operation: Awaitable[ValueT]) -> ValueT:
     """Return what an operation of memory gives; its refusals become those of requests."""
     try:
         return await operation
-    except MemoryRefused as refused:
+    except OperationRefused as refused:
         raise request_refusal(refused) from refused
-    except MemoryUnavailable as error:
+    except OperationUnavailable as error:
         code = "command_pending" if error.is_unknown else "memory_unavailable"
         raise RequestRefused(code, str(error), retry_after_s=RETRY_SOON_S) from error
 
 
-def request_refusal(refused: MemoryRefused) -> RequestRefused:
+def request_refusal(refused: OperationRefused) -> RequestRefused:
     """Return a refusal of memory as that of a request."""
     code = refused.code if refused.code in CODES else "command_refused"
     details = refused.details if code == refused.code else {**refused.details, "refusal": refused.code}
@@ -393,7 +386,7 @@ def _by_key_alone(author: Author) -> Author:
 def _scope(tenant: str, name: str, scope_id: str) -> Scope:
     try:
         return named_scope(tenant, name, scope_id)
-    except MemoryRefused as refused:
+    except OperationRefused as refused:
         raise request_refusal(refused) from refused
 
 

@@ -23,8 +23,9 @@ from loomlog.connectors.protocols import LogRecord, ProducerRecord
 from loomlog.projections.entity_items import ItemPage, ItemRow
 from loomlog.schemas.codec import local_codec
 from loomlog.services.application.webhooks import WebhookOptions
-from loomlog.services.families.channel.caller import ChannelCaller, ChannelRefused, Declaration
+from loomlog.services.families.channel.caller import ChannelCaller, Declaration
 from loomlog.services.families.definition.table import FileDefinition, file_definition
+from loomlog.services.families.operation import OperationRefused
 from loomlog.services.families.registry import all_families
 from loomlog.services.families.webhook.definition import WebhookDefinitions
 from loomlog.services.families.webhook.deliveries import DeliveryRows
@@ -130,7 +131,7 @@ class Channels:
         if self.error is not None:
             raise self.error
         if fields["channel"] not in self.declared:
-            raise ChannelRefused("channel_not_declared", "there is no such channel")
+            raise OperationRefused("channel_not_declared", "there is no such channel")
         self.messages.setdefault(caller.command_id, (fields["channel"], fields["value"], caller))
 
     def values(self, channel: str = "feed") -> list[Any]:

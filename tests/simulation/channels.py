@@ -28,15 +28,11 @@ from loomlog.services.core.families import aggregate_id
 from loomlog.services.core.run.commands import CommandRefusal, ModelAnswered
 from loomlog.services.core.run.react import CallTool
 from loomlog.services.families.channel import FAMILY
-from loomlog.services.families.channel.caller import (
-    ChannelCaller,
-    ChannelUnavailable,
-    Declaration,
-    Queue,
-)
+from loomlog.services.families.channel.caller import ChannelCaller, Declaration, Queue
 from loomlog.services.families.channel.message_cache import MessageCache
 from loomlog.services.families.channel.operations import ChannelOperations
 from loomlog.services.families.channel.store import ChannelStore
+from loomlog.services.families.operation import OperationUnavailable
 from loomlog.services.runtime.models.definition_resolver import DefinitionResolver
 from loomlog.services.runtime.run.channel_waits import ChannelWaits
 from loomlog.services.runtime.run_host import StandbyEdges
@@ -202,7 +198,7 @@ class Channels(EntityLoad):
         try:
             outcome = await self.operations[id(parts)].subscribe(fields, self._caller(order))
             self.ledger.read(order, [message["id"] for message in outcome.fields["messages"]])
-        except ChannelUnavailable:
+        except OperationUnavailable:
             await asyncio.sleep(LOOK_S)
 
     # --- the runs ----------------------------------------------------------------------------------------------------

@@ -41,18 +41,10 @@ from loomlog.services.families.consolidation.items import TARGET_ITEM
 from loomlog.services.families.consolidation.state import FAMILY_NAME as CONSOLIDATION
 from loomlog.services.families.database.items import DATABASE_ITEM
 from loomlog.services.families.database.state import FAMILY_NAME as DATABASE
-from loomlog.services.families.memory.author import (
-    AGENT,
-    RUN,
-    TENANT,
-    USER,
-    MemoryRefused,
-    Scope,
-    named_scope,
-    scope_of_aggregate,
-)
+from loomlog.services.families.memory.author import AGENT, RUN, TENANT, USER, Scope, named_scope, scope_of_aggregate
 from loomlog.services.families.memory.items import SCOPE_ITEM, VERSION_ITEM
 from loomlog.services.families.memory.store import FAMILY_NAME as MEMORY
+from loomlog.services.families.operation import OperationRefused
 from loomlog.services.stream.entities.answers import CommandInvalid, CommandUnanswered, EntityCommands
 from loomlog.services.stream.entities.reads import EntityReads, PositionNotRead
 
@@ -275,10 +267,13 @@ class MemoryContent:
         return sum(await asyncio.gather(*map(missing, range(self._reads.partitions))))
 
     async def _ask(self, command: Any) -> Sequence[Any]:
-        """Return the events of a command. Raises MemoryRefused, CommandUnanswered, CommandInvalid, ConnectorError."""
+        """Return the events of a command.
+
+        Raises OperationRefused, CommandUnanswered, CommandInvalid, ConnectorError.
+        """
         events = (await self._commands.ask(command, wait_s=self._wait_s)).events
         if isinstance(last := events[-1], CommandRefused):
-            raise MemoryRefused(last.code, last.message)
+            raise OperationRefused(last.code, last.message)
         return events
 
     def _envelope(self, family: str, scope: Scope, erasure_id: str, by: str) -> CommandEnvelope:
@@ -295,7 +290,7 @@ def _noted(what: str, findings: MemoryFindings) -> Iterator[None]:
     """Note a failure: the other steps go on."""
     try:
         yield
-    except (MemoryRefused, CommandUnanswered, CommandInvalid, ConnectorError, IndexMissing) as error:
+    except (OperationRefused, CommandUnanswered, CommandInvalid, ConnectorError, IndexMissing) as error:
         findings.errors.append(f"{what}: {error}")
 
 
@@ -303,7 +298,7 @@ def _scope_of(tenant: str, user: str) -> Scope | None:
     """Return the scope of a user; None for one whose name no scope can have."""
     try:
         scope = named_scope(tenant, USER, user)
-    except MemoryRefused:
+    except OperationRefused:
         return None
     return None if name_problem(scope.aggregate) else scope
 

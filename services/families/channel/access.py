@@ -16,30 +16,30 @@ from loomlog.services.families.channel.caller import (
     TENANT,
     USER,
     ChannelCaller,
-    ChannelRefused,
     Declaration,
     Declarations,
     Queue,
 )
 from loomlog.services.families.channel.limits import NAME_CHARACTERS_MAX
+from loomlog.services.families.operation import OperationRefused
 
 SYSTEM_PREFIX = "_system/"
 SYSTEM = "system"
 
 
 def require_channel(declarations: Declarations, caller: ChannelCaller, name: str, *, publishes: bool) -> Declaration:
-    """Return the declaration of a channel that the caller may publish to or read. Raises ChannelRefused."""
+    """Return the declaration of a channel that the caller may publish to or read. Raises OperationRefused."""
     patterns = caller.publish if publishes else caller.subscribe
     if patterns is not None and not is_granted(patterns, name):
         listed = ", ".join(patterns) or "none"
         what = "publish to" if publishes else "read"
-        raise ChannelRefused("channel_not_granted", f"{name[:80]!r}: this agent may {what}: {listed}")
+        raise OperationRefused("channel_not_granted", f"{name[:80]!r}: this agent may {what}: {listed}")
     declared = declarations.find(caller.tenant, name)
     if declared is None:
-        raise ChannelRefused("channel_not_declared", f"there is no channel {name[:80]!r}: declare it first")
+        raise OperationRefused("channel_not_declared", f"there is no channel {name[:80]!r}: declare it first")
     is_agent = patterns is not None
     if publishes and is_agent and (name.startswith(SYSTEM_PREFIX) or declared.publisher == SYSTEM):
-        raise ChannelRefused("channel_not_granted", f"{name[:80]!r}: only the system publishes to this channel")
+        raise OperationRefused("channel_not_granted", f"{name[:80]!r}: only the system publishes to this channel")
     return declared
 
 
@@ -54,12 +54,12 @@ def is_granted(patterns: Sequence[str], name: str) -> bool:
 
 
 def resolve_queue(declared: Declaration, caller: ChannelCaller, scope_id: Any = None) -> Queue:
-    """Return the queue of a channel for a caller. Raises ChannelRefused(channel_scope_invalid, insufficient_scope).
+    """Return the queue of a channel for a caller. Raises OperationRefused(channel_scope_invalid, insufficient_scope).
 
     `scope_id` is that of an operator; None or empty: the caller's own user or agent.
     """
     if caller.is_isolated and declared.scope not in (USER, AGENT):
-        raise ChannelRefused(
+        raise OperationRefused(
             "insufficient_scope",
             f"{declared.name[:80]!r} has the scope {declared.scope}: this caller is confined to user and agent scope",
         )
@@ -76,11 +76,11 @@ def resolve_queue(declared: Declaration, caller: ChannelCaller, scope_id: Any = 
     chosen = own if is_agent or not scope_id else scope_id
     if not chosen:
         what = hint if is_agent else f"name the {declared.scope} as scope_id"
-        raise ChannelRefused(
+        raise OperationRefused(
             "channel_scope_invalid", f"{declared.name[:80]!r} has a queue for each {declared.scope}: {what}"
         )
     if not isinstance(chosen, str) or len(chosen) > NAME_CHARACTERS_MAX or not chosen.isprintable():
-        raise ChannelRefused(
+        raise OperationRefused(
             "channel_scope_invalid",
             f"scope_id: expected 1 to {NAME_CHARACTERS_MAX} characters that can be printed, not {str(chosen)[:60]!r}",
         )

@@ -1,11 +1,11 @@
-"""The caller of an operation on channels, the queue it is for, and its refusal: the same for requests, tool calls and
-the publishers of the system.
+"""The caller of an operation on channels, and the queue it is for: the same for requests, tool calls and the
+publishers of the system.
 
 Before: services/application/channels.py, services/runtime/tools/channel_tool.py. After: operations.py.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Protocol
 from urllib.parse import quote, unquote
 
 from loomlog.schemas.generated.values import CallRef, CommandEnvelope, QueueRef
@@ -16,25 +16,6 @@ GLOBAL, TENANT, USER, AGENT = "global", "tenant", "user", "agent"
 SCOPES = (GLOBAL, TENANT, USER, AGENT)
 SHARED_TENANT = ""
 """Tenant of the queues of the scope global."""
-
-
-class ChannelRefused(Exception):
-    """The operation is refused: `code` is one of errors.py, the text says what to do."""
-
-    def __init__(self, code: str, message: str, details: Mapping[str, Any] | None = None) -> None:
-        super().__init__(message)
-        self.code, self.details = code, details or {}
-
-
-class ChannelUnavailable(Exception):
-    """Log, rows or keys do not answer; the text says which. Repeating it with the same command id does no harm.
-
-    `is_unknown`: a write may have been carried out, or may still be.
-    """
-
-    def __init__(self, message: str, *, is_unknown: bool = False) -> None:
-        super().__init__(message)
-        self.is_unknown = is_unknown
 
 
 class Queue(Value, frozen=True):
@@ -141,11 +122,3 @@ class ChannelCaller(Value, frozen=True, kw_only=True):
             subject=queue.scope_id if queue.scope == USER else self.user_id or self.subject,
             issued_at_ms=self.issued_at_ms,
         )
-
-
-class Reply(Value, frozen=True, kw_only=True):
-    """Answer of an operation."""
-
-    fields: Mapping[str, Any]
-    positions: tuple[str, ...] = ()
-    """Position tokens of what was written."""

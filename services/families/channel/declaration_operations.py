@@ -14,14 +14,7 @@ from typing import Any
 from loomlog.connectors.configuration.findings import did_you_mean
 from loomlog.connectors.definitions import DefinitionProblem, canonical_json
 from loomlog.schemas.generated.definition_commands import DefineVersion, DeleteLine
-from loomlog.services.families.channel.caller import (
-    GLOBAL,
-    SCOPES,
-    SHARED_TENANT,
-    ChannelRefused,
-    ChannelUnavailable,
-    Declaration,
-)
+from loomlog.services.families.channel.caller import GLOBAL, SCOPES, SHARED_TENANT, Declaration
 from loomlog.services.families.channel.declarations import SYSTEM_PREFIX, ChannelDeclarations
 from loomlog.services.families.definition.channel_content import (
     FIELDS,
@@ -39,6 +32,7 @@ from loomlog.services.families.definition.operations import (
     command_envelope,
 )
 from loomlog.services.families.definition.state import CHANNEL, Line
+from loomlog.services.families.operation import OperationRefused, OperationUnavailable
 
 CREATE_FIELDS = frozenset({"name", *FIELDS})
 UPDATE_FIELDS = frozenset({"description", "default_ttl", "max_messages", "semantic"})
@@ -48,7 +42,7 @@ DEFAULT_SCOPE = "tenant"
 
 
 class DeclarationOperations:
-    """The operations. All raise ChannelRefused and ChannelUnavailable; each returns the position of its events."""
+    """The operations. All raise OperationRefused and OperationUnavailable; each returns the position of its events."""
 
     def __init__(self, operations: DefinitionOperations, declarations: ChannelDeclarations) -> None:
         self._operations = operations
@@ -67,13 +61,13 @@ class DeclarationOperations:
         content.setdefault("scope", DEFAULT_SCOPE)
         if content["scope"] not in SCOPES:
             text = f"scope is {str(content['scope'])[:40]!r}: expected one of {', '.join(SCOPES)}"
-            raise ChannelRefused("channel_scope_invalid", text)
+            raise OperationRefused("channel_scope_invalid", text)
         author = _of_scope(author, content["scope"])
         self._check_free(name, author)
         try:
             block = parse_channel(author.tenant, name, content)
         except DefinitionProblem as problem:
-            raise ChannelRefused("invalid_request", problem.message) from problem
+            raise OperationRefused("invalid_request", problem.message) from problem
         position = await self._define(name, block_content(block), author, expect_active="")
         return self._require(author.tenant, name), position
 
@@ -87,7 +81,7 @@ class DeclarationOperations:
         try:
             block = parse_channel(line.tenant, name, content)
         except DefinitionProblem as problem:
-            raise ChannelRefused("invalid_request", problem.message) from problem
+            raise OperationRefused("invalid_request", problem.message) from problem
         position = await self._define(name, block_content(block), author, expect_active=line.id_of(line.active))
         return self._require(line.tenant, name), position
 
@@ -103,28 +97,28 @@ class DeclarationOperations:
     def _name(self, fields: Mapping[str, Any]) -> str:
         name = fields.get("name")
         if not isinstance(name, str):
-            raise ChannelRefused("invalid_request", "name: expected 1 to 128 letters, digits, _ and -")
+            raise OperationRefused("invalid_request", "name: expected 1 to 128 letters, digits, _ and -")
         self._check_file(name)
         try:
             return check_channel_name(name)
         except DefinitionProblem as problem:
-            raise ChannelRefused("invalid_request", problem.message) from problem
+            raise OperationRefused("invalid_request", problem.message) from problem
 
     def _check_file(self, name: str) -> None:
         if name in self.declarations.files:
             owner = "the system's" if name.startswith(SYSTEM_PREFIX) else "a channel of the configuration file"
-            raise ChannelRefused(IMMUTABLE, f"{name} is {owner}: change it in the file")
+            raise OperationRefused(IMMUTABLE, f"{name} is {owner}: change it in the file")
 
     def _check_free(self, name: str, author: Author) -> None:
         """Refuse a name that is taken. A repeated command may have taken it itself: its owner knows."""
         for tenant in dict.fromkeys((author.tenant, SHARED_TENANT)):
             is_own_repetition = tenant == author.tenant and not author.issued_at_ms
             if not is_own_repetition and self.declarations.made(tenant, name) is not None:
-                raise ChannelRefused(IN_USE, f"there is a channel {name} already")
+                raise OperationRefused(IN_USE, f"there is a channel {name} already")
         try:
             self._operations.check_room(CHANNEL, name, author.tenant)
         except DefinitionRefused as refused:
-            raise ChannelRefused("invalid_request", refused.message) from refused
+            raise OperationRefused("invalid_request", refused.message) from refused
 
     def _line(self, name: str, author: Author, *, is_deleting: bool = False) -> Line:
         """Return the line of a channel that the author may change."""
@@ -136,14 +130,14 @@ class DeclarationOperations:
             if line is None or not is_known:
                 continue
             if tenant == SHARED_TENANT and not author.is_admin:
-                raise ChannelRefused("insufficient_scope", f"{name} is global: only an administrator changes it")
+                raise OperationRefused("insufficient_scope", f"{name} is global: only an administrator changes it")
             return line
-        raise ChannelRefused(NOT_FOUND, f"there is no channel {name[:128]}")
+        raise OperationRefused(NOT_FOUND, f"there is no channel {name[:128]}")
 
     def _require(self, tenant: str, name: str) -> Declaration:
         declaration = self.declarations.made(tenant, name)
         if declaration is None:
-            raise ChannelRefused(NOT_FOUND, f"the channel {name} was deleted meanwhile")
+            raise OperationRefused(NOT_FOUND, f"the channel {name} was deleted meanwhile")
         return declaration
 
     # --- sending -----------------------------------------------------------------------------------------------------
@@ -162,9 +156,9 @@ class DeclarationOperations:
         )
         try:
             return await self._ask(command, author)
-        except ChannelRefused as refused:
+        except OperationRefused as refused:
             if refused.code == CONFLICT and not expect_active:
-                raise ChannelRefused(IN_USE, f"there is a channel {name} already") from refused
+                raise OperationRefused(IN_USE, f"there is a channel {name} already") from refused
             raise
 
     async def _ask(self, command: DefineVersion | DeleteLine, author: Author) -> str:
@@ -172,19 +166,19 @@ class DeclarationOperations:
             answer = await self._operations.ask(command)
         except DefinitionRefused as refused:
             codes = {CONFLICT: CONFLICT, "not_found": NOT_FOUND}
-            raise ChannelRefused(codes.get(refused.reason, "invalid_request"), refused.message) from refused
+            raise OperationRefused(codes.get(refused.reason, "invalid_request"), refused.message) from refused
         except DefinitionsUnavailable as error:
-            raise ChannelUnavailable(str(error), is_unknown=error.is_pending) from error
+            raise OperationUnavailable(str(error), is_unknown=error.is_pending) from error
         self._written[author.tenant] = answer.position
         return answer.position
 
 
 def _present(fields: Mapping[str, Any], known: frozenset[str]) -> dict[str, Any]:
-    """Return the fields that are not null. Raises ChannelRefused for others than the known ones."""
+    """Return the fields that are not null. Raises OperationRefused for others than the known ones."""
     for key in fields:
         if key not in known:
             text = f"{key[:60]!r} is unknown{did_you_mean(key, known)}: expected {', '.join(sorted(known))}"
-            raise ChannelRefused("invalid_request", text)
+            raise OperationRefused("invalid_request", text)
     return {key: value for key, value in fields.items() if value is not None}
 
 
@@ -192,9 +186,9 @@ def _of_scope(author: Author, scope: str) -> Author:
     """Return the author in the tenant in which channels of a scope are declared."""
     if scope != GLOBAL:
         if not author.tenant:
-            raise ChannelRefused("channel_scope_invalid", "the shared tenant has channels of the scope global only")
+            raise OperationRefused("channel_scope_invalid", "the shared tenant has channels of the scope global only")
         return author
     if not author.is_admin:
         text = "a channel of the scope global is made by an administrator; take tenant, user or agent"
-        raise ChannelRefused("insufficient_scope", text)
+        raise OperationRefused("insufficient_scope", text)
     return replace(author, tenant=SHARED_TENANT)

@@ -1,10 +1,8 @@
-"""Checks of the fields of operations: each returns the value or raises ChannelRefused(invalid_request) that names it.
+"""Checks of the fields of operations: each returns the value or raises OperationRefused(invalid_request) that names it.
 
 Before: operations.py. After: nothing. Pure.
 """
 
-import json
-import math
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -12,23 +10,21 @@ from typing import Any
 
 from loomlog.connectors.configuration.channel_block import MAX_TTL_S, parse_duration_s
 from loomlog.services.families.channel import limits
-from loomlog.services.families.channel.caller import ChannelRefused
+from loomlog.services.families.operation import OperationRefused, json_text, whole_number
 
 CHANNELS_MAX = 32
 """Channels of one await or broadcast."""
 MESSAGES_MAX = limits.READ_MAX
 WAIT_MS_MAX = 24 * 3_600_000
 """Longest wait that may be asked for; the cap of the installation applies."""
-DEPTH_MAX = 100
-INTEGER_MAX = 2**63 - 1
 CURSOR_CHARACTERS_MAX = 200
 MODES = ("any", "all", "at_least")
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)")
 
 
-def refuse(message: str) -> ChannelRefused:
+def refuse(message: str) -> OperationRefused:
     """Return the refusal of a field."""
-    return ChannelRefused("invalid_request", message)
+    return OperationRefused("invalid_request", message)
 
 
 def text_field(fields: Mapping[str, Any], name: str, *, default: str | None = None, most: int) -> str:
@@ -47,11 +43,7 @@ def text_field(fields: Mapping[str, Any], name: str, *, default: str | None = No
 def integer_field(fields: Mapping[str, Any], name: str, *, default: int | None, least: int, most: int) -> int:
     """Return a whole number within the bounds; 3.0 is one, as in JSON Schema."""
     value = default if fields.get(name) is None else fields[name]
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise refuse(f"{name}: expected a whole number from {least} to {most}, not {str(value)[:60]}")
-    if value != int(value) or not least <= value <= most:
-        raise refuse(f"{name}: expected a whole number from {least} to {most}, not {str(value)[:60]}")
-    return int(value)
+    return whole_number(name, value, least=least, most=most, code="invalid_request")
 
 
 def channel_name(value: Any) -> str:
@@ -79,37 +71,16 @@ def channel_names(fields: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def value_text(value: Any, bytes_max: int) -> str:
-    """Return the JSON text of a value. Raises ChannelRefused(payload_too_large) too."""
+    """Return the JSON text of a value. Raises OperationRefused(payload_too_large) too."""
     if value is None:
         raise refuse("value: it is missing or null; expected any other JSON")
-    _check_shape(value)
-    try:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        size = len(text.encode())
-    except (ValueError, TypeError, RecursionError) as error:
-        what = "half a surrogate pair" if isinstance(error, UnicodeEncodeError) else str(error)
-        raise refuse(f"value: it is no JSON that can be kept: {what}") from error
-    if "\\u0000" in text:
-        raise refuse("value: a text has the character NUL, which no store takes")
+    text = json_text(value, code="invalid_request")
+    size = len(text.encode())
     if size > bytes_max:
-        raise ChannelRefused("payload_too_large", f"value: it has {size} bytes as JSON, at most {bytes_max} are taken")
+        raise OperationRefused(
+            "payload_too_large", f"value: it has {size} bytes as JSON, at most {bytes_max} are taken"
+        )
     return text
-
-
-def _check_shape(value: Any) -> None:
-    level, depth = [value], 0
-    while level:
-        if depth >= DEPTH_MAX:
-            raise refuse(f"value: it is nested deeper than {DEPTH_MAX} levels")
-        following: list[Any] = []
-        for one in level:
-            if isinstance(one, Mapping):
-                following += one.values()
-            elif isinstance(one, list | tuple):
-                following += one
-            elif isinstance(one, int) and abs(one) > INTEGER_MAX:
-                raise refuse("value: a whole number is beyond 2^63 - 1; send it as text")
-        level, depth = following, depth + 1
 
 
 def ttl_field(fields: Mapping[str, Any], default_s: int) -> int:

@@ -40,15 +40,7 @@ from loomlog.schemas.generated.values import ChannelUse, CommandEnvelope, LeaseR
 from loomlog.schemas.records import Value
 from loomlog.services.families.channel import limits as bounds
 from loomlog.services.families.channel.access import require_channel, resolve_queue
-from loomlog.services.families.channel.caller import (
-    ChannelCaller,
-    ChannelRefused,
-    ChannelUnavailable,
-    Declaration,
-    Declarations,
-    Queue,
-    Reply,
-)
+from loomlog.services.families.channel.caller import ChannelCaller, Declaration, Declarations, Queue
 from loomlog.services.families.channel.decide import lease_id_of
 from loomlog.services.families.channel.fields import (
     CURSOR_CHARACTERS_MAX,
@@ -65,6 +57,7 @@ from loomlog.services.families.channel.fields import (
     value_text,
 )
 from loomlog.services.families.channel.store import ChannelStore, Message, message_json
+from loomlog.services.families.operation import OperationRefused, OperationUnavailable, Reply
 from loomlog.services.stream.entities.answers import Answer
 
 log = logging.getLogger(__name__)
@@ -119,7 +112,7 @@ class Batch(Value, frozen=True, kw_only=True):
 
 
 class ChannelOperations:
-    """The handler. All operations raise ChannelRefused and ChannelUnavailable.
+    """The handler. All operations raise OperationRefused and OperationUnavailable.
 
     `fields` are the input of the operation, of JSON; null is an absent field. `scope_id` is taken of operators only.
     """
@@ -216,7 +209,7 @@ class ChannelOperations:
         for declared, queue in places:
             try:
                 done = await self._publish(declared, queue, fields, caller)
-            except ChannelRefused as refused:
+            except OperationRefused as refused:
                 rows.append({"channel": queue.channel, "error": str(refused), "code": refused.code})
                 continue
             rows.append({"channel": queue.channel, **done.fields})
@@ -341,9 +334,9 @@ class ChannelOperations:
             try:
                 await self.store.ask(command, queue)
                 return
-            except ChannelUnavailable as error:
+            except OperationUnavailable as error:
                 log.warning("the lease %s of %s is not settled yet: %s", command.lease_id, queue.aggregate, error)
-            except ChannelRefused as refused:
+            except OperationRefused as refused:
                 log.error("the lease %s of %s cannot be settled: %s", command.lease_id, queue.aggregate, refused)
                 return
 
@@ -506,7 +499,7 @@ class ChannelOperations:
         name = channel_name(fields.get("channel"))
         declared = self.declarations.find(caller.tenant, name)
         if declared is None:
-            raise ChannelRefused("channel_not_found", f"there is no channel {name[:80]!r}")
+            raise OperationRefused("channel_not_found", f"there is no channel {name[:80]!r}")
         queues = await self.store.queues(declared, caller.tenant)
         purged, positions = 0, list[str]()
         for start in range(0, len(queues), PURGES_AT_ONCE):
@@ -556,7 +549,7 @@ class Awaited(Value, frozen=True, kw_only=True):
 
 
 def parse_operation(arguments: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the operation of a call and its fields; a null is an absent field. Raises ChannelRefused."""
+    """Return the operation of a call and its fields; a null is an absent field. Raises OperationRefused."""
     op = arguments.get("op")
     if not isinstance(op, str) or op not in OPERATIONS:
         raise refuse(f"op: expected one of {', '.join(OPERATIONS)}, not {str(op)[:60]!r}")

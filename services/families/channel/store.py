@@ -16,15 +16,13 @@ from urllib.parse import quote
 
 import orjson
 
-from loomlog.connectors.errors import ConnectorError, Transient
+from loomlog.connectors.errors import ConnectorError
 from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.schemas.records import Value
 from loomlog.services.families.channel.caller import (
     FAMILY_NAME,
     GLOBAL,
     SHARED_TENANT,
-    ChannelRefused,
-    ChannelUnavailable,
     Declaration,
     Queue,
     queue_of_aggregate,
@@ -34,7 +32,8 @@ from loomlog.services.families.channel.fields import format_ns
 from loomlog.services.families.channel.items import DELAYED_ITEM, MESSAGE_ITEM, row_id, row_prefix
 from loomlog.services.families.channel.message_cache import CachedMessage, MessageCache, full_id
 from loomlog.services.families.channel.state import QueueState, expiry_ms, initial
-from loomlog.services.stream.entities.answers import Answer, CommandInvalid, CommandUnanswered, EntityCommands
+from loomlog.services.families.operation import OperationRefused, OperationUnavailable, ask_owner
+from loomlog.services.stream.entities.answers import Answer, EntityCommands
 from loomlog.services.stream.entities.reads import EntityReads, EntityRow, PositionNotRead
 
 WAIT_S = 50.0
@@ -74,7 +73,7 @@ class ChannelStats(Value, frozen=True, kw_only=True):
 
 
 class ChannelStore:
-    """The queues that this installation has. Everything raises ChannelUnavailable."""
+    """The queues that this installation has. Everything raises OperationUnavailable."""
 
     def __init__(
         self,
@@ -98,16 +97,11 @@ class ChannelStore:
     # --- commands ----------------------------------------------------------------------------------------------------
 
     async def ask(self, command: Any, queue: Queue) -> Answer:
-        """Return the answer of the owner. Raises ChannelRefused with the reason of the rules."""
-        try:
-            answer = await self._commands.ask(command, wait_s=self._wait_s)
-        except CommandInvalid as error:
-            raise ChannelRefused("invalid_request", str(error)) from error
-        except (CommandUnanswered, Transient) as error:
-            raise ChannelUnavailable(str(error), is_unknown=True) from error
+        """Return the answer of the owner. Raises OperationRefused with the reason of the rules."""
+        answer = await ask_owner(self._commands, command, wait_s=self._wait_s, invalid_code="invalid_request")
         last = answer.events[-1]
         if isinstance(last, CommandRefused):
-            raise ChannelRefused(last.code, await self._plain(last.message, queue))
+            raise OperationRefused(last.code, await self._plain(last.message, queue))
         for event in answer.events:
             self.cache.add(full_id(queue), event, answer.partition, answer.offset)
         return answer
@@ -181,10 +175,10 @@ class ChannelStore:
                 return await read()
             except PositionNotRead as error:
                 if asyncio.get_running_loop().time() > deadline:
-                    raise ChannelUnavailable(f"the messages cannot be read yet: {error}") from error
+                    raise OperationUnavailable(f"the messages cannot be read yet: {error}") from error
                 await self._sleep(POLL_S)
             except ConnectorError as error:
-                raise ChannelUnavailable(f"the messages cannot be read: {error}") from error
+                raise OperationUnavailable(f"the messages cannot be read: {error}") from error
 
     async def _message(self, queue: Queue, position: int, message: CachedMessage) -> Message:
         return Message(
@@ -200,7 +194,7 @@ class ChannelStore:
         try:
             plain: str = await self._decrypt(text, queue.tenant)
         except ConnectorError as error:
-            raise ChannelUnavailable(f"the content cannot be decrypted: {error}") from error
+            raise OperationUnavailable(f"the content cannot be decrypted: {error}") from error
         return plain
 
     async def peek(
@@ -216,13 +210,13 @@ class ChannelStore:
         """Return messages behind a cursor as far as they fit, at least one; none is taken.
 
         Without a cursor they begin at the oldest message; with `is_committed`, behind what all readers together took.
-        Raises ChannelRefused(invalid_request).
+        Raises OperationRefused(invalid_request).
         """
         state = await self.state(queue, positions)
         try:
             place = state.position_of_cursor(after) if after else state.reader("").committed if is_committed else 0
         except InvalidCursor as error:
-            raise ChannelRefused("invalid_request", str(error)) from error
+            raise OperationRefused("invalid_request", str(error)) from error
         messages, size = list[Message](), 0
         while numbers := state.positions_after(place, limit - len(messages), self._clock_ms()):
             for message in await self.load(queue, numbers):

@@ -41,7 +41,8 @@ from loomlog.services.families.consolidation.state import (
     open_numbers,
     pending_id,
 )
-from loomlog.services.families.memory.author import USER, MemoryRefused, aggregate_name, named_scope
+from loomlog.services.families.memory.author import USER, aggregate_name, named_scope
+from loomlog.services.families.operation import OperationRefused
 
 CONSOLIDATOR = "memory/consolidator"
 """Agent that a target's timer starts; connectors/configuration/presets/memory.yaml has it."""
@@ -86,7 +87,7 @@ def decide(
 def _scope_problem(command: ConsolidationCommand) -> str:
     try:
         scope = named_scope("", command.scope, command.scope_id)
-    except MemoryRefused as refused:
+    except OperationRefused as refused:
         return str(refused)
     return "" if scope.id == command.scope_id else "scope tenant has no scope_id"
 

@@ -12,9 +12,10 @@ from typing import Any
 
 from loomlog.schemas.generated.values import Provenance
 from loomlog.services.families.consolidation.operations import ConsolidationOperations
-from loomlog.services.families.memory.author import Author, Reply, Scope
+from loomlog.services.families.memory.author import Author, Scope
 from loomlog.services.families.memory.fields import flag_field, refuse, text_field
 from loomlog.services.families.memory.slug import DEFAULT_CLASS, fact_key
+from loomlog.services.families.operation import Reply
 
 ROLES = ("user", "assistant", "system", "tool")
 MESSAGES_MAX = 1_000
@@ -23,7 +24,7 @@ PENDING, DONE = "pending", "done"
 
 SetFact = Callable[[Scope, Author, str, Mapping[str, Any], Provenance], Awaitable[Reply]]
 """Sets a fact: takes scope, author, key, value and provenance. The value has `memory`, the text to be found by its
-meaning, and may have `metadata`. Raises MemoryRefused, MemoryUnavailable.
+meaning, and may have `metadata`. Raises OperationRefused, OperationUnavailable.
 """
 
 
@@ -62,11 +63,11 @@ class FactLearning:
         )
 
     async def pending_origin(self, scope: Scope, pending_id: str, author: Author) -> Mapping[str, str]:
-        """Return origin, source_session_id and source_run_id of a pending entry. Raises MemoryRefused(not_found)."""
+        """Return origin, source_session_id and source_run_id of a pending entry. Raises OperationRefused(not_found)."""
         return await self._consolidation.pending_source(scope, pending_id, author)
 
     async def require_lease(self, scope: Scope, author: Author) -> None:
-        """Raise MemoryRefused(lease_lost) unless the author's run has the lease of the scope."""
+        """Raise OperationRefused(lease_lost) unless the author's run has the lease of the scope."""
         await self._consolidation.require_lease(scope, author)
 
 

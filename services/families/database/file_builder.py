@@ -21,7 +21,8 @@ from loomlog.services.families.database.files import COMMITTED, CachedFile, Data
 from loomlog.services.families.database.items import CHANGE_ITEM, COPY_ITEM, change_id, change_prefix
 from loomlog.services.families.database.page_store import PageStore
 from loomlog.services.families.database.state import EMPTY, FAMILY_NAME, Database, Head, Transaction, initial
-from loomlog.services.families.memory.author import MemoryUnavailable, Scope
+from loomlog.services.families.memory.author import Scope
+from loomlog.services.families.operation import OperationUnavailable
 from loomlog.services.stream.entities.reads import EntityReads, PositionNotRead
 
 ROW_WAIT_S, POLL_S = 5.0, 0.02
@@ -35,7 +36,7 @@ class RowsMissing(Exception):
 
 
 class FileBuilder:
-    """See the module. All methods raise MemoryUnavailable; MemoryRefused when the content was erased."""
+    """See the module. All methods raise OperationUnavailable; OperationRefused when the content was erased."""
 
     def __init__(self, reads: EntityReads, files: DatabaseFiles, pages: PageStore) -> None:
         self._reads = reads
@@ -68,7 +69,7 @@ class FileBuilder:
                 return state, await self._current(held, scope, root_run_id, state)
             except RowsMissing as error:
                 if loop.time() >= deadline:
-                    raise MemoryUnavailable(str(error)) from error
+                    raise OperationUnavailable(str(error)) from error
             await asyncio.sleep(POLL_S)
             state = await self.state(scope, positions)
 
@@ -158,5 +159,5 @@ class FileBuilder:
         await self._files.run(apply)
 
 
-def _unread(error: Exception) -> MemoryUnavailable:
-    return MemoryUnavailable(f"the database cannot be read: {error}")
+def _unread(error: Exception) -> OperationUnavailable:
+    return OperationUnavailable(f"the database cannot be read: {error}")

@@ -48,9 +48,16 @@ from loomlog.services.families.database.page_store import (
 )
 from loomlog.services.families.database.state import Database, Head, evolve
 from loomlog.services.families.database.subject import subject_of
-from loomlog.services.families.memory.author import Author, MemoryRefused, MemoryUnavailable, Reply, Scope
+from loomlog.services.families.memory.author import Author, Scope
 from loomlog.services.families.memory.fields import integer_field
-from loomlog.services.families.memory.owner import ask_owner, plain_text, plaintext
+from loomlog.services.families.operation import (
+    OperationRefused,
+    OperationUnavailable,
+    Reply,
+    ask_owner,
+    plain_text,
+    plaintext,
+)
 from loomlog.services.stream.entities.answers import Answer, EntityCommands
 from loomlog.services.stream.entities.reads import EntityReads
 
@@ -64,7 +71,7 @@ TIMEOUT_MS_MAX = 24 * 3_600_000
 """Longest time that a call may name; that of the operator bounds it."""
 
 Embed = Callable[[Sequence[str]], Awaitable[Sequence[Sequence[float]]]]
-"""Returns the vectors of texts. Raises MemoryRefused and MemoryUnavailable."""
+"""Returns the vectors of texts. Raises OperationRefused and OperationUnavailable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +95,7 @@ class Written:
 class Failure(Exception):
     """A statement is refused here, as it is on a revision: `base` is None when that does not matter."""
 
-    def __init__(self, refusal: MemoryRefused, base: Head | None = None, root_run_id: str = "") -> None:
+    def __init__(self, refusal: OperationRefused, base: Head | None = None, root_run_id: str = "") -> None:
         super().__init__(str(refusal))
         self.refusal, self.base, self.root_run_id = refusal, base, root_run_id
 
@@ -103,7 +110,7 @@ Prepare = Callable[[ScopeFiles, Database, str], Awaitable[Attempt]]
 class DatabaseOperations:
     """The handler (protocol services/families/memory/operations.py::ScopeOperations).
 
-    All methods raise MemoryRefused and MemoryUnavailable.
+    All methods raise OperationRefused and OperationUnavailable.
     """
 
     def __init__(
@@ -151,7 +158,7 @@ class DatabaseOperations:
         async with self._files.hold(scope, math.inf) as held:
             answer = await self._ask(command)
             if isinstance(last := answer.events[-1], CommandRefused):
-                raise MemoryRefused(last.code, last.message)
+                raise OperationRefused(last.code, last.message)
             for name in list(held.files):
                 await self._files.remove(held, name)
             held.state = None
@@ -189,9 +196,9 @@ class DatabaseOperations:
                 _, result = await self._on_file(held, scope, author, state, work)
                 await self._keep_open(held, state, author, scope)
         except StatementRefused as refusal:
-            raise MemoryRefused(refusal.code, str(refusal)) from refusal
+            raise OperationRefused(refusal.code, str(refusal)) from refusal
         except ScopeBusy as error:
-            raise MemoryRefused(BUSY, "another statement uses the database; try again") from error
+            raise OperationRefused(BUSY, "another statement uses the database; try again") from error
         columns, rows = list(result.columns), list(result.rows)
         return Reply(fields={"columns": columns, "rows": rows, "truncated": result.truncated})
 
@@ -215,8 +222,8 @@ class DatabaseOperations:
                 values[:] = values or await self._values(fields.get("args"))
                 _check_expired(state, author)
             except StatementRefused as refusal:
-                raise Failure(MemoryRefused(refusal.code, str(refusal))) from refusal
-            except MemoryRefused as refusal:
+                raise Failure(OperationRefused(refusal.code, str(refusal))) from refusal
+            except OperationRefused as refusal:
                 raise Failure(refusal) from refusal
             try:
                 file, written = await self._on_file(held, scope, author, state, work)
@@ -257,7 +264,7 @@ class DatabaseOperations:
         transaction = state.transaction_of(author.root_run_id)
         file = held.files.get(COMMITTED if transaction is None else author.root_run_id)
         root_run_id = "" if transaction is None else author.root_run_id
-        return Failure(MemoryRefused(refusal.code, str(refusal)), None if file is None else file.head, root_run_id)
+        return Failure(OperationRefused(refusal.code, str(refusal)), None if file is None else file.head, root_run_id)
 
     # --- transactions ------------------------------------------------------------------------------------------------
 
@@ -287,7 +294,7 @@ class DatabaseOperations:
             message = (
                 f"{len(self._open)} transactions are open here, at most {self._limits.transactions_max}; try again"
             )
-            raise Failure(MemoryRefused(BUSY, message))
+            raise Failure(OperationRefused(BUSY, message))
 
     async def _commit(self, fields: Mapping[str, Any], author: Author, scope: Scope) -> Reply:
         return await self._end(author, scope, "sql_commit", committed=True)
@@ -328,7 +335,7 @@ class DatabaseOperations:
         )
         try:
             await self._ask(command)
-        except (MemoryRefused, MemoryUnavailable) as error:
+        except (OperationRefused, OperationUnavailable) as error:
             log.info("a transaction of %s may end as idle: %s", author.root_run_id, error)
 
     # --- one command -------------------------------------------------------------------------------------------------
@@ -353,7 +360,7 @@ class DatabaseOperations:
                 return answer
             if last.code != CONFLICT:
                 is_own = failure is not None and last.code in (failure.refusal.code, BAD_REQUEST)
-                raise failure.refusal if failure is not None and is_own else MemoryRefused(last.code, last.message)
+                raise failure.refusal if failure is not None and is_own else OperationRefused(last.code, last.message)
             positions = (*author.positions, answer.position)
         raise AssertionError("steps have no end")
 
@@ -372,7 +379,7 @@ class DatabaseOperations:
         loop = asyncio.get_running_loop()
         while True:
             if step and loop.time() >= deadline:
-                raise Failure(MemoryRefused(BUSY, "other runs write to the database all the time; try again"))
+                raise Failure(OperationRefused(BUSY, "other runs write to the database all the time; try again"))
             try:
                 async with self._files.hold(scope, deadline - loop.time()) as held:
                     is_remembered = held.state is not None
@@ -385,7 +392,7 @@ class DatabaseOperations:
                         return answer
                     held.state = None
             except ScopeBusy as error:
-                raise Failure(MemoryRefused(BUSY, "another statement uses the database; try again")) from error
+                raise Failure(OperationRefused(BUSY, "another statement uses the database; try again")) from error
             except Failure:
                 held.state = None
                 if not is_remembered:
@@ -394,7 +401,7 @@ class DatabaseOperations:
             if is_remembered:
                 continue
             if loop.time() >= deadline:
-                raise Failure(MemoryRefused(BUSY, HELD))
+                raise Failure(OperationRefused(BUSY, HELD))
             await asyncio.sleep(POLL_S)
 
     async def _record(self, author: Author, scope: Scope, step: str, failure: Failure) -> Answer:
@@ -474,7 +481,7 @@ class DatabaseOperations:
             )
             await self._ask(command)
             held.state = None
-        except (MemoryRefused, MemoryUnavailable, FileFailed) as error:
+        except (OperationRefused, OperationUnavailable, FileFailed) as error:
             log.warning("the database %s/%s has no new copy: %s", scope.tenant, scope.aggregate[:80], error)
 
     async def _on_file(
@@ -491,7 +498,7 @@ class DatabaseOperations:
                 if is_last and isinstance(error, FileDamaged):
                     raise StatementRefused(REFUSED, str(error)) from error
                 if is_last:
-                    raise MemoryUnavailable(str(error)) from error
+                    raise OperationUnavailable(str(error)) from error
                 for name in list(held.files):
                     await self._files.remove(held, name)
         raise AssertionError("the last attempt returns or raises")
@@ -508,17 +515,17 @@ class DatabaseOperations:
         return own if own > 0 else self._limits.quota_bytes
 
     async def _values(self, args: Any) -> tuple[Any, ...]:
-        """Return the values to bind. Raises StatementRefused, MemoryRefused."""
+        """Return the values to bind. Raises StatementRefused, OperationRefused."""
         texts = texts_to_embed(args)
         if texts and self._embed is None:
-            raise MemoryRefused("embedder_not_configured", "args: $embed needs an embedder, and none is configured")
+            raise OperationRefused("embedder_not_configured", "args: $embed needs an embedder, and none is configured")
         vectors = await self._embed(texts) if texts and self._embed is not None else ()
         return bind_values(args, vectors)
 
 
 def _statement(fields: Mapping[str, Any]) -> Any:
     if "statement" not in fields:
-        raise MemoryRefused("missing_value", "statement: it is missing")
+        raise OperationRefused("missing_value", "statement: it is missing")
     return fields["statement"]
 
 
@@ -528,13 +535,13 @@ def _subject(scope: Scope, author: Author) -> str:
 
 def _check_in_run(author: Author, op: str) -> None:
     if not author.root_run_id:
-        raise MemoryRefused(REFUSED, f"{op} needs a run: transactions are those of a tree of runs")
+        raise OperationRefused(REFUSED, f"{op} needs a run: transactions are those of a tree of runs")
 
 
 def _check_expired(state: Database, author: Author) -> None:
     is_open = state.transaction_of(author.root_run_id) is not None
     if author.root_run_id and state.expired == author.root_run_id and not is_open:
-        raise MemoryRefused(TIMEOUT, EXPIRED)
+        raise OperationRefused(TIMEOUT, EXPIRED)
 
 
 def _is_committed(event: Any) -> bool:

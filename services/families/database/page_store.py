@@ -18,8 +18,7 @@ from loomlog.connectors.sqlite.pages import PageChange, unpack
 from loomlog.schemas.generated.values import BlobRef
 from loomlog.schemas.records import Value
 from loomlog.services.families.database.limits import INLINE_BYTES
-from loomlog.services.families.memory.author import MemoryRefused, MemoryUnavailable
-from loomlog.services.families.memory.owner import plain_text, plaintext
+from loomlog.services.families.operation import OperationRefused, OperationUnavailable, plain_text, plaintext
 from loomlog.services.stream.encryption.subject_keys import ERASED
 
 Decrypt = Callable[[Any, str], Awaitable[Any]]
@@ -37,7 +36,7 @@ class StoredPages(Value, frozen=True):
 
 
 class PageStore:
-    """See the module. All methods raise MemoryUnavailable when the blob store or a key does not answer."""
+    """See the module. All methods raise OperationUnavailable when the blob store or a key does not answer."""
 
     def __init__(self, blobs: Blobs, *, decrypt: Decrypt = plaintext, encrypt: Encrypt = plain_text) -> None:
         self._blobs = blobs
@@ -54,13 +53,13 @@ class PageStore:
                 await self._blobs.put((await self._encrypt(_as_text(part), tenant, subject)).encode()) for part in parts
             ]
         except ConnectorError as error:
-            raise MemoryUnavailable(f"the pages of the database cannot be stored: {error}") from error
+            raise OperationUnavailable(f"the pages of the database cannot be stored: {error}") from error
         return StoredPages(blobs=tuple(blobs), packed_bytes=packed_bytes)
 
     async def load(self, document: Mapping[str, Any], tenant: str) -> Callable[[], PageChange]:
         """Return what unpacks the change of a row, for a thread; it raises FileFailed.
 
-        Raises MemoryRefused when the content was erased.
+        Raises OperationRefused when the content was erased.
         """
         texts = [document["pages"]] if document["pages"] else []
         try:
@@ -68,9 +67,9 @@ class PageStore:
                 texts.append((await self._blobs.get(BlobRef(**blob))).decode())
             plain = [await self._decrypt(text, tenant) for text in texts]
         except ConnectorError as error:
-            raise MemoryUnavailable(f"the pages of the database cannot be read: {error}") from error
+            raise OperationUnavailable(f"the pages of the database cannot be read: {error}") from error
         if ERASED in plain:
-            raise MemoryRefused(
+            raise OperationRefused(
                 "sqlmem_unavailable", "the content of this database was erased with its user; an operator can drop it"
             )
         return lambda: unpack(_as_bytes(plain))

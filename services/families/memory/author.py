@@ -1,4 +1,4 @@
-"""The author of an operation on memory, the scope it is for, and its refusal: the same for requests and tool calls.
+"""The author of an operation on memory, and the scope it is for: the same for requests and tool calls.
 
 Before: services/api/memory_endpoints.py, services/runtime/tools/memory_tool.py. After: operations.py.
 """
@@ -8,6 +8,7 @@ from typing import Any
 
 from loomlog.schemas.generated.values import CommandEnvelope, MemorySource
 from loomlog.schemas.records import Value
+from loomlog.services.families.operation import OperationRefused
 
 AGENT, USER, TENANT, RUN = "agent", "user", "tenant", "run"
 SCOPES = (AGENT, USER, TENANT)
@@ -15,25 +16,6 @@ SCOPES = (AGENT, USER, TENANT)
 SCOPE_ID_CHARACTERS_MAX = 256
 TENANT_SCOPE_ID = ""
 """Id of the only scope of a tenant in every answer."""
-
-
-class MemoryRefused(Exception):
-    """The operation is refused: `code` is one of errors.py, the text says what to do."""
-
-    def __init__(self, code: str, message: str, details: Mapping[str, Any] | None = None) -> None:
-        super().__init__(message)
-        self.code, self.details = code, details or {}
-
-
-class MemoryUnavailable(Exception):
-    """Log, rows or keys do not answer; the text says which. Repeating it with the same command id does no harm.
-
-    `is_unknown`: a write may have been carried out, or may still be.
-    """
-
-    def __init__(self, message: str, *, is_unknown: bool = False) -> None:
-        super().__init__(message)
-        self.is_unknown = is_unknown
 
 
 class Scope(Value, frozen=True):
@@ -136,36 +118,28 @@ class Author(Value, frozen=True, kw_only=True):
         )
 
 
-class Reply(Value, frozen=True, kw_only=True):
-    """Answer of an operation."""
-
-    fields: Mapping[str, Any]
-    positions: tuple[str, ...] = ()
-    """Position tokens of what was written."""
-
-
 def resolve_scope(
     author: Author, name: Any, scopes: tuple[str, ...] = SCOPES, *, granted: str = "memory_scopes"
 ) -> Scope:
-    """Return the scope that a call of an agent names. Raises MemoryRefused(invalid_scope).
+    """Return the scope that a call of an agent names. Raises OperationRefused(invalid_scope).
 
     `granted` is the field of Grants that must list it.
     """
     assert author.grants is not None, "an operator names the scope id"
     allowed: tuple[str, ...] = getattr(author.grants, granted)
     if not isinstance(name, str) or name not in scopes:
-        raise MemoryRefused("invalid_scope", f"scope: expected one of {', '.join(scopes)}, not {str(name)[:60]!r}")
+        raise OperationRefused("invalid_scope", f"scope: expected one of {', '.join(scopes)}, not {str(name)[:60]!r}")
     if name not in allowed:
         listed = ", ".join(allowed) or "none"
-        raise MemoryRefused("invalid_scope", f"scope {name}: this agent may use {listed} ({granted})")
+        raise OperationRefused("invalid_scope", f"scope {name}: this agent may use {listed} ({granted})")
     if author.is_isolated and name != USER:
-        raise MemoryRefused("invalid_scope", f"scope {name}: this caller is confined to its own memory; use user")
+        raise OperationRefused("invalid_scope", f"scope {name}: this caller is confined to its own memory; use user")
     match name:
         case "agent":
             return Scope(author.tenant, AGENT, _consolidated_agent(author) or author.agent)
         case "user":
             if not author.user_id:
-                raise MemoryRefused("invalid_scope", "scope user: this run has no user_id; start it with one")
+                raise OperationRefused("invalid_scope", "scope user: this run has no user_id; start it with one")
             return Scope(author.tenant, USER, author.user_id)
         case "run":
             return Scope(author.tenant, RUN, author.root_run_id)
@@ -183,13 +157,13 @@ def _consolidated_agent(author: Author) -> str:
 
 
 def named_scope(tenant: str, name: str, scope_id: str) -> Scope:
-    """Return the scope that an operator names; the tenant has one, whatever id is named. Raises MemoryRefused."""
+    """Return the scope that an operator names; the tenant has one, whatever id is named. Raises OperationRefused."""
     if name not in SCOPES:
-        raise MemoryRefused("invalid_scope", f"scope: expected one of {', '.join(SCOPES)}, not {name[:60]!r}")
+        raise OperationRefused("invalid_scope", f"scope: expected one of {', '.join(SCOPES)}, not {name[:60]!r}")
     if name == TENANT:
         return Scope(tenant, TENANT, TENANT_SCOPE_ID)
     if not 0 < len(scope_id) <= SCOPE_ID_CHARACTERS_MAX or not scope_id.isprintable():
-        raise MemoryRefused(
+        raise OperationRefused(
             "invalid_scope",
             f"scope_id: expected 1 to {SCOPE_ID_CHARACTERS_MAX} characters that can be printed, not {scope_id[:60]!r}",
         )

@@ -16,11 +16,12 @@ from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.schemas.generated.values import Provenance
 from loomlog.schemas.records import Value
 from loomlog.services.families.memory import limits
-from loomlog.services.families.memory.author import Author, MemoryRefused, Reply, Scope
+from loomlog.services.families.memory.author import Author, Scope
 from loomlog.services.families.memory.decide import key_problem
 from loomlog.services.families.memory.fields import flag_field, integer_field, refuse, text_field
 from loomlog.services.families.memory.store import Backend, Change, MemoryStore, StoredEntry, Written
 from loomlog.services.families.memory.values import appended, bounded, incremented, merged, parse_value, value_text
+from loomlog.services.families.operation import OperationRefused, Reply
 from loomlog.services.stream.encryption.subject_keys import ERASED
 
 CONFLICTS_MAX = 30
@@ -66,11 +67,11 @@ class Finder(Protocol):
     """Searches entries."""
 
     async def search(self, scope: Scope, fields: Mapping[str, Any], author: Author) -> Mapping[str, Any]:
-        """Return the answer of op search. Raises MemoryRefused, MemoryUnavailable."""
+        """Return the answer of op search. Raises OperationRefused, OperationUnavailable."""
         ...
 
     async def recall(self, scope: Scope, fields: Mapping[str, Any], author: Author) -> Mapping[str, Any]:
-        """Return the answer of op recall. Raises MemoryRefused, MemoryUnavailable."""
+        """Return the answer of op recall. Raises OperationRefused, OperationUnavailable."""
         ...
 
 
@@ -78,20 +79,20 @@ class Learning(Protocol):
     """What becomes of op add, and where facts come from."""
 
     async def add(self, scope: Scope, fields: Mapping[str, Any], author: Author) -> Reply:
-        """Carry out op add. Raises MemoryRefused, MemoryUnavailable."""
+        """Carry out op add. Raises OperationRefused, OperationUnavailable."""
         ...
 
     async def pending_origin(self, scope: Scope, pending_id: str, author: Author) -> Mapping[str, str]:
-        """Return origin, source_session_id and source_run_id of a pending entry. Raises MemoryRefused(not_found)."""
+        """Return origin, source_session_id and source_run_id of a pending entry. Raises OperationRefused(not_found)."""
         ...
 
     async def require_lease(self, scope: Scope, author: Author) -> None:
-        """Raise MemoryRefused(lease_lost) unless the author holds the lease of the scope's target."""
+        """Raise OperationRefused(lease_lost) unless the author holds the lease of the scope's target."""
         ...
 
 
 class EntryOperations:
-    """The handler (protocol ScopeOperations). `run` raises MemoryRefused, MemoryUnavailable."""
+    """The handler (protocol ScopeOperations). `run` raises OperationRefused, OperationUnavailable."""
 
     def __init__(
         self,
@@ -144,7 +145,7 @@ class EntryOperations:
                 return await self._supersede(fields, author, scope)
             case "search" | "recall":
                 if self._finder is None:
-                    raise MemoryRefused("search_unavailable", "there is no search index here")
+                    raise OperationRefused("search_unavailable", "there is no search index here")
                 find = self._finder.search if op == "search" else self._finder.recall
                 return Reply(fields=await find(scope, fields, author))
             case "add":
@@ -184,7 +185,7 @@ class EntryOperations:
         embed = flag_field(fields, "embed", default=False)
         embed_text = text_field(fields, "embed_text", default="")
         if len(embed_text.encode()) > self.limits.value_bytes_max:
-            raise MemoryRefused(
+            raise OperationRefused(
                 "memory_value_too_large", f"embed_text: at most {self.limits.value_bytes_max} bytes are kept"
             )
         if_revision = -1
@@ -250,7 +251,7 @@ class EntryOperations:
                 step = str(number) if number else ""
                 try:
                     written = await self._reduce_once(op, reduce, key, ttl_ms, embed, author, scope, step)
-                except MemoryRefused as refused:
+                except OperationRefused as refused:
                     if refused.code != "revision_conflict":
                         raise
                     continue
@@ -258,7 +259,9 @@ class EntryOperations:
                 if op == "bounded_list":
                     reply["dropped"] = written.dropped
                 return Reply(fields=reply, positions=_positions(written.position))
-        raise MemoryRefused("revision_conflict", f"{op}: others changed {key[:120]!r} {CONFLICTS_MAX} times; try again")
+        raise OperationRefused(
+            "revision_conflict", f"{op}: others changed {key[:120]!r} {CONFLICTS_MAX} times; try again"
+        )
 
     async def _reduce_once(
         self, op: str, reduce: Reducer, key: str, ttl_ms: int, embed: bool, author: Author, scope: Scope, step: str
@@ -269,14 +272,14 @@ class EntryOperations:
             value, dropped = reduce(_old_value(op, entry))
             text = value_text(value, self.limits.value_bytes_max)
             self._require_writable(scope, key, author, text)
-        except MemoryRefused as refused:
+        except OperationRefused as refused:
             if author.issued_at_ms:
                 raise
             # An earlier attempt may have had its effect, before others changed the value.
             change = Change(text="null", op=op, if_revision=NEVER_CURRENT)
             try:
                 return await backend.set(scope, key, change, author, step)
-            except MemoryRefused as unknown:
+            except OperationRefused as unknown:
                 raise refused from unknown
         change = Change(
             text=text,
@@ -326,7 +329,7 @@ class EntryOperations:
 
     def _require_learning(self, op: str) -> Learning:
         if self.learning is None:
-            raise MemoryRefused("capability_unsupported", f"{op}: there is no consolidation here")
+            raise OperationRefused("capability_unsupported", f"{op}: there is no consolidation here")
         return self.learning
 
     def _require_writable(self, scope: Scope, key: str, author: Author, text: str = "") -> None:
@@ -338,10 +341,12 @@ class EntryOperations:
             if block.get("label") != label or (block.get("scope") or "agent") != scope.name:
                 continue
             if block.get("read_only"):
-                raise MemoryRefused("bad_request", f"key: the core block {label} is read-only for this agent")
+                raise OperationRefused("bad_request", f"key: the core block {label} is read-only for this agent")
             most = block.get("limit_bytes") or 0
             if most and len(text.encode()) > most:
-                raise MemoryRefused("memory_value_too_large", f"value: the core block {label} has at most {most} bytes")
+                raise OperationRefused(
+                    "memory_value_too_large", f"value: the core block {label} has at most {most} bytes"
+                )
 
     def _quota(self, author: Author) -> int:
         own = 0 if author.grants is None else author.grants.memory_quota_bytes
@@ -453,7 +458,7 @@ def _old_value(op: str, entry: StoredEntry | None) -> Any:
     if entry.text != ERASED:  # JSON text of a string has quotes
         return parse_value(entry.text)
     if op == "incr":
-        raise MemoryRefused("invalid_value", "incr: the value of the key was erased with its writer; set it first")
+        raise OperationRefused("invalid_value", "incr: the value of the key was erased with its writer; set it first")
     return None
 
 
@@ -466,7 +471,7 @@ def _key(fields: Mapping[str, Any]) -> str:
 
 def _value(fields: Mapping[str, Any]) -> Any:
     if "value" not in fields:
-        raise MemoryRefused("missing_value", "value: it is missing; null is a value too")
+        raise OperationRefused("missing_value", "value: it is missing; null is a value too")
     return fields["value"]
 
 

@@ -1,18 +1,17 @@
-"""Checks of the fields of operations: each returns the value or raises MemoryRefused(bad_request) that names it. Pure.
+"""Checks of the fields of operations: each returns the value or raises OperationRefused(bad_request).
 
 Before: the handlers of operations. After: nothing.
 """
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
-from loomlog.services.families.memory.author import MemoryRefused
+from loomlog.services.families.operation import OperationRefused, whole_number
 
 
-def refuse(message: str) -> MemoryRefused:
+def refuse(message: str) -> OperationRefused:
     """Return the refusal of a field."""
-    return MemoryRefused("bad_request", message)
+    return OperationRefused("bad_request", message)
 
 
 def text_field(fields: Mapping[str, Any], name: str, *, default: str | None = None) -> str:
@@ -32,11 +31,7 @@ def text_field(fields: Mapping[str, Any], name: str, *, default: str | None = No
 
 def integer_field(fields: Mapping[str, Any], name: str, *, default: int | None, least: int, most: int) -> int:
     """Return a whole number within the bounds; 3.0 is one, as in JSON Schema."""
-    value = fields.get(name, default)
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not math.isfinite(value) or value != int(value) or not least <= value <= most:
-        raise refuse(f"{name}: expected a whole number from {least} to {most}, not {str(value)[:60]}")
-    return int(value)
+    return whole_number(name, fields.get(name, default), least=least, most=most, code="bad_request")
 
 
 def flag_field(fields: Mapping[str, Any], name: str, *, default: bool) -> bool:

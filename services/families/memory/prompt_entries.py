@@ -15,16 +15,7 @@ from loomlog.schemas.generated.values import AgentGrants, CoreBlock
 from loomlog.schemas.position import Position
 from loomlog.schemas.records import replace
 from loomlog.services.families.memory import limits
-from loomlog.services.families.memory.author import (
-    SCOPES,
-    TENANT,
-    TENANT_SCOPE_ID,
-    Author,
-    MemoryRefused,
-    MemoryUnavailable,
-    Scope,
-    resolve_scope,
-)
+from loomlog.services.families.memory.author import SCOPES, TENANT, TENANT_SCOPE_ID, Author, Scope, resolve_scope
 from loomlog.services.families.memory.entry_operations import CORE_PREFIX, Finder
 from loomlog.services.families.memory.prompt import (
     FORCE,
@@ -36,6 +27,7 @@ from loomlog.services.families.memory.prompt import (
 )
 from loomlog.services.families.memory.store import Backend, StoredEntry
 from loomlog.services.families.memory.values import parse_value
+from loomlog.services.families.operation import OperationRefused, OperationUnavailable
 
 SEARCH_HITS = 10
 UNREADABLE = StoredEntry(key="", text='"(it cannot be read)"', bytes=0, revision=0, created_at_ms=0, updated_at_ms=0)
@@ -43,7 +35,7 @@ UNREADABLE = StoredEntry(key="", text='"(it cannot be read)"', bytes=0, revision
 
 
 class PromptEntries:
-    """Reads the entries of one prompt. All methods raise MemoryUnavailable."""
+    """Reads the entries of one prompt. All methods raise OperationUnavailable."""
 
     def __init__(self, backend: Backend, author: Author, grants: AgentGrants) -> None:
         """`author` has the grants of the agent, in the form of calls; `grants` are the same as declared."""
@@ -99,7 +91,7 @@ class PromptEntries:
         return entries
 
     async def search(self, finder: Finder, query: str) -> Sequence[PromptEntry]:
-        """Return what a search of each scope finds. Raises MemoryRefused too."""
+        """Return what a search of each scope finds. Raises OperationRefused too."""
         entries: list[PromptEntry] = []
         for scope in self._granted():
             answer = await finder.search(scope, {"query": query, "top_k": SEARCH_HITS}, self._author)
@@ -118,14 +110,14 @@ class PromptEntries:
     async def _get(self, scope: Scope, key: str) -> StoredEntry | None:
         try:
             entry = await self._backend.get(scope, key, self._author)
-        except (MemoryRefused, MemoryUnavailable) as error:
+        except (OperationRefused, OperationUnavailable) as error:
             return _unreadable(key, error)
         return None if entry is None else self._noted(entry)
 
     async def _list(self, scope: Scope, prefix: str) -> Sequence[StoredEntry]:
         try:
             entries, _ = await self._backend.list(scope, self._author, prefix=prefix, limit=limits.LIST_MAX)
-        except (MemoryRefused, MemoryUnavailable) as error:
+        except (OperationRefused, OperationUnavailable) as error:
             return [_unreadable(f"{prefix}*", error)]
         return list(map(self._noted, entries))
 
@@ -150,12 +142,12 @@ def _written(value: Any) -> str:
 def _scope(author: Author, name: str) -> Scope | None:
     try:
         return resolve_scope(author, name)
-    except MemoryRefused:
+    except OperationRefused:
         return None
 
 
-def _unreadable(key: str, error: MemoryRefused | MemoryUnavailable) -> StoredEntry:
+def _unreadable(key: str, error: OperationRefused | OperationUnavailable) -> StoredEntry:
     """Return what stands for entries that no later attempt can read; raise the error of one that may."""
-    if isinstance(error, MemoryUnavailable) and not isinstance(error.__cause__, Permanent):
+    if isinstance(error, OperationUnavailable) and not isinstance(error.__cause__, Permanent):
         raise error
     return replace(UNREADABLE, key=key)

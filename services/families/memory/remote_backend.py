@@ -27,10 +27,11 @@ from loomlog.schemas.ids import hashed_token
 from loomlog.schemas.position import Position
 from loomlog.schemas.records import replace
 from loomlog.services.families.memory import limits
-from loomlog.services.families.memory.author import TENANT, Author, MemoryRefused, MemoryUnavailable, Scope
+from loomlog.services.families.memory.author import TENANT, Author, Scope
 from loomlog.services.families.memory.decide import key_problem
 from loomlog.services.families.memory.store import Change, StoredEntry, Written
 from loomlog.services.families.memory.values import value_text
+from loomlog.services.families.operation import OperationRefused, OperationUnavailable
 
 POSITION_HEADER, USAGE_HEADER = "x-loomlog-position", "x-loomlog-memory-usage"
 POSITIONS_MAX = 10_000
@@ -66,7 +67,7 @@ REFUSALS: Mapping[str, str] = {
 """What a refusal of the peer means, by its code."""
 
 
-class PeerDown(MemoryUnavailable):
+class PeerDown(OperationUnavailable):
     """The peer does not answer, or has no room: it is the same for every caller."""
 
 
@@ -88,9 +89,9 @@ class Peer(Protocol):
 
 
 class RemoteBackend:
-    """A backend of that name. `key_of` returns the key of a tenant and raises MemoryRefused; empty: none is sent.
+    """A backend of that name. `key_of` returns the key of a tenant and raises OperationRefused; empty: none is sent.
 
-    `prefix_of` returns the prefix of a tenant. All methods raise MemoryRefused and MemoryUnavailable.
+    `prefix_of` returns the prefix of a tenant. All methods raise OperationRefused and OperationUnavailable.
     """
 
     def __init__(
@@ -118,7 +119,7 @@ class RemoteBackend:
             await self._send("GET", ["scopes"], Scope(tenant, TENANT))
         except PeerDown:
             return False
-        except (MemoryRefused, MemoryUnavailable):
+        except (OperationRefused, OperationUnavailable):
             pass  # it answers, and calls tell what is wrong
         return True
 
@@ -156,16 +157,16 @@ class RemoteBackend:
         ]
         is_truncated = answer.fields.get("truncated") is True
         if is_truncated and rows and not shown:
-            raise MemoryRefused("capability_unsupported", self._text("it cannot list `after` a key; use a prefix"))
+            raise OperationRefused("capability_unsupported", self._text("it cannot list `after` a key; use a prefix"))
         return shown[:limit], is_truncated or len(shown) > limit
 
     async def set(self, scope: Scope, key: str, change: Change, author: Author, step: str = "") -> Written:
-        """Set a key. Raises MemoryRefused(revision_conflict) too."""
+        """Set a key. Raises OperationRefused(revision_conflict) too."""
         if change.provenance is not None:
             text = "it keeps no facts with their provenance; set a note, without provenance, at another key"
-            raise MemoryRefused("capability_unsupported", self._text(text))
+            raise OperationRefused("capability_unsupported", self._text(text))
         if change.embed_text:
-            raise MemoryRefused("capability_unsupported", self._text("it takes no embed_text; leave it out"))
+            raise OperationRefused("capability_unsupported", self._text("it takes no embed_text; leave it out"))
         body: dict[str, Any] = {"value": json.loads(change.text)}
         if change.embed:
             body["embed"] = True
@@ -174,7 +175,7 @@ class RemoteBackend:
         body |= self._condition(change, author)
         try:
             answer = await self._send("PUT", self._path(scope, key), scope, body=body, author=author, step=step)
-        except MemoryRefused as refused:
+        except OperationRefused as refused:
             if refused.code == "revision_conflict" and change.op != "set":
                 await asyncio.sleep(CONFLICT_PAUSE_S)
             raise
@@ -227,7 +228,7 @@ class RemoteBackend:
 
     async def recall(self, scope: Scope, fields: Mapping[str, Any], author: Author) -> Mapping[str, Any]:
         """Refuse: the peer's route finds facts and notes, not facts alone."""
-        raise MemoryRefused("capability_unsupported", self._text("it cannot recall facts; use op search"))
+        raise OperationRefused("capability_unsupported", self._text("it cannot recall facts; use op search"))
 
     def _hit(self, row: Any, own: str) -> dict[str, Any]:
         if not isinstance(row, Mapping):
@@ -271,7 +272,7 @@ class RemoteBackend:
         except UnknownOutcome as error:
             raise PeerDown(self._text(f"{error}; the write may have been carried out"), is_unknown=True) from error
         except Permanent as error:
-            raise MemoryUnavailable(self._text(str(error))) from error
+            raise OperationUnavailable(self._text(str(error))) from error
         except ConnectorError as error:
             raise PeerDown(self._text(str(error))) from error
         if 200 <= answer.status < 300:
@@ -283,25 +284,25 @@ class RemoteBackend:
             self._positions.pop(scope, None)  # it may be of a log that the peer no longer has
         raise self._failure(answer, is_write=author is not None)
 
-    def _failure(self, answer: PeerAnswer, *, is_write: bool) -> MemoryRefused | MemoryUnavailable:
+    def _failure(self, answer: PeerAnswer, *, is_write: bool) -> OperationRefused | OperationUnavailable:
         status, code = answer.status, answer.code
         if status in (401, 403):
-            return MemoryUnavailable(self._text(f"it does not accept the key ({status}); see api_key_env"))
+            return OperationUnavailable(self._text(f"it does not accept the key ({status}); see api_key_env"))
         if status in (408, 429) or status >= 500:
             is_unknown = is_write and status >= 500 and code not in NOT_DONE
             note = "; the write may have been carried out" if is_unknown else ""
             return PeerDown(self._text(f"it answered {status}{note}"), is_unknown=is_unknown)
         if status < 400:
-            return MemoryUnavailable(self._text(f"it answered {status}: redirects are not followed"))
+            return OperationUnavailable(self._text(f"it answered {status}: redirects are not followed"))
         if code in REFUSALS:
-            return MemoryRefused(code, self._text(REFUSALS[code]))
+            return OperationRefused(code, self._text(REFUSALS[code]))
         match status:
             case 404 | 405:
                 text = f"it has no such route ({status}); see base_url and api_version"
-                return MemoryRefused("capability_unsupported", self._text(text))
+                return OperationRefused("capability_unsupported", self._text(text))
             case 413:
-                return MemoryRefused("memory_value_too_large", self._text(REFUSALS["memory_value_too_large"]))
-        return MemoryRefused("bad_request", self._text(f"it refuses the request ({status})"))
+                return OperationRefused("memory_value_too_large", self._text(REFUSALS["memory_value_too_large"]))
+        return OperationRefused("bad_request", self._text(f"it refuses the request ({status})"))
 
     def _note_position(self, scope: Scope, answer: PeerAnswer) -> None:
         text = answer.headers.get(POSITION_HEADER, "")
@@ -315,18 +316,20 @@ class RemoteBackend:
             self._positions.popitem(last=False)
 
     def _condition(self, change: Change, author: Author) -> dict[str, int]:
-        """Return the condition of a write. Raises MemoryRefused for one that the peer cannot keep."""
+        """Return the condition of a write. Raises OperationRefused for one that the peer cannot keep."""
         if change.if_revision == NO_REVISION:
             if change.op in COUNTING and not author.issued_at_ms:
                 text = f"it tells no revisions, and an earlier attempt of this {change.op} may have had its effect; "
-                raise MemoryRefused("capability_unsupported", self._text(text + "read the key first"))
+                raise OperationRefused("capability_unsupported", self._text(text + "read the key first"))
             return {}
         if change.if_revision < 0:  # the write is only looked up
             if not self._has_revisions:
-                raise MemoryRefused("revision_conflict", self._text("it cannot tell what became of an earlier attempt"))
+                raise OperationRefused(
+                    "revision_conflict", self._text("it cannot tell what became of an earlier attempt")
+                )
             return {"if_revision": REVISION_MAX}
         if change.if_revision and self._has_revisions is False:
-            raise MemoryRefused("capability_unsupported", self._text("it tells no revisions; leave if_revision out"))
+            raise OperationRefused("capability_unsupported", self._text("it tells no revisions; leave if_revision out"))
         return {} if self._has_revisions is False else {"if_revision": change.if_revision}
 
     # --- names -------------------------------------------------------------------------------------------------------
@@ -347,7 +350,7 @@ class RemoteBackend:
         stored = self._key_prefix(scope) + key
         if len(stored) > limits.KEY_CHARACTERS_MAX:
             most = limits.KEY_CHARACTERS_MAX - len(stored) + len(key)
-            raise MemoryRefused("bad_request", self._text(f"key: it has {len(key)} characters, at most {most} fit"))
+            raise OperationRefused("bad_request", self._text(f"key: it has {len(key)} characters, at most {most} fit"))
         return stored
 
     # --- answers -----------------------------------------------------------------------------------------------------
@@ -387,11 +390,11 @@ class RemoteBackend:
     def _value_text(self, value: Any) -> str:
         try:
             return value_text(value, limits.VALUE_BYTES_MAX)
-        except MemoryRefused as refused:
+        except OperationRefused as refused:
             raise self._garbage("a value that cannot be kept") from refused
 
-    def _garbage(self, what: str) -> MemoryUnavailable:
-        return MemoryUnavailable(self._text(f"it answered with {what}"))
+    def _garbage(self, what: str) -> OperationUnavailable:
+        return OperationUnavailable(self._text(f"it answered with {what}"))
 
     def _text(self, problem: str) -> str:
         return f"the memory backend {self.name}: {problem}"

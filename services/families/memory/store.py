@@ -24,7 +24,7 @@ from loomlog.schemas.generated.values import Provenance
 from loomlog.schemas.records import Value
 from loomlog.services.core.families import aggregate_id
 from loomlog.services.families.memory import limits
-from loomlog.services.families.memory.author import Author, MemoryRefused, MemoryUnavailable, Scope
+from loomlog.services.families.memory.author import Author, Scope
 from loomlog.services.families.memory.items import (
     ENTRY_ITEM,
     SCOPE_ITEM,
@@ -34,8 +34,8 @@ from loomlog.services.families.memory.items import (
     scope_prefix,
     version_key,
 )
-from loomlog.services.families.memory.owner import ask_owner, plaintext
 from loomlog.services.families.memory.state import MemoryScope
+from loomlog.services.families.operation import OperationRefused, OperationUnavailable, ask_owner, plaintext
 from loomlog.services.stream.entities.answers import Answer, EntityCommands
 from loomlog.services.stream.entities.reads import EntityReads, PositionNotRead
 
@@ -105,7 +105,7 @@ class Written(Value, frozen=True, kw_only=True):
 class Backend(Protocol):
     """Where the entries of an agent are: here, or in another installation.
 
-    All methods raise MemoryRefused and MemoryUnavailable.
+    All methods raise OperationRefused and OperationUnavailable.
     """
 
     async def get(self, scope: Scope, key: str, author: Author) -> StoredEntry | None: ...
@@ -181,7 +181,7 @@ class MemoryStore:
             if revision <= (0 if document is None else document["revision"]):
                 return document
             if asyncio.get_running_loop().time() > deadline:
-                raise MemoryUnavailable(f"the read models have not read revision {revision} of {key[:80]!r} yet")
+                raise OperationUnavailable(f"the read models have not read revision {revision} of {key[:80]!r} yet")
             await asyncio.sleep(POLL_S)
 
     async def _local(self, scope: Scope, positions: Sequence[str]) -> MemoryScope | None:
@@ -325,18 +325,18 @@ class MemoryStore:
         try:
             return await self._decrypt(value, scope.tenant)
         except ConnectorError as error:
-            raise MemoryUnavailable(f"the content cannot be decrypted: {error}") from error
+            raise OperationUnavailable(f"the content cannot be decrypted: {error}") from error
 
     async def _read(self, reading: Awaitable[Any]) -> Any:
         try:
             return await reading
         except (PositionNotRead, ConnectorError) as error:
-            raise MemoryUnavailable(f"the entries cannot be read: {error}") from error
+            raise OperationUnavailable(f"the entries cannot be read: {error}") from error
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
     async def set(self, scope: Scope, key: str, change: Change, author: Author, step: str = "") -> Written:
-        """Set a key. Raises MemoryRefused(revision_conflict) too."""
+        """Set a key. Raises OperationRefused(revision_conflict) too."""
         command = SetEntry(
             envelope=author.envelope(step),
             scope=scope.name,
@@ -363,8 +363,8 @@ class MemoryStore:
         )
         try:
             text = await self._plain(scope, event.value)
-        except MemoryUnavailable as error:
-            raise MemoryUnavailable(str(error), is_unknown=True) from error  # it is written
+        except OperationUnavailable as error:
+            raise OperationUnavailable(str(error), is_unknown=True) from error  # it is written
         return Written(
             text=text,
             revision=event.revision,
@@ -404,11 +404,11 @@ class MemoryStore:
         return (0 if isinstance(last, CommandHadNoEffect) else last.dropped_keys), answer.position
 
     async def _ask(self, command: Any, scope: Scope) -> Answer:
-        """Return the answer of the owner. Raises MemoryRefused with the reason of the rules."""
+        """Return the answer of the owner. Raises OperationRefused with the reason of the rules."""
         answer = await ask_owner(self._commands, command, wait_s=self._wait_s)
         last = answer.events[-1]
         if isinstance(last, CommandRefused):
-            raise MemoryRefused(last.code, await self._plain(scope, last.message))
+            raise OperationRefused(last.code, await self._plain(scope, last.message))
         self._written[scope.tenant, scope.aggregate] = answer.position
         self._written.move_to_end((scope.tenant, scope.aggregate))
         if len(self._written) > WRITTEN_MAX:

@@ -8,25 +8,15 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from loomlog.services.families.memory.author import MemoryRefused
-
-DEPTH_MAX = 100
-INTEGER_MAX = 2**63 - 1
+from loomlog.services.families.operation import INTEGER_MAX, OperationRefused, json_text
 
 
 def value_text(value: Any, bytes_max: int) -> str:
-    """Return the JSON text of a value. Raises MemoryRefused(invalid_value, memory_value_too_large)."""
-    _check_shape(value)
-    try:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        size = len(text.encode())
-    except (ValueError, TypeError) as error:
-        what = "half a surrogate pair" if isinstance(error, UnicodeEncodeError) else str(error)
-        raise MemoryRefused("invalid_value", f"value: it is no JSON that can be kept: {what}") from error
-    if "\\u0000" in text:
-        raise MemoryRefused("invalid_value", "value: a text has the character NUL, which no store takes")
+    """Return the JSON text of a value. Raises OperationRefused(invalid_value, memory_value_too_large)."""
+    text = json_text(value, code="invalid_value")
+    size = len(text.encode())
     if size > bytes_max:
-        raise MemoryRefused("memory_value_too_large", f"value: it has {size} bytes, at most {bytes_max} are kept")
+        raise OperationRefused("memory_value_too_large", f"value: it has {size} bytes, at most {bytes_max} are kept")
     return text
 
 
@@ -38,32 +28,16 @@ def parse_value(text: str) -> Any:
         return text
 
 
-def _check_shape(value: Any) -> None:
-    level, depth = [value], 0
-    while level:
-        if depth >= DEPTH_MAX:
-            raise MemoryRefused("invalid_value", f"value: it is nested deeper than {DEPTH_MAX} levels")
-        following: list[Any] = []
-        for one in level:
-            if isinstance(one, Mapping):
-                following += one.values()
-            elif isinstance(one, list | tuple):
-                following += one
-            elif isinstance(one, int) and abs(one) > INTEGER_MAX:
-                raise MemoryRefused("invalid_value", "value: a whole number is beyond 2^63 - 1; send it as text")
-        level, depth = following, depth + 1
-
-
 def incremented(old: Any, delta: Any) -> int | float:
-    """Return the number after `incr`; without an old value it is the delta. Raises MemoryRefused(invalid_value)."""
+    """Return the number after `incr`; without an old value it is the delta. Raises OperationRefused(invalid_value)."""
     if not _is_number(delta):
-        raise MemoryRefused("invalid_value", f"delta: expected a finite number, not {str(delta)[:60]}")
+        raise OperationRefused("invalid_value", f"delta: expected a finite number, not {str(delta)[:60]}")
     if old is not None and not _is_number(old):
         kind = type(old).__name__
-        raise MemoryRefused("invalid_value", f"incr: the value of the key is no number but {kind}; set it first")
+        raise OperationRefused("invalid_value", f"incr: the value of the key is no number but {kind}; set it first")
     total: int | float = (old or 0) + delta
     if not _is_number(total):
-        raise MemoryRefused("invalid_value", f"incr: {old} and {delta} add up to a number that cannot be kept")
+        raise OperationRefused("invalid_value", f"incr: {old} and {delta} add up to a number that cannot be kept")
     return total
 
 
@@ -76,12 +50,12 @@ def _is_number(value: Any) -> bool:
 def merged(old: Any, new: Any) -> dict[str, Any]:
     """Return an object with the fields of both; of nested objects too, everything else is replaced.
 
-    Raises MemoryRefused(invalid_value).
+    Raises OperationRefused(invalid_value).
     """
     if not isinstance(new, Mapping):
-        raise MemoryRefused("invalid_value", f"value: merge takes an object, not {type(new).__name__}")
+        raise OperationRefused("invalid_value", f"value: merge takes an object, not {type(new).__name__}")
     if old is not None and not isinstance(old, Mapping):
-        raise MemoryRefused("invalid_value", f"merge: the value of the key is no object but {type(old).__name__}")
+        raise OperationRefused("invalid_value", f"merge: the value of the key is no object but {type(old).__name__}")
     return _merge(old or {}, new)
 
 
@@ -96,7 +70,7 @@ def _merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
 def appended(old: Any, item: Any) -> tuple[list[Any], bool]:
     """Return the list with the item at its end, and whether it was added: it is not when an equal one is in the list.
 
-    Raises MemoryRefused(invalid_value).
+    Raises OperationRefused(invalid_value).
     """
     items = _list_of(old, "append_dedupe")
     known = {_canonical(one) for one in items}
@@ -106,7 +80,7 @@ def appended(old: Any, item: Any) -> tuple[list[Any], bool]:
 def bounded(old: Any, item: Any, limit: int) -> tuple[list[Any], int]:
     """Return the list with the item at its end and at most `limit` items, and how many of the first were dropped.
 
-    Raises MemoryRefused(invalid_value).
+    Raises OperationRefused(invalid_value).
     """
     items = [*_list_of(old, "bounded_list"), item]
     return items[-limit:], max(0, len(items) - limit)
@@ -116,7 +90,7 @@ def _list_of(old: Any, op: str) -> list[Any]:
     if old is None:
         return []
     if not isinstance(old, list):
-        raise MemoryRefused("invalid_value", f"{op}: the value of the key is no list but {type(old).__name__}")
+        raise OperationRefused("invalid_value", f"{op}: the value of the key is no list but {type(old).__name__}")
     return old
 
 

@@ -28,7 +28,8 @@ from loomlog.schemas.generated.webhook_commands import NoteRunEnded, ReceiveDeli
 from loomlog.schemas.generated.webhook_events import EventReceived
 from loomlog.schemas.position import Position
 from loomlog.schemas.records import replace
-from loomlog.services.families.channel.caller import ChannelCaller, ChannelRefused, ChannelUnavailable
+from loomlog.services.families.channel.caller import ChannelCaller
+from loomlog.services.families.operation import OperationRefused, OperationUnavailable
 from loomlog.services.families.webhook.bodies import BodyInvalid, parse_body
 from loomlog.services.families.webhook.decide import CHANNEL
 from loomlog.services.families.webhook.definition import WebhookDefinition, WebhookDefinitions
@@ -68,8 +69,8 @@ class GroupReader(Protocol):
 
 
 class ChannelPublisher(Protocol):
-    """Protocol of loomlog.services.families.channel.operations.ChannelOperations. Raises ChannelRefused,
-    ChannelUnavailable.
+    """Protocol of loomlog.services.families.channel.operations.ChannelOperations. Raises OperationRefused,
+    OperationUnavailable.
     """
 
     @property
@@ -157,7 +158,7 @@ class IngressReader:
                 kind = "undecodable" if isinstance(error, Unreadable) else "unroutable"
                 await self._park(record, kind, str(error))
                 return
-            except (ConnectorError, CommandUnanswered, ChannelUnavailable, PositionNotRead) as error:
+            except (ConnectorError, CommandUnanswered, OperationUnavailable, PositionNotRead) as error:
                 place = f"{record.topic}/{record.partition}:{record.offset}"
                 log.warning("%s waits: %s", place, error)
             await asyncio.sleep(pause_s)
@@ -255,7 +256,7 @@ class IngressReader:
         fields = {"channel": command.channel, "value": parse_body(delivery.value), "scope_id": command.user_id or None}
         try:
             await self._channels.publish(fields, caller)
-        except ChannelRefused as refused:
+        except OperationRefused as refused:
             note = replace(note, status=REFUSED, code=refused.code, message=str(refused))
         await self._ask(note)
 
@@ -281,7 +282,7 @@ class IngressReader:
         fields = {"channel": submitted.channel, "value": value, "scope_id": submitted.scope_id or None}
         try:
             await self._channels.publish(fields, self._caller(submitted.envelope, submitted.by or "_ingress", ""))
-        except ChannelRefused as refused:
+        except OperationRefused as refused:
             raise Unroutable(f"{refused.code}: {refused}") from refused
         self.taken += 1
 

@@ -16,13 +16,9 @@ from loomlog.schemas.generated.run_commands import ReportWait
 from loomlog.schemas.generated.values import CallRef, QueueRef, ToolCall
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import Wait
-from loomlog.services.families.channel.caller import (
-    ChannelCaller,
-    ChannelRefused,
-    ChannelUnavailable,
-    queue_of_ref,
-)
+from loomlog.services.families.channel.caller import ChannelCaller, queue_of_ref
 from loomlog.services.families.channel.operations import ChannelOperations, Outcome, settle_command
+from loomlog.services.families.operation import OperationRefused, OperationUnavailable
 from loomlog.services.runtime.tools.channel_tool import refused_result, to_tool_result
 from loomlog.services.runtime.tools.tool_calls import parse_arguments
 
@@ -52,9 +48,9 @@ class ChannelWaits:
             if report.lease_id or fields.get("op") == SUBSCRIBE or wait.mode == SUBSCRIBE:
                 return to_tool_result(await self._delivered(report, fields))
             return to_tool_result(await self._awaited(report, wait, fields, facts, tenant, satisfied=satisfied))
-        except ChannelRefused as refused:
+        except OperationRefused as refused:
             return refused_result(refused)
-        except ChannelUnavailable as error:
+        except OperationUnavailable as error:
             raise Transient(str(error), kind="unavailable") from error
 
     async def _delivered(self, report: ReportWait, fields: Mapping[str, Any]) -> Outcome:

@@ -7,8 +7,9 @@ from collections.abc import Collection
 
 from loomlog.projections.settled_sessions import MAINTENANCE_AGENTS
 from loomlog.services.core.run.run_facts import RunFacts
-from loomlog.services.families.memory.author import AGENT, USER, Author, MemoryRefused, Scope, resolve_scope
+from loomlog.services.families.memory.author import AGENT, USER, Author, Scope, resolve_scope
 from loomlog.services.families.memory.prompt import NO_GRANTS
+from loomlog.services.families.operation import OperationRefused
 from loomlog.services.runtime.tools.memory_tool import grants_of
 
 
@@ -46,6 +47,6 @@ def learning_scopes(author: Author) -> tuple[Scope, ...]:
     for name in (USER, AGENT):
         try:
             scopes.append(resolve_scope(author, name))
-        except MemoryRefused:
+        except OperationRefused:
             continue
     return tuple(scopes)

@@ -20,7 +20,7 @@ from loomlog.services.core.run.commands import CommandRefusal, ForkCommand, Star
 from loomlog.services.core.run.conversation.prompt import effective_segments
 from loomlog.services.core.run.lifecycle.fork import is_long
 from loomlog.services.core.run.turns.code_agents import is_code_agent
-from loomlog.services.families.memory.author import TENANT, USER, Author, MemoryRefused, MemoryUnavailable
+from loomlog.services.families.memory.author import TENANT, USER, Author
 from loomlog.services.families.memory.entry_operations import Finder
 from loomlog.services.families.memory.prompt import (
     CONSOLIDATION_BANDS,
@@ -40,6 +40,7 @@ from loomlog.services.families.memory.prompt import (
 )
 from loomlog.services.families.memory.prompt_entries import PromptEntries
 from loomlog.services.families.memory.store import Backend
+from loomlog.services.families.operation import OperationRefused, OperationUnavailable
 from loomlog.services.runtime.content.definition_texts import DefinitionTexts
 from loomlog.services.runtime.content.encryption import PLAINTEXT, ContentEncryption
 from loomlog.services.runtime.content.payloads import make_storable
@@ -93,7 +94,7 @@ class PromptMemory:
         is_isolated: Callable[[str, str], bool] = lambda tenant, subject: False,
         wait_s: float = READ_WAIT_S,
     ) -> None:
-        """`backend` returns that of the author's agent, or raises MemoryRefused, MemoryUnavailable.
+        """`backend` returns that of the author's agent, or raises OperationRefused, OperationUnavailable.
 
         `bands` is the text of {{memory:consolidation_bands}}. `finder` None: there is no search here. `is_isolated`
         tells whether a subject of a tenant is confined to its own memory.
@@ -128,9 +129,9 @@ class PromptMemory:
             try:
                 async with asyncio.timeout(self._wait_s):
                     return await self._read(run)
-            except (MemoryUnavailable, TimeoutError) as error:
+            except (OperationUnavailable, TimeoutError) as error:
                 reason = str(error) or f"no answer in {self._wait_s:g} s"
-            except MemoryRefused as refused:
+            except OperationRefused as refused:
                 return CommandRefusal(code="memory_unavailable", message=f"{definition.name}: {refused}")
             log.warning("the start of %s waits for the memory of its prompt: %s", run.run_id, reason)
             if 0 < run.run_timeout_s < clock() - began:
@@ -172,7 +173,7 @@ class PromptMemory:
             try:
                 async with asyncio.timeout(SEARCH_WAIT_S):
                     shown[SEARCH_REQUEST] = await self._search(run, entries)
-            except (MemoryRefused, MemoryUnavailable, TimeoutError) as error:
+            except (OperationRefused, OperationUnavailable, TimeoutError) as error:
                 log.warning("the request of %s is not searched for: %s", run.run_id, error)
                 is_searched = False
         parts = entry_parts(shown, grants)
@@ -192,7 +193,7 @@ class PromptMemory:
         if not query:
             return ()
         if self._finder is None:
-            raise MemoryRefused("search_unavailable", "there is no search index here")
+            raise OperationRefused("search_unavailable", "there is no search index here")
         return await entries.search(self._finder, query)
 
     def _author(self, run: PromptRun, grants: AgentGrants) -> Author:

@@ -18,8 +18,9 @@ from typing import Protocol
 
 from loomlog.schemas.records import Value, replace
 from loomlog.services.core.run.run_facts import RunFacts
-from loomlog.services.families.memory.author import RUN, Author, MemoryRefused, MemoryUnavailable, Reply, Scope
+from loomlog.services.families.memory.author import RUN, Author, Scope
 from loomlog.services.families.memory.prompt import NO_GRANTS
+from loomlog.services.families.operation import OperationRefused, OperationUnavailable, Reply
 from loomlog.services.runtime.run.memory_author import author_of_run, is_internal, learning_scopes
 
 log = logging.getLogger(__name__)
@@ -43,7 +44,7 @@ class SettledChats(Protocol):
         ...
 
     async def note_settled_chat(self, scope: Scope, author: Author) -> Reply:
-        """Say that a chat has settled. Raises MemoryRefused, MemoryUnavailable."""
+        """Say that a chat has settled. Raises OperationRefused, OperationUnavailable."""
         ...
 
 
@@ -53,11 +54,11 @@ class RunDatabases(Protocol):
     def has_files(self, scope: Scope) -> bool: ...
 
     async def exists(self, scope: Scope, positions: Sequence[str]) -> bool:
-        """Return whether there is something to drop. Raises MemoryUnavailable."""
+        """Return whether there is something to drop. Raises OperationUnavailable."""
         ...
 
     async def drop(self, scope: Scope, author: Author, reason: str = "") -> Reply:
-        """Delete a database. Raises MemoryRefused, MemoryUnavailable."""
+        """Delete a database. Raises OperationRefused, OperationUnavailable."""
         ...
 
 
@@ -84,7 +85,7 @@ class RunEndMemory:
         clock_ms: Callable[[], int],
     ) -> None:
         """`has_consolidator` tells whether a tenant has an agent that a target can start. `require_local` raises
-        MemoryRefused when the author's memory is in another installation.
+        OperationRefused when the author's memory is in another installation.
         """
         self._chats = chats
         self._databases = databases
@@ -173,8 +174,8 @@ class RunEndMemory:
                 await self._chats.note_settled_chat(scope, author)
             elif self._databases is not None and await self._databases.exists(scope, author.positions):
                 await self._databases.drop(scope, author, "the run has ended")
-        except MemoryUnavailable as error:
+        except OperationUnavailable as error:
             log.warning("the end of %s is not in the memory of %s yet: %s", author.run_id, scope.aggregate, error)
             self._add(scope, replace(author, issued_at_ms=0), RETRY_MS)
-        except MemoryRefused as refused:
+        except OperationRefused as refused:
             log.info("the end of %s changes nothing in %s: %s", author.run_id, scope.aggregate, refused)

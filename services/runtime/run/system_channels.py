@@ -35,17 +35,8 @@ from loomlog.schemas.reader import RawEvent
 from loomlog.schemas.records import Value
 from loomlog.services.core.availability import RATE_LIMITED, RECOVERED, STALLED, AvailabilityTable
 from loomlog.services.core.run.run_facts import RunFacts
-from loomlog.services.families.channel.caller import (
-    AGENT,
-    GLOBAL,
-    SHARED_TENANT,
-    USER,
-    ChannelCaller,
-    ChannelRefused,
-    ChannelUnavailable,
-    Declaration,
-    Reply,
-)
+from loomlog.services.families.channel.caller import AGENT, GLOBAL, SHARED_TENANT, USER, ChannelCaller, Declaration
+from loomlog.services.families.operation import OperationRefused, OperationUnavailable, Reply
 from loomlog.services.runtime.run.context import Interruption
 
 log = logging.getLogger(__name__)
@@ -68,7 +59,7 @@ class Publisher(Protocol):
     """The part of ChannelOperations that this needs."""
 
     async def publish(self, fields: Mapping[str, Any], caller: ChannelCaller) -> Reply:
-        """Publish a message. Raises ChannelRefused, ChannelUnavailable."""
+        """Publish a message. Raises OperationRefused, OperationUnavailable."""
         ...
 
 
@@ -251,9 +242,9 @@ class SystemChannels:
                 value = await self._decrypt(message.value, message.tenant)
                 await self._publisher.publish({"channel": message.channel, "value": value}, caller)
                 return
-            except (ChannelUnavailable, ConnectorError) as error:
+            except (OperationUnavailable, ConnectorError) as error:
                 log.info("%s is not published yet: %s", message.channel, error)
-            except ChannelRefused as refused:
+            except OperationRefused as refused:
                 log.warning("%s refuses a message of the system: %s", message.channel, refused)
                 return
         log.error("%s: a message is left out after %d attempts", message.channel, TRIES)

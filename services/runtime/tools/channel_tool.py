@@ -16,10 +16,11 @@ import orjson
 from loomlog.connectors.protocols import EffectClass, ToolContext, ToolResult
 from loomlog.connectors.tools.results import ToolCallRefused, error_result
 from loomlog.schemas.generated.values import CallRef
-from loomlog.services.families.channel.caller import ChannelCaller, ChannelRefused, ChannelUnavailable
+from loomlog.services.families.channel.caller import ChannelCaller
 from loomlog.services.families.channel.fields import CHANNELS_MAX, MODES
 from loomlog.services.families.channel.limits import READ_MAX
 from loomlog.services.families.channel.operations import OPERATIONS, READS, ChannelOperations, Outcome
+from loomlog.services.families.operation import OperationRefused, OperationUnavailable
 
 NAME = "Channel"
 TIMEOUT_S = 60.0
@@ -96,9 +97,9 @@ class ChannelTool:
         )
         try:
             return to_tool_result(await self._operations.run(arguments, caller))
-        except ChannelRefused as refused:
+        except OperationRefused as refused:
             return refused_result(refused)
-        except ChannelUnavailable as error:
+        except OperationUnavailable as error:
             # A read before the write may have failed; an earlier attempt may have written all the same.
             is_unknown = error.is_unknown or (context.attempt > 1 and arguments.get(OPERATION) not in READS)
             return ToolResult(text=f"{NAME} has no answer: {error}", is_error=True, is_unknown=is_unknown)
@@ -134,6 +135,6 @@ def to_tool_result(outcome: Outcome) -> ToolResult:
     )
 
 
-def refused_result(refused: ChannelRefused) -> ToolResult:
+def refused_result(refused: OperationRefused) -> ToolResult:
     """Return the result of a call that was refused."""
     return error_result(ToolCallRefused(f"{NAME} was refused ({refused.code}): {refused}"))

@@ -15,8 +15,9 @@ from msgspec import structs
 from loomlog.connectors.protocols import EffectClass, ToolContext, ToolResult
 from loomlog.connectors.tools.results import ToolCallRefused, error_result
 from loomlog.schemas.generated.values import CoreBlock
-from loomlog.services.families.memory.author import Author, Grants, MemoryRefused, MemoryUnavailable
+from loomlog.services.families.memory.author import Author, Grants
 from loomlog.services.families.memory.operations import OP_HELP, READS, MemoryOperations, input_schema
+from loomlog.services.families.operation import OperationRefused, OperationUnavailable
 
 NAME = "Memory"
 TIMEOUT_S = 60.0
@@ -54,9 +55,9 @@ class MemoryTool:
         author = self._author(context)
         try:
             reply = await self._operations.run(arguments, author)
-        except MemoryRefused as refused:
+        except OperationRefused as refused:
             return error_result(ToolCallRefused(f"{NAME} was refused ({refused.code}): {refused}"))
-        except MemoryUnavailable as error:
+        except OperationUnavailable as error:
             # A read before the write may have failed; an earlier attempt may have written all the same.
             is_unknown = error.is_unknown or (context.attempt > 1 and arguments.get(OPERATION) not in READS)
             return ToolResult(text=f"{NAME} has no answer: {error}", is_error=True, is_unknown=is_unknown)

@@ -23,9 +23,10 @@ from loomlog.services.families.database.files import DatabaseFiles
 from loomlog.services.families.database.limits import SqlLimits
 from loomlog.services.families.database.operations import DatabaseOperations
 from loomlog.services.families.memory import FAMILY as MEMORY
-from loomlog.services.families.memory.author import Author, Grants, MemoryRefused, Scope
+from loomlog.services.families.memory.author import Author, Grants, Scope
 from loomlog.services.families.memory.entry_operations import DEFAULT_ENTRY_LIMITS, EntryOperations
 from loomlog.services.families.memory.store import MemoryStore
+from loomlog.services.families.operation import OperationRefused
 from loomlog.services.stream.entities.content import encrypt_content
 from tests.services.api.serving import Served, served
 from tests.services.application.world import ACME, IVY, until
@@ -192,7 +193,7 @@ async def test_memory_is_counted_and_deleted_and_its_past_reads_erased(here: Her
 async def test_a_database_is_empty_again_for_a_person_who_comes_back(here: Here) -> None:
     await here.remember()
     await here.erase()
-    with pytest.raises(MemoryRefused, match="no such table"):
+    with pytest.raises(OperationRefused, match="no such table"):
         await here.sql("sql_query", "SELECT * FROM t")
     await here.sql("sql_exec", "CREATE TABLE t (a)")
     assert (await here.sql("sql_query", "SELECT count(*) FROM t"))["rows"] == [[0]]
@@ -239,7 +240,7 @@ async def test_what_it_wrote_in_a_shared_scope_reads_erased_and_can_be_replaced(
     assert (await do("get", key="count"))["value"] == "[erased]"
     shown = {entry["key"]: entry["value"] for entry in (await do("list"))["entries"]}
     assert shown == dict.fromkeys(("count", "list", "object", "text"), "[erased]")
-    with pytest.raises(MemoryRefused, match="erased with its writer") as refused:
+    with pytest.raises(OperationRefused, match="erased with its writer") as refused:
         await do("incr", key="count")
     assert refused.value.code == "invalid_value"
     assert (await do("merge", key="object", value={"b": 2}))["value"] == {"b": 2}
@@ -252,7 +253,7 @@ async def test_what_it_wrote_in_a_shared_scope_reads_erased_and_can_be_replaced(
 
 async def test_a_text_that_only_looks_erased_is_a_value(here: Here) -> None:
     await here.entries.run("set", {"key": "k", "value": "[erased]"}, here.next(), IVYS)
-    with pytest.raises(MemoryRefused, match="no object but str"):
+    with pytest.raises(OperationRefused, match="no object but str"):
         await here.entries.run("merge", {"key": "k", "value": {}}, here.next(), IVYS)
 
 
@@ -284,7 +285,7 @@ async def test_a_process_that_dies_between_the_steps_leaves_an_erasure_that_can_
     assert [
         entry["value"] for entry in (await here.served.client(ACME).get(f"{KEYS}/user/ivy/keys")).json()["entries"]
     ] == (["[erased]", "[erased]"])
-    with pytest.raises(MemoryRefused) as refused:
+    with pytest.raises(OperationRefused) as refused:
         await here.sql("sql_query", "SELECT * FROM t")
     assert refused.value.code == "sqlmem_unavailable"
     here.families.failing.clear()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from loomlog.connectors.storage.blobs import MemoryBlobs
 from loomlog.services.families.database.files import COMMITTED
-from loomlog.services.families.memory.author import MemoryRefused
+from loomlog.services.families.operation import OperationRefused
 from tests.services.families.database.world import ADA, OTHER, Log, Process
 
 STATEMENTS = (
@@ -92,7 +92,7 @@ async def play(steps: list[tuple[int, str]], folder: Path) -> None:
                 await process.do(f"sql_{step}")
             else:
                 await process.exec(step)
-        except MemoryRefused:
+        except OperationRefused:
             is_done = False
         assert model.do(step) == is_done, step
         assert await rows_of(processes[1 - number]) == model.rows(), step

@@ -15,7 +15,8 @@ from loomlog.services.families.database.files import DatabaseFiles
 from loomlog.services.families.database.limits import SqlLimits
 from loomlog.services.families.database.operations import DatabaseOperations
 from loomlog.services.families.database.state import Database
-from loomlog.services.families.memory.author import Author, Grants, MemoryRefused, Reply, Scope
+from loomlog.services.families.memory.author import Author, Grants, Scope
+from loomlog.services.families.operation import OperationRefused, Reply
 from tests.services.entities import NOW_MS, MemoryEntities
 
 ADA = Scope("acme", "user", "ada")
@@ -85,6 +86,6 @@ class Process:
         return (await self.do("sql_query", statement=statement, args=list(args), **more))["rows"]
 
     async def refused(self, op: str, author: Author = AUTHOR, **fields: Any) -> tuple[str, str]:
-        with pytest.raises(MemoryRefused) as caught:
+        with pytest.raises(OperationRefused) as caught:
             await self.do(op, author, **fields)
         return caught.value.code, str(caught.value)

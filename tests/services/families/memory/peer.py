@@ -14,11 +14,12 @@ from loomlog.connectors.definitions import KINDS
 from loomlog.connectors.memory_peer.client import PeerClient
 from loomlog.services.families.definition.table import FILE, Resolved, file_definition
 from loomlog.services.families.memory import FAMILY
-from loomlog.services.families.memory.author import Author, Grants, MemoryRefused
+from loomlog.services.families.memory.author import Author, Grants
 from loomlog.services.families.memory.backends import KIND, Backends
 from loomlog.services.families.memory.entry_operations import EntryLimits, EntryOperations
 from loomlog.services.families.memory.operations import MemoryOperations
 from loomlog.services.families.memory.store import MemoryStore
+from loomlog.services.families.operation import OperationRefused
 from tests.connectors.tools.web_server import Names
 from tests.services.api.serving import served
 from tests.services.entities import NOW_MS, MemoryEntities
@@ -136,7 +137,7 @@ class RemoteAgent:
         author = self.author(call or self.calls, attempt, agent=agent, user_id=user_id)
         return (await self.operations.run({"op": op, "scope": scope, **fields}, author)).fields
 
-    async def refused(self, op: str, **fields: Any) -> MemoryRefused:
-        with pytest.raises(MemoryRefused) as caught:
+    async def refused(self, op: str, **fields: Any) -> OperationRefused:
+        with pytest.raises(OperationRefused) as caught:
             await self.call(op, **fields)
         return caught.value

@@ -8,17 +8,11 @@ import pytest
 
 from loomlog.schemas.records import replace
 from loomlog.services.families.memory import FAMILY
-from loomlog.services.families.memory.author import (
-    Author,
-    Grants,
-    MemoryRefused,
-    MemoryUnavailable,
-    Scope,
-    scopes_of_run,
-)
+from loomlog.services.families.memory.author import Author, Grants, Scope, scopes_of_run
 from loomlog.services.families.memory.entry_operations import EntryLimits, EntryOperations
 from loomlog.services.families.memory.operations import MemoryOperations
 from loomlog.services.families.memory.store import MemoryStore
+from loomlog.services.families.operation import OperationRefused, OperationUnavailable
 from tests.services.entities import NOW_MS, TOPIC, UNANSWERED, MemoryEntities
 
 GRANTS = Grants(memory_scopes=("agent", "user", "tenant"))
@@ -57,7 +51,7 @@ class Agent:
         return (await self.operations.run(body, author)).fields
 
     async def refused(self, op: str, **fields: Any) -> str:
-        with pytest.raises(MemoryRefused) as caught:
+        with pytest.raises(OperationRefused) as caught:
             await self.call(op, **fields)
         assert str(caught.value)
         return caught.value.code
@@ -271,7 +265,7 @@ async def test_a_scope_that_is_nearly_full_is_told() -> None:
 async def test_an_owner_that_does_not_answer_leaves_the_outcome_open(agent: Agent) -> None:
     await agent.call("set", key="k", value=1)
     agent.entities.error = UNANSWERED
-    with pytest.raises(MemoryUnavailable) as caught:
+    with pytest.raises(OperationUnavailable) as caught:
         await agent.call("set", key="k", value=2)
     assert caught.value.is_unknown
 

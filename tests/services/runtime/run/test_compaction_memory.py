@@ -18,7 +18,8 @@ from loomlog.services.families.consolidation.chats import Dialogue
 from loomlog.services.families.consolidation.chats import Message as Shown
 from loomlog.services.families.consolidation.limits import PAYLOAD_BYTES_MAX
 from loomlog.services.families.consolidation.operations import ConsolidationOperations
-from loomlog.services.families.memory.author import Author, MemoryRefused, Scope
+from loomlog.services.families.memory.author import Author, Scope
+from loomlog.services.families.operation import OperationRefused
 from loomlog.services.runtime.run import compaction_memory as module
 from loomlog.services.runtime.run.compaction_memory import CompactionMemory, dialogue, newest, with_places
 from loomlog.services.stream.entities.answers import CommandUnanswered
@@ -68,7 +69,7 @@ class Here:
 
     async def _require_local(self, op: str, author: Author) -> None:
         if self.is_remote:
-            raise MemoryRefused("capability_unsupported", "elsewhere")
+            raise OperationRefused("capability_unsupported", "elsewhere")
 
     async def dialogue(self, scope: Scope, session_id: str, *, bytes_max: int) -> Dialogue:
         self.asked_for.append((scope, session_id))
