@@ -26,10 +26,10 @@ from loomlog.connectors.configuration.routing import (
     resolve_candidate,
     resolve_choices,
 )
-from loomlog.connectors.configuration.schedule_check import iter_schedule_errors
 from loomlog.connectors.configuration.shape import format_path
 from loomlog.connectors.configuration.skill_files import describe_skill_problem
 from loomlog.connectors.configuration.tree import KeyPath, MappingNode, ScalarNode, find_mark
+from loomlog.connectors.configuration.trigger_check import iter_schedule_errors, iter_webhook_errors
 from loomlog.connectors.configuration.unsupported_keys import (
     EXTERNAL_TOOL_PREFIXES,
     SUPPORTED_TOOLS,
@@ -37,7 +37,6 @@ from loomlog.connectors.configuration.unsupported_keys import (
     UNSUPPORTED_DRIVERS,
     UNSUPPORTED_TOOLS,
 )
-from loomlog.connectors.configuration.webhook_check import iter_webhook_errors
 from loomlog.connectors.tools.skill_patterns import parse_patterns
 from loomlog.connectors.tools.tool_guide import placeholder_names, unknown_placeholders
 from loomlog.schemas.client_names import TOOL_NAME_PREFIX as CLIENT_PREFIX
