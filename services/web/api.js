@@ -1,0 +1,142 @@
+// All calls of the HTTP API. A call returns the decoded answer or throws an ApiError; nothing else calls fetch but stream.js.
+import { signal } from "./ui.js";
+
+/** A refusal of the server, in its words, or a failure to reach it (status 0). */
+export class ApiError extends Error {
+  /** @param {number} status @param {string} code @param {string} text @param {any} [body] @param {number} [retryAfterS] */
+  constructor(status, code, text, body = null, retryAfterS = 0) {
+    super(text);
+    this.status = status;
+    this.code = code;
+    this.body = body;
+    this.retryAfterS = retryAfterS;
+  }
+  /** Whether the same call may succeed later. */
+  get isTransient() {
+    return this.status === 0 || this.status === 429 || this.status >= 500;
+  }
+}
+
+/** Whether the server answers: "ok", "away" (no answer or 5xx of readiness) or "starting". */
+export const connection = signal("ok");
+/** Set when a call answered 401: the token is not known, or no longer. */
+export const signedOut = signal(false);
+
+const POSITION_KEPT_MS = 15_000;
+let position = "";
+let positionUntil = 0;
+
+/**
+ * @param {string} method
+ * @param {string} path such as "/v1/runs"
+ * @param {{query?: Record<string, any>, body?: any, raw?: BodyInit, headers?: Record<string, string>, signal?: AbortSignal, as?: "json"|"text"|"blob"|"response"}} [options]
+ *   `as` is how the answer is read. Reads that follow a write of this page within 15 s wait until the read models include it.
+ */
+export async function request(method, path, { query = {}, body, raw, headers = {}, signal: aborted, as = "json" } = {}) {
+  const parameters = new URLSearchParams();
+  for (const [name, value] of Object.entries(query)) {
+    if (value === undefined || value === null || value === "") continue;
+    for (const one of Array.isArray(value) ? value : [value]) parameters.append(name, String(one));
+  }
+  if (method === "GET" && position && Date.now() < positionUntil && path.startsWith("/v1/")) parameters.append("position", position);
+  const text = parameters.toString();
+  const sent = { accept: as === "json" ? "application/json" : "*/*", ...headers };
+  if (body !== undefined) sent["content-type"] = "application/json";
+  if (method !== "GET" && !sent["idempotency-key"]) sent["idempotency-key"] = newKey();
+  let answer;
+  try {
+    answer = await fetch(path + (text ? `?${text}` : ""), {
+      method,
+      headers: sent,
+      body: raw ?? (body === undefined ? undefined : JSON.stringify(body)),
+      signal: aborted,
+      credentials: "same-origin",
+    });
+  } catch (error) {
+    if (aborted?.aborted) throw error;
+    connection.value = "away";
+    throw new ApiError(0, "unreachable", "The server does not answer. It is asked again by itself.");
+  }
+  if (connection.value !== "ok" && answer.status < 500) connection.value = "ok";
+  const reached = answer.headers.get("x-loomlog-position");
+  if (reached && method !== "GET") {
+    position = reached;
+    positionUntil = Date.now() + POSITION_KEPT_MS;
+  }
+  if (!answer.ok) throw await refusal(answer);
+  if (as === "response") return answer;
+  if (as === "text") return answer.text();
+  if (as === "blob") return answer.blob();
+  return answer.status === 204 ? null : answer.json();
+}
+
+/** The ApiError of an answer. @param {Response} answer */
+export async function refusal(answer) {
+  let body = null;
+  try {
+    body = await answer.json();
+  } catch {
+    // A proxy answered in its own form: the status says enough.
+  }
+  if (answer.status === 401) signedOut.value = true;
+  if (answer.status === 503 && body?.code === "starting") connection.value = "starting";
+  const text = body?.error ?? body?.message ?? `The server answered ${answer.status} ${answer.statusText}.`;
+  return new ApiError(answer.status, body?.code ?? "", text, body, Number(answer.headers.get("retry-after")) || 0);
+}
+
+/** A key for `idempotency-key`; a page that repeats a call after a failure passes the same one. */
+export function newKey() {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  return "ui-" + Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+export const get = (path, query = {}, options = {}) => request("GET", path, { query, ...options });
+export const post = (path, body = {}, options = {}) => request("POST", path, { body, ...options });
+export const put = (path, body, options = {}) => request("PUT", path, { body, ...options });
+export const patch = (path, body, options = {}) => request("PATCH", path, { body, ...options });
+export const del = (path, query = {}, options = {}) => request("DELETE", path, { query, ...options });
+/** A path segment. */
+export const seg = (value) => encodeURIComponent(value);
+/** A path of several segments, whose slashes stay. */
+export const segs = (value) => String(value).split("/").map(encodeURIComponent).join("/");
+
+// ---- the routes, by page; each takes plain values and returns what docs/reference/http.md says ----
+
+export const me = () => get("/v1/_me");
+export const loginConfig = () => get("/ui/login-config.json");
+export const servedVersion = () => get("/ui/version.json");
+export const health = () => get("/healthz");
+
+export const runs = {
+  list: (query, options) => get("/v1/runs", query, options),
+  counts: (query, options) => get("/v1/runs/counts", query, options),
+  one: (run, options) => get(`/v1/runs/${seg(run)}`, {}, options),
+  events: (run, query = {}, options = {}) => get("/v1/events", { run_id: run, ...query }, options),
+  state: (run, at, options) => get(`/v1/runs/${seg(run)}/state`, { at }, options),
+  replay: (run) => get(`/v1/runs/${seg(run)}/replay`),
+  diff: (run, other, query = {}) => get(`/v1/runs/${seg(run)}/diff`, { with: other, ...query }),
+  blame: (run) => get(`/v1/runs/${seg(run)}/blame`),
+  interrupts: (run, query = {}) => get(`/v1/runs/${seg(run)}/interrupts`, query),
+  resolve: (run, interrupt, body) => post(`/v1/runs/${seg(run)}/interrupts/${seg(interrupt)}/resolve`, body),
+  input: (run, body) => post(`/v1/runs/${seg(run)}/input`, body),
+  cancelTurn: (run, body = {}) => post(`/v1/runs/${seg(run)}/cancel`, body),
+  cancel: (agent, body = {}) => post(`/v1/agents/${seg(agent)}/cancel`, body),
+  pause: (run, body = {}) => post(`/v1/runs/${seg(run)}/pause`, body),
+  resume: (run, body = {}) => post(`/v1/runs/${seg(run)}/resume`, body),
+  compact: (run, body = {}) => post(`/v1/runs/${seg(run)}/compact`, body),
+  quarantine: (run, body) => post(`/v1/runs/${seg(run)}/quarantine`, body),
+  release: (run, body = {}) => post(`/v1/runs/${seg(run)}/release`, body),
+  closeResident: (run) => post(`/v1/_resident/${seg(run)}/close`),
+  bulk: (body) => post("/v1/runs/bulk", body),
+  batch: (body, options) => post("/v1/runs:batch", body, options),
+  exportPath: (run) => `/v1/runs/${seg(run)}/export`,
+};
+
+export const interrupts = {
+  list: (query, options) => get("/v1/interrupts", query, options),
+};
+
+export const agents = {
+  runnable: () => get("/v1/_runnable-agents"),
+  one: (name) => get(`/v1/_runnable-agents/${seg(name)}`),
+};

@@ -1,0 +1,41 @@
+// Dialogs on the browser's own <dialog>: focus is kept inside, Escape closes.
+import { html, useEffect, useId, useRef, useState } from "../ui.js";
+import { useAction } from "../resource.js";
+import { Button, Field } from "./controls.js";
+import { ErrorState } from "./states.js";
+
+/** @param {{title: string, onClose: () => void, children?: any, actions?: any, wide?: boolean}} properties shown as long as it is rendered */
+export function Dialog({ title, onClose, children, actions, wide = false }) {
+  const box = useRef(/** @type {HTMLDialogElement | null} */ (null));
+  const id = useId();
+  useEffect(() => {
+    const before = /** @type {HTMLElement | null} */ (document.activeElement);
+    box.current?.showModal();
+    return () => before?.focus?.();
+  }, []);
+  return html`<dialog ref=${box} class=${wide ? "wide" : ""} aria-labelledby=${id} onCancel=${(event) => (event.preventDefault(), onClose())} onClick=${(event) => event.target === box.current && onClose()}>
+    <div class="dialog">
+      <header><h2 id=${id}>${title}</h2><${Button} kind="quiet" icon="x" label="Close" onClick=${onClose} /></header>
+      <div class="content">${children}</div>
+      ${actions ? html`<footer>${actions}</footer>` : null}
+    </div>
+  </dialog>`;
+}
+
+/**
+ * Asks before something that cannot be undone. `typed`: a word that must be typed first.
+ * @param {{title: string, children?: any, confirm: string, danger?: boolean, typed?: string, needsReason?: boolean, onConfirm: (reason: string) => Promise<any>, onClose: () => void}} properties
+ */
+export function Confirm({ title, children, confirm, danger = false, typed = "", needsReason = false, onConfirm, onClose }) {
+  const [text, setText] = useState("");
+  const [reason, setReason] = useState("");
+  const action = useAction();
+  const isReady = (!typed || text === typed) && (!needsReason || reason.trim());
+  const go = async () => (await action.run(() => onConfirm(reason.trim()))) !== false && onClose();
+  return html`<${Dialog} title=${title} onClose=${onClose} actions=${html`<${Button} onClick=${onClose}>Keep as it is<//><${Button} kind=${danger ? "danger" : "primary"} isBusy=${action.isBusy} isDisabled=${!isReady} onClick=${go}>${confirm}<//>`}>
+    ${children}
+    ${needsReason ? html`<${Field} label="Reason" value=${reason} onInput=${setReason} required hint="Kept in the log." />` : null}
+    ${typed ? html`<${Field} label=${`Type ${typed} to go on`} value=${text} onInput=${setText} required />` : null}
+    ${action.error ? html`<${ErrorState} error=${action.error} compact />` : null}
+  <//>`;
+}

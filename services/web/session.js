@@ -1,0 +1,51 @@
+// Who is signed in and what that caller may do. The token lies in an HttpOnly cookie that no script can read.
+import { signal } from "./ui.js";
+import { ApiError, loginConfig, me as readMe, refusal, signedOut } from "./api.js";
+
+const INCLUDES = {
+  "substrate:admin": ["substrate:tenant", "substrate:user", "runs:create", "runs:read", "channel:publish", "channel:read"],
+  "substrate:tenant": ["runs:create", "runs:read", "channel:publish", "channel:read"],
+  "substrate:user": ["runs:create", "runs:read"],
+};
+
+/** The caller as GET /v1/_me says it; null while unknown or signed out. */
+export const me = signal(/** @type {any} */ (null));
+export const login = signal(/** @type {{login_origins: string[], open_mode: boolean} | null} */ (null));
+
+/**
+ * Whether the caller holds a scope. "member": any caller that is not confined to its own user; "": anybody.
+ * @param {string} scope
+ */
+export function may(scope) {
+  const caller = me.value;
+  if (!caller) return false;
+  if (!scope) return true;
+  if (scope === "member") return !caller.is_isolated;
+  return caller.scopes.some((held) => held === scope || INCLUDES[held]?.includes(scope));
+}
+
+/** Finds out who is signed in; leaves `me` at null when nobody is. */
+export async function loadSession() {
+  try {
+    me.value = await readMe();
+    signedOut.value = false;
+  } catch (error) {
+    me.value = null;
+    if (!(error instanceof ApiError) || error.status !== 401) throw error;
+    login.value = await loginConfig().catch(() => null);
+  }
+}
+
+/** Exchanges a token for the cookie. Throws the server's refusal. @param {string} token */
+export async function signIn(token) {
+  const answer = await fetch("/ui/session", { method: "POST", headers: { authorization: `Bearer ${token}` } });
+  if (!answer.ok) throw await refusal(answer);
+  await loadSession();
+}
+
+export async function signOut() {
+  await fetch("/ui/logout", { method: "POST" });
+  me.value = null;
+  signedOut.value = true;
+  login.value = await loginConfig().catch(() => null);
+}

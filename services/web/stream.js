@@ -1,0 +1,142 @@
+// Server-sent events: one subscription that survives broken connections. Frames with an id are delivered once.
+import { ApiError, connection, newKey, refusal } from "./api.js";
+
+const WAIT_MIN_MS = 500;
+const WAIT_MAX_MS = 10_000;
+/** Silence after which a connection counts as lost; the server sends a comment every 20 to 25 s. */
+const SILENCE_MS = 60_000;
+
+/** @typedef {{id: string, event: string, data: any}} Frame */
+
+/**
+ * Follows a stream until `stop()` or until it ends by itself.
+ *
+ * @param {string} path with its query
+ * @param {{
+ *   onFrames: (frames: Frame[]) => void,
+ *   onState?: (state: "connecting" | "open" | "waiting" | "ended", error?: Error) => void,
+ *   lastId?: string,
+ *   isEnd?: (frame: Frame) => boolean,
+ *   method?: string,
+ *   body?: any,
+ *   reconnects?: boolean,
+ * }} options
+ *   onFrames gets all frames of one read together: render once. lastId: resume after this frame. isEnd: whether the stream ends with that frame; without it a
+ *   stream that the server closes is opened again. body: for streams that a POST answers; these are not repeated.
+ * @returns {{stop: () => void}}
+ */
+export function follow(path, { onFrames, onState = () => {}, lastId = "", isEnd, method = "GET", body, reconnects = method === "GET" }) {
+  const abort = new AbortController();
+  let last = lastId;
+  let stopped = false;
+
+  async function run() {
+    let wait = WAIT_MIN_MS;
+    while (!stopped) {
+      onState("connecting");
+      try {
+        const ended = await read(() => (wait = WAIT_MIN_MS));
+        if (ended || !reconnects) return onState("ended");
+      } catch (error) {
+        if (stopped) return;
+        const refused = error instanceof ApiError && !error.isTransient;
+        if (refused || !reconnects) return onState("ended", /** @type {Error} */ (error));
+        if (!(error instanceof ApiError)) connection.value = "away";
+        onState("waiting", /** @type {Error} */ (error));
+        if (error instanceof ApiError && error.retryAfterS) wait = Math.max(wait, error.retryAfterS * 1000);
+      }
+      await pause(wait * (0.7 + 0.6 * Math.random()), abort.signal);
+      wait = Math.min(wait * 2, WAIT_MAX_MS);
+    }
+  }
+
+  /** @param {() => void} onOpen @returns {Promise<boolean>} whether the stream has ended by itself */
+  async function read(onOpen) {
+    const one = new AbortController();
+    const end = () => one.abort();
+    abort.signal.addEventListener("abort", end);
+    let silence = setTimeout(end, SILENCE_MS);
+    try {
+      /** @type {Record<string, string>} */
+      const headers = { accept: "text/event-stream" };
+      if (last) headers["last-event-id"] = last;
+      if (body !== undefined) headers["content-type"] = "application/json";
+      if (method !== "GET") headers["idempotency-key"] = newKey();
+      const answer = await fetch(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body), signal: one.signal, cache: "no-store" });
+      if (!answer.ok) throw await refusal(answer);
+      connection.value = "ok";
+      onOpen();
+      onState("open");
+      const decoder = new FrameDecoder();
+      const reader = /** @type {ReadableStream<Uint8Array>} */ (answer.body).getReader();
+      for (;;) {
+        const { done, value } = await reader.read();
+        if (done) return false;
+        clearTimeout(silence);
+        silence = setTimeout(end, SILENCE_MS);
+        const frames = decoder.push(value);
+        if (!frames.length) continue;
+        for (const frame of frames) if (frame.id) last = frame.id;
+        onFrames(frames);
+        if (isEnd && frames.some(isEnd)) return true;
+      }
+    } finally {
+      clearTimeout(silence);
+      abort.signal.removeEventListener("abort", end);
+      one.abort();
+    }
+  }
+
+  run();
+  return {
+    stop() {
+      stopped = true;
+      abort.abort();
+    },
+  };
+}
+
+/** Bytes of an event stream to frames; text of a frame may arrive in any pieces. */
+export class FrameDecoder {
+  constructor() {
+    this.text = "";
+    this.decoder = new TextDecoder();
+  }
+  /** @param {Uint8Array} bytes @returns {Frame[]} */
+  push(bytes) {
+    this.text += this.decoder.decode(bytes, { stream: true });
+    const blocks = this.text.split("\n\n");
+    this.text = blocks.pop() ?? "";
+    return blocks.map(parse).filter((frame) => frame !== null);
+  }
+}
+
+/** @param {string} block @returns {Frame | null} null for a comment */
+function parse(block) {
+  const frame = { id: "", event: "message", data: null };
+  const data = [];
+  for (const line of block.split("\n")) {
+    const at = line.indexOf(":");
+    if (at === 0) continue;
+    const name = at < 0 ? line : line.slice(0, at);
+    const value = at < 0 ? "" : line.slice(line[at + 1] === " " ? at + 2 : at + 1);
+    if (name === "id") frame.id = value;
+    else if (name === "event") frame.event = value;
+    else if (name === "data") data.push(value);
+  }
+  if (!data.length) return null;
+  try {
+    frame.data = JSON.parse(data.join("\n"));
+  } catch {
+    frame.data = data.join("\n");
+  }
+  return frame;
+}
+
+/** @param {number} ms @param {AbortSignal} aborted @returns {Promise<void>} */
+function pause(ms, aborted) {
+  return new Promise((resolve) => {
+    const timer = setTimeout(resolve, ms);
+    aborted.addEventListener("abort", () => (clearTimeout(timer), resolve()), { once: true });
+  });
+}
