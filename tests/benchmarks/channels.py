@@ -22,10 +22,11 @@ parked subscribers; each of 10,000 schedules fired once, at p99 within 3 s.
 import argparse
 import asyncio
 import json
+import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ from tests.benchmarks import channels_publish, channels_schedules, channels_webh
 from tests.benchmarks.channels_circuits import AGENTS, ENVIRONMENT, LIMITS, channels_block, measure_circuits, print_row
 from tests.benchmarks.channels_parked import measure_parked, parked_channels, print_parked
 from tests.benchmarks.channels_publish import measure_publish, print_publish, publish_channels
-from tests.benchmarks.channels_schedules import due_at, measure_schedules, print_schedules, schedules_block
+from tests.benchmarks.channels_schedules import due_at, measure_schedules, print_schedules, schedules_blocks
 from tests.benchmarks.channels_webhooks import measure_webhooks, print_webhooks
 from tests.benchmarks.machine import machine
 from tests.benchmarks.main import Stack, client, environment_in, loomlog, up
@@ -61,8 +62,9 @@ def main() -> int:
         with_stack(configuration(options.warm_up + sum(scales)), lambda *at: measure(report, options, parts, *at))
     if "schedules" in parts:
         due = due_at(options.schedules)
-        text = LIMITS + CONFIGURATION + channels_schedules.AGENT_TEXT + schedules_block(options.schedules, due)
-        with_stack(text, lambda stack, _: measure_due(report, stack, options.schedules, due))
+        text = LIMITS + CONFIGURATION + channels_schedules.AGENT_TEXT
+        blocks = schedules_blocks(options.schedules, due)
+        with_stack(text, lambda stack, _: measure_due(report, stack, options.schedules, due), blocks)
     report["at"] = datetime.now(UTC).isoformat(timespec="seconds")
     print_report(report)
     if options.json:
@@ -98,10 +100,14 @@ def configuration(circuits: int) -> str:
     return f"{LIMITS}{providers}{agents}channels:\n{channels}{channels_webhooks.WEBHOOKS_TEXT}"
 
 
-def with_stack(text: str, measured: Callable[[Stack, dict[str, str]], None]) -> None:
-    """Measure something on a stack with this configuration."""
+def with_stack(text: str, measured: Callable[[Stack, dict[str, str]], None], more: Sequence[str] = ()) -> None:
+    """Measure something on a stack with this configuration and further files."""
     folder = Path(tempfile.mkdtemp(prefix="loomlog-channels-"))
     environment = environment_in(folder, text) | ENVIRONMENT
+    for number, block in enumerate(more):
+        path = folder / f"more-{number}.yaml"
+        path.write_text(block)
+        environment["LOOMLOG_CONFIG_FILES"] += f"{os.pathsep}{path}"
     if channels_webhooks.SECRET_ENV in text:  # a name that nothing refers to is refused
         environment[channels_webhooks.SECRET_ENV] = channels_webhooks.SECRET
     try:

@@ -22,6 +22,8 @@ from tests.benchmarks.main import Stack
 AGENT_TEXT = """\
   ticker: { provider: mock, model: mock-generic, disable_context: true, system_prompt: "A time has come." }
 """
+SCHEDULES_PER_FILE = 2_500
+"""A configuration file has at most 100,000 values and 1 MiB."""
 ARM_PER_S = 100
 """Schedules that are armed a second, at the least; with LEAD_S, how far away the minute is."""
 LEAD_S = 150
@@ -34,13 +36,19 @@ def due_at(schedules: int) -> datetime:
     return datetime.fromtimestamp(minute * 60, UTC)
 
 
-def schedules_block(schedules: int, due: datetime) -> str:
-    """The block `scheduled_runs`."""
+def schedules_blocks(schedules: int, due: datetime) -> list[str]:
+    """The blocks `scheduled_runs` of files below the size limit of a file."""
     terms = (
         f'agent: ticker, schedule: "{due.minute} {due.hour} {due.day} {due.month} *", enabled: true, '
         "prompt: [{ role: user, content: [{ type: trusted-text, text: tick }] }]"
     )
-    return "scheduled_runs:\n" + "".join(f"  due-{number}: {{ {terms} }}\n" for number in range(schedules))
+    return [
+        "scheduled_runs:\n"
+        + "".join(
+            f"  due-{number}: {{ {terms} }}\n" for number in range(first, min(first + SCHEDULES_PER_FILE, schedules))
+        )
+        for first in range(0, schedules, SCHEDULES_PER_FILE)
+    ]
 
 
 async def measure_schedules(stack: Stack, schedules: int, due: datetime) -> dict[str, Any]:

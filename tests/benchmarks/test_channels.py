@@ -10,7 +10,7 @@ from loomlog.connectors.configuration.load import load
 from tests.benchmarks import channels_webhooks
 from tests.benchmarks.channels import configuration
 from tests.benchmarks.channels_circuit_client import Circuit, Driver, _is_score
-from tests.benchmarks.channels_schedules import AGENT_TEXT, LEAD_S, due_at, schedules_block
+from tests.benchmarks.channels_schedules import AGENT_TEXT, LEAD_S, due_at, schedules_blocks
 from tests.benchmarks.workload import CONFIGURATION, ENVIRONMENT
 
 
@@ -39,7 +39,7 @@ def test_all_schedules_are_for_one_minute_that_leaves_time_to_arm_them(tmp_path:
     due = due_at(500)
     assert due.second == 0
     assert due.timestamp() > time.time() + LEAD_S
-    here = loaded(tmp_path, CONFIGURATION + AGENT_TEXT + schedules_block(5, due))
+    here = loaded(tmp_path, CONFIGURATION + AGENT_TEXT + schedules_blocks(5, due)[0])
     assert {block.schedule for block in here.scheduled_runs.values()} == {
         f"{due.minute} {due.hour} {due.day} {due.month} *"
     }
