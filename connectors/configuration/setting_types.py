@@ -132,6 +132,20 @@ def _parse_servers(text: str) -> str:
     return ",".join(_parse_address(server) for server in servers)
 
 
+def _parse_origins(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(_parse_origin(part.strip()) for part in text.split(",") if part.strip()))
+
+
+def _parse_origin(text: str) -> str:
+    parts = urlsplit(text.rstrip("/").lower())
+    is_local = parts.hostname in ("localhost", "127.0.0.1", "::1")
+    if parts.scheme not in (("http", "https") if is_local else ("https",)) or not parts.hostname:
+        raise ValueError("expected origins like https://portal.example; http only for localhost")
+    if parts.path or parts.query or parts.fragment or parts.username is not None or "*" in text:
+        raise ValueError("expected origins like https://portal.example: scheme, host and port alone")
+    return f"{parts.scheme}://{parts.netloc}"
+
+
 TEXT = SettingType(label="text", parse=str)
 FLAG_OR_NAME = SettingType(label="0, 1 or a name", parse=_parse_flag_or_name)
 FLAG = SettingType(label="1 or 0", parse=_parse_flag)
@@ -141,5 +155,6 @@ ADDRESS = SettingType(label="host:port", parse=_parse_address)
 ADDRESS_OR_OFF = SettingType(label="host:port or off", parse=_parse_address_or_off)
 SERVERS = SettingType(label="host:port, several with commas between", parse=_parse_servers)
 URL = SettingType(label="URL", parse=_parse_url)
+ORIGINS = SettingType(label="origins with commas between", parse=_parse_origins)
 PATH = SettingType(label="path", parse=str, is_path=True)
 PATHS = SettingType(label="paths with colons between", parse=_parse_paths, is_path=True)

@@ -24,6 +24,7 @@ from loomlog.connectors.configuration.setting_types import (
     FLAG_OR_NAME,
     MAX_PORT,
     NAMES,
+    ORIGINS,
     PATH,
     PATHS,
     RATIO,
@@ -118,6 +119,15 @@ class Settings:
     )
     open_mode: bool = setting(
         _S, FLAG, False, "Serve without any token. Refused unless the listen address is a loopback address."
+    )
+    ui_enabled: bool = setting(_S, FLAG, True, "Serve the web page under /ui.")
+    ui_login_origins: tuple[str, ...] = setting(
+        _S,
+        ORIGINS,
+        (),
+        "Origins whose pages may open the sign-in page and pass a token to it, like https://portal.example; empty = "
+        "tokens are pasted.",
+        old=SAME_NAME,
     )
     secret_key: str = setting(
         _S,

@@ -103,7 +103,6 @@ UNSUPPORTED_SETTINGS: Mapping[str, str] = {
         "MAX_CONSOLIDATION_TARGETS",
     ),
     **_map_names("the public configuration view", "PUBLIC_CONFIG"),
-    **_map_names("web pages", "UI_LOGIN_ORIGINS"),
     **_map_names("replicas (owned by the log here)", "REPLICAS_SWEEP_INTERVAL_MS REPLICAS_STALE_AFTER_MS"),
     **_map_names(
         "minted tokens and credentials",

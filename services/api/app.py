@@ -41,6 +41,8 @@ from loomlog.services.api.responses import json_response, refusal_response
 from loomlog.services.api.route import Access, Route, SocketHandler
 from loomlog.services.api.routes import ROUTES, check_routes
 from loomlog.services.api.service import Service
+from loomlog.services.api.ui_page import build_page_app, is_page_path
+from loomlog.services.api.ui_session import BY_COOKIE, COOKIE_ANSWER_HEADERS, identify
 from loomlog.services.application.authentication import require_member, require_scope
 from loomlog.services.application.errors import RequestRefused, stopping_error, unavailable
 from loomlog.services.application.request_context import current_request
@@ -72,12 +74,18 @@ class DirectApp(FastAPI):
     """Routes without parameters, by method and path; each responds like the route of the same name."""
     socket_routes: Mapping[str, ASGIApp] = {}
     """WebSocket routes for ClientWebSocketProtocol, by path."""
+    page_app: ASGIApp | None = None
+    """The web page: all paths below /ui but those of direct_routes."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
             asgiapp = self.socket_routes.get(scope["path"])
+        elif scope["type"] == "http":
+            asgiapp = self.direct_routes.get((scope["method"], scope["path"]))
+            if asgiapp is None and is_page_path(scope["path"]):
+                asgiapp = self.page_app
         else:
-            asgiapp = self.direct_routes.get((scope["method"], scope["path"])) if scope["type"] == "http" else None
+            asgiapp = None
         await (super().__call__ if asgiapp is None else asgiapp)(scope, receive, send)
 
 
@@ -115,6 +123,7 @@ def build_app(service: Service, routes: Sequence[Route] = ROUTES) -> DirectApp:
             response_model=None,
         )
     app.direct_routes = direct
+    app.page_app = build_page_app(service)
     app.socket_routes = {
         route.path: _build_socket(service, route, route.socket_handler)
         for route in routes
@@ -126,7 +135,7 @@ def build_app(service: Service, routes: Sequence[Route] = ROUTES) -> DirectApp:
 
 
 def _build_endpoint(service: Service, route: Route) -> RequestHandler:
-    gate, handler, access = service.authenticator, route.handler, route.access
+    handler, access = route.handler, route.access
     method, path, count = route.method, route.path, service.metrics.count
 
     known, takes_position = route.query_names, route.accepts_position
@@ -136,7 +145,7 @@ def _build_endpoint(service: Service, route: Route) -> RequestHandler:
         try:
             caller = ANONYMOUS
             if access is not Access.PUBLIC:
-                caller = gate.identify(request.headers.get("authorization"))
+                caller = identify(service, request)
                 if isinstance(access, str):
                     require_scope(caller, access)
                 elif access is Access.MEMBER:
@@ -167,6 +176,8 @@ def _build_endpoint(service: Service, route: Route) -> RequestHandler:
             response = refusal_response(stopping_error(), {"connection": "close"})
         count(method, path, response.status_code)
         response.raw_headers.append((REQUEST_ID_HEADER, context.request_id.encode()))
+        if BY_COOKIE in request.scope:
+            response.raw_headers.extend(COOKIE_ANSWER_HEADERS)
         return response
 
     answer.__name__ = route.operation_id
@@ -230,7 +241,7 @@ def _build_router_error_handler(
         allowed = _allowed_methods(path, routes)
         try:
             if path.startswith("/v1/") and not allowed:
-                service.authenticator.identify(request.headers.get("authorization"))
+                identify(service, request)
         except RequestRefused as refusal:
             return refusal_response(refusal, headers)
         if error.status_code == 405:

@@ -62,6 +62,7 @@ from loomlog.services.families.memory.wiring import memory_options
 from loomlog.services.families.registry import family_tools
 from loomlog.services.families.schedule.arming import schedule_options
 from loomlog.services.stream.encryption.subject_keys import WrongInstallationKey
+from loomlog.services.web.static_files import WebPage, WebPageError, load_web_page
 
 log = logging.getLogger("loomlog.api")
 
@@ -152,6 +153,7 @@ async def run(loaded: ProcessConfiguration) -> None:
     )
     # It would add a second, unused series to each counter.
     disable_created_metrics()  # type: ignore[no-untyped-call]  # the library types this one function not
+    web_page, absence = _load_page(settings)
     service = Service(
         authenticator=gate,
         configuration=loaded.configuration,
@@ -160,6 +162,10 @@ async def run(loaded: ProcessConfiguration) -> None:
         replica_id=settings.replica_id,
         max_request_bytes=settings.max_request_bytes,
         metrics_enabled=settings.metrics_enabled,
+        web_page=web_page,
+        web_page_absence=absence,
+        login_origins=settings.ui_login_origins,
+        own_hosts=settings.own_hosts,
     )
     if (allowed := raise_open_file_limit(OPEN_FILES)) < OPEN_FILES:
         log.warning(
@@ -187,6 +193,17 @@ async def run(loaded: ProcessConfiguration) -> None:
     for model in service.models.values():
         await model.close()
     log.info("stopped")
+
+
+def _load_page(settings: ApiSettings) -> tuple[WebPage | None, str]:
+    """Return the web page, or why there is none. Without its files the API works all the same."""
+    if not settings.ui_enabled:
+        return None, "it is switched off (LOOMLOG_UI_ENABLED=0)"
+    try:
+        return load_web_page(installed_version()), ""
+    except WebPageError as error:
+        log.error("the web page is not served: %s", error)
+        return None, str(error)
 
 
 async def _run_application(service: Service, loaded: ProcessConfiguration, settings: ApiSettings) -> None:

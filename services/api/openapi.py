@@ -44,6 +44,7 @@ TAGS = {
     "configuration_endpoints": ("Configuration", "Configuration layers and settings."),
     "operator_endpoints": ("Operations", "Health, metrics, routing and availability of models."),
     "agent_endpoints": ("Agents", "The agents that may be run, and their definitions."),
+    "ui_endpoints": ("Web page", "Signing in to the page under /ui, and out."),
     "document_endpoints": ("API", "This document."),
 }
 """Tag and description by the module of the handler."""

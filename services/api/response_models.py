@@ -479,6 +479,14 @@ class Me(TypedDict):
     capabilities: Capabilities
 
 
+class LoginConfig(TypedDict):
+    """What the sign-in page needs before anybody is signed in."""
+
+    login_origins: list[str]
+    open_mode: bool
+    version: str
+
+
 class ProviderModels(TypedDict):
     """Models that a provider lists at this moment."""
 

@@ -24,6 +24,7 @@ from loomlog.services.api.policy_routes import POLICY_ROUTES
 from loomlog.services.api.route import Route
 from loomlog.services.api.run_routes import RUN_ROUTES
 from loomlog.services.api.schedule_routes import SCHEDULE_ROUTES
+from loomlog.services.api.ui_routes import UI_ROUTES
 from loomlog.services.api.webhook_routes import WEBHOOK_ROUTES
 from loomlog.services.families.registry import all_families
 
@@ -40,6 +41,7 @@ ROUTES: tuple[Route, ...] = (
     *WEBHOOK_ROUTES,
     *SCHEDULE_ROUTES,
     *CHANNEL_ROUTES,
+    *UI_ROUTES,
     *entity_routes(all_families()),
 )
 

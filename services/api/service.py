@@ -17,6 +17,7 @@ from loomlog.services.application.application import Application
 from loomlog.services.application.authentication import Authenticator
 from loomlog.services.application.bootstrap import Readiness
 from loomlog.services.application.errors import RETRY_LATER_S, RETRY_SOON_S, RequestRefused
+from loomlog.services.web.static_files import WebPage
 
 DISTRIBUTION = "loomlog"
 
@@ -58,6 +59,13 @@ class Service:
     openapi_document: bytes = b""
     """The OpenAPI document; set with its HTML page by build_app."""
     docs_page: bytes = b""
+    web_page: WebPage | None = None
+    web_page_absence: str = "this process was started without it"
+    """Why there is no web page, where there is none."""
+    login_origins: tuple[str, ...] = ()
+    """Origins whose pages may pass a token to the sign-in page."""
+    own_hosts: frozenset[str] = frozenset()
+    """Hosts, with and without port, of the configured addresses of this API."""
 
     @property
     def application(self) -> Application:

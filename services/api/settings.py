@@ -16,6 +16,7 @@ from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.errors import Permanent
 from loomlog.connectors.storage.blobs import FileBlobs
 from loomlog.connectors.storage.state_files import StateFiles
+from loomlog.services.api.ui_session import host_names
 from loomlog.services.application.bootstrap import Endpoints
 from loomlog.services.application.clients.connections import ClientLimits
 
@@ -38,6 +39,10 @@ class ApiSettings:
     max_request_bytes: int
     keepalive_s: float
     metrics_enabled: bool
+    ui_enabled: bool
+    ui_login_origins: tuple[str, ...]
+    own_hosts: frozenset[str]
+    """Hosts, with and without port, of the addresses that are configured for this API."""
 
 
 def api_settings(settings: Settings) -> ApiSettings:
@@ -67,6 +72,9 @@ def api_settings(settings: Settings) -> ApiSettings:
         max_request_bytes=settings.max_request_bytes,
         keepalive_s=settings.sse_keepalive_ms / 1000,
         metrics_enabled=settings.metrics_enabled,
+        ui_enabled=settings.ui_enabled,
+        ui_login_origins=settings.ui_login_origins,
+        own_hosts=host_names(settings.public_url, settings.base_url, f"http://{settings.listen_addr}"),
     )
 
 

@@ -16,6 +16,7 @@ from starlette.responses import Response
 from loomlog.services.api.request_parsing import BodyTooLarge, query_flag, query_integer, raw_body, strict_json_value
 from loomlog.services.api.responses import JsonResponse, json_response
 from loomlog.services.api.service import Service
+from loomlog.services.api.ui_session import BY_COOKIE, identify
 from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.errors import RequestRefused, bad_request
 from loomlog.services.application.webhooks import WebhookReply
@@ -106,13 +107,13 @@ async def _either(
     is_receiver = await service.application.webhooks.find(name, word) is not None
     authorization = request.headers.get("authorization")
     try:
-        caller = service.authenticator.identify(authorization)
+        caller = identify(service, request)
         require_scope(caller, ADMIN)
     except RequestRefused:
         if is_receiver:
             return await _receive(service, request, name, word)
         raise
-    if is_receiver and authorization is None:  # everybody is an administrator here
+    if is_receiver and authorization is None and BY_COOKIE not in request.scope:  # everybody is an administrator here
         return await _receive(service, request, name, word)
     return await handle(service, caller, request, "", name)
 

@@ -62,6 +62,9 @@ CODES = frozenset(
         "tier_agent_not_available",
         "operator_key_restricted",
         "forbidden_origin",
+        "forbidden_host",
+        "cross_site_refused",
+        "cross_site_login_refused",
         "non_system_channel",
         # the resource
         "not_found",

@@ -90,3 +90,21 @@ def test_an_address_can_be_off():
     for text in ("no", "a:b", "::1:5"):
         with pytest.raises(ValueError, match="expected"):
             setting_types.ADDRESS_OR_OFF.parse(text)
+
+
+def test_origins_are_schemes_with_hosts_and_ports_and_nothing_else():
+    parse = setting_types.ORIGINS.parse
+    assert parse("https://A.example:8443/, http://localhost:3000,https://a.example:8443") == (
+        "https://a.example:8443",
+        "http://localhost:3000",
+    )
+    for text in (
+        "a.example",
+        "http://a.example",
+        "https://a.example/x",
+        "https://*.a.example",
+        "https://u@a.example",
+        "*",
+    ):
+        with pytest.raises(ValueError, match="expected origins"):
+            parse(text)

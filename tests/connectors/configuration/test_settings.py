@@ -19,6 +19,7 @@ SAMPLES = {
     "host:port or off": "127.0.0.1:1",
     "host:port, several with commas between": "a:1,b:2",
     "URL": "http://a.example",
+    "origins with commas between": "https://a.example,http://localhost:1",
     "path": "a/b",
     "paths with colons between": "a:b",
 }

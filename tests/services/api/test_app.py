@@ -20,7 +20,7 @@ from tests.services.api.serving import MAX_BODY, Served, Wire, served, service_o
 from tests.services.application.owner import WAIT_S
 from tests.services.application.world import ACME, READER
 
-PUBLIC = {"/healthz", "/readyz", "/v1/openapi.json", "/v1/openapi.yaml", "/v1/docs"}
+PUBLIC = {"/healthz", "/readyz", "/v1/openapi.json", "/v1/openapi.yaml", "/v1/docs", "/ui/login-config.json"}
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -63,16 +63,18 @@ RECEIVERS = {
     *(f"/v1/_webhooks/{path}" for path in ("{name}", "{tenant}/{name}", "{name}/test", "{name}/replay")),
 }
 """Their proof is in the request; for what else the last two mean, their handlers ask for a token."""
+SIGN_OUT = {"/ui/logout"}
+"""Clears the caller's own cookie, also one whose token is no longer known."""
 
 
 def test_what_changes_something_is_never_public() -> None:
     for route in ROUTES:
-        if route.method != "GET" and route.path not in RECEIVERS:
+        if route.method != "GET" and route.path not in RECEIVERS | SIGN_OUT | {"/ui/session"}:
             assert route.access is Access.MEMBER or not isinstance(route.access, Access), name_of(route)
 
 
 def test_the_public_routes_are_these() -> None:
-    assert {route.path for route in ROUTES if route.access is Access.PUBLIC} == PUBLIC | RECEIVERS
+    assert {route.path for route in ROUTES if route.access is Access.PUBLIC} == PUBLIC | RECEIVERS | SIGN_OUT
 
 
 def test_every_code_of_the_command_layer_has_a_status() -> None:
@@ -84,7 +86,7 @@ async def test_nobody_gets_anywhere_but_to_the_public_routes(here: Served, route
     answer = await here.client(None).request(route.method, filled(route.path), json={})
     if route.path in PUBLIC:
         assert answer.status_code == 200
-    elif route.path not in RECEIVERS:  # their tests are in test_webhook_endpoints.py
+    elif route.path not in RECEIVERS | SIGN_OUT:  # their tests are in test_webhook_endpoints.py, test_ui_session.py
         assert answer.status_code == 401
         assert answer.json()["code"] == "unauthorized"
         assert answer.headers["www-authenticate"].startswith("Bearer")

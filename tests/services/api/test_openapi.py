@@ -57,6 +57,8 @@ def test_every_json_answer_has_a_schema() -> None:
         "/v1/client-tools",
         "/v1/_limits",
         "/v1/_snapshots/{snapshot_id}",
+        "/ui/session",
+        "/ui/logout",
         "/v1/openapi.json",
         "/v1/openapi.yaml",
         "/v1/docs",

@@ -1,0 +1,33 @@
+"""The routes with which a person signs in to the web page. Before: routes.py. After: ui_endpoints.py.
+
+The page itself is no row of the table: ui_page.py serves its files and every address below /ui.
+"""
+
+from loomlog.services.api import ui_endpoints
+from loomlog.services.api.route import Access, Route
+
+UI_ROUTES: tuple[Route, ...] = (
+    Route(
+        method="POST",
+        path="/ui/session",
+        access=Access.ANY_CALLER,
+        handler=ui_endpoints.sign_in,
+        status=204,
+        summary="Sign in to the web page: the token of the Authorization header becomes a cookie.",
+    ),
+    Route(
+        method="POST",
+        path="/ui/logout",
+        access=Access.PUBLIC,
+        handler=ui_endpoints.sign_out,
+        status=204,
+        summary="Sign out of the web page: clear the cookie.",
+    ),
+    Route(
+        method="GET",
+        path="/ui/login-config.json",
+        access=Access.PUBLIC,
+        handler=ui_endpoints.get_login_config,
+        summary="Get what the sign-in page needs: whether a token is needed, and which pages may pass one on.",
+    ),
+)
