@@ -18,12 +18,16 @@ class JudgementCount(TypedDict):
 
 
 class DefinitionEntry(TypedDict):
-    """What a name means for a tenant: the line with its active version, or a file."""
+    """What a name means for a tenant: the line with its active version, or a file.
+
+    `description` is that of the definition; null: it has none, or is too long to be kept in memory.
+    """
 
     kind: str
     name: str
     tenant_id: str
     source: Literal["tenant", "file", "shared"]
+    description: str | None
     active_def_id: str | None
     active_version: int
     version_count: int

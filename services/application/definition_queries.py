@@ -26,7 +26,7 @@ from loomlog.services.families.definition.answers import format_time
 from loomlog.services.families.definition.items import JUDGEMENT_ITEM
 from loomlog.services.families.definition.lineage import DEPTH_DEFAULT, lineage
 from loomlog.services.families.definition.state import Line, Version
-from loomlog.services.families.definition.table import FILE, NAME, SHARED, SHARED_SOURCE, FileDefinition
+from loomlog.services.families.definition.table import FILE, NAME, SHARED, SHARED_SOURCE, FileDefinition, Resolved
 from loomlog.services.families.definition.table import TENANT as TENANT_SOURCE
 from loomlog.services.stream.entities.reads import EntityReads
 
@@ -122,6 +122,7 @@ class DefinitionQueries:
             "name": name,
             "tenant_id": tenant,
             "source": cast(Any, source),
+            "description": _description(resolved),
             "active_def_id": resolved.def_id if resolved is not None and is_version else None,
             "active_version": resolved.version if resolved is not None else 0,
             "version_count": len(versions),
@@ -271,6 +272,12 @@ class DefinitionQueries:
         require_scope(caller, TENANT)
         require_member(caller)
         return self._definitions.tenant(caller, tenant)
+
+
+def _description(resolved: Resolved | None) -> str | None:
+    """Return what a definition says that it is for; None for one without a text, or whose content is not loaded."""
+    text = resolved.content.get("description") if resolved is not None and resolved.content is not None else None
+    return text if isinstance(text, str) and text else None
 
 
 def _id_of(place: Place) -> str:

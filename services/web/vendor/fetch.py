@@ -31,6 +31,7 @@ PACKAGES: dict[str, tuple[str, str, dict[str, str]]] = {
             },
         },
     ),
+    "js-yaml": ("4.1.0", "MIT", {"dist/js-yaml.mjs": "yaml.js"}),
     "lucide-static": ("1.62.0", "ISC", {}),
 }
 """Version, license and files of each package: name in the package and name here."""

@@ -75,7 +75,7 @@ def refusal(answer: Any) -> tuple[int, str, str | None]:
 
 
 async def test_a_list_has_files_and_versions_and_says_what_is_active(here: Served) -> None:
-    made = await create(here, "helper", "one")
+    made = await create(here, "helper", "one", overlay={"description": "Helps."})
     await operate(here, "fork", name="filed", overlay={"system_prompt": "mine"})
     await operate(here, "create", ADMIN_CALLER, name="common", overlay={"model": "m"}, kind="agent")
     rows = {row["name"]: row for row in (await get(here, ""))["definitions"]}
@@ -85,6 +85,7 @@ async def test_a_list_has_files_and_versions_and_says_what_is_active(here: Serve
         "name": "helper",
         "tenant_id": "acme",
         "source": "tenant",
+        "description": "Helps.",
         "active_def_id": made["def_id"],
         "active_version": 1,
         "version_count": 1,
@@ -99,7 +100,7 @@ async def test_a_list_has_files_and_versions_and_says_what_is_active(here: Serve
     filed = rows["filed"]
     assert (filed["source"], filed["version_count"], filed["static_def_id"]) == ("file", 2, FILED.def_id)
     assert (filed["active_def_id"], filed["active_version"]) == (None, 0)
-    assert rows["soaker"]["version_count"] == 0
+    assert (rows["soaker"]["version_count"], rows["soaker"]["description"]) == (0, None)
 
 
 async def test_shared_definitions_are_listed_for_everybody_unless_something_hides_them(here: Served) -> None:

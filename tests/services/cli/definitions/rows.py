@@ -53,6 +53,7 @@ def line(active: int = 0, count: int = 1, **changes: Any) -> dict[str, Any]:
         "name": name,
         "tenant_id": tenant,
         "source": "tenant",
+        "description": None,
         "active_def_id": def_id(tenant, kind, name, active) if active else None,
         "active_version": active,
         "version_count": count,
