@@ -29,6 +29,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "doctor.doctor:doctor",
         "Check every prerequisite and every running part; report what is wrong, why, and what to do.",
     ),
+    "ui": ("admin.ui:ui", "Open the web page of this installation in a browser."),
     "hash": ("admin.hash:hash_app", "Print the content hash of an agent or a skill."),
     "import": ("claude_code.command:import_app", "Import agents and skills of other programs."),
     "review": ("runs.review:review", "Start everything, let an agent review a folder, and show the findings."),

@@ -26,6 +26,7 @@ from loomlog.services.cli.errors import FAILED, NotFound, UsageError
 from loomlog.services.cli.http.api import ApiClient, ApiError, quote_segment
 from loomlog.services.cli.runs.tree import list_tree_runs, print_tree, select_subtree
 from loomlog.services.cli.settings import load_cli_settings
+from loomlog.services.cli.terminal.browser import open_page, run_page_path
 from loomlog.services.cli.terminal.live_view import create_view, show_run, wait_for_final_row
 from loomlog.services.cli.terminal.output import (
     DIM,
@@ -284,9 +285,16 @@ def show(
     run_id: RunId,
     at: Annotated[int | None, typer.Option("--at", min=1, help="As it was after the event of that seq.")] = None,
     position: Position = "",
+    web: Annotated[bool, typer.Option("--web", help="Open the run on the web page instead.")] = False,
     as_json: Json = False,
 ) -> None:
     """Show a run: its facts, and its transcript as a timeline with durations, tokens and cost."""
+    if web:
+        if at or as_json:
+            raise UsageError("--web opens the page of the run: leave out --at and --json")
+        base_url, needs_token, row = run(_find_run_page(run_id, position))
+        open_page(base_url, run_page_path(row["run_id"]), needs_token=needs_token)
+        return
     if at:
         moment = run(_get_state(run_id, at, position))
         if as_json:
@@ -371,6 +379,12 @@ async def get_run(api: ApiClient, run_id: str, position: str = "") -> Mapping[st
             raise NotFound(f"There is no run {run_id}. `loomlog runs ls` lists them.") from refusal
         raise
     return row
+
+
+async def _find_run_page(run_id: str, position: str) -> tuple[str, bool, Mapping[str, Any]]:
+    """Return the address of the API, whether its page asks for a token, and the run."""
+    async with open_api() as api:
+        return api.base_url, bool(api.token), await get_run(api, run_id, position)
 
 
 async def _get(path: str, params: Mapping[str, str | int]) -> Any:

@@ -115,6 +115,8 @@ def print_addresses(stack: ForegroundStack, out: Console) -> None:
     made = stack.plan
     out.print()
     _print_address(out, "API", made.api_url, "documentation at /v1/docs")
+    if made.settings.ui_enabled:
+        _print_address(out, "Web page", f"{made.api_url}/ui", "`loomlog ui` opens it")
     if made.insights_url:
         _print_address(out, "Insights", f"{made.insights_url}/insights", "/metrics for Prometheus")
     _print_address(out, "Broker", stack.stack.kafka, "")
