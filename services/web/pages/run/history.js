@@ -1,0 +1,256 @@
+// Everything the page of a run knows of it: the run, its records, its frames, and the moment that is looked at.
+// The stream says that something happened; records follow within EVENTS_EVERY_MS. A run that has ended is never asked again.
+import { signal, useEffect, useMemo, useRef, useState } from "../../ui.js";
+import { runs, seg } from "../../api.js";
+import { onReconnect } from "../../resource.js";
+import { here, setQuery } from "../../router.js";
+import { follow } from "../../stream.js";
+import { NO_PREVIEW, RUN_ENDS, appendEvents, takeFrames, turnsOf } from "./model.js";
+
+const EVENTS_PAGE = 1_000;
+const EVENTS_EVERY_MS = 300;
+const RUN_EVERY_MS = 1_000;
+/** The read models may lag behind the stream: how often the last records of a run that has ended are asked for. */
+const LAST_ATTEMPTS = 12;
+
+/**
+ * @typedef {{
+ *   runId: string, run: any, error: any, reload: () => void,
+ *   events: import("./model.js").EventRecord[], frames: import("./model.js").RunFrame[],
+ *   preview: import("@preact/signals").Signal<import("./model.js").Preview>,
+ *   isComplete: boolean, isLive: boolean, isStreamOpen: boolean,
+ *   at: number | null, setAt: (seq: number | null) => void,
+ *   shown: import("./model.js").EventRecord[], shownFrames: import("./model.js").RunFrame[],
+ *   turns: import("./model.js").Turn[],
+ * }} History
+ *   events: of the run, dense from seq 1. isComplete: all records that there are have been read. at: seq that is looked at, null is now.
+ *   shown, shownFrames: what had happened by then. turns: of all events.
+ */
+
+/** @param {string} runId @returns {History} */
+export function useHistory(runId) {
+  const [reader, setReader] = useState(() => new HistoryReader(runId));
+  const [state, setState] = useState(reader.state);
+  useEffect(() => {
+    const current = reader.runId === runId ? reader : new HistoryReader(runId);
+    setReader(current);
+    setState(current.state);
+    current.start(setState);
+    const stopReconnect = onReconnect(() => current.wake());
+    return () => {
+      stopReconnect();
+      current.stop();
+    };
+  }, [runId]);
+
+  const { events, frames } = state;
+  const at = readAt();
+  const shown = useMemo(() => upTo(events, at), [events, at]);
+  const shownFrames = useMemo(() => upTo(frames, at), [frames, at]);
+  const turns = useMemo(() => turnsOf(events), [events]);
+  return { runId, ...state, at, setAt, shown, shownFrames, turns, preview: reader.preview, reload: reader.reload };
+}
+
+function readAt() {
+  const text = here.value.query.get("at") ?? "";
+  return /^[1-9]\d{0,8}$/.test(text) ? Number(text) : null;
+}
+
+/** @param {number | null} seq */
+const setAt = (seq) => setQuery({ at: seq });
+
+/** @template {{seq: number}} T @param {T[]} list in the order of seq @param {number | null} at @returns {T[]} */
+export function upTo(list, at) {
+  if (at === null || !list.length || list[list.length - 1].seq <= at) return list;
+  let low = 0;
+  let high = list.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (list[middle].seq <= at) low = middle + 1;
+    else high = middle;
+  }
+  return list.slice(0, low);
+}
+
+/** Reads one run; `start` gives every change of its state to a listener. */
+export class HistoryReader {
+  /** @param {string} runId */
+  constructor(runId) {
+    this.runId = runId;
+    this.preview = signal(NO_PREVIEW);
+    this.state = { run: undefined, error: null, events: [], frames: [], isComplete: false, isLive: false, isStreamOpen: false };
+    this.last = -1;
+    this.cursor = "";
+    this.isReading = this.isDue = this.isWaiting = this.isRunDue = false;
+    this.hasEnded = this.wasOpen = false;
+    this.readAt = 0;
+    this.attempts = 0;
+    this.abort = new AbortController();
+    this.timers = new Set();
+    this.listener = (_) => {};
+    this.reload = () => {
+      this.readRun();
+      this.attempts = 0;
+      this.readEvents();
+    };
+  }
+
+  /** @param {(state: any) => void} listener */
+  start(listener) {
+    this.listener = listener;
+    if (this.abort.signal.aborted) this.abort = new AbortController();
+    this.readRun();
+    this.readEvents();
+    this.follow();
+  }
+
+  stop() {
+    this.listener = () => {};
+    this.abort.abort();
+    this.stream?.stop();
+    this.stream = undefined;
+    for (const timer of this.timers) clearTimeout(timer);
+    this.timers.clear();
+    this.isWaiting = this.isRunDue = false;
+  }
+
+  /** The server answers again: what failed meanwhile is asked once more. */
+  wake() {
+    if (this.state.error || !this.state.run || this.state.isLive) this.readRun();
+    if (!this.state.isComplete || this.state.isLive) this.readEvents();
+  }
+
+  change(changes) {
+    this.state = { ...this.state, ...changes };
+    this.listener(this.state);
+  }
+
+  later(ms, act) {
+    const timer = setTimeout(() => {
+      this.timers.delete(timer);
+      act();
+    }, ms);
+    this.timers.add(timer);
+  }
+
+  // ---- the run ----
+
+  async readRun() {
+    const { signal: aborted } = this.abort;
+    try {
+      const run = await runs.one(this.runId, { signal: aborted });
+      if (aborted.aborted) return;
+      const isLive = run.status === "running";
+      this.change({ run, error: null, isLive });
+      if (isLive) this.follow();
+    } catch (error) {
+      if (!aborted.aborted) this.change({ error });
+    }
+  }
+
+  /** The run is read again soon, once for all that happens meanwhile. */
+  runChanged(ms = RUN_EVERY_MS) {
+    if (this.isRunDue) return;
+    this.isRunDue = true;
+    this.later(ms, () => {
+      this.isRunDue = false;
+      this.readRun();
+    });
+  }
+
+  // ---- the stream ----
+
+  follow() {
+    if (this.stream || this.hasEnded) return;
+    this.stream = follow(`/v1/runs/${seg(this.runId)}/stream`, {
+      lastId: this.last >= 0 ? String(this.last) : "",
+      isEnd: (frame) => RUN_ENDS.has(frame.event),
+      onFrames: (received) => this.take(received),
+      onState: (state, error) => this.streamChanged(state, error),
+    });
+  }
+
+  /** @param {string} state @param {any} [error] */
+  streamChanged(state, error) {
+    if (state === "open" && (this.preview.value.text || this.preview.value.thinking)) this.preview.value = { ...this.preview.value, isStale: true };
+    if (state === "ended") {
+      this.hasEnded = true;
+      this.preview.value = NO_PREVIEW;
+      if (error && !this.state.error) this.change({ error });
+      if (!error) this.ended();
+    }
+    // The server may close the stream of a run that has ended without a last frame: then nothing more is asked for.
+    if (state === "connecting" && this.wasOpen && this.state.run && !this.state.isLive) {
+      this.hasEnded = true;
+      this.stream?.stop();
+    } else if (state === "connecting" && this.wasOpen) this.runChanged(0);
+    this.wasOpen = this.wasOpen || state === "open";
+    const isStreamOpen = state === "open";
+    if (isStreamOpen !== this.state.isStreamOpen) this.change({ isStreamOpen });
+  }
+
+  take(received) {
+    const taken = takeFrames(this.preview.value, this.last, received, this.state.isLive ? new Date().toISOString() : "");
+    this.last = taken.last;
+    if (taken.frames.length) {
+      this.change({ frames: [...this.state.frames, ...taken.frames] });
+      if (this.state.isLive || !this.state.run) {
+        this.runChanged();
+        this.readEvents();
+      }
+    }
+    if (taken.preview !== this.preview.value) this.preview.value = taken.preview;
+  }
+
+  /** After the last frame: the run and its last records, as soon as the read models have them. */
+  ended() {
+    this.attempts = LAST_ATTEMPTS;
+    this.runChanged(50);
+    this.readEvents();
+  }
+
+  // ---- the records ----
+
+  /** Reads the records after the newest known one, at most once in EVENTS_EVERY_MS. */
+  async readEvents() {
+    if (this.isReading) {
+      this.isDue = true;
+      return;
+    }
+    const wait = this.readAt + EVENTS_EVERY_MS - Date.now();
+    if (wait > 0) {
+      if (!this.isWaiting) this.later(wait, () => ((this.isWaiting = false), this.readEvents()));
+      this.isWaiting = true;
+      return;
+    }
+    const { signal: aborted } = this.abort;
+    this.isReading = true;
+    this.isDue = false;
+    this.readAt = Date.now();
+    try {
+      for (let next = /** @type {string | null} */ (this.cursor); next !== null; ) {
+        const known = this.state.events;
+        const from = known.length ? known[known.length - 1].offset + 1 : undefined;
+        const page = await runs.events(this.runId, { limit: EVENTS_PAGE, cursor: next, from: next ? undefined : from }, { signal: aborted });
+        if (aborted.aborted) return;
+        next = page.next;
+        if (next) this.cursor = next;
+        const events = appendEvents(known, page.events);
+        if (events !== known || (!next && !this.state.isComplete)) this.change({ events, isComplete: !next || this.state.isComplete });
+      }
+    } catch (error) {
+      if (aborted.aborted) return;
+      if (error?.status === 429 || error?.status === 503) this.isDue = true;
+      else if (!this.state.error) this.change({ error });
+    } finally {
+      this.isReading = false;
+    }
+    const newest = this.state.events[this.state.events.length - 1]?.seq ?? 0;
+    const isBehind = this.last >= 0 && newest < Math.floor(this.last / 256);
+    if (this.isDue) this.readEvents();
+    else if (isBehind && (this.state.isLive || this.attempts > 0)) {
+      this.attempts -= 1;
+      this.later(EVENTS_EVERY_MS, () => this.readEvents());
+    }
+  }
+}
