@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from loomlog.services.web.static_files import load_web_page
 from tests.acceptance.installation import PLANTED, REPOSITORY, START_TIMEOUT_S, Installation
 
 pytestmark = pytest.mark.stack
@@ -60,6 +61,18 @@ def test_the_wheel_puts_one_package_and_one_command_there(environment: Path) -> 
         [environment / "bin" / "python", "-I", "-c", program], capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == [str(site / "loomlog" / "__init__.py"), "None"]
+
+
+def test_the_wheel_has_all_files_of_the_web_page(environment: Path) -> None:
+    program = (
+        "from loomlog.services.web.static_files import load_web_page\n"
+        "page = load_web_page('1')\n"
+        "print(page.build, len(page.files))"
+    )
+    python = environment / "bin" / "python"
+    done = subprocess.run([python, "-I", "-c", program], capture_output=True, text=True, check=True)
+    here = load_web_page("1")
+    assert done.stdout.split() == [here.build, str(len(here.files))]
 
 
 def test_the_main_job_runs_from_the_wheel(environment: Path, tmp_path: Path) -> None:
