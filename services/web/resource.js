@@ -38,9 +38,10 @@ export function useResource(load, inputs, { everyMs = 0 } = {}) {
  * @template T
  * @param {(cursor: string, signal: AbortSignal) => Promise<{rows: T[], next: string | null}>} loadPage
  * @param {any[]} inputs of the filter; a change begins anew
+ * @param {{reloadsOnReconnect?: boolean}} [options] reloadsOnReconnect: begins anew when the server is back; false for a list that a stream keeps up to date
  * @returns {{rows: T[], error: any, isLoading: boolean, isComplete: boolean, more: () => void, reload: () => void, replaceRows: (change: (rows: T[]) => T[]) => void}}
  */
-export function usePages(loadPage, inputs) {
+export function usePages(loadPage, inputs, { reloadsOnReconnect = true } = {}) {
   const empty = { rows: [], next: "", error: null, isLoading: true, isComplete: false };
   const [state, setState] = useState(/** @type {any} */ (empty));
   const work = useRef(/** @type {any} */ ({ busy: false, abort: null, next: "" }));
@@ -87,7 +88,7 @@ export function usePages(loadPage, inputs) {
   useEffect(() => {
     if (round) fetchPage(true);
   }, [round]);
-  useEffect(() => onReconnect(() => setRound((value) => value + 1)), []);
+  useEffect(() => (reloadsOnReconnect ? onReconnect(() => setRound((value) => value + 1)) : undefined), []);
   return {
     ...state,
     more: () => !state.isComplete && fetchPage(false),

@@ -20,12 +20,15 @@ const SILENCE_MS = 60_000;
  *   method?: string,
  *   body?: any,
  *   reconnects?: boolean,
+ *   whileVisible?: boolean,
  * }} options
  *   onFrames gets all frames of one read together: render once. lastId: resume after this frame. isEnd: whether the stream ends with that frame; without it a
- *   stream that the server closes is opened again. body: for streams that a POST answers; these are not repeated.
+ *   stream that the server closes is opened again. body: for streams that a POST answers; these are not repeated. whileVisible: closed while nobody sees the
+ *   tab and opened when it is seen again: browsers allow six connections to one server over HTTP/1.1, for all tabs together.
  * @returns {{stop: () => void}}
  */
-export function follow(path, { onFrames, onState = () => {}, lastId = "", isEnd, method = "GET", body, reconnects = method === "GET" }) {
+export function follow(path, { onFrames, onState = () => {}, lastId = "", isEnd, method = "GET", body, reconnects = method === "GET", whileVisible = false }) {
+  if (whileVisible) return followWhileVisible(path, { onFrames, onState, lastId, isEnd, method, body, reconnects });
   const abort = new AbortController();
   let last = lastId;
   let stopped = false;
@@ -92,6 +95,44 @@ export function follow(path, { onFrames, onState = () => {}, lastId = "", isEnd,
     stop() {
       stopped = true;
       abort.abort();
+    },
+  };
+}
+
+/** `follow` that leaves the stream while the tab is hidden, and resumes after the last frame with an id. */
+function followWhileVisible(path, options) {
+  let last = options.lastId;
+  let hasEnded = false;
+  let current = /** @type {{stop: () => void} | null} */ (null);
+  const open = () => {
+    current = follow(path, {
+      ...options,
+      lastId: last,
+      onState: (state, error) => {
+        if (state === "ended") hasEnded = true;
+        options.onState(state, error);
+      },
+      onFrames: (frames) => {
+        for (const frame of frames) if (frame.id) last = frame.id;
+        options.onFrames(frames);
+      },
+    });
+  };
+  const changed = () => {
+    const isVisible = document.visibilityState === "visible";
+    if (isVisible && !current && !hasEnded) open();
+    else if (!isVisible && current) {
+      current.stop();
+      current = null;
+    }
+  };
+  document.addEventListener("visibilitychange", changed);
+  changed();
+  return {
+    stop() {
+      document.removeEventListener("visibilitychange", changed);
+      current?.stop();
+      current = null;
     },
   };
 }

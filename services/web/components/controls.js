@@ -3,14 +3,14 @@ import { html, useEffect, useId, useRef, useState } from "../ui.js";
 import { Icon } from "./icon.js";
 
 /**
- * @param {{kind?: "primary" | "danger" | "quiet" | "", icon?: string, isBusy?: boolean, isDisabled?: boolean, title?: string, type?: string, href?: string, onClick?: (event: any) => void, children?: any, label?: string, small?: boolean, download?: boolean}} properties
- *   label: spoken name of a button with only an icon. href: a link that looks like a button.
+ * @param {{kind?: "primary" | "danger" | "quiet" | "", icon?: string, isBusy?: boolean, isDisabled?: boolean, title?: string, type?: string, href?: string, onClick?: (event: any) => void, children?: any, label?: string, small?: boolean, download?: boolean, isPressed?: boolean}} properties
+ *   isPressed: of a button that stays down. label: spoken name of a button with only an icon. href: a link that looks like a button.
  */
-export function Button({ kind = "", icon = "", isBusy = false, isDisabled = false, title, type = "button", href, onClick, children, label, small = false, download }) {
+export function Button({ kind = "", icon = "", isBusy = false, isDisabled = false, title, type = "button", href, onClick, children, label, small = false, download, isPressed }) {
   const classes = `button ${kind}${small ? " small" : ""}${children ? "" : " only-icon"}`;
   const inside = html`${isBusy ? html`<${Icon} name="loader-circle" spin />` : icon ? html`<${Icon} name=${icon} />` : null}${children ? html`<span>${children}</span>` : null}`;
   if (href) return html`<a class=${classes} href=${href} title=${title} aria-label=${label} download=${download}>${inside}</a>`;
-  return html`<button class=${classes} type=${type} title=${title} aria-label=${label} aria-busy=${isBusy} disabled=${isDisabled || isBusy} onClick=${onClick}>${inside}</button>`;
+  return html`<button class=${classes} type=${type} title=${title} aria-label=${label} aria-busy=${isBusy} aria-pressed=${isPressed} disabled=${isDisabled || isBusy} onClick=${onClick}>${inside}</button>`;
 }
 
 /** Copies a text and says so for a second. @param {{text: string, label?: string, children?: any}} properties */

@@ -36,8 +36,10 @@ addEventListener("keydown", (event) => {
   const sequence = Date.now() - beforeAt < SEQUENCE_MS ? `${before} ${event.key}` : "";
   before = event.key;
   beforeAt = Date.now();
-  for (const { keys } of [...registered.values()].reverse()) {
-    const found = (sequence && keys[sequence]) || keys[event.key];
+  const groups = [...registered.values()].reverse();
+  // A sequence of any group comes before a single key: "g r" goes to the runs even where "r" means something.
+  for (const name of sequence ? [sequence, event.key] : [event.key]) {
+    const found = groups.find(({ keys }) => keys[name])?.keys[name];
     if (!found) continue;
     event.preventDefault();
     before = "";

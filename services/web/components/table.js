@@ -5,6 +5,8 @@ import { useKeys } from "./keys.js";
 import { Loading } from "./states.js";
 
 const OVERSCAN = 12;
+/** Rows before the end at which the next page is read. */
+const AHEAD = 36;
 /** Browsers lose precision above some 30 million pixels. */
 const HEIGHT_MAX = 16_000_000;
 
@@ -35,18 +37,24 @@ const HEIGHT_MAX = 16_000_000;
  *   keys?: boolean,
  *   height?: string,
  *   stickToEnd?: boolean,
+ *   boxRef?: {current: HTMLDivElement | null},
  * }} properties
  *   href: where Enter and a click on the row lead (the first cell should hold the link for screen readers). onEnd: read the next page.
  *   height: CSS height of the box; default: what the page leaves. stickToEnd: stays at the newest row until the person scrolls up.
+ *   boxRef: gets the scrolling box, for a page that has to know what is in view.
  */
 export function Table({
-  columns, rows, rowKey, href, onOpen, onEnd, isComplete = true, isLoading = false, rowHeight = 36, label, selection, onSelect, empty, rowClass, keys = true, height, stickToEnd = false,
+  columns, rows, rowKey, href, onOpen, onEnd, isComplete = true, isLoading = false, rowHeight = 36, label, selection, onSelect, empty, rowClass, keys = true, height, stickToEnd = false, boxRef,
 }) {
-  const box = useRef(/** @type {HTMLDivElement | null} */ (null));
+  const ownBox = useRef(/** @type {HTMLDivElement | null} */ (null));
+  const box = boxRef ?? ownBox;
   const [view, setView] = useState({ top: 0, height: 800 });
-  const [active, setActive] = useState(-1);
+  const [marked, setMarked] = useState({ at: -1, key: "" });
   const sticks = useRef(stickToEnd);
   const shown = columns.filter((column) => !column.hidden);
+  // The row that the keyboard is at keeps its mark when rows come in before it.
+  const active = marked.at < 0 || (rows[marked.at] && rowKey(rows[marked.at]) === marked.key) ? marked.at : rows.findIndex((row) => rowKey(row) === marked.key);
+  const setActive = (at) => setMarked({ at, key: rows[at] ? rowKey(rows[at]) : "" });
   const scale = Math.max(1, (rows.length * rowHeight) / HEIGHT_MAX);
   const total = (rows.length * rowHeight) / scale;
   const first = Math.max(0, Math.floor((view.top * scale) / rowHeight) - OVERSCAN);
@@ -78,7 +86,7 @@ export function Table({
   }, [rows.length]);
 
   useEffect(() => {
-    if (!isComplete && !isLoading && onEnd && last >= rows.length - OVERSCAN) onEnd();
+    if (!isComplete && !isLoading && onEnd && last >= rows.length - AHEAD) onEnd();
   }, [last, rows.length, isComplete, isLoading]);
 
   const moveTo = (at) => {
