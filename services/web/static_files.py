@@ -101,9 +101,9 @@ def load_web_page(version: str, folder: Path = FOLDER) -> WebPage:
 
 
 def export_web_page(page: WebPage, target: Path) -> int:
-    """Write the page into a new folder, in the layout of its addresses below /ui, and return the number of files."""
-    files = {f"-/{page.build}/{path}": file for path, file in page.files.items()}
-    files |= {INDEX: page.index, "version.json": page.version_file}
+    """Write the page into the root folder of a web server, and return the number of files."""
+    files = {f"ui/-/{page.build}/{path}": file for path, file in page.files.items()}
+    files |= {f"ui/{INDEX}": page.index, "ui/version.json": page.version_file}
     for path, file in files.items():
         place = target / path
         place.parent.mkdir(parents=True, exist_ok=True)

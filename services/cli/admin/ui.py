@@ -26,7 +26,7 @@ def ui(
         typer.Option(
             "--export",
             metavar="FOLDER",
-            help="Write the files of the page into a new folder, for a web server of one's own.",
+            help="Write the files of the page into a new folder, the root of a web server of one's own.",
         ),
     ] = None,
 ) -> None:
@@ -58,5 +58,5 @@ def _export(folder: Path) -> None:
         raise CliError(f"The page cannot be written into {folder}: {error}") from error
     out = console()
     out.print(Text.assemble(f"{count} files of the web page are in ", (str(folder), NAME), "."))
-    out.print("Serve them under /ui/, and index.html for every other path below /ui. The API has to be at the same")
-    out.print("origin: pass on /v1/, /ui/session, /ui/logout and /ui/login-config.json to it.")
+    out.print("Serve that folder, and ui/index.html for every other path below /ui. The API has to be at the same")
+    out.print("origin: pass on /v1/, /ui/session, /ui/logout and /ui/login-config.json to it (docs/INSTALL.md).")

@@ -122,8 +122,8 @@ def test_more_than_the_bounds_is_refused(
 
 def test_an_exported_page_has_the_layout_of_its_addresses(tmp_path: Path) -> None:
     page = load_web_page("1", folder_of(tmp_path / "from"))
-    target = tmp_path / "to"
-    assert export_web_page(page, target) == 4
+    target = tmp_path / "to" / "ui"
+    assert export_web_page(page, target.parent) == 4
     assert (target / "index.html").read_bytes() == page.index.content
     assert (target / "-" / page.build / "vendor" / "preact.js").read_bytes() == b"export const h = 1\n"
     assert page.build in (target / "version.json").read_text()

@@ -93,8 +93,8 @@ def test_an_id_is_one_segment_of_the_address():
 def test_the_page_is_written_into_a_new_folder(tmp_path):
     result = invoke("ui", "--export", str(tmp_path / "page"))
     assert result.exit_code == 0, result.output
-    index = (tmp_path / "page" / "index.html").read_text()
-    (build,) = (tmp_path / "page" / "-").iterdir()
+    index = (tmp_path / "page" / "ui" / "index.html").read_text()
+    (build,) = (tmp_path / "page" / "ui" / "-").iterdir()
     assert f"/ui/-/{build.name}/app.js" in index
     assert (build / "app.js").is_file()
     assert "pass on /v1/" in result.stdout
