@@ -140,3 +140,26 @@ export const agents = {
   runnable: () => get("/v1/_runnable-agents"),
   one: (name) => get(`/v1/_runnable-agents/${seg(name)}`),
 };
+
+/** Definitions of all kinds; `query` may name a tenant (administrators). Shown by pages/library. */
+export const library = {
+  list: (query, options) => get("/v1/_definitions", query, options),
+  at: (query, options) => get("/v1/_definitions/at", query, options),
+  version: (id, query = {}, options = {}) => get(`/v1/_definitions/${seg(id)}`, query, options),
+  diff: (id, query = {}, options = {}) => get(`/v1/_definitions/${seg(id)}/diff`, query, options),
+  lineage: (id, query = {}, options = {}) => get(`/v1/_definitions/${seg(id)}/lineage`, query, options),
+  runs: (id, query = {}, options = {}) => get(`/v1/_definitions/${seg(id)}/runs`, query, options),
+  apply: (body, query = {}) => post("/v1/_definitions/apply", body, { query }),
+  operate: (kind, body, query = {}, options = {}) => post(`/v1/_${seg(kind)}def`, body, { query, ...options }),
+  names: (kind, query = {}, options = {}) => get(`/v1/_${seg(kind)}def/names`, query, options),
+  shelf: (shelf, query = {}, options = {}) => get(`/v1/_library/${seg(shelf)}`, query, options),
+};
+
+/** Aggregates of any family, whose routes are made from its declaration. Shown by pages/entities. */
+export const entities = {
+  document: (options) => get("/v1/openapi.json", {}, options),
+  list: (family, query, options) => get(`/v1/_${seg(family)}`, query, options),
+  show: (family, query, options) => get(`/v1/_${seg(family)}/show`, query, options),
+  question: (path, query, options) => get(path, query, options),
+  command: (path, body, query = {}) => post(path, body, { query }),
+};
