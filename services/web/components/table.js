@@ -121,10 +121,11 @@ export function Table({
   useKeys(label, /** @type {any} */ (keys ? bindings : {}));
 
   const template = [...(selection ? ["2.25rem"] : []), ...shown.map((column) => column.width ?? "minmax(6rem, 1fr)")].join(" ");
+  const least = `calc(${[...(selection ? ["2.25rem"] : []), ...shown.map(leastWidth), `${14 * (shown.length + (selection ? 1 : 0) - 1) + 24}px`].join(" + ")})`;
   const areAllSelected = selection && rows.length > 0 && rows.every((row) => selection.has(rowKey(row)));
   if (!rows.length && !isLoading && empty) return empty;
   return html`
-    <div class="table" role="table" aria-label=${label} aria-rowcount=${isComplete ? rows.length + 1 : -1} ref=${box} tabindex="0" style=${{ "--columns": template, "--row": `${rowHeight}px`, ...(height ? { height } : {}) }}>
+    <div class="table" role="table" aria-label=${label} aria-rowcount=${isComplete ? rows.length + 1 : -1} ref=${box} tabindex="0" style=${{ "--columns": template, "--least": least, "--row": `${rowHeight}px`, ...(height ? { height } : {}) }}>
       <div class="row head" role="row" aria-rowindex="1">
         ${selection
           ? html`<span role="columnheader" class="select"><input type="checkbox" aria-label="Select all rows read so far" checked=${areAllSelected} onChange=${() => onSelect?.(areAllSelected ? new Set() : new Set(rows.map(rowKey)))} /></span>`
@@ -156,6 +157,12 @@ export function Table({
       ${isLoading && rows.length ? html`<p class="more"><${Icon} name="loader-circle" spin /> reading more</p>` : null}
     </div>
   `;
+}
+
+/** The width below which a column does not shrink: rows are grids of their own, and all need the same one. @param {Column<any>} column */
+function leastWidth({ width = "minmax(6rem, 1fr)" }) {
+  const least = /^(?:minmax\()?\s*([\d.]+(?:rem|px|em|ch))/.exec(width);
+  return least ? least[1] : "0px";
 }
 
 /**
