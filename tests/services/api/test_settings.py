@@ -33,3 +33,8 @@ def test_the_rest_is_passed_on() -> None:
     assert (actual.keepalive_s, actual.replica_id, actual.endpoints.postgres_connections) == (3.0, "one", 7)
     assert actual.max_request_bytes == 16 * 1024 * 1024
     assert "secret" not in repr(actual)
+
+
+def test_the_hosts_of_the_configured_addresses_are_its_own() -> None:
+    actual = api_settings(settings(public_url="https://Loom.example/base", listen_addr="[::1]:80"))
+    assert actual.own_hosts == {"loom.example", "[::1]:80", "::1"}

@@ -9,12 +9,15 @@ import httpx
 import pytest
 import pytest_asyncio
 
+from loomlog.connectors.configuration import Settings
 from loomlog.connectors.configuration.principals import TokenTable
+from loomlog.services.api import main as api_main
 from loomlog.services.api.app import build_app
 from loomlog.services.api.service import Service
+from loomlog.services.api.settings import ApiSettings, api_settings
 from loomlog.services.api.ui_page import accepts_gzip, matches
 from loomlog.services.application.authentication import Authenticator
-from loomlog.services.web.static_files import WebPage, load_web_page
+from loomlog.services.web.static_files import WebPage, WebPageError, load_web_page
 from tests.services.api.serving import service_of
 from tests.services.web.test_static_files import folder_of
 
@@ -224,3 +227,26 @@ async def test_the_sign_in_page_learns_what_it_needs(tmp_path: Path) -> None:
     expected = {"login_origins": ["https://portal.example"], "open_mode": True, "version": "1.2.3"}
     assert json.loads(answer.content) == expected
     assert answer.headers["cache-control"] == "no-store"
+
+
+def settings_of(**more: object) -> ApiSettings:
+    return api_settings(Settings(kafka="b:9092", postgres="postgresql://u@h/d", **more))  # type: ignore[arg-type]
+
+
+def test_the_process_reads_the_page_unless_it_is_switched_off() -> None:
+    page, absence = api_main._load_page(settings_of())
+    assert page is not None
+    assert "app.js" in page.files
+    assert absence == ""
+    assert api_main._load_page(settings_of(ui_enabled=False)) == (None, "it is switched off (LOOMLOG_UI_ENABLED=0)")
+
+
+def test_files_that_cannot_be_served_leave_the_api_without_a_page(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(version: str) -> WebPage:
+        raise WebPageError("index.html:3: <style>")
+
+    monkeypatch.setattr(api_main, "load_web_page", fails)
+    assert api_main._load_page(settings_of()) == (None, "index.html:3: <style>")
+    assert "the web page is not served: index.html:3" in caplog.text
