@@ -23,10 +23,10 @@ export function Dialog({ title, onClose, children, actions, wide = false }) {
 }
 
 /**
- * Asks before something that cannot be undone. `typed`: a word that must be typed first.
- * @param {{title: string, children?: any, confirm: string, danger?: boolean, typed?: string, needsReason?: boolean, onConfirm: (reason: string) => Promise<any>, onClose: () => void}} properties
+ * Asks before something that cannot be undone. `typed`: a word that must be typed first. A reason may be given (takesReason) or must be.
+ * @param {{title: string, children?: any, confirm: string, danger?: boolean, typed?: string, needsReason?: boolean, takesReason?: boolean, onConfirm: (reason: string) => Promise<any>, onClose: () => void}} properties
  */
-export function Confirm({ title, children, confirm, danger = false, typed = "", needsReason = false, onConfirm, onClose }) {
+export function Confirm({ title, children, confirm, danger = false, typed = "", needsReason = false, takesReason = false, onConfirm, onClose }) {
   const [text, setText] = useState("");
   const [reason, setReason] = useState("");
   const action = useAction();
@@ -34,7 +34,7 @@ export function Confirm({ title, children, confirm, danger = false, typed = "", 
   const go = async () => (await action.run(() => onConfirm(reason.trim()))) !== false && onClose();
   return html`<${Dialog} title=${title} onClose=${onClose} actions=${html`<${Button} onClick=${onClose}>Keep as it is<//><${Button} kind=${danger ? "danger" : "primary"} isBusy=${action.isBusy} isDisabled=${!isReady} onClick=${go}>${confirm}<//>`}>
     ${children}
-    ${needsReason ? html`<${Field} label="Reason" value=${reason} onInput=${setReason} required hint="Kept in the log." />` : null}
+    ${needsReason || takesReason ? html`<${Field} label="Reason" value=${reason} onInput=${setReason} required=${needsReason} hint="Kept in the log." />` : null}
     ${typed ? html`<${Field} label=${`Type ${typed} to go on`} value=${text} onInput=${setText} required />` : null}
     ${action.error ? html`<${ErrorState} error=${action.error} compact />` : null}
   <//>`;
