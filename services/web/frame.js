@@ -21,7 +21,7 @@ export const waitingQuestions = signal(/** @type {number | null} */ (null));
 const pageTitle = signal("");
 
 const found = computed(() => {
-  const path = here.value.path === "/" ? "/runs" : here.value.path;
+  const path = ["/", "/login"].includes(here.value.path) ? "/runs" : here.value.path;
   for (const page of PAGES) {
     const params = match(page.path, path);
     if (params) return { page, params };

@@ -36,13 +36,95 @@ PACKAGES: dict[str, tuple[str, str, dict[str, str]]] = {
 }
 """Version, license and files of each package: name in the package and name here."""
 ICONS = (
-    "activity archive arrow-down arrow-up bell-ring bot bookmark braces calendar-clock check chevron-down chevron-right chevron-left "
-    "circle-alert circle-check circle-dot circle-help circle-pause circle-play circle-slash circle-x clock coins compass "
-    "copy copy-plus database download external-link eye file-text filter git-branch git-compare git-fork hash inbox info keyboard layers "
-    "library link list list-tree loader loader-circle lock log-out menu message-square moon network octagon-x pause play plus radio "
-    "refresh-cw rewind rocket rotate-ccw save scroll-text search send server settings shield-check skip-back skip-forward square "
-    "step-back step-forward sun sun-moon terminal timer trash-2 triangle-alert undo-2 upload user users webhook wrench x zap"
-).split()
+    "activity",
+    "archive",
+    "arrow-down",
+    "arrow-up",
+    "bell-ring",
+    "bot",
+    "bookmark",
+    "braces",
+    "calendar-clock",
+    "check",
+    "chevron-down",
+    "chevron-right",
+    "chevron-left",
+    "circle-alert",
+    "circle-check",
+    "circle-dot",
+    "circle-help",
+    "circle-pause",
+    "circle-play",
+    "circle-slash",
+    "circle-x",
+    "clock",
+    "coins",
+    "compass",
+    "copy",
+    "copy-plus",
+    "database",
+    "download",
+    "external-link",
+    "eye",
+    "file-text",
+    "filter",
+    "git-branch",
+    "git-compare",
+    "git-fork",
+    "hash",
+    "inbox",
+    "info",
+    "keyboard",
+    "layers",
+    "library",
+    "link",
+    "list",
+    "list-tree",
+    "loader",
+    "loader-circle",
+    "lock",
+    "log-out",
+    "menu",
+    "message-square",
+    "moon",
+    "network",
+    "octagon-x",
+    "pause",
+    "play",
+    "plus",
+    "radio",
+    "refresh-cw",
+    "rewind",
+    "rocket",
+    "rotate-ccw",
+    "save",
+    "scroll-text",
+    "search",
+    "send",
+    "server",
+    "settings",
+    "shield-check",
+    "skip-back",
+    "skip-forward",
+    "square",
+    "step-back",
+    "step-forward",
+    "sun",
+    "sun-moon",
+    "terminal",
+    "timer",
+    "trash-2",
+    "triangle-alert",
+    "undo-2",
+    "upload",
+    "user",
+    "users",
+    "webhook",
+    "wrench",
+    "x",
+    "zap",
+)
+LICENSE = re.compile(r"package/licen[sc]e(\.\w+)?", re.IGNORECASE)
 
 
 def main() -> None:
@@ -50,10 +132,13 @@ def main() -> None:
     for package, (version, license_name, files) in PACKAGES.items():
         with tempfile.TemporaryDirectory() as folder:
             contents = _unpack(package, version, Path(folder))
+            license_text = next(data for path, data in contents.items() if LICENSE.fullmatch(path))
             written = {target: contents[f"package/{source}"] for source, target in files.items()}
             if package == "lucide-static":
                 written = {"icons.js": _icons(contents)}
+        written[f"licenses/{package.replace('/', '-').removeprefix('@')}.txt"] = license_text
         for target, data in written.items():
+            (HERE / target).parent.mkdir(exist_ok=True)
             (HERE / target).write_bytes(data)
             manifest[target] = {
                 "package": package,
@@ -90,7 +175,8 @@ def _icons(contents: dict[str, bytes]) -> bytes:
         ]
         assert shapes[name], name
     lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(shape)}" for name, shape in shapes.items())
-    return f"// Shapes of icons of lucide-static (ISC license), made by fetch.py.\nexport const SHAPES = {{\n{lines},\n}};\n".encode()
+    heading = "// Shapes of icons of lucide-static (ISC license), made by fetch.py."
+    return f"{heading}\nexport const SHAPES = {{\n{lines},\n}};\n".encode()
 
 
 if __name__ == "__main__":
