@@ -28,5 +28,7 @@ export const PAGES = [
   { path: "/webhooks/*rest", title: "Webhook", hidden: true, scope: "substrate:tenant", load: () => import("./pages/webhooks.js") },
   { path: "/memory/*rest", title: "Memory", hidden: true, scope: "member", load: () => import("./pages/memory.js") },
   { path: "/log/*rest", title: "Log", hidden: true, scope: "substrate:admin", load: () => import("./pages/log.js") },
+  { path: "/entities", title: "Families", hidden: true, scope: "substrate:tenant", load: () => import("./pages/entities.js") },
+  { path: "/entities/:family", title: "Families", hidden: true, scope: "substrate:tenant", load: () => import("./pages/entities.js") },
   { path: "/operations/*rest", title: "Operations", hidden: true, scope: "member", load: () => import("./pages/operations.js") },
 ];
