@@ -119,13 +119,11 @@ function Mark() {
 
 function TopBar() {
   const caller = me.value;
-  const page = found.value?.page;
   const next = THEMES[(THEMES.indexOf(theme.value) + 1) % THEMES.length];
   const icon = { system: "sun-moon", light: "sun", dark: "moon", contrast: "eye" }[theme.value];
   return html`
     <header class="top">
       <button class="icon-button menu-button" aria-label="Pages" onClick=${() => (navigationClosed.value = !navigationClosed.value)}><${Icon} name="menu" /></button>
-      <a class="title" href=${link("/" + (here.value.path.split("/")[1] || "runs"))}>${page?.title ?? ""}</a>
       <${JumpBox} />
       <span class="grow"></span>
       <button class="icon-button" title=${`Colours: ${theme.value}; press for ${next}`} aria-label=${`Colours: ${theme.value}. Change to ${next}`} onClick=${() => (theme.value = next)}><${Icon} name=${icon} /></button>
@@ -201,8 +199,8 @@ function Away() {
     const timer = setInterval(() => loadSession().catch(() => {}), 2_000);
     return () => clearInterval(timer);
   }, []);
-  return html`<div class="lone"><${Mark} /><h1>The server does not answer</h1>
-    <p>This page asks again every two seconds. On the server's machine: <code>loomlog status</code> shows what runs, <code>loomlog up</code> starts it.</p></div>`;
+  return html`<main class="lone"><${Mark} /><h1>The server does not answer</h1>
+    <p>This page asks again every two seconds. On the server's machine: <code>loomlog status</code> shows what runs, <code>loomlog up</code> starts it.</p></main>`;
 }
 
 function SignIn() {
@@ -230,7 +228,7 @@ function SignIn() {
     setBusy(false);
   }
   return html`
-    <div class="lone">
+    <main class="lone">
       <form class="card sign-in" onSubmit=${(event) => (event.preventDefault(), token.trim() && send(token.trim()))}>
         <${Mark} />
         <h1>Sign in to ${NAME}</h1>
@@ -240,7 +238,7 @@ function SignIn() {
         <${Button} kind="primary" type="submit" isBusy=${isBusy} isDisabled=${!token.trim()}>Sign in<//>
         <p id="token-help" class="hint">A token of the configuration file, such as the value of <code>LOOMLOG_AUTH_TOKEN</code>. It is kept in a cookie that scripts cannot read, until you sign out.</p>
       </form>
-    </div>
+    </main>
   `;
 }
 
