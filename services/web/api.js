@@ -118,6 +118,7 @@ export const runs = {
   blame: (run) => get(`/v1/runs/${seg(run)}/blame`),
   interrupts: (run, query = {}) => get(`/v1/runs/${seg(run)}/interrupts`, query),
   resolve: (run, interrupt, body) => post(`/v1/runs/${seg(run)}/interrupts/${seg(interrupt)}/resolve`, body),
+  resolveCall: (run, call, body) => post(`/v1/runs/${seg(run)}/calls/${seg(call)}/resolve`, body),
   input: (run, body) => post(`/v1/runs/${seg(run)}/input`, body),
   cancelTurn: (run, body = {}) => post(`/v1/runs/${seg(run)}/cancel`, body),
   cancel: (agent, body = {}) => post(`/v1/agents/${seg(agent)}/cancel`, body),
@@ -130,6 +131,10 @@ export const runs = {
   bulk: (body) => post("/v1/runs/bulk", body),
   batch: (body, options) => post("/v1/runs:batch", body, options),
   exportPath: (run) => `/v1/runs/${seg(run)}/export`,
+};
+
+export const sessions = {
+  transcript: (session, query = {}) => get(`/v1/sessions/${seg(session)}/transcript`, query),
 };
 
 export const interrupts = {

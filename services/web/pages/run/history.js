@@ -1,15 +1,16 @@
 // Everything the page of a run knows of it: the run, its records, its frames, and the moment that is looked at.
 // The stream says that something happened; records follow within EVENTS_EVERY_MS. A run that has ended is never asked again.
-import { signal, useEffect, useMemo, useRef, useState } from "../../ui.js";
+import { signal, useCallback, useEffect, useMemo, useRef, useState } from "../../ui.js";
 import { runs, seg } from "../../api.js";
 import { onReconnect } from "../../resource.js";
-import { here, setQuery } from "../../router.js";
+import { here, link, setQuery } from "../../router.js";
 import { follow } from "../../stream.js";
 import { NO_PREVIEW, RUN_ENDS, appendEvents, takeFrames, turnsOf } from "./model.js";
 
 const EVENTS_PAGE = 1_000;
 const EVENTS_EVERY_MS = 300;
 const RUN_EVERY_MS = 1_000;
+const ADDRESS_AFTER_MS = 200;
 /** The read models may lag behind the stream: how often the last records of a run that has ended are asked for. */
 const LAST_ATTEMPTS = 12;
 
@@ -26,6 +27,9 @@ const LAST_ATTEMPTS = 12;
  *   events: of the run, dense from seq 1. isComplete: all records that there are have been read. at: seq that is looked at, null is now.
  *   shown, shownFrames: what had happened by then. turns: of all events.
  */
+
+/** Address of a record of a run, among its raw records. @param {string} runId @param {number} seq */
+export const recordPath = (runId, seq) => link(`/runs/${runId}/events`, { record: seq });
 
 /** @param {string} runId @returns {History} */
 export function useHistory(runId) {
@@ -44,20 +48,28 @@ export function useHistory(runId) {
   }, [runId]);
 
   const { events, frames } = state;
-  const at = readAt();
+  const [at, setAt] = useMoment();
   const shown = useMemo(() => upTo(events, at), [events, at]);
   const shownFrames = useMemo(() => upTo(frames, at), [frames, at]);
   const turns = useMemo(() => turnsOf(events), [events]);
   return { runId, ...state, at, setAt, shown, shownFrames, turns, preview: reader.preview, reload: reader.reload };
 }
 
-function readAt() {
-  const text = here.value.query.get("at") ?? "";
-  return /^[1-9]\d{0,8}$/.test(text) ? Number(text) : null;
+/** The moment that is looked at: at once for the panes, a little later in the address, which browsers let change only so often. */
+function useMoment() {
+  const inAddress = here.value.query.get("at") ?? "";
+  const address = /^[1-9]\d{0,8}$/.test(inAddress) ? Number(inAddress) : null;
+  const [at, setLocal] = useState(address);
+  useEffect(() => setLocal(address), [address]);
+  const timer = useRef(0);
+  const setAt = useCallback((/** @type {number | null} */ seq) => {
+    setLocal(seq);
+    clearTimeout(timer.current);
+    timer.current = setTimeout(() => setQuery({ at: seq }), ADDRESS_AFTER_MS);
+  }, []);
+  useEffect(() => () => clearTimeout(timer.current), []);
+  return /** @type {[number | null, (seq: number | null) => void]} */ ([at, setAt]);
 }
-
-/** @param {number | null} seq */
-const setAt = (seq) => setQuery({ at: seq });
 
 /** @template {{seq: number}} T @param {T[]} list in the order of seq @param {number | null} at @returns {T[]} */
 export function upTo(list, at) {

@@ -148,3 +148,53 @@ export function busyWith(turns) {
   if (tools.length) return `runs ${tools.length} tools: ${[...new Set(tools)].join(", ")}`;
   return open.length ? "waits for the model" : "";
 }
+
+/**
+ * What a live run waits for that is neither its model nor a tool at work: an icon, a word and why; null when it is at work.
+ * @param {any} run @param {EventRecord[]} events
+ * @returns {{icon: string, tone: string, word: string, why: string} | null}
+ */
+export function waitOf(run, events) {
+  if (!run || run.status !== "running" || run.quarantined) return null;
+  if (run.paused) return { icon: "circle-pause", tone: "warn", word: "paused", why: run.pause_reason ?? "" };
+  if (run.awaited_state === "interrupted") return { icon: "message-square", tone: "warn", word: "a question", why: run.awaited_on ?? "" };
+  if (run.parked || run.awaited_state === "awaiting_input") return { icon: "clock", tone: "info", word: "input", why: "Its turn is done; the next message wakes it." };
+  const waiting = openWaits(events);
+  if (waiting.length) {
+    const names = [...new Set(waiting.flatMap((payload) => (payload.queues ?? []).map((queue) => queue.channel)))].filter(Boolean);
+    return { icon: "radio", tone: "info", word: names.length ? `a message of ${names.join(", ")}` : "a message", why: `until ${new Date(waiting[0].until_ms).toISOString()}` };
+  }
+  if ((run.under_way ?? []).some((entry) => entry.startsWith("@"))) return { icon: "network", tone: "info", word: "its sub-agents", why: "" };
+  if (run.pause_requested) return { icon: "circle-pause", tone: "warn", word: "pauses before the next model call", why: run.pause_reason ?? "" };
+  return null;
+}
+
+function openWaits(events) {
+  /** @type {Map<string, any>} */
+  const open = new Map();
+  for (let at = Math.max(0, events.length - 500); at < events.length; at += 1) {
+    const { type, payload } = events[at];
+    if (type === "CallWaiting") open.set(payload.call_id, payload);
+    else if (type === "ToolReturned") open.delete(payload.call_id);
+    else if (type === "TurnCancelled") open.clear();
+  }
+  return [...open.values()];
+}
+
+/**
+ * Places on the slider: where turns begin and what failed, at most one of a kind for each of `places`.
+ * @param {EventRecord[]} events @param {number} places
+ * @returns {{at: number, kind: "turn" | "failure", seq: number}[]} at: 0 to 1
+ */
+export function marksOf(events, places) {
+  const marks = new Map();
+  const last = Math.max(1, events.length - 1);
+  for (const event of events) {
+    const kind = isFailure(event) ? "failure" : event.type === "ModelCallRequested" && event.payload.attempt === 1 ? "turn" : "";
+    if (!kind) continue;
+    const at = (event.seq - 1) / last;
+    const key = `${kind}${Math.round(at * places)}`;
+    if (!marks.has(key)) marks.set(key, { at, kind, seq: event.seq });
+  }
+  return [...marks.values()];
+}
