@@ -5,6 +5,8 @@ import { useKeys } from "./keys.js";
 import { Loading } from "./states.js";
 
 const OVERSCAN = 12;
+/** Height of the heading, which covers the first rows. */
+const HEAD = 34;
 /** Rows before the end at which the next page is read. */
 const AHEAD = 36;
 /** Browsers lose precision above some 30 million pixels. */
@@ -38,13 +40,16 @@ const HEIGHT_MAX = 16_000_000;
  *   height?: string,
  *   stickToEnd?: boolean,
  *   boxRef?: {current: HTMLDivElement | null},
+ *   markedKey?: string,
+ *   onMark?: (row: T) => void,
  * }} properties
  *   href: where Enter and a click on the row lead (the first cell should hold the link for screen readers). onEnd: read the next page.
  *   height: CSS height of the box; default: what the page leaves. stickToEnd: stays at the newest row until the person scrolls up.
  *   boxRef: gets the scrolling box, for a page that has to know what is in view.
+ *   markedKey: key of a row that is brought into view and marked when it changes. onMark: the keyboard has come to a row.
  */
 export function Table({
-  columns, rows, rowKey, href, onOpen, onEnd, isComplete = true, isLoading = false, rowHeight = 36, label, selection, onSelect, empty, rowClass, keys = true, height, stickToEnd = false, boxRef,
+  columns, rows, rowKey, href, onOpen, onEnd, isComplete = true, isLoading = false, rowHeight = 36, label, selection, onSelect, empty, rowClass, keys = true, height, stickToEnd = false, boxRef, markedKey = "", onMark,
 }) {
   const ownBox = useRef(/** @type {HTMLDivElement | null} */ (null));
   const box = boxRef ?? ownBox;
@@ -95,9 +100,27 @@ export function Table({
     const element = box.current;
     if (!element) return;
     const top = (next * rowHeight) / scale;
+    const bottom = HEAD + top + rowHeight;
     if (top < element.scrollTop) element.scrollTop = top;
-    else if (top + rowHeight * 2 > element.scrollTop + element.clientHeight) element.scrollTop = top + rowHeight * 2 - element.clientHeight;
+    else if (bottom > element.scrollTop + element.clientHeight) element.scrollTop = bottom - element.clientHeight;
   };
+  const step = (at) => {
+    moveTo(at);
+    const row = rows[Math.max(0, Math.min(rows.length - 1, at))];
+    if (row) onMark?.(row);
+  };
+  const hasRows = rows.length > 0;
+  useLayoutEffect(() => {
+    if (!markedKey || !hasRows || rowKey(rows[active] ?? rows[0]) === markedKey) return;
+    const at = rows.findIndex((row) => rowKey(row) === markedKey);
+    if (at < 0) return;
+    sticks.current = false;
+    const element = box.current;
+    const before = element?.scrollTop ?? 0;
+    moveTo(at);
+    // From far away to the middle, where what is around it can be seen.
+    if (element && Math.abs(element.scrollTop - before) > rowHeight) element.scrollTop = (at * rowHeight) / scale - element.clientHeight / 2;
+  }, [markedKey, hasRows]);
   const open = (row) => {
     if (onOpen) onOpen(row);
     else if (href) /** @type {HTMLElement | null} */ (box.current?.querySelector(`[data-key="${CSS.escape(rowKey(row))}"] a[href]`))?.click();
@@ -109,12 +132,12 @@ export function Table({
     onSelect(next);
   };
   const bindings = {
-    j: ["Next row", () => moveTo(active + 1)],
-    k: ["Row before", () => moveTo(active - 1)],
-    ArrowDown: ["Next row", () => moveTo(active + 1)],
-    ArrowUp: ["Row before", () => moveTo(active - 1)],
-    Home: ["First row", () => moveTo(0)],
-    End: ["Last row read so far", () => moveTo(rows.length - 1)],
+    j: ["Next row", () => step(active + 1)],
+    k: ["Row before", () => step(active - 1)],
+    ArrowDown: ["Next row", () => step(active + 1)],
+    ArrowUp: ["Row before", () => step(active - 1)],
+    Home: ["First row", () => step(0)],
+    End: ["Last row read so far", () => step(rows.length - 1)],
     Enter: ["Open the row", () => rows[active] && open(rows[active])],
     ...(selection ? { x: ["Select the row", () => rows[active] && toggle(rows[active])] } : {}),
   };
