@@ -11,10 +11,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from loomlog.services.api.event_stream import EventStream
-from loomlog.services.api.request_parsing import CONTROL_BODY_MAX, query_text, strict_json_value
+from loomlog.services.api.request_parsing import CONTROL_BODY_MAX, query_integer, query_text, strict_json_value
 from loomlog.services.api.responses import JsonResponse, json_response, position_headers
 from loomlog.services.api.route import AsgiResponse
 from loomlog.services.api.service import Service
+from loomlog.services.application.channels import QUEUES_DEFAULT, QUEUES_MAX
 from loomlog.services.application.errors import RequestRefused
 from loomlog.services.core.access.decide import Caller
 
@@ -77,7 +78,7 @@ async def take_messages(service: Service, caller: Caller, request: Request) -> J
 
 async def peek_messages(service: Service, caller: Caller, request: Request) -> Json:
     fields: dict[str, Any] = {
-        name: query_text(request, name) for name in ("from_cursor", "scope_id") if name in request.query_params
+        name: query_text(request, name) for name in ("from_cursor", "scope_id", "order") if name in request.query_params
     }
     most = request.query_params.get("max_messages")
     if most:
@@ -85,6 +86,24 @@ async def peek_messages(service: Service, caller: Caller, request: Request) -> J
         fields["max_messages"] = int(most) if is_number else most
     answer = await service.application.channels.peek(
         caller, _name(request), fields, tenant=_tenant(request), user_id=_user_id(request)
+    )
+    return json_response(answer)
+
+
+async def list_channel_queues(service: Service, caller: Caller, request: Request) -> Json:
+    answer = await service.application.channels.queues(
+        caller,
+        _name(request),
+        limit=query_integer(request, "limit", QUEUES_DEFAULT, minimum=1, maximum=QUEUES_MAX),
+        cursor=query_text(request, "cursor"),
+        tenant=_tenant(request),
+    )
+    return json_response(answer)
+
+
+async def list_channel_readers(service: Service, caller: Caller, request: Request) -> Json:
+    answer = await service.application.channels.readers(
+        caller, _name(request), scope_id=query_text(request, "scope_id"), tenant=_tenant(request)
     )
     return json_response(answer)
 

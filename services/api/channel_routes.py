@@ -7,7 +7,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from loomlog.services.api import channel_endpoints
-from loomlog.services.api.route import Access, Handler, NamedSchema, QueryParameter, Route, Tag
+from loomlog.services.api.route import (
+    CURSOR_PARAMETER,
+    LIMIT_PARAMETER,
+    Access,
+    Handler,
+    NamedSchema,
+    QueryParameter,
+    Route,
+    Tag,
+)
 from loomlog.services.core.access.scopes import CHANNEL_PUBLISH, CHANNEL_READ
 
 TAG = Tag(name="Channels", description="Messages between agents, and between agents and the outside.")
@@ -24,6 +33,11 @@ FROM_CURSOR = QueryParameter(
     name="from_cursor", description="Cursor of an earlier answer; cur_0 or absent: before the oldest message."
 )
 MAX_MESSAGES = QueryParameter(name="max_messages", description="Most messages of the answer, 1 to 100.", schema=INTEGER)
+ORDER = QueryParameter(
+    name="order",
+    description="oldest, or newest: the messages before from_cursor, the newest first.",
+    schema={"type": "string", "enum": ["oldest", "newest"], "default": "oldest"},
+)
 DECLARATION: Mapping[str, Any] = {
     "description": {**TEXT, "description": "What the channel is for."},
     "semantic": {**TEXT, "description": "For people: queue, topic or broadcast."},
@@ -205,7 +219,29 @@ CHANNEL_ROUTES: tuple[Route, ...] = (
         tag=TAG,
         summary="Look at messages; no cursor moves.",
         response=PEEKED,
-        query=(FROM_CURSOR, MAX_MESSAGES, SCOPE_ID, TENANT),
+        query=(FROM_CURSOR, MAX_MESSAGES, ORDER, SCOPE_ID, TENANT),
+        refusal_statuses=(400, 404, 503),
+    ),
+    Route(
+        method="GET",
+        path=CHANNEL + "/queues",
+        access=Access.MEMBER,
+        handler=channel_endpoints.list_channel_queues,
+        tag=TAG,
+        summary="List the queues of a channel, one for each user or agent, with what they hold.",
+        response=NamedSchema(name="ChannelQueues", schema=OBJECT),
+        query=(LIMIT_PARAMETER, CURSOR_PARAMETER, TENANT),
+        refusal_statuses=(400, 404, 503),
+    ),
+    Route(
+        method="GET",
+        path=CHANNEL + "/readers",
+        access=Access.MEMBER,
+        handler=channel_endpoints.list_channel_readers,
+        tag=TAG,
+        summary="List the cursors of a queue, how far each is behind, and what is leased to it.",
+        response=NamedSchema(name="ChannelReaders", schema=OBJECT),
+        query=(SCOPE_ID, TENANT),
         refusal_statuses=(400, 404, 503),
     ),
     Route(
@@ -300,7 +336,7 @@ CHANNEL_ROUTES: tuple[Route, ...] = (
         tag=TAG,
         summary="Look at the messages of a user; no cursor moves.",
         response=PEEKED,
-        query=(FROM_CURSOR, MAX_MESSAGES, TENANT),
+        query=(FROM_CURSOR, MAX_MESSAGES, ORDER, TENANT),
         refusal_statuses=(400, 404, 503),
         operation="peek_user_messages",
     ),

@@ -10,6 +10,7 @@ are for channels of the scope user; the others take `scope_id` for the user or t
 Before: services/api/channel_endpoints.py. After: services/families/channel, which the Channel tool shares.
 """
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -37,6 +38,7 @@ from loomlog.services.families.channel.caller import (
     Declaration,
     Queue,
 )
+from loomlog.services.families.channel.cursor import NS_PER_MS
 from loomlog.services.families.channel.declaration_operations import DeclarationOperations
 from loomlog.services.families.channel.declarations import (
     ORPHAN,
@@ -45,15 +47,17 @@ from loomlog.services.families.channel.declarations import (
     declaration_json,
     is_system_channel,
 )
+from loomlog.services.families.channel.entries import Lease, Wait
 from loomlog.services.families.channel.fields import CURSOR_CHARACTERS_MAX, format_ns, text_field
-from loomlog.services.families.channel.limits import READ_MAX
+from loomlog.services.families.channel.limits import NAME_CHARACTERS_MAX, READ_MAX
 from loomlog.services.families.channel.message_cache import MessageCache
 from loomlog.services.families.channel.operations import (
     BATCH_BYTES_MAX,
     ChannelLimits,
     ChannelOperations,
 )
-from loomlog.services.families.channel.store import ChannelStats, ChannelStore, Decrypt, Message
+from loomlog.services.families.channel.state import QueueState
+from loomlog.services.families.channel.store import ChannelStats, ChannelStore, Decrypt, Message, message_json
 from loomlog.services.families.operation import OperationRefused, OperationUnavailable, Reply
 from loomlog.services.stream.entities.answers import EntityCommands
 from loomlog.services.stream.entities.hosting import EntityParts
@@ -67,6 +71,8 @@ PUBLISH_FIELDS = frozenset({"payload", "deliver_at", "ttl", "scope_id"})
 SUBSCRIBE_FIELDS = frozenset({"from_cursor", "max_messages", "wait_ms", "reader", "scope_id"})
 ACK_FIELDS = frozenset({"cursor", "reader", "scope_id"})
 AWAIT_FIELDS = frozenset({"channels", "scope", "scope_id", "mode", "n", "from_cursor", "max_messages", "wait_ms"})
+OLDEST, NEWEST = "oldest", "newest"
+QUEUES_DEFAULT, QUEUES_MAX = 50, 200
 BROADCAST_FIELDS = frozenset({"channels", "scope", "scope_id", "payload", "deliver_at", "ttl"})
 
 
@@ -222,10 +228,54 @@ class Channels:
     async def peek(
         self, caller: Caller, name: str, fields: Mapping[str, Any], *, tenant: str = "", user_id: str = ""
     ) -> dict[str, Any]:
-        """Return messages, by default from the oldest; `fields`: from_cursor, max_messages, scope_id."""
+        """Return messages with their cursors, by default from the oldest.
+
+        `fields`: from_cursor, max_messages, scope_id, order. In the order newest they are those before a cursor.
+        """
         asker = self._asker(caller, tenant, user_id)
         self._check_user_channel(asker, name)
-        return dict((await self._run("peek", {"channel": name, **fields}, asker)).fields)
+        order = fields.get("order") or OLDEST
+        if order not in (OLDEST, NEWEST):
+            raise RequestRefused("invalid_request", f"order is {str(order)[:40]!r}: expected {OLDEST} or {NEWEST}")
+        asked = {"channel": name, **_without(fields, "order")}
+        queue, messages = await run_refusing(self._operations.peek_messages(asked, asker, newest_first=order == NEWEST))
+        shown = [{**message_json(message), "cursor": message.cursor} for message in messages]
+        next_cursor = {"next_cursor": messages[-1].cursor} if messages else {}
+        return {"channel": queue.channel, "messages": shown, **next_cursor}
+
+    async def queues(
+        self, caller: Caller, name: str, *, limit: int = QUEUES_DEFAULT, cursor: str = "", tenant: str = ""
+    ) -> dict[str, Any]:
+        """Return the queues of a channel, by user or agent, with what they hold; `cursor`: `next` of a page."""
+        asker = self._asker(caller, tenant, "")
+        try:
+            declared = require_channel(self._declarations, asker, name, publishes=False)
+            after = text_field({"cursor": cursor}, "cursor", default="", most=NAME_CHARACTERS_MAX)
+        except OperationRefused as refused:
+            raise request_refusal(refused) from refused
+        store, now_ms = self._operations.store, self._clock_ms()
+        page = await run_refusing(store.page_of_queues(declared, asker.tenant, after=after, limit=limit + 1))
+        following = page[limit - 1][0].scope_id if len(page) > limit else None
+        rows = [queue_row(queue, state, now_ms) for queue, state in page[:limit]]
+        return {"channel": name, "scope": declared.scope, "queues": rows, "next": following}
+
+    async def readers(self, caller: Caller, name: str, *, scope_id: str = "", tenant: str = "") -> dict[str, Any]:
+        """Return the cursors of a queue, by reader; the shared one has no name."""
+        asker = self._asker(caller, tenant, "")
+        try:
+            queue = self._operations.readable_queue({"channel": name, "scope_id": scope_id}, asker)
+        except OperationRefused as refused:
+            raise request_refusal(refused) from refused
+        state = await run_refusing(self._operations.store.state(queue))
+        rows = await run_refusing(self._cursors(queue))
+        entries = [entry for bucket in state.buckets.values() for entry in bucket.entries.values()]
+        waiting = Counter(entry.reader for entry in entries if isinstance(entry, Wait))
+        leased = Counter[str]()
+        for entry in entries:
+            if isinstance(entry, Lease):
+                leased[entry.reader] += sum(last - first + 1 for first, last in entry.positions)
+        shown = [{**row, "waiting": waiting[row["reader"]], "leased": leased[row["reader"]]} for row in rows]
+        return {**queue_row(queue, state, self._clock_ms()), "channel": name, "readers": shown}
 
     async def ack(
         self, caller: Caller, name: str, body: Any, *, tenant: str = "", user_id: str = ""
@@ -397,7 +447,6 @@ class Channels:
         handlers: Mapping[str, Callable[[Mapping[str, Any], ChannelCaller], Awaitable[Reply]]] = {
             "publish": operations.publish,
             "subscribe": operations.subscribe,
-            "peek": operations.peek,
             "ack": operations.ack,
             "purge": operations.purge,
             "await": operations.await_,
@@ -413,6 +462,28 @@ def channel_row(declared: Declaration, stats: ChannelStats | None) -> dict[str, 
     if stats is not None and stats.message_count:
         row["oldest_visible_at"] = format_ns(stats.oldest_visible_ns)
         row["newest_visible_at"] = format_ns(stats.newest_visible_ns)
+    return row
+
+
+def queue_row(queue: Queue, state: QueueState, now_ms: int) -> dict[str, Any]:
+    """Return what a queue holds, and who reads it; a time is absent when there is none."""
+    row: dict[str, Any] = {
+        "scope": queue.scope,
+        "scope_id": queue.scope_id,
+        "message_count": state.message_count(now_ms),
+        "delayed": state.delayed_count,
+        "leased": state.leased,
+        "waiting": state.waits,
+        "awaiting": state.watches,
+        "readers_count": state.named_readers + state.has_reader(""),
+        "published": state.last_number,
+    }
+    if oldest_ns := state.oldest_visible_ns(now_ms):
+        row["oldest_visible_at"] = format_ns(oldest_ns)
+    if newest_ns := state.newest_visible_ns(now_ms):
+        row["newest_visible_at"] = format_ns(newest_ns)
+    if state.delayed:
+        row["next_visible_at"] = format_ns(state.delayed[0][0].visible_ms * NS_PER_MS)
     return row
 
 

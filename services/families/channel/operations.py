@@ -222,7 +222,7 @@ class ChannelOperations:
 
     async def subscribe(self, fields: Mapping[str, Any], caller: ChannelCaller) -> Outcome:
         """Take the next messages: channel, messages, next_cursor; `waiting` for a call of a run that waits for them."""
-        queue = self._readable(fields, caller)
+        queue = self.readable_queue(fields, caller)
         wait_ms, capped = self._wait_ms(fields)
         command = ReadQueue(
             envelope=caller.envelope(queue),
@@ -342,7 +342,7 @@ class ChannelOperations:
 
     async def ack(self, fields: Mapping[str, Any], caller: ChannelCaller) -> Outcome:
         """Move a cursor forward."""
-        queue = self._readable(fields, caller)
+        queue = self.readable_queue(fields, caller)
         command = AckCursor(
             envelope=caller.envelope(queue),
             channel=queue.channel,
@@ -358,15 +358,23 @@ class ChannelOperations:
 
     async def peek(self, fields: Mapping[str, Any], caller: ChannelCaller) -> Outcome:
         """Return messages after a cursor, by default from the oldest: channel, messages."""
-        queue = self._readable(fields, caller)
+        queue, messages = await self.peek_messages(fields, caller)
+        return Outcome(fields={"channel": queue.channel, "messages": [message_json(one) for one in messages]})
+
+    async def peek_messages(
+        self, fields: Mapping[str, Any], caller: ChannelCaller, *, newest_first: bool = False
+    ) -> tuple[Queue, Sequence[Message]]:
+        """Return a queue and messages of it: those behind a cursor, or with `newest_first` those before it."""
+        queue = self.readable_queue(fields, caller)
         messages = await self.store.peek(
             queue,
             after=_cursor(fields, "from_cursor"),
+            newest_first=newest_first,
             limit=_max_messages(fields),
             bytes_max=BATCH_BYTES_MAX,
             positions=caller.positions,
         )
-        return Outcome(fields={"channel": queue.channel, "messages": [message_json(one) for one in messages]})
+        return queue, messages
 
     async def list_channels(self, fields: Mapping[str, Any], caller: ChannelCaller) -> Outcome:
         """Return what the agent may publish to and read."""
@@ -517,7 +525,8 @@ class ChannelOperations:
 
     # --- common ------------------------------------------------------------------------------------------------------
 
-    def _readable(self, fields: Mapping[str, Any], caller: ChannelCaller) -> Queue:
+    def readable_queue(self, fields: Mapping[str, Any], caller: ChannelCaller) -> Queue:
+        """Return the queue that the fields `channel` and `scope_id` name, which the caller may read."""
         declared = require_channel(self.declarations, caller, channel_name(fields.get("channel")), publishes=False)
         return resolve_queue(declared, caller, fields.get("scope_id"))
 

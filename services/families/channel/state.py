@@ -173,6 +173,11 @@ class QueueState(Value, frozen=True, kw_only=True, omit_defaults=True):
         first = max(position + 1, self.oldest_position(at_ms))
         return range(first, min(first + limit - 1, self.last_position) + 1)
 
+    def positions_before(self, position: int, limit: int, at_ms: int) -> Sequence[int]:
+        """Return the positions before a place, read before or not, the newest first."""
+        last = min(position - 1, self.last_position)
+        return range(last, max(last - limit, self.oldest_position(at_ms) - 1), -1)
+
     def position_of_cursor(self, text: str) -> int:
         """Return the position of a cursor; 0: before the oldest message. Raises InvalidCursor."""
         cursor = parse_cursor(text, self.key)

@@ -203,6 +203,7 @@ class ChannelStore:
         *,
         after: str = "",
         is_committed: bool = False,
+        newest_first: bool = False,
         limit: int,
         bytes_max: int,
         positions: Sequence[str] = (),
@@ -210,15 +211,18 @@ class ChannelStore:
         """Return messages behind a cursor as far as they fit, at least one; none is taken.
 
         Without a cursor they begin at the oldest message; with `is_committed`, behind what all readers together took.
+        With `newest_first` they are those before the message of the cursor, without one the last ones.
         Raises OperationRefused(invalid_request).
         """
         state = await self.state(queue, positions)
+        next_positions = state.positions_before if newest_first else state.positions_after
+        first = state.last_position + 1 if newest_first else state.reader("").committed if is_committed else 0
         try:
-            place = state.position_of_cursor(after) if after else state.reader("").committed if is_committed else 0
+            place = state.position_of_cursor(after) if after else first
         except InvalidCursor as error:
             raise OperationRefused("invalid_request", str(error)) from error
         messages, size = list[Message](), 0
-        while numbers := state.positions_after(place, limit - len(messages), self._clock_ms()):
+        while numbers := next_positions(place, limit - len(messages), self._clock_ms()):
             for message in await self.load(queue, numbers):
                 if messages and size + message.bytes > bytes_max:
                     return messages
@@ -251,6 +255,16 @@ class ChannelStore:
         owner = SHARED_TENANT if declared.scope == GLOBAL else tenant
         return [queue_of_aggregate(owner, row.name) for row in await self._list(owner, declared.name)]
 
+    async def page_of_queues(
+        self, declared: Declaration, tenant: str, *, after: str = "", limit: int
+    ) -> list[tuple[Queue, QueueState]]:
+        """Return the queues of a channel in its scope that a tenant has, by scope id, from the one after `after`."""
+        owner = SHARED_TENANT if declared.scope == GLOBAL else tenant
+        last = Queue(owner, declared.name, declared.scope, after).aggregate if after else ""
+        prefix = Queue(owner, declared.name, declared.scope).aggregate
+        rows = await self._wait_for_rows(partial(self._page, owner, prefix, last, limit))
+        return [(queue_of_aggregate(owner, row.name), _state(row)) for row in rows]
+
     async def stats(self, tenant: str, channel: str = "") -> Mapping[str, ChannelStats]:
         """Return what the channels of a tenant hold, by name; `channel` is the only one that is counted."""
         now_ms, counted = self._clock_ms(), dict[str, ChannelStats]()
@@ -275,8 +289,8 @@ class ChannelStore:
                 break
         return rows
 
-    async def _page(self, tenant: str, prefix: str, after: str) -> Sequence[EntityRow]:
-        return await self.reads.list(FAMILY_NAME, tenant, prefix=prefix, after=after, limit=PAGE)
+    async def _page(self, tenant: str, prefix: str, after: str, limit: int = PAGE) -> Sequence[EntityRow]:
+        return await self.reads.list(FAMILY_NAME, tenant, prefix=prefix, after=after, limit=limit)
 
 
 def message_json(message: Message) -> dict[str, Any]:

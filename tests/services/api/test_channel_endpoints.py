@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -200,6 +201,22 @@ async def test_messages_are_published_taken_and_stay(here: Served) -> None:
     assert values(await send(here, "GET", f"{PLAZA}/peek")) == [{"n": 0}, {"n": 1}, {"n": 2}]
 
 
+async def test_a_peek_pages_from_the_oldest_and_from_the_newest(here: Served) -> None:
+    for n in range(5):
+        await publish(here, n)
+    first = await send(here, "GET", f"{PLAZA}/peek?max_messages=2")
+    assert values(first) == [0, 1]
+    assert first["next_cursor"] == first["messages"][1]["cursor"]
+    assert values(await send(here, "GET", f"{PLAZA}/peek?from_cursor={first['next_cursor']}")) == [2, 3, 4]
+    newest = await send(here, "GET", f"{PLAZA}/peek?order=newest&max_messages=2")
+    assert values(newest) == [4, 3]
+    before = await send(here, "GET", f"{PLAZA}/peek?order=newest&from_cursor={newest['next_cursor']}")
+    assert values(before) == [2, 1, 0]
+    end = await send(here, "GET", f"{PLAZA}/peek?order=newest&from_cursor={before['next_cursor']}")
+    assert end == {"channel": "plaza", "messages": []}
+    assert await refused(here, "GET", f"{PLAZA}/peek?order=best") == (400, "invalid_request")
+
+
 async def test_a_body_is_optional_for_subscribe(here: Served) -> None:
     await publish(here, 1)
     answer = await here.client(ACME).post(f"{PLAZA}/subscribe")
@@ -355,6 +372,37 @@ async def test_cursors_of_an_agent_are_listed(here: Served) -> None:
     row = {"channel": "notes", "scope": "agent", "scope_id": "helper", "reader": "", "cursor": cursor, "behind": 1}
     assert (await send(here, "GET", "/v1/agents/helper/channels"))["channels"] == [row]
     assert (await send(here, "GET", "/v1/agents/team%2Fother/channels"))["channels"] == []
+
+
+async def test_the_queues_of_a_channel_are_listed(here: Served) -> None:
+    inboxes = f"{CHANNELS}/inbox"
+    for name in ("ann", "bob", "cleo/x"):
+        await publish(here, name, inboxes, scope_id=name)
+    first = await send(here, "GET", f"{inboxes}/queues?limit=2")
+    assert (first["scope"], [row["scope_id"] for row in first["queues"]]) == ("user", ["ann", "bob"])
+    assert first["queues"][0]["message_count"] == 1
+    rest = await send(here, "GET", f"{inboxes}/queues?cursor={first['next']}")
+    assert ([row["scope_id"] for row in rest["queues"]], rest["next"]) == (["cleo/x"], None)
+    assert (await send(here, "GET", f"{inboxes}/queues", caller=GLOBEX))["queues"] == []
+    assert await refused(here, "GET", f"{CHANNELS}/nothing/queues") == (404, "channel_not_declared")
+    assert await refused(here, "GET", f"{inboxes}/queues?limit=0") == (400, "bad_request")
+    assert await refused(here, "GET", f"{inboxes}/queues", caller=IVY) == (403, "insufficient_scope")
+
+
+async def test_the_readers_of_a_queue_are_listed(here: Served) -> None:
+    for n in range(3):
+        await publish(here, n)
+    delayed = datetime.fromtimestamp(NOW_MS // 1000 + 60, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    await publish(here, "later", deliver_at=delayed)
+    await subscribe(here, max_messages=1)
+    cursor = (await subscribe(here, max_messages=2, reader="audit"))["next_cursor"]
+    answer = await send(here, "GET", f"{PLAZA}/readers")
+    assert [(row["reader"], row["behind"]) for row in answer["readers"]] == [("", 2), ("audit", 1)]
+    assert answer["readers"][1]["cursor"] == cursor
+    assert (answer["message_count"], answer["delayed"], answer["published"]) == (3, 1, 4)
+    assert answer["readers_count"] == 2
+    assert answer["next_visible_at"] == delayed.replace("Z", ".000000000Z")
+    assert await refused(here, "GET", f"{CHANNELS}/inbox/readers") == (400, "channel_scope_invalid")
 
 
 # --- users and the system --------------------------------------------------------------------------------------------
