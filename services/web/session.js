@@ -1,6 +1,6 @@
 // Who is signed in and what that caller may do. The token lies in an HttpOnly cookie that no script can read.
 import { signal } from "./ui.js";
-import { ApiError, loginConfig, me as readMe, refusal, signedOut } from "./api.js";
+import { ApiError, connection, loginConfig, me as readMe, refusal, signedOut } from "./api.js";
 
 const INCLUDES = {
   "substrate:admin": ["substrate:tenant", "substrate:user", "runs:create", "runs:read", "channel:publish", "channel:read"],
@@ -31,7 +31,11 @@ export async function loadSession() {
     signedOut.value = false;
   } catch (error) {
     me.value = null;
-    if (!(error instanceof ApiError) || error.status !== 401) throw error;
+    if (!(error instanceof ApiError) || error.status !== 401) {
+      // A proxy without its server, or a server in trouble: that is no reason to ask for a token.
+      if (connection.value === "ok") connection.value = "away";
+      throw error;
+    }
     login.value = await loginConfig().catch(() => null);
   }
 }
