@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import { KINDS, definitionPath, kindNamed } from "../../services/web/pages/library/kinds.js";
 import { DRAWN_MAX, allVersions, lineageNodes, missingIds, versionState, versionTitle } from "../../services/web/pages/library/lineage.js";
+import { teamNodes } from "../../services/web/pages/library/team.js";
 import { loadYaml, overlayOf, parseText, toYaml } from "../../services/web/pages/library/text.js";
 
 await loadYaml();
@@ -89,4 +90,20 @@ test("a long history draws the newest versions with what leads to them", () => {
   assert.ok(nodes.length <= DRAWN_MAX + 2);
   assert.ok(nodes.some((node) => node.id === "def_100"));
   assert.ok(nodes.some((node) => node.id === "def_1000") && nodes.some((node) => node.id === "def_file"));
+});
+
+test("a team is a tree of its states, and says the ways back", () => {
+  const state = (name, handler) => ({ state: name, handler });
+  const team = {
+    entry: "write",
+    states: [state("alone", { kind: "terminal" }), state("write", { kind: "agent", agent: "a" }), state("review", { kind: "parallel", agents: ["b", "c"] }), state("done", { kind: "terminal" })],
+    transitions: [{ from: "write", to: "review", on: "success" }, { from: "review", to: "write", on: "pushback:long" }, { from: "review", to: "done", on: "conditional:x" }, { from: "done", to: "nowhere", on: "success" }],
+  };
+  assert.deepEqual(teamNodes(team).map((node) => [node.id, node.parent, node.sub, node.dashed]), [
+    ["write", null, "a", false],
+    ["review", "write", "b, c · back to write", false],
+    ["done", "review", "terminal", true],
+    ["alone", null, "terminal", false],
+  ]);
+  assert.deepEqual(teamNodes({ entry: "x", states: null, transitions: null }), []);
 });

@@ -30,7 +30,7 @@ export function Graph({ nodes, current, label }) {
         const place = places.get(node.id);
         if (!place) return null;
         const inside = html`<rect class="node" width=${WIDTH} height=${HEIGHT} rx="7" /><rect x="0" y="8" width="4" height=${HEIGHT - 16} rx="2" fill=${`var(--${node.tone ?? "line-strong"})`} />
-          <text x="14" y=${node.sub ? 19 : 28}>${cut(node.title, 27)}</text>${node.sub ? html`<text class="sub" x="14" y="36">${cut(node.sub, 34)}</text>` : null}<title>${node.title} ${node.sub ?? ""}</title>`;
+          <text x="14" y=${node.sub ? 19 : 28}>${cut(node.title, 27)}</text>${node.sub ? html`<text class="sub" x="14" y="36">${cut(node.sub, 32)}</text>` : null}<title>${node.title} ${node.sub ?? ""}</title>`;
         return html`<g key=${node.id} class=${node.id === current ? "current" : ""} transform=${`translate(${place.x} ${place.y})`}>${node.href ? html`<a href=${node.href} aria-label=${`${node.title} ${node.sub ?? ""}`} aria-current=${node.id === current ? "true" : undefined}>${inside}</a>` : inside}</g>`;
       })}
     </svg>

@@ -120,8 +120,8 @@ export function Code({ text, language = "" }) {
     if (wanted && !ready) loadPrism().then(() => setReady(true));
   }, [wanted]);
   const grammar = wanted && ready && Object.hasOwn(prism.languages, name) ? prism.languages[name] : null;
-  if (!grammar || typeof grammar !== "object") return html`<pre class="block"><code><${LongText} text=${text} max=${CODE_MAX} /></code></pre>`;
-  return html`<pre class="block"><code>${prism.tokenize(text, grammar).map(colored)}</code></pre>`;
+  if (!grammar || typeof grammar !== "object") return html`<pre class="block" tabindex="0"><code><${LongText} text=${text} max=${CODE_MAX} /></code></pre>`;
+  return html`<pre class="block" tabindex="0"><code>${prism.tokenize(text, grammar).map(colored)}</code></pre>`;
 }
 
 function colored(token, at) {

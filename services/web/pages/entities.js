@@ -2,7 +2,6 @@
 import { html, useState } from "../ui.js";
 import { ApiError, entities } from "../api.js";
 import { Button, Chip, CopyButton, Field, Tabs } from "../components/controls.js";
-import { Icon } from "../components/icon.js";
 import { Json } from "../components/json.js";
 import { Empty, ErrorState, Resource } from "../components/states.js";
 import { PlainTable, Table } from "../components/table.js";
@@ -62,7 +61,7 @@ function FamilyPage({ family }) {
   const open = (one) => link(`/entities/${family.name}`, { id: one, tenant, prefix });
   return html`<div class="page full">
     <header>
-      <nav class="crumbs" aria-label="Where you are"><a href=${link("/entities")}>Families</a><${Icon} name="chevron-right" size=${13} /></nav>
+      <nav class="crumbs" aria-label="Where you are"><a href=${link("/entities")}>Families</a></nav>
       <h1>${family.name}</h1><span class="dim">${family.summary}</span><span class="grow"></span>
       <${Commands} commands=${family.commands} tenant=${tenant} onDone=${changed} />
     </header>
@@ -122,7 +121,7 @@ function Answer({ question, id, tenant }) {
   const [draft, setDraft] = useState(/** @type {Record<string, string>} */ ({}));
   const [sent, setSent] = useState(/** @type {Record<string, string> | null} */ (question.isRequired ? null : {}));
   const answer = useResource((signal) => (sent ? entities.question(question.path, { ...sent, id, tenant }, { signal }) : Promise.resolve(null)), [question.path, id, tenant, JSON.stringify(sent)]);
-  return html`<div class="stack pane">
+  return html`<div class="stack">
     <p class="dim">${question.summary}</p>
     ${question.parameters.length
       ? html`<form class="bar" onSubmit=${(event) => (event.preventDefault(), setSent(draft))}>${question.parameters.map((name) => html`<${Field} key=${name} label=${name.replaceAll("_", " ")} inline value=${draft[name] ?? ""} onInput=${(value) => setDraft({ ...draft, [name]: value })} />`)}<${Button} type="submit">Ask<//></form>`

@@ -34,8 +34,14 @@ function ByField({ version, other, tenant }) {
   const answer = useResource((signal) => library.diff(other, { to: version.def_id, tenant }, { signal }), [other, version.def_id, tenant]);
   return html`<${Resource} of=${answer}>${(diff) =>
     diff.changes.length
-      ? html`<div class="changes">${diff.changes.map((change) => html`<section key=${change.field}><h3><code>${change.field}</code></h3>${change.diff ? html`<${Lines} lines=${change.diff} label=${change.field} />` : html`<${Pair} before=${change.before} after=${change.after} />`}</section>`)}</div>`
+      ? html`<div class="changes">${shownChanges(diff.changes).map((change) => html`<section key=${change.field}><h3><code>${change.field}</code></h3>${change.diff ? html`<${Lines} lines=${change.diff} label=${change.field} />` : html`<${Pair} before=${change.before} after=${change.after} />`}</section>`)}</div>`
       : html`<p class="dim">Both say the same.</p>`}<//>`;
+}
+
+/** The prompt without the bodies of skills usually changes as the prompt does: then it is shown once. */
+function shownChanges(changes) {
+  const said = (field) => JSON.stringify({ ...changes.find((one) => one.field === field), field: "" });
+  return said("system_prompt") === said("system_prompt_base") ? changes.filter((one) => one.field !== "system_prompt_base") : changes;
 }
 
 /** The lines of a unified diff. */

@@ -1,12 +1,14 @@
 // The content of a version: texts as text, short values as facts, the rest as JSON.
 import { html } from "../../ui.js";
 import { Chip, CopyButton } from "../../components/controls.js";
+import { Graph } from "../../components/graph.js";
 import { Json } from "../../components/json.js";
 import { Code } from "../../components/markdown.js";
 import { PlainTable } from "../../components/table.js";
 import { formatBytes } from "../../components/time.js";
 import { link } from "../../router.js";
 import { definitionPath } from "./kinds.js";
+import { teamNodes } from "./team.js";
 
 const LONG = 160;
 const GROUPS = {
@@ -49,10 +51,15 @@ export function Content({ kind, definition, tenant }) {
 /** "max_tokens" -> "max tokens". @param {string} key */
 export const words = (key) => key.replaceAll("_", " ");
 
+function lines(text) {
+  const count = text.split("\n").length;
+  return count === 1 ? "1 line" : `${count.toLocaleString()} lines`;
+}
+
 /** A long text under its name. @param {{title: string, text: string, language?: string}} properties */
 export function Text({ title, text, language = "" }) {
   return html`<section class="long-text">
-    <div class="bar"><h3><bdi>${title}</bdi></h3><small class="dim">${text.split("\n").length.toLocaleString()} lines, ${formatBytes(new TextEncoder().encode(text).length)}</small><span class="grow"></span><${CopyButton} text=${text} label=${`Copy ${title}`} /></div>
+    <div class="bar"><h3><bdi>${title}</bdi></h3><small class="dim">${lines(text)}, ${formatBytes(new TextEncoder().encode(text).length)}</small><span class="grow"></span><${CopyButton} text=${text} label=${`Copy ${title}`} /></div>
     <${Code} text=${text} language=${language} />
   </section>`;
 }
@@ -74,6 +81,7 @@ function Team({ definition, tenant }) {
   const agent = (name) => (name ? html`<a href=${link(definitionPath("agent", name), { tenant })}><bdi>${name}</bdi></a>` : null);
   const { states = [], transitions = [], entry, max_iterations: iterations, ...rest } = definition;
   return html`<div class="contents">
+    <${Graph} nodes=${teamNodes(definition)} current=${entry} label="States and the ways between them" />
     <dl class="facts"><dt>begins with</dt><dd><bdi>${entry}</bdi></dd><dt>entries of a state at most</dt><dd class="number">${iterations || 10}</dd></dl>
     <section><h3>States</h3><${PlainTable}
       label="States" rows=${states} rowKey=${(row) => row.state}

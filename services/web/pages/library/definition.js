@@ -15,7 +15,7 @@ import { may, me } from "../../session.js";
 import { NameActions, VersionActions, forkPath } from "./actions.js";
 import { Changes } from "./changes.js";
 import { Content } from "./content.js";
-import { definitionPath } from "./kinds.js";
+import { definitionPath, oneOf } from "./kinds.js";
 import { allVersions, lineageNodes, missingIds, versionState, versionTitle } from "./lineage.js";
 import { Runs } from "./runs.js";
 import { Source } from "./shelf.js";
@@ -68,7 +68,7 @@ function Missing({ kind, name, tenant, mayWrite }) {
 }
 
 export function Crumbs({ kind, tenant }) {
-  return html`<nav class="crumbs" aria-label="Where you are"><a href=${link("/library", { tenant })}>Library</a><${Icon} name="chevron-right" size=${13} /><a href=${link(`/library/${kind.kind}`, { tenant })}>${kind.many}</a><${Icon} name="chevron-right" size=${13} /></nav>`;
+  return html`<nav class="crumbs" aria-label="Where you are"><a href=${link("/library", { tenant })}>Library</a><${Icon} name="chevron-right" size=${13} /><a href=${link(`/library/${kind.kind}`, { tenant })}>${kind.many}</a></nav>`;
 }
 
 function Full({ kind, name, tenant, data, reload }) {
@@ -121,7 +121,7 @@ function Notes({ kind, name, entry, tenant }) {
     ${entry.source === "file"
       ? html`<p class="note">This ${kind.one} is in a configuration file. Change it there and reload the services; or <a href=${forkPath(kind, name, "", tenant)}>edit it as a new version</a>, which is used instead of the file once it is active.</p>`
       : entry.static_def_id
-        ? html`<p class="note">A configuration file has a ${kind.one} of this name too. The version that is active here is used instead of it; when that is retired, the file counts again.</p>`
+        ? html`<p class="note">A configuration file has ${oneOf(kind)} of this name too. The version that is active here is used instead of it; when that is retired, the file counts again.</p>`
         : null}
     ${entry.source === "shared" && !me.value?.is_admin ? html`<p class="note">All tenants share this ${kind.one}. <a href=${forkPath(kind, name, entry.active_def_id ?? "", tenant)}>Edit it as a new version</a> to have one of your own, which is used instead.</p>` : null}
     ${entry.static_differs ? html`<p class="note warn">The files of the processes say different things about this name: bring them to the same state and restart. <code>loomlog doctor</code> names the processes.</p>` : null}
@@ -152,7 +152,7 @@ function VersionPane({ kind, selected, versions, active, tenant, href, reload })
       <${Resource} of=${version}>${(data) => html`
         <${About} version=${data} versions=${versions} href=${href} />
         <${Tabs} label="Of this version" tabs=${tabs} selected=${shown} onSelect=${(key) => setQuery({ view: key === "content" ? "" : key })} />
-        <div class="pane" role="tabpanel" aria-labelledby=${`tab-${shown}`}>
+        <div class="version-pane" role="tabpanel" aria-labelledby=${`tab-${shown}`}>
           ${shown === "content" ? html`<${Content} kind=${kind} definition=${data.definition} tenant=${tenant} />` : null}
           ${shown === "changes" ? html`<${Changes} version=${data} versions=${versions} active=${active} tenant=${tenant} />` : null}
           ${shown === "runs" ? html`<${Runs} id=${data.def_id} name=${data.name} tenant=${tenant} />` : null}

@@ -10,7 +10,7 @@ import { useAction, useResource } from "../../resource.js";
 import { here, link, navigate } from "../../router.js";
 import { AgentForm } from "./agent_form.js";
 import { Crumbs } from "./definition.js";
-import { definitionPath } from "./kinds.js";
+import { definitionPath, oneOf } from "./kinds.js";
 import { loadYaml, overlayOf, parseText, toYaml } from "./text.js";
 
 const FORM_KINDS = new Set(["agent"]);
@@ -95,7 +95,7 @@ function Editor({ kind, name: givenName, isFork, tenant, entry, origin }) {
         ${tabs.length > 1 ? html`<${Tabs} label="How it is written" tabs=${tabs} selected=${view} onSelect=${change} />` : null}
         <div role=${tabs.length > 1 ? "tabpanel" : undefined} aria-labelledby=${tabs.length > 1 ? `tab-${view}` : undefined}>
           ${view === "form" ? html`<${AgentForm} value=${value} onChange=${setValue} tenant=${tenant} />` : null}
-          ${view === "text" ? html`<${Field} label="Definition" value=${text} onInput=${(next) => (setText(next), setProblem(""))} rows=${24} code error=${problem} hint=${html`The keys of a ${kind.one}, as in a configuration file. The server checks them when it is saved.`} />` : null}
+          ${view === "text" ? html`<${Field} label="Definition" value=${text} onInput=${(next) => (setText(next), setProblem(""))} rows=${24} code error=${problem} hint=${html`The keys of ${oneOf(kind)}, as in a configuration file. The server checks them when it is saved.`} />` : null}
           ${view === "changes" ? html`<${Difference} before=${toYaml(before, { sorted: true })} after=${toYaml(value, { sorted: true })} label="What the new version changes" />` : null}
         </div>
         <${Field} label="Why" value=${why} onInput=${setWhy} placeholder="What this version is for" hint="Shown in the history of the name." />

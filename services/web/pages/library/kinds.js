@@ -128,3 +128,6 @@ export const kindNamed = (name) => KINDS.find((one) => one.kind === name) ?? nul
 
 /** Path of a definition's page, for `link` and `navigate`. @param {string} kind @param {string} name */
 export const definitionPath = (kind, name) => `/library/${kind}/${String(name).split("/").map(encodeURIComponent).join("/")}`;
+
+/** "an agent", "a skill". @param {Kind} kind */
+export const oneOf = (kind) => `${/^(a|MCP)/i.test(kind.one) ? "an" : "a"} ${kind.one}`;

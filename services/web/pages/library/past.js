@@ -2,7 +2,6 @@
 import { html, useState } from "../../ui.js";
 import { library } from "../../api.js";
 import { Button, Chip, Field } from "../../components/controls.js";
-import { Icon } from "../../components/icon.js";
 import { Empty, Resource } from "../../components/states.js";
 import { PlainTable } from "../../components/table.js";
 import { Time, formatCount, formatTime, toMs } from "../../components/time.js";
@@ -46,7 +45,7 @@ export function PastPage() {
 
   return html`<div class="page">
     <header>
-      <nav class="crumbs" aria-label="Where you are"><a href=${link("/library", { tenant })}>Library</a><${Icon} name="chevron-right" size=${13} /></nav>
+      <nav class="crumbs" aria-label="Where you are"><a href=${link("/library", { tenant })}>Library</a></nav>
       <h1>As of a time</h1>
       <p class="sub">The versions that were active at a moment, made active before it. Definitions of configuration files are not kept in the log and are not shown here.</p>
     </header>
@@ -66,11 +65,11 @@ export function PastPage() {
           rowKey=${key}
           empty=${html`<${Empty} icon="clock" title="Nothing was active then" command="loomlog defs at TIME"><p>No version ${kind ? `of this kind ` : ""}had been made active before this time.</p><//>`}
           columns=${[
-            { key: "kind", title: "Kind", sort: (row) => row.kind, cell: (row) => kindNamed(row.kind)?.one ?? row.kind },
+            { key: "kind", title: "Kind", sort: (row) => row.kind, cell: (row) => html`<span class="nowrap">${kindNamed(row.kind)?.one ?? row.kind}</span>` },
             { key: "name", title: "Name", sort: (row) => row.name, cell: (row) => html`<a href=${link(definitionPath(row.kind, row.name), { tenant })}><bdi>${row.name}</bdi></a>${row.tenant_id ? null : html` <${Chip}>shared<//>`}` },
-            { key: "version", title: "Version", align: "right", sort: (row) => row.version, cell: (row) => html`<a href=${link(definitionPath(row.kind, row.name), { v: row.active_def_id, tenant })}>version ${row.version}</a>` },
+            { key: "version", title: "Version", align: "right", sort: (row) => row.version, cell: (row) => html`<a class="nowrap" href=${link(definitionPath(row.kind, row.name), { v: row.active_def_id, tenant })}>version ${row.version}</a>` },
             { key: "now", title: "Now", sort: (row) => nowWord(row, now), cell: (row) => sinceThen(row, now, tenant) },
-            { key: "since", title: "Active since", align: "right", sort: (row) => row.promoted_at, cell: (row) => html`<${Time} at=${row.promoted_at} />` },
+            { key: "since", title: "Active since", align: "right", sort: (row) => row.promoted_at, cell: (row) => html`<span class="nowrap"><${Time} at=${row.promoted_at} /></span>` },
             { key: "by", title: "By", sort: (row) => row.promoted_by, cell: (row) => html`<bdi>${row.promoted_by || "–"}</bdi>` },
             { key: "why", title: "Reason", cell: (row) => html`<bdi class="soft">${row.why || "–"}</bdi>` },
           ]}
@@ -91,7 +90,7 @@ function nowWord(row, now) {
 function sinceThen(row, now, tenant) {
   const word = nowWord(row, now);
   const current = now.get(key(row));
-  if (word === "the same") return html`<span class="dim">the same</span>`;
-  if (!current) return html`<span class="warn">none is active</span>`;
-  return html`<a href=${link(definitionPath(row.kind, row.name), { v: current.active_def_id, with: row.active_def_id, view: "changes", tenant })} title="Compare with the version of then">${word}</a>`;
+  if (word === "the same") return html`<span class="dim nowrap">the same</span>`;
+  if (!current) return html`<span class="warn nowrap">none is active</span>`;
+  return html`<a href=${link(definitionPath(row.kind, row.name), { v: current.active_def_id, with: row.active_def_id, view: "changes", tenant })} class="nowrap" title="Compare with the version of then">${word}</a>`;
 }

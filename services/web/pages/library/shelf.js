@@ -129,7 +129,7 @@ export function ShelfPage({ kind }) {
               isComplete=${list.isComplete}
               isLoading=${list.isLoading}
               empty=${html`<${Nothing} kind=${kind} isFiltered=${Boolean(wanted || shown)} mayWrite=${mayRead} tenant=${tenant} />`}
-              columns=${columns(path, by, mayRead, list.rows.some((row) => row.judgements?.count))}
+              columns=${columns(path, by, mayRead)}
             />`}
       </section>
     </div>
@@ -155,14 +155,12 @@ function Nothing({ kind, isFiltered, mayWrite, tenant }) {
   <//>`;
 }
 
-function columns(path, by, isFull, areJudged) {
+function columns(path, by, isFull) {
   return [
     { key: "name", title: "Name", width: "minmax(9rem, 1.2fr)", cell: (row) => html`<a href=${path(row)} title=${row.name}><bdi>${row.name}</bdi></a>` },
     { key: "source", title: "Source", width: "8.25rem", cell: (row) => html`<${Source} source=${row.source} hasFile=${Boolean(row.static_def_id)} />` },
-    { key: "active", title: "Active", width: "5.5rem", cell: (row) => active(row) },
-    { key: "versions", title: "Versions", width: "4rem", align: "right", cell: (row) => (row.version_count ? html`<span title=${`${row.live_version_count} not retired`}>${formatCount(row.version_count)}</span>` : html`<span class="dim">–</span>`) },
+    { key: "active", title: "Active", width: "9.5rem", cell: (row) => html`${active(row)}${row.version_count > 1 ? html` <small class="dim" title=${`${row.live_version_count} of ${row.version_count} versions are not retired`}>of ${formatCount(row.version_count)}</small>` : null}` },
     { key: "description", title: "Description", width: "minmax(8rem, 2fr)", cell: (row) => html`<bdi class="soft" title=${row.description ?? ""}>${(row.description ?? "").slice(0, 300)}</bdi>` },
-    { key: "judged", title: "Judged", width: "6rem", align: "right", hidden: !areJudged, cell: (row) => (row.judgements?.count ? html`<span title=${`mean of ${row.judgements.count} judgements`}>${row.judgements.mean.toFixed(2)} <small class="dim">of ${formatCount(row.judgements.count)}</small></span>` : html`<span class="dim">–</span>`) },
     { key: "changed", title: "Changed", width: "6.5rem", align: "right", cell: (row) => html`<${Time} at=${row.last_updated} relative />` },
     { key: "by", title: "By", width: "6rem", hidden: !isFull, cell: (row) => author(row, by.get(row.active_def_id)) },
   ];
