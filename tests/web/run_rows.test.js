@@ -33,6 +33,12 @@ test("records give times, the beginning and the sub-agents; stored frames of the
   assert.deepEqual(rowsOf(stored, events).map((row) => row.key), live.map((row) => (row.kind === "text" ? "768" : row.key)));
 });
 
+test("what a turn used stands above the turn", () => {
+  const rows = rowsOf([frame(256, "steer", { user_input: { text: "u" } }), frame(768, "text", { text: "x" }), call(769, "Read"), frame(770, "usage", { usage: {} })], [event(1, "RunStarted"), event(2, "A"), event(3, "ModelReplied", { turn: 1 })]);
+  assert.deepEqual(rows.map((row) => row.kind), ["input", "usage", "text", "tool"]);
+  assert.equal(rows[1].turn, 1);
+});
+
 test("a question keeps its answer", () => {
   const rows = rowsOf([frame(256, "interruption_pending", { interruption: { interrupt_id: "i", question: "?" } }), frame(512, "interruption_resolved", { interruption: { interrupt_id: "i", status: "resolved", answer: "yes" } })], []);
   assert.equal(rows.length, 1);

@@ -1,5 +1,5 @@
 // The foot of a run's page: what is under way, and the field from which a person steers the run or continues its session.
-import { html, useEffect, useMemo, useRef, useState } from "../../ui.js";
+import { html, useComputed, useEffect, useMemo, useRef, useState } from "../../ui.js";
 import { runs, seg } from "../../api.js";
 import { Button } from "../../components/controls.js";
 import { Icon } from "../../components/icon.js";
@@ -59,7 +59,7 @@ export function Composer({ history }) {
     send();
   };
   const canStop = isLive && run.interactive && !run.parked && !run.paused;
-  const stop = async () => (await action.run(() => runs.cancelTurn(runId, {}))) !== false && (toast("The turn is stopped; the run waits for input"), reload());
+  const stop = async () => (await action.run(() => runs.cancelTurn(runId, {}))) !== false && (toast("The turn is stopped"), reload());
   const [placeholder, verb] = !isLive ? ["Continue the session: the next run of the same agent begins with this text", "Continue"] : run.parked ? ["The run waits for your next message", "Send"] : ["Steer: this text joins before the next model call", "Steer"];
   return html`<footer class="composer">
     <${Busy} history=${history} />
@@ -74,12 +74,15 @@ export function Composer({ history }) {
 
 /** What the run does just now, and for how long. */
 function Busy({ history }) {
-  const { run, turns, events, isLive, isStreamOpen } = history;
+  const { run, turns, events, isLive, isStreamOpen, preview } = history;
   const wait = useMemo(() => waitOf(run, events), [run, events]);
+  // A token changes the preview, but not this: only its beginning and its end do.
+  const answering = useComputed(() => (preview.value.text ? "the model answers" : preview.value.thinking ? "the model thinks" : ""));
   if (!isLive) return null;
   if (run.quarantined) return null;
   const since = toMs(events[events.length - 1]?.at);
-  const busy = wait ? (wait.word.startsWith("pauses") ? `${busyWith(turns) || "at work"}; ${wait.word}` : wait.word === "paused" ? "paused" : `waits for ${wait.word}`) : busyWith(turns) || "at work";
+  const work = answering.value || busyWith(turns) || "at work";
+  const busy = !wait ? work : wait.word.startsWith("pauses") ? `${work}; ${wait.word}` : wait.word === "paused" ? "paused" : `waits for ${wait.word}`;
   const isAtWork = !wait || wait.word.startsWith("pauses");
   return html`<p class="busy" role="status">
     <${Icon} name=${isAtWork ? "loader-circle" : wait.icon} spin=${isAtWork} size=${14} /> <span>${busy}</span>

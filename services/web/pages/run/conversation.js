@@ -8,10 +8,10 @@ import { LongText } from "../../components/json.js";
 import { PreviewRow, RowContext, RowView } from "./row_views.js";
 import { groupsOf, pendingInputs, rowsOf } from "./rows.js";
 
-const GROUP_ROWS = 25;
+const GROUP_ROWS = 10;
 const ROW_HEIGHT = 46;
 /** Groups this near to the view are made. */
-const NEAR = "1500px 0px";
+const NEAR = "1200px 0px";
 const BOTTOM_PX = 40;
 
 /** Tells a group when it comes near to the view. */
@@ -44,10 +44,10 @@ export default function Conversation({ history }) {
         <div class="turn-rows">
           ${groups.map((rows, number) => html`<${Group} key=${number} rows=${rows} isFirstSeen=${number === 0 || number === groups.length - 1} />`)}
           ${isNow ? html`<${PreviewRow} preview=${preview} />` : null}
-          ${pending.map((row) => html`<div class="turn-row input pending" key=${row.key}><span class="clock">queued</span><span class="what"><${Icon} name="user" size=${14} /><span>user</span></span><div class="said"><${LongText} text=${row.text} /> <small class="dim">joins before the next model call</small></div></div>`)}
+          ${pending.map((row) => html`<div class="turn-row is-input is-pending" key=${row.key}><span class="clock">queued</span><span class="what"><${Icon} name="user" size=${14} /><span>user</span></span><div class="said"><${LongText} text=${row.text} /> <small class="dim">joins before the next model call</small></div></div>`)}
         </div>
       </div>
-      ${isAway ? html`<div class="jump-newest"><${Button} small icon="arrow-down" onClick=${jump}>${at === null ? "Jump to the newest" : "Jump to this moment"}<//></div>` : null}
+      ${isAway ? html`<div class="jump-newest"><${Button} small icon="arrow-down" onClick=${jump}>${at !== null ? "Jump to this moment" : isLive ? "Jump to the newest" : "Jump to the end"}<//></div>` : null}
     </div>
   <//><//>`;
 }

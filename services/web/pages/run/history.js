@@ -11,6 +11,8 @@ const EVENTS_PAGE = 1_000;
 const EVENTS_EVERY_MS = 300;
 const RUN_EVERY_MS = 1_000;
 const ADDRESS_AFTER_MS = 200;
+const TOLD_AFTER_MS = 20;
+const MANY_FRAMES = 100;
 /** The read models may lag behind the stream: how often the last records of a run that has ended are asked for. */
 const LAST_ATTEMPTS = 12;
 
@@ -94,7 +96,7 @@ export class HistoryReader {
     this.last = -1;
     this.cursor = "";
     this.isReading = this.isDue = this.isWaiting = this.isRunDue = false;
-    this.hasEnded = this.wasOpen = false;
+    this.hasEnded = this.wasOpen = this.isTold = false;
     this.readAt = 0;
     this.attempts = 0;
     this.abort = new AbortController();
@@ -123,7 +125,7 @@ export class HistoryReader {
     this.stream = undefined;
     for (const timer of this.timers) clearTimeout(timer);
     this.timers.clear();
-    this.isWaiting = this.isRunDue = false;
+    this.isWaiting = this.isRunDue = this.isTold = false;
   }
 
   /** The server answers again: what failed meanwhile is asked once more. */
@@ -132,9 +134,16 @@ export class HistoryReader {
     if (!this.state.isComplete || this.state.isLive) this.readEvents();
   }
 
-  change(changes) {
+  /** @param {any} changes @param {boolean} [isUrgent] else what follows within a frame of the screen is told with it */
+  change(changes, isUrgent = true) {
     this.state = { ...this.state, ...changes };
-    this.listener(this.state);
+    if (isUrgent) return this.listener(this.state);
+    if (this.isTold) return undefined;
+    this.isTold = true;
+    return this.later(TOLD_AFTER_MS, () => {
+      this.isTold = false;
+      this.listener(this.state);
+    });
   }
 
   later(ms, act) {
@@ -205,7 +214,8 @@ export class HistoryReader {
     const taken = takeFrames(this.preview.value, this.last, received, this.state.isLive ? new Date().toISOString() : "");
     this.last = taken.last;
     if (taken.frames.length) {
-      this.change({ frames: [...this.state.frames, ...taken.frames] });
+      // The past of a run comes in many pieces; what happens now is shown at once, together with its preview.
+      this.change({ frames: [...this.state.frames, ...taken.frames] }, this.state.isLive && taken.frames.length < MANY_FRAMES);
       if (this.state.isLive || !this.state.run) {
         this.runChanged();
         this.readEvents();

@@ -35,7 +35,7 @@ const LOOKS = {
 export function RowView({ row }) {
   const Body = BODIES[row.kind];
   const [icon, word] = row.kind === "note" ? [row.icon, "event"] : row.kind === "end" ? [row.isError ? "circle-x" : "circle-check", "end"] : LOOKS[row.kind];
-  return html`<div class=${`turn-row ${row.kind}${row.tone ? ` ${row.tone}` : ""}`} data-seq=${row.seq}>
+  return html`<div class=${`turn-row is-${row.kind}${row.tone ? ` ${row.tone}` : ""}`} data-seq=${row.seq}>
     <${Moment} row=${row} />
     <span class="what"><${Icon} name=${icon} size=${14} /><span>${word}</span></span>
     <div class="said"><${Body} row=${row} /></div>
@@ -174,9 +174,9 @@ export function PreviewRow({ preview }) {
   const length = settledLength(text);
   const settled = useMemo(() => (length ? html`<${Markdown} text=${text.slice(0, length)} />` : null), [length, text.slice(0, 40)]);
   if (!text && !thinking) return null;
-  return html`<div class="turn-row text preview-row" aria-busy="true">
+  return html`<div class="turn-row is-text" aria-busy="true">
     <span class="clock">now</span>
     <span class="what"><${Icon} name=${text ? "bot" : "compass"} size=${14} /><span>${text ? "assistant" : "thinking"}</span></span>
-    <div class="said">${text ? html`${settled}<div class="markdown plain growing"><bdi>${text.slice(length)}</bdi></div>` : html`<span class="text dim growing"><bdi>${thinking.slice(-4_000)}</bdi></span>`}</div>
+    <div class="said">${text ? html`${settled}<div class="growing" dir="auto"><bdi>${text.slice(length)}</bdi></div>` : html`<span class="dim growing"><bdi>${thinking.slice(-4_000)}</bdi></span>`}</div>
   </div>`;
 }

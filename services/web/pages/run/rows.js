@@ -55,8 +55,15 @@ export function rowsOf(frames, events, before = []) {
         const state = data.outcome === "outcome_unknown" ? "unknown" : data.is_error ? "error" : "ok";
         return void Object.assign(row, { state, text: data.text ?? "", resultSeq: seq, returnedAt: at, settledBy: data.settled_by ?? "", isUnavailable: Boolean(data.text_unavailable) });
       }
-      case "usage":
-        return add({ ...base, kind: "usage", usage: data.usage ?? {}, turn: events[seq - 1]?.payload?.turn ?? 0, durationMs: events[seq - 1]?.payload?.duration_ms ?? 0 });
+      case "usage": {
+        // It heads the turn that it counts.
+        const row = { ...base, kind: "usage", usage: data.usage ?? {}, turn: events[seq - 1]?.payload?.turn ?? 0, durationMs: events[seq - 1]?.payload?.duration_ms ?? 0 };
+        add(row);
+        let first = rows.length - 1;
+        while (first > 0 && rows[first - 1].seq === seq) first -= 1;
+        if (rows[rows.length - 1] === row) rows.splice(first, 0, .../** @type {any[]} */ (rows.splice(-1)));
+        return;
+      }
       case "spawn_child_started":
         return childStarted(seq, at, data.spawn_child);
       case "spawn_child_result":
