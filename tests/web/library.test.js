@@ -4,7 +4,7 @@ import test from "node:test";
 import { KINDS, definitionPath, kindNamed } from "../../services/web/pages/library/kinds.js";
 import { DRAWN_MAX, allVersions, lineageNodes, missingIds, versionState, versionTitle } from "../../services/web/pages/library/lineage.js";
 import { teamNodes } from "../../services/web/pages/library/team.js";
-import { loadYaml, overlayOf, parseText, toYaml } from "../../services/web/pages/library/text.js";
+import { editable, loadYaml, overlayOf, parseText, toYaml } from "../../services/web/pages/library/text.js";
 
 await loadYaml();
 const version = (number, parent = 0, more = {}) => ({ def_id: `def_${number}`, version: number, parent_def_id: parent ? `def_${parent}` : "", retired: false, ...more });
@@ -106,4 +106,10 @@ test("a team is a tree of its states, and says the ways back", () => {
     ["alone", null, "terminal", false],
   ]);
   assert.deepEqual(teamNodes({ entry: "x", states: null, transitions: null }), []);
+});
+
+test("a prompt that is there twice is edited once", () => {
+  assert.deepEqual(editable({ system_prompt: "a", system_prompt_base: "a", model: "m" }), { system_prompt: "a", model: "m" });
+  const other = { system_prompt: "a with a skill", system_prompt_base: "a" };
+  assert.deepEqual(editable(other), other);
 });

@@ -42,7 +42,7 @@ export function AgentForm({ value, onChange }) {
             <${Field} label="Model" value=${value.model ?? ""} onInput=${(text) => set({ model: text.trim() })} list=${models} hint="Name of a model, or an alias of the configuration." />`}
       <${Field} label="Effort" value=${value.effort ?? ""} onInput=${(text) => set({ effort: text })} options=${EFFORTS} />
     </div>
-    <${Field} label="System prompt" value=${value.system_prompt ?? ""} onInput=${(text) => set({ system_prompt: text, system_prompt_base: "" })} rows=${12} code />
+    <${Field} label="System prompt" value=${value.system_prompt ?? ""} onInput=${(text) => set({ system_prompt: text })} rows=${12} code />
     <${Names} label="Tools" value=${value.tools ?? []} onChange=${(list) => set({ tools: list })} hint="Names, with spaces or commas between them; a * at the end takes all that begin so. mcp__<server>__<tool> for tools of MCP servers." />
     <${Names} label="Skills" value=${value.skills ?? []} onChange=${(list) => set({ skills: list })} hint="Names of skills; a * at the end takes all that begin so." />
     <div class="fields two">
@@ -54,7 +54,7 @@ export function AgentForm({ value, onChange }) {
   </div>`;
 }
 
-const SHOWN = new Set(["description", "tier", "provider", "model", "effort", "system_prompt", "system_prompt_base", "tools", "skills", "max_iterations", "max_tokens", "run_timeout_seconds"]);
+const SHOWN = new Set(["description", "tier", "provider", "model", "effort", "system_prompt", "tools", "skills", "max_iterations", "max_tokens", "run_timeout_seconds"]);
 
 /** A list of names as one text; what is typed stays as it is typed. */
 function Names({ label, value, onChange, hint }) {

@@ -8,7 +8,7 @@ import { Resource } from "../../components/states.js";
 import { useResource } from "../../resource.js";
 import { here, setQuery } from "../../router.js";
 import { versionTitle } from "./lineage.js";
-import { isYamlLoaded, loadYaml, toYaml } from "./text.js";
+import { editable, isYamlLoaded, loadYaml, toYaml } from "./text.js";
 
 /** @param {{version: any, versions: import("./lineage.js").Version[], active: string | null, tenant: string}} properties version: as GET /v1/_definitions/{def_id} says it */
 export function Changes({ version, versions, active, tenant }) {
@@ -71,5 +71,5 @@ function AsText({ version, other, tenant }) {
     if (!isReady) loadYaml().then(() => setReady(true));
   }, []);
   const before = useResource((signal) => library.version(other, { tenant }, { signal }), [other, tenant]);
-  return html`<${Resource} of=${before}>${(one) => (isReady ? html`<${Difference} before=${toYaml(one.definition, { sorted: true })} after=${toYaml(version.definition, { sorted: true })} label="Difference of the definitions as text" />` : null)}<//>`;
+  return html`<${Resource} of=${before}>${(one) => (isReady ? html`<${Difference} before=${toYaml(editable(one.definition), { sorted: true })} after=${toYaml(editable(version.definition), { sorted: true })} label="Difference of the definitions as text" />` : null)}<//>`;
 }

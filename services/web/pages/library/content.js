@@ -9,6 +9,7 @@ import { formatBytes } from "../../components/time.js";
 import { link } from "../../router.js";
 import { definitionPath } from "./kinds.js";
 import { teamNodes } from "./team.js";
+import { editable } from "./text.js";
 
 const LONG = 160;
 const GROUPS = {
@@ -22,13 +23,13 @@ const GROUPS = {
 const LINKED = { skills: "skill", agent: "agent", memory_backend: "memorybackend" };
 
 /** @param {{kind: import("./kinds.js").Kind, definition: Record<string, any>, tenant: string}} properties */
-export function Content({ kind, definition, tenant }) {
+export function Content({ kind, definition: whole, tenant }) {
+  const definition = editable(whole);
   const entries = Object.entries(definition);
   if (!entries.length) return html`<p class="dim">Nothing is set: everything has its default.</p>`;
   if (kind.kind === "team") return html`<${Team} definition=${definition} tenant=${tenant} />`;
   const isText = ([key, value]) => typeof value === "string" && (key in (kind.texts ?? {}) || value.length > LONG || value.includes("\n"));
-  // The prompt that was written and the one without the bodies of skills are usually the same text.
-  const texts = entries.filter((entry) => isText(entry) && !(entry[0] === "system_prompt_base" && entry[1] === definition.system_prompt));
+  const texts = entries.filter(isText);
   const rest = entries.filter((entry) => !isText(entry) && entry[0] !== "files");
   const grouped = new Set();
   const groups = (GROUPS[kind.kind] ?? []).map(([title, keys]) => {
@@ -74,8 +75,13 @@ function Value({ name, value, tenant }) {
   if (typeof value === "string") return one(value);
   if (typeof value === "boolean") return value ? "yes" : "no";
   if (typeof value === "number") return html`<span class="number">${value.toLocaleString()}</span>`;
+  if (value && !Array.isArray(value) && Object.values(value).every(isPlain)) {
+    return html`<dl class="facts inner">${Object.entries(value).map(([key, inner]) => html`<dt key=${key}><bdi>${words(key)}</bdi></dt><dd><${Value} name="" value=${inner} tenant=${tenant} /></dd>`)}</dl>`;
+  }
   return html`<${Json} value=${value} open=${2} label=${words(name)} />`;
 }
+
+const isPlain = (value) => (value !== null && typeof value !== "object") || (Array.isArray(value) && value.every((one) => typeof one === "string"));
 
 function Team({ definition, tenant }) {
   const agent = (name) => (name ? html`<a href=${link(definitionPath("agent", name), { tenant })}><bdi>${name}</bdi></a>` : null);

@@ -85,7 +85,7 @@ function Full({ kind, name, tenant, data, reload }) {
       <${Crumbs} kind=${kind} tenant=${tenant} />
       <h1><bdi>${name}</bdi></h1>
       ${entry ? html`<${Source} source=${entry.source} hasFile=${Boolean(entry.static_def_id)} />` : null}
-      ${activeVersion ? html`<${Chip} tone="good" icon="circle-check">${versionTitle(activeVersion)} is active<//>` : html`<${Chip} tone="warn" icon="circle-alert" title="What names it is refused until a version is made active">none is active<//>`}
+      ${activeVersion ? html`<${Chip} tone="good" icon="circle-check">${activeVersion.isFile ? "the file" : versionTitle(activeVersion)} is active<//>` : html`<${Chip} tone="warn" icon="circle-alert" title="What names it is refused until a version is made active">none is active<//>`}
       ${entry?.judgements?.count ? html`<${Chip} title="Mean of the judgements of its runs">judged ${entry.judgements.mean.toFixed(2)} by ${formatCount(entry.judgements.count)}<//>` : null}
       <span class="grow"></span>
       ${kind.page ? html`<${Button} icon=${kind.icon} href=${link(kind.page(name))}>${kind.one === "schedule" ? "Fires" : "Deliveries"}<//>` : null}

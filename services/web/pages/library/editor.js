@@ -11,7 +11,7 @@ import { here, link, navigate } from "../../router.js";
 import { AgentForm } from "./agent_form.js";
 import { Crumbs } from "./definition.js";
 import { definitionPath, oneOf } from "./kinds.js";
-import { loadYaml, overlayOf, parseText, toYaml } from "./text.js";
+import { editable, loadYaml, overlayOf, parseText, toYaml } from "./text.js";
 
 const FORM_KINDS = new Set(["agent"]);
 
@@ -39,7 +39,7 @@ export function EditorPage({ kind, name, isFork }) {
 
 function Editor({ kind, name: givenName, isFork, tenant, entry, origin }) {
   const isFile = origin?.version === 0;
-  const before = origin?.definition ?? {};
+  const before = editable(origin?.definition ?? {});
   const [name, setName] = useState(givenName);
   const [value, setValue] = useState(/** @type {Record<string, any>} */ (isFork ? before : kind.example));
   const [text, setText] = useState(() => toYaml(isFork ? before : kind.example));

@@ -47,6 +47,16 @@ function countValues(value) {
 }
 
 /**
+ * A definition as a person edits it: without the prompt before the bodies of skills when it is the prompt itself, because the server
+ * derives it again.
+ * @param {Record<string, any>} definition
+ */
+export function editable(definition) {
+  const { system_prompt_base: base, ...rest } = definition;
+  return base === undefined || base === definition.system_prompt ? rest : definition;
+}
+
+/**
  * The overlay that makes `after` of `before`: keys that differ. A key that was taken out is given empty, because a fork keeps what
  * its overlay leaves out; unless a key that excludes it is given.
  * @param {Record<string, any>} before @param {Record<string, any>} after @param {string[][]} [alternatives]
