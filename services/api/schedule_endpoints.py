@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.requests import Request
 
-from loomlog.services.api.request_parsing import parse_time_ms, query_integer, query_text
+from loomlog.services.api.request_parsing import parse_time_ms, query_flag, query_integer, query_text
 from loomlog.services.api.responses import JsonResponse, json_response, position_headers
 from loomlog.services.api.service import Service
 from loomlog.services.application.schedules import FIRES_DEFAULT, FIRES_MAX, PREVIEW_DEFAULT, PREVIEW_MAX
@@ -23,7 +23,16 @@ def _id(request: Request) -> str:
 
 
 async def list_schedules(service: Service, caller: Caller, request: Request) -> Json:
-    return json_response(service.application.schedules.list_all(caller, tenant=query_text(request, "tenant")))
+    listed = await service.application.schedules.list_all(
+        caller, tenant=query_text(request, "tenant"), with_state=query_flag(request, "with_state")
+    )
+    return json_response(listed)
+
+
+async def preview_times(service: Service, caller: Caller, request: Request) -> Json:
+    count = query_integer(request, "count", PREVIEW_DEFAULT, minimum=1, maximum=PREVIEW_MAX)
+    times, zone = query_text(request, "times"), query_text(request, "timezone")
+    return json_response(service.application.schedules.preview_times(caller, times, timezone=zone, count=count))
 
 
 async def get_schedule_state(service: Service, caller: Caller, request: Request) -> Json:

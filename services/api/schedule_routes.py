@@ -22,6 +22,9 @@ from loomlog.services.core.access.scopes import TENANT as TENANT_SCOPE
 TAG = Tag(name="Schedules", description="Runs that start at given times: when, and what became of them.")
 PATH = "/v1/_schedules/{def_id}"
 OBJECT = {"type": "object"}
+COUNT = QueryParameter(
+    name="count", description="Number of times.", schema={**POSITIVE_INTEGER, "maximum": PREVIEW_MAX}
+)
 
 
 def _route(
@@ -54,7 +57,23 @@ SCHEDULE_ROUTES: tuple[Route, ...] = (
         schedule_endpoints.list_schedules,
         "List schedules, of files and made at run time.",
         "ScheduleList",
-        query=(QueryParameter(name="tenant", description="Administrators: only this tenant."),),
+        query=(
+            QueryParameter(name="tenant", description="Administrators: only this tenant."),
+            QueryParameter(name="with_state", description="true: with the state, agent and times of those in force."),
+        ),
+        statuses=(400, 503),
+    ),
+    _route(
+        "GET",
+        "/v1/_schedules/preview",
+        schedule_endpoints.preview_times,
+        "List when times would fire next, before a schedule has them.",
+        "TimesPreview",
+        query=(
+            QueryParameter(name="times", description="Five fields of cron, a name such as @hourly, or @every 90m."),
+            QueryParameter(name="timezone", description="Name of the zone of the five fields; absent: UTC."),
+            COUNT,
+        ),
         statuses=(400,),
     ),
     _route(
@@ -70,11 +89,7 @@ SCHEDULE_ROUTES: tuple[Route, ...] = (
         schedule_endpoints.preview_schedule,
         "List when a version fires next, in its zone and with its jitter.",
         "SchedulePreview",
-        query=(
-            QueryParameter(
-                name="count", description="Number of times.", schema={**POSITIVE_INTEGER, "maximum": PREVIEW_MAX}
-            ),
-        ),
+        query=(COUNT,),
         statuses=(400, 404, 503),
     ),
     _route(

@@ -33,13 +33,15 @@ from loomlog.services.families.definition.state import Line
 from loomlog.services.families.definition.table import SHARED, FileDefinition
 from loomlog.services.families.schedule import FAMILY
 from loomlog.services.families.schedule.arming import KIND, ActiveSchedules, times_of
-from loomlog.services.families.schedule.instants import delay_ms, next_instant
+from loomlog.services.families.schedule.instants import delay_ms, next_instant, spec_problem
 from loomlog.services.families.schedule.items import FIRE_ITEM
 from loomlog.services.families.schedule.state import FAMILY_NAME, Schedule, due_ms
 from loomlog.services.stream.entities.reads import EntityReads
 
 FIRES_DEFAULT, FIRES_MAX = 50, 200
 PREVIEW_DEFAULT, PREVIEW_MAX = 10, 100
+PAGE = 500
+"""Schedules of one read."""
 NEXT_TICK = "next-tick"
 """What run-now answers (parity: reference surfaces 1.9). Here it has fired when it is said."""
 _ROWS: Mapping[type[Any], Command[Any]] = {row.record: row for row in FAMILY.commands}
@@ -66,8 +68,11 @@ class Schedules:
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
-    def list_all(self, caller: Caller, *, tenant: str = "") -> dict[str, Any]:
-        """Return all schedules with their versions; those of files for administrators and the tenant they are of."""
+    async def list_all(self, caller: Caller, *, tenant: str = "", with_state: bool = False) -> dict[str, Any]:
+        """Return all schedules with their versions; those of files for administrators and the tenant they are of.
+
+        `with_state`: those that are armed have a `state` too, with their agent and their times.
+        """
         self._require(caller)
         owner = resolve_tenant(caller, tenant) if tenant or not caller.is_admin else ""
         table = self._active.table
@@ -78,7 +83,25 @@ class Schedules:
         }
         lines = {(line.tenant, line.name): line for one in table.tenants(KIND) for line in table.lines(KIND, one)}
         places = sorted(place for place in lines.keys() | files.keys() if not owner or place[0] == owner)
-        return {"entries": [self._entry(place, lines.get(place), files.get(place)) for place in places]}
+        entries = [self._entry(place, lines.get(place), files.get(place)) for place in places]
+        if with_state:
+            armed = {owner: await self._armed_of(owner) for owner in {one for one, _ in places}}
+            for entry in entries:
+                schedule = armed[entry["tenant_id"]].get(entry["name"])
+                if schedule is not None and schedule.def_id == entry["active_def_id"]:
+                    entry["state"] = {**state_json(schedule), **_times_json(schedule)}
+        return {"entries": entries}
+
+    async def _armed_of(self, tenant: str) -> dict[str, Schedule]:
+        """Return the armed schedules of a tenant by name."""
+        armed, after = dict[str, Schedule](), ""
+        while True:
+            rows = await self._definitions.read(self._reads.list(FAMILY_NAME, tenant, after=after, limit=PAGE))
+            states = {row.name: row.entity.state for row in rows}
+            armed |= {name: state for name, state in states.items() if state.is_armed}
+            if len(rows) < PAGE:
+                return armed
+            after = rows[-1].name
 
     def _entry(self, place: tuple[str, str], line: Line | None, file: FileDefinition | None) -> dict[str, Any]:
         resolved = self._active.resolve(*place) if place[0] != SHARED else None
@@ -116,20 +139,23 @@ class Schedules:
         if state is not None and state.is_armed and state.def_id == def_id:
             anchor_ms, after_ms = state.armed_ms, max(now_ms, state.last_ms)
         spec = ScheduleSpec(times=times_of(block), timezone=block.timezone, jitter_ms=block.jitter_ms)
-        zone = parse_times(spec.times, spec.timezone, anchor_ms).zone
-        instants: list[dict[str, Any]] = []
-        while len(instants) < count and (after_ms := next_instant(spec, anchor_ms, after_ms)):
-            delay = delay_ms(spec, aggregate_id(FAMILY_NAME, tenant, name), after_ms)
-            local = datetime.fromtimestamp(after_ms / 1000, ZoneInfo(zone))
-            instants.append(
-                {
-                    "instant": format_rfc3339(after_ms),
-                    "local": local.isoformat(timespec="seconds"),
-                    "fires_at": format_rfc3339(after_ms + delay),
-                    "jitter_ms": delay,
-                }
-            )
-        return {"def_id": def_id, "name": name, "times": spec.times, "timezone": zone, "instants": instants}
+        shown = _preview_json(spec, aggregate_id(FAMILY_NAME, tenant, name), anchor_ms, after_ms, count)
+        return {"def_id": def_id, "name": name, **shown}
+
+    def preview_times(
+        self, caller: Caller, times: str, *, timezone: str = "", count: int = PREVIEW_DEFAULT
+    ) -> dict[str, Any]:
+        """Return the next instants of times that no schedule has yet."""
+        self._require(caller)
+        spec = ScheduleSpec(times=times.strip(), timezone=timezone)
+        if (
+            problem := spec_problem(spec)
+            if spec.times
+            else "times: expected five fields of cron, @hourly or @every 90m"
+        ):
+            raise bad_request(problem)
+        now_ms = self._clock_ms()
+        return _preview_json(spec, "", now_ms, now_ms, count)
 
     async def fires(
         self, caller: Caller, def_id: str, *, limit: int = FIRES_DEFAULT, cursor: str = ""
@@ -224,6 +250,36 @@ class Schedules:
 
 def _not_found(def_id: str) -> RequestRefused:
     return RequestRefused("not_found", f"no active schedule has the version {def_id[:80]}")
+
+
+def _preview_json(spec: ScheduleSpec, aggregate: str, anchor_ms: int, after_ms: int, count: int) -> dict[str, Any]:
+    """Return the next instants after a time. `aggregate`: whose delays they have."""
+    zone = parse_times(spec.times, spec.timezone, anchor_ms).zone
+    instants: list[dict[str, Any]] = []
+    while len(instants) < count and (after_ms := next_instant(spec, anchor_ms, after_ms)):
+        delay = delay_ms(spec, aggregate, after_ms)
+        local = datetime.fromtimestamp(after_ms / 1000, ZoneInfo(zone))
+        instants.append(
+            {
+                "instant": format_rfc3339(after_ms),
+                "local": local.isoformat(timespec="seconds"),
+                "fires_at": format_rfc3339(after_ms + delay),
+                "jitter_ms": delay,
+            }
+        )
+    return {"times": spec.times, "timezone": zone, "instants": instants}
+
+
+def _times_json(schedule: Schedule) -> dict[str, Any]:
+    """Return when a schedule fires, what it starts, and why it cannot."""
+    spec, run = schedule.spec, schedule.run
+    return {
+        "agent": run.agent if run is not None else "",
+        "times": spec.times if spec is not None else "",
+        "timezone": (spec.timezone if spec is not None else "") or "UTC",
+        "is_enabled": spec.is_enabled if spec is not None else False,
+        "problem": spec.problem if spec is not None else "",
+    }
 
 
 def state_json(schedule: Schedule) -> dict[str, Any]:

@@ -164,6 +164,32 @@ async def test_instants_ahead_are_in_the_zone_of_the_schedule(here: Served) -> N
     assert (await get(here, f"/{template['def_id']}/preview"))["instants"] == []
 
 
+async def test_times_that_no_schedule_has_yet_are_previewed(here: Served) -> None:
+    params = {"times": " 0 9 * * 1 ", "timezone": "Europe/Berlin", "count": "2"}
+    answer = await here.client(ACME).get(f"{PATH}/preview", params=params)
+    shown = answer.json()
+    assert (shown["times"], shown["timezone"]) == ("0 9 * * 1", "Europe/Berlin")
+    assert [one["local"] for one in shown["instants"]] == ["2027-01-18T09:00:00+01:00", "2027-01-25T09:00:00+01:00"]
+    for bad in ({}, {"times": "0 9 * *"}, {"times": "@hourly", "timezone": "Mars"}, {"times": "@hourly", "count": "0"}):
+        answer = await here.client(ACME).get(f"{PATH}/preview", params=bad)
+        assert (answer.status_code, answer.json()["code"]) == (400, "bad_request"), bad
+    assert (await here.client(READER).get(f"{PATH}/preview", params=params)).status_code == 403
+
+
+async def test_a_list_with_states_tells_when_each_fires_next(here: Served) -> None:
+    made = await create(here, "hourly", timezone="Europe/Berlin")
+    idle = await create(here, "idle")
+    await operate(here, "retire", def_id=idle["def_id"], retired=True)
+    plain = {entry["name"]: entry for entry in (await get(here, "/list-all"))["entries"]}
+    assert "state" not in plain["hourly"]
+    listed = {entry["name"]: entry for entry in (await get(here, "/list-all?with_state=true"))["entries"]}
+    state = listed["hourly"]["state"]
+    assert state["next_run_at"] == (await get(here, f"/{made['def_id']}/state"))["next_run_at"]
+    assert (state["agent"], state["times"], state["timezone"]) == ("soaker", "@every 1h", "Europe/Berlin")
+    assert (state["is_enabled"], state["problem"]) == (True, "")
+    assert "state" not in listed["idle"]
+
+
 async def test_a_fork_of_a_template_for_a_user_has_the_times_of_the_plan(
     here: Served, entities: ScheduleEntities
 ) -> None:
