@@ -1,5 +1,5 @@
 // Dialogs on the browser's own <dialog>: focus is kept inside, Escape closes.
-import { html, useEffect, useId, useRef, useState } from "../ui.js";
+import { html, useId, useLayoutEffect, useRef, useState } from "../ui.js";
 import { useAction } from "../resource.js";
 import { Button, Field } from "./controls.js";
 import { ErrorState } from "./states.js";
@@ -8,7 +8,8 @@ import { ErrorState } from "./states.js";
 export function Dialog({ title, onClose, children, actions, wide = false }) {
   const box = useRef(/** @type {HTMLDialogElement | null} */ (null));
   const id = useId();
-  useEffect(() => {
+  // Before the effects of the children, so that a field that wants the focus gets it.
+  useLayoutEffect(() => {
     const before = /** @type {HTMLElement | null} */ (document.activeElement);
     box.current?.showModal();
     return () => before?.focus?.();

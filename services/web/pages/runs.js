@@ -140,7 +140,7 @@ function wideColumns(isAdmin) {
     { key: "started", title: "Started", width: "5.75rem", cell: (row) => html`<${Time} at=${row.started_at} />` },
     { key: "duration", title: "Duration", width: "4.75rem", align: /** @type {const} */ ("right"), cell: (row) => html`<${Duration} from=${row.started_at} to=${row.completed_at} />` },
     { key: "turns", title: "Turns", width: "2.4rem", align: /** @type {const} */ ("right"), cell: (row) => formatCount(row.iterations) },
-    { key: "tools", title: "Tools", width: "2.75rem", align: /** @type {const} */ ("right"), cell: (row) => html`${row.tool_errors ? html`<span class="bad" title=${`${row.tool_errors} failed`}>${row.tool_errors}/</span>` : null}${formatCount(row.tool_calls)}` },
+    { key: "tools", title: "Tools", width: "3.75rem", align: /** @type {const} */ ("right"), cell: (row) => html`${row.tool_errors ? html`<span class="bad" title=${`${row.tool_errors} failed`}>(${formatCount(row.tool_errors)}) </span>` : null}${formatCount(row.tool_calls)}` },
     { key: "tokens", title: "Tokens", width: "3.4rem", align: /** @type {const} */ ("right"), cell: (row) => html`<span title=${`${formatCount(row.input_tokens)} in, ${formatCount(row.output_tokens)} out`}>${formatShort(row.input_tokens + row.output_tokens)}</span>` },
     { key: "cost", title: "Cost", width: "4.5rem", align: /** @type {const} */ ("right"), cell: (row) => (row.currency ? html`<span title=${`${formatMoney(row.cost_micros)} ${row.currency}`}>${formatMoney(row.cost_micros)}</span>` : html`<span class="dim">–</span>`) },
     { key: "waits", title: "Waits for", width: "minmax(6.5rem, 1.8fr)", cell: (row) => html`<${Waits} row=${row} />` },

@@ -43,8 +43,8 @@ export function BulkBar({ rows, filter, onClear, onDone }) {
     <span class="grow"></span>
     ${Object.entries(ORDERS).map(([name, one]) => html`<${Button} small kind=${name === "cancel" ? "danger" : ""} icon=${one.icon} key=${name} onClick=${() => setOrder(name)}>${one.title}<//>`)}
     <${Button} small kind="quiet" icon="x" onClick=${onClear}>Clear<//>
-    ${order ? html`<${BulkDialog} order=${order} rows=${rows} filter=${filter} isWhole=${isWhole} onClose=${(isDone) => (setOrder(""), isDone && (onClear(), onDone()))} />` : null}
-  </div>`;
+  </div>
+  ${order ? html`<${BulkDialog} order=${order} rows=${rows} filter=${filter} isWhole=${isWhole} onClose=${(isDone) => (setOrder(""), isDone && (onClear(), onDone()))} />` : null}`;
 }
 
 /** What an order would reach: {matched, hasMore, first, where} with where for one order of the server, else all rows. */
