@@ -5,11 +5,12 @@ import { Button, Chip, CopyButton, Field, Tabs } from "../components/controls.js
 import { Json } from "../components/json.js";
 import { Empty, ErrorState, Resource } from "../components/states.js";
 import { PlainTable, Table } from "../components/table.js";
+import { TenantField } from "../components/tenant.js";
 import { Time, formatCount } from "../components/time.js";
 import { usePageTitle } from "../frame.js";
 import { usePages, useResource } from "../resource.js";
 import { here, link, setQuery } from "../router.js";
-import { may, me } from "../session.js";
+import { may } from "../session.js";
 import { CommandDialog } from "./entities/command.js";
 import { familiesOf } from "./entities/schema.js";
 
@@ -67,7 +68,7 @@ function FamilyPage({ family }) {
     </header>
     <div class="bar entity-filter">
       <input type="search" aria-label="Ids that begin with" placeholder="Ids that begin with" value=${prefix} onChange=${(event) => setQuery({ prefix: event.currentTarget.value, id: "" })} />
-      ${me.value?.is_admin ? html`<${Field} label="Tenant" inline value=${tenant} onInput=${(value) => setQuery({ tenant: value.trim(), id: "" })} placeholder=${me.value?.tenant_id} />` : null}
+      <${TenantField} clears=${{ id: "" }} />
       <span class="grow"></span><span class="dim number" role="status">${list.isLoading && !list.rows.length ? "" : `${formatCount(list.rows.length)}${list.isComplete ? "" : "+"} shown`}</span>
     </div>
     <div class=${id ? "entity-split" : "entity-list"}>
@@ -79,7 +80,7 @@ function FamilyPage({ family }) {
             empty=${html`<${Empty} icon="inbox" title=${prefix ? "No id begins with this" : `There is none of ${family.name} yet`} command=${`loomlog ${family.name} ls`}><p>${family.commands.length ? "A command makes the first one." : "They are made by what happens in runs, and cannot be made by hand."}</p><//>`}
             columns=${[
               { key: "id", title: "Id", width: "minmax(9rem, 1.4fr)", cell: (row) => html`<a href=${open(row.id)} title=${row.id}><bdi>${row.id}</bdi></a>` },
-              { key: "state", title: "State", width: "minmax(10rem, 2fr)", cell: (row) => html`<code class="soft"><bdi>${JSON.stringify(row.state).slice(0, SUMMARY_MAX)}</bdi></code>` },
+              { key: "state", title: "State", width: "minmax(10rem, 2fr)", hidden: Boolean(id), cell: (row) => html`<code class="soft"><bdi>${JSON.stringify(row.state).slice(0, SUMMARY_MAX)}</bdi></code>` },
               { key: "quarantine", title: "", width: "6.5rem", hidden: !list.rows.some((row) => row.quarantine), cell: (row) => (row.quarantine ? html`<${Chip} tone="bad" icon="octagon-x" title=${row.quarantine}>held<//>` : null) },
               { key: "changed", title: "Changed", width: "8rem", align: "right", cell: (row) => html`<${Time} at=${row.updated_at} relative />` },
             ]}
@@ -106,13 +107,13 @@ function One({ family, id, tenant, onDone }) {
     <header><h2><bdi>${id}</bdi> <${CopyButton} text=${id} label="Copy the id" /></h2><${Commands} commands=${family.commands} tenant=${tenant} id=${id} onDone=${done} small /><${Button} kind="quiet" icon="x" label="Close" onClick=${() => setQuery({ id: "", question: "" })} /></header>
     <div class="inside">
       ${family.questions.length ? html`<${Tabs} label=${`Of ${id}`} tabs=${[{ key: "", title: "state" }, ...family.questions.map((one) => ({ key: one.verb, title: one.verb.replaceAll("_", " ") }))]} selected=${question ? asked : ""} onSelect=${(key) => setQuery({ question: key })} />` : null}
-      ${question
+      <div class=${family.questions.length ? "version-pane" : ""}>${question
         ? html`<${Answer} key=${question.verb} question=${question} id=${id} tenant=${tenant} />`
         : html`<${Resource} of=${row}>${(one) => html`
             ${one.quarantine ? html`<p class="note bad">Nothing is decided in it: ${one.quarantine}</p>` : null}
             <dl class="facts about"><dt>Tenant</dt><dd>${one.tenant_id || html`<span class="dim">of the installation</span>`}</dd><dt>Made</dt><dd><${Time} at=${one.created_at} /></dd><dt>Changed</dt><dd><${Time} at=${one.updated_at} /></dd></dl>
             <h3>State</h3><${Json} value=${one.state} open=${3} label="State" />
-          `}<//>`}
+          `}<//>`}</div>
     </div>
   </section>`;
 }

@@ -47,6 +47,7 @@ function Editor({ kind, name: givenName, isFork, tenant, entry, origin }) {
   const [why, setWhy] = useState("");
   const [isActive, setActive] = useState(!isFork || Boolean(kind.forksPromote));
   const [isRoot, setRoot] = useState(false);
+  const [rows] = useState(() => Math.max(10, Math.min(28, text.split("\n").length + 3)));
   const [problem, setProblem] = useState("");
   const action = useAction();
 
@@ -95,7 +96,7 @@ function Editor({ kind, name: givenName, isFork, tenant, entry, origin }) {
         ${tabs.length > 1 ? html`<${Tabs} label="How it is written" tabs=${tabs} selected=${view} onSelect=${change} />` : null}
         <div role=${tabs.length > 1 ? "tabpanel" : undefined} aria-labelledby=${tabs.length > 1 ? `tab-${view}` : undefined}>
           ${view === "form" ? html`<${AgentForm} value=${value} onChange=${setValue} tenant=${tenant} />` : null}
-          ${view === "text" ? html`<${Field} label="Definition" value=${text} onInput=${(next) => (setText(next), setProblem(""))} rows=${24} code error=${problem} hint=${html`The keys of ${oneOf(kind)}, as in a configuration file. The server checks them when it is saved.`} />` : null}
+          ${view === "text" ? html`<${Field} label="Definition" value=${text} onInput=${(next) => (setText(next), setProblem(""))} rows=${rows} code error=${problem} hint=${html`The keys of ${oneOf(kind)}, as in a configuration file. The server checks them when it is saved.`} />` : null}
           ${view === "changes" ? html`<${Difference} before=${toYaml(before, { sorted: true })} after=${toYaml(value, { sorted: true })} label="What the new version changes" />` : null}
         </div>
         <${Field} label="Why" value=${why} onInput=${setWhy} placeholder="What this version is for" hint="Shown in the history of the name." />

@@ -1,15 +1,16 @@
 // A list of the definitions of one kind, beside the kinds with their numbers.
-import { html, useState } from "../../ui.js";
+import { html } from "../../ui.js";
 import { library } from "../../api.js";
-import { Button, Chip, Field } from "../../components/controls.js";
+import { Button, Chip } from "../../components/controls.js";
 import { Icon } from "../../components/icon.js";
 import { Empty, ErrorState } from "../../components/states.js";
 import { Table } from "../../components/table.js";
+import { TenantField } from "../../components/tenant.js";
 import { Time, formatCount } from "../../components/time.js";
 import { usePageTitle } from "../../frame.js";
 import { usePages, useResource } from "../../resource.js";
 import { here, link, setQuery } from "../../router.js";
-import { may, me } from "../../session.js";
+import { may } from "../../session.js";
 import { KINDS, definitionPath } from "./kinds.js";
 
 const PAGE_SIZE = 500;
@@ -114,7 +115,7 @@ export function ShelfPage({ kind }) {
                 <option value="">all</option><option value="active">with an active version</option><option value="idle">without an active version</option><option value="retired">with a retired version</option>
               </select>`
             : null}
-          ${me.value?.is_admin ? html`<${Tenant} tenant=${tenant} />` : null}
+          <${TenantField} list=${["_shared"]} />
           <span class="grow"></span>
           <span class="dim number" role="status">${list.isLoading && !rows.length ? "" : `${formatCount(rows.length)}${list.isComplete ? "" : "+"} shown`}</span>
         </div>
@@ -134,15 +135,6 @@ export function ShelfPage({ kind }) {
       </section>
     </div>
   </div>`;
-}
-
-/** The tenant whose definitions an administrator looks at. */
-function Tenant({ tenant }) {
-  const [text, setText] = useState(tenant);
-  return html`<form class="bar" onSubmit=${(event) => (event.preventDefault(), setQuery({ tenant: text.trim() }))}>
-    <${Field} label="Tenant" inline value=${text} onInput=${setText} placeholder=${me.value?.tenant_id || "shared"} list=${["_shared"]} />
-    ${text.trim() !== tenant ? html`<${Button} small type="submit">Show<//>` : null}
-  </form>`;
 }
 
 function Nothing({ kind, isFiltered, mayWrite, tenant }) {
