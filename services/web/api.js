@@ -131,6 +131,18 @@ export const runs = {
   bulk: (body) => post("/v1/runs/bulk", body),
   batch: (body, options) => post("/v1/runs:batch", body, options),
   exportPath: (run) => `/v1/runs/${seg(run)}/export`,
+  forkPath: (run) => `/v1/runs/${seg(run)}/fork`,
+  /** Every page of a list, up to `most` rows. */
+  all: async (query, options, most = 1_000) => {
+    const rows = [];
+    let cursor = "";
+    do {
+      const page = await get("/v1/runs", { ...query, limit: 500, cursor }, options);
+      rows.push(...page.runs);
+      cursor = page.next ?? "";
+    } while (cursor && rows.length < most);
+    return { runs: rows, isAll: !cursor };
+  },
 };
 
 export const sessions = {
@@ -167,4 +179,39 @@ export const entities = {
   show: (family, query, options) => get(`/v1/_${seg(family)}/show`, query, options),
   question: (path, query, options) => get(path, query, options),
   command: (path, body, query = {}) => post(path, body, { query }),
+};
+
+/** Queues of messages; `query` may name a tenant (administrators) and a user or agent (scope_id). Shown by pages/channels. */
+export const channels = {
+  list: (query, options) => get("/v1/_channels", query, options),
+  create: (body, query = {}) => post("/v1/_channels", body, { query }),
+  update: (name, body, query = {}) => patch(`/v1/_channels/${seg(name)}`, body, { query }),
+  remove: (name, query = {}) => del(`/v1/_channels/${seg(name)}`, query),
+  queues: (name, query = {}, options = {}) => get(`/v1/_channels/${seg(name)}/queues`, query, options),
+  readers: (name, query = {}, options = {}) => get(`/v1/_channels/${seg(name)}/readers`, query, options),
+  peek: (name, query = {}, options = {}) => get(`/v1/_channels/${seg(name)}/peek`, query, options),
+  publish: (name, body, query = {}, options = {}) => post(`/v1/_channels/${seg(name)}/publish`, body, { query, ...options }),
+  broadcast: (body, query = {}, options = {}) => post("/v1/_channels/_broadcast", body, { query, ...options }),
+  ack: (name, body, query = {}) => post(`/v1/_channels/${seg(name)}/ack`, body, { query }),
+  purge: (name, query = {}) => post(`/v1/_channels/${seg(name)}/purge`, {}, { query }),
+  streamPath: (name, query) => `/v1/_channels/${seg(name)}/stream?${new URLSearchParams(query)}`,
+};
+
+/** Runs at given times. Shown by pages/schedules. */
+export const schedules = {
+  list: (query, options) => get("/v1/_schedules/list-all", { with_state: true, ...query }, options),
+  previewTimes: (query, options) => get("/v1/_schedules/preview", query, options),
+  state: (id, options) => get(`/v1/_schedules/${seg(id)}/state`, {}, options),
+  preview: (id, query = {}, options = {}) => get(`/v1/_schedules/${seg(id)}/preview`, query, options),
+  fires: (id, query = {}, options = {}) => get(`/v1/_schedules/${seg(id)}/fires`, query, options),
+  runNow: (id) => post(`/v1/_schedules/${seg(id)}/run-now`),
+  pause: (id, until = "") => post(`/v1/_schedules/${seg(id)}/pause`, {}, { query: { until } }),
+  resume: (id) => post(`/v1/_schedules/${seg(id)}/resume`),
+};
+
+/** Requests from outside; `address` is [tenant/]name. Shown by pages/webhooks. */
+export const webhooks = {
+  recent: (address, query = {}, options = {}) => get(`/v1/_webhooks/${segs(address)}/recent-deliveries`, query, options),
+  test: (address, raw, headers) => request("POST", `/v1/_webhooks/${segs(address)}/test`, { raw, headers }),
+  replay: (address, delivery) => post(`/v1/_webhooks/${segs(address)}/replay`, { delivery_id: delivery }),
 };
