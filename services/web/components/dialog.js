@@ -12,6 +12,8 @@ export function Dialog({ title, onClose, children, actions, wide = false }) {
   useLayoutEffect(() => {
     const before = /** @type {HTMLElement | null} */ (document.activeElement);
     box.current?.showModal();
+    // The browser takes the button that closes; a person who typed a space would close what they just opened.
+    /** @type {HTMLElement | null | undefined} */ (box.current?.querySelector(".content :is(input, textarea, select), footer .button"))?.focus();
     return () => before?.focus?.();
   }, []);
   return html`<dialog ref=${box} class=${wide ? "wide" : ""} aria-labelledby=${id} onCancel=${(event) => (event.preventDefault(), onClose())} onClick=${(event) => event.target === box.current && onClose()}>

@@ -91,10 +91,13 @@ function Gauge({ context }) {
   return html`<span class=${`gauge ${tone}`} role="meter" aria-label="Fill of the context" aria-valuenow=${percent} aria-valuemin="0" aria-valuemax="100" aria-valuetext=${said} title=${said}><span class="fill"><i style=${{ width: `${Math.max(2, percent)}%` }}></i></span><span>${percent < 10 ? percent.toFixed(1) : Math.round(percent)} %</span></span>`;
 }
 
+/** What it waits for, where its status does not say it already. */
 function Wait({ history }) {
   const { run, events } = history;
   const wait = useMemo(() => waitOf(run, events), [run, events]);
-  if (!wait || run.paused || run.parked) return wait?.why && run.paused ? html`<span class="soft"><bdi>${wait.why}</bdi></span>` : null;
+  if (!wait) return null;
+  if (run.paused) return wait.why ? html`<span class="soft">because <bdi>${wait.why}</bdi></span>` : null;
+  if (run.awaited_state || run.parked) return null;
   return html`<${Chip} tone=${wait.tone} icon=${wait.icon} title=${wait.why}>${wait.word.startsWith("pauses") ? wait.word : `waits for ${wait.word}`}<//>`;
 }
 

@@ -157,7 +157,7 @@ export function busyWith(turns) {
 export function waitOf(run, events) {
   if (!run || run.status !== "running" || run.quarantined) return null;
   if (run.paused) return { icon: "circle-pause", tone: "warn", word: "paused", why: run.pause_reason ?? "" };
-  if (run.awaited_state === "interrupted") return { icon: "message-square", tone: "warn", word: "a question", why: run.awaited_on ?? "" };
+  if (run.awaited_state === "interrupted") return { icon: "message-square", tone: "warn", word: "an answer", why: run.awaited_on ?? "" };
   if (run.parked || run.awaited_state === "awaiting_input") return { icon: "clock", tone: "info", word: "input", why: "Its turn is done; the next message wakes it." };
   const waiting = openWaits(events);
   if (waiting.length) {

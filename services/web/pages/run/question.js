@@ -8,7 +8,7 @@ import { ErrorState } from "../../components/states.js";
 import { formatDuration, now, toMs } from "../../components/time.js";
 import { toast } from "../../components/toast.js";
 import { useAction } from "../../resource.js";
-import { may } from "../../session.js";
+import { may, me } from "../../session.js";
 import { RowContext } from "./row_views.js";
 
 /** Seconds below which the countdown is shown as urgent. */
@@ -24,7 +24,7 @@ export function QuestionCard({ row }) {
   const options = ask.options ?? [];
   const isOpen = !answer && isNow && isLive;
   const send = async (body, said) => {
-    if ((await action.run(() => runs.resolve(runId, ask.interrupt_id, { resolved_by: "web page", ...body }))) === false) return;
+    if ((await action.run(() => runs.resolve(runId, ask.interrupt_id, { resolved_by: me.value?.name || me.value?.subject, ...body }))) === false) return;
     toast(said);
     reload();
   };

@@ -65,7 +65,7 @@ function Fold({ id, isOpen = false, summary, children }) {
 const Unavailable = () => html`<p class="note warn">The text is not available now: the store of long texts does not answer, or the text was erased.</p>`;
 
 function Input({ row }) {
-  const from = { api: "sent while it ran", webui: "sent from this page while it ran", replay: "" }[row.source] ?? row.source;
+  const from = { api: "by the API", webui: "from this page", replay: "" }[row.source] ?? row.source;
   return html`<${LongText} text=${row.text} max=${1_500} />${from ? html` <small class="dim">${from}</small>` : null}${row.isUnavailable ? html`<${Unavailable} />` : null}`;
 }
 

@@ -100,6 +100,8 @@ export function rowsOf(frames, events, before = []) {
       if (definition?.system_prompt) add({ key: "system", seq, at, kind: "system", text: definition.system_prompt, agent: definition.name });
       const text = userText(payload.segments);
       if (text && !hasPrompt) add({ key: "prompt", seq, at, kind: "input", text, source: "", isUnavailable: false });
+    } else if (type === "RunPauseRequested") {
+      add({ key: `pause-${seq}`, seq, at, kind: "note", type, icon: "circle-pause", tone: "warn", title: "A pause was asked for", text: joined(payload.by ? `by ${payload.by}` : "", payload.reason), facts: null });
     } else if (type === "ChildRequested") {
       if (payload.child_agent_id) childStarted(seq, at, { run_id: payload.child_run_id, agent: payload.agent });
     } else if (type === "ChildReturned") {
@@ -130,7 +132,7 @@ export function rowsOf(frames, events, before = []) {
   return reuse(before, rows);
 }
 
-const FROM_RECORDS = new Set(["RunStarted", "ChildRequested", "ChildReturned"]);
+const FROM_RECORDS = new Set(["RunStarted", "RunPauseRequested", "ChildRequested", "ChildReturned"]);
 
 /** Rows of before where nothing has changed. @param {Row[]} before @param {Row[]} rows */
 function reuse(before, rows) {
