@@ -169,6 +169,9 @@ export const library = {
   apply: (body, query = {}) => post("/v1/_definitions/apply", body, { query }),
   operate: (kind, body, query = {}, options = {}) => post(`/v1/_${seg(kind)}def`, body, { query, ...options }),
   names: (kind, query = {}, options = {}) => get(`/v1/_${seg(kind)}def/names`, query, options),
+  judgements: (body, query = {}, options = {}) => post("/v1/_evaluation", body, { query, ...options }),
+  volumes: (query, options) => get("/v1/_volumes", query, options),
+  ephemeralVolumes: (query, options) => get("/v1/_volumes/ephemeral", query, options),
   shelf: (shelf, query = {}, options = {}) => get(`/v1/_library/${seg(shelf)}`, query, options),
 };
 

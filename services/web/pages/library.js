@@ -9,6 +9,7 @@ import { KINDS, kindNamed } from "./library/kinds.js";
 import { PastPage } from "./library/past.js";
 import { ShelfPage } from "./library/shelf.js";
 import { VersionJump } from "./library/version.js";
+import { VolumesPage } from "./library/volumes.js";
 
 const WRITE = "substrate:tenant";
 
@@ -20,6 +21,7 @@ export default function Library({ params }) {
   if (!first) return html`<${ShelfPage} kind=${KINDS[0]} />`;
   if (first === "at") return needs(html`<${PastPage} />`);
   if (first === "apply") return needs(html`<${ApplyPage} />`);
+  if (first === "volumes") return html`<${VolumesPage} />`;
   if (first === "version") return needs(html`<${VersionJump} key=${rest} id=${rest} />`);
   if (first === "create" || first === "fork") {
     const kind = kindNamed(others[0] ?? "");

@@ -15,6 +15,7 @@ import { may, me } from "../../session.js";
 import { NameActions, VersionActions, forkPath } from "./actions.js";
 import { Changes } from "./changes.js";
 import { Content } from "./content.js";
+import { Judgements } from "./judgements.js";
 import { definitionPath, oneOf } from "./kinds.js";
 import { allVersions, lineageNodes, missingIds, versionState, versionTitle } from "./lineage.js";
 import { Runs } from "./runs.js";
@@ -138,6 +139,7 @@ function VersionPane({ kind, selected, versions, active, tenant, href, reload })
     { key: "content", title: "Content" },
     { key: "changes", title: "Changes" },
     ...(hasRuns ? [{ key: "runs", title: "Runs" }] : []),
+    ...(kind.hasRuns ? [{ key: "judgements", title: "Judgements", count: version.data?.judgements?.count || undefined }] : []),
     { key: "versions", title: "All versions", count: versions.filter((one) => !one.isFile).length },
     { key: "json", title: "JSON" },
   ];
@@ -156,6 +158,7 @@ function VersionPane({ kind, selected, versions, active, tenant, href, reload })
           ${shown === "content" ? html`<${Content} kind=${kind} definition=${data.definition} tenant=${tenant} />` : null}
           ${shown === "changes" ? html`<${Changes} version=${data} versions=${versions} active=${active} tenant=${tenant} />` : null}
           ${shown === "runs" ? html`<${Runs} id=${data.def_id} name=${data.name} tenant=${tenant} />` : null}
+          ${shown === "judgements" ? html`<${Judgements} id=${data.def_id} tenant=${tenant} />` : null}
           ${shown === "versions" ? html`<${VersionTable} versions=${versions} active=${active} selected=${selected} href=${href} />` : null}
           ${shown === "json" ? html`<${Json} value=${data} open=${3} label="The version as JSON" />` : null}
         </div>

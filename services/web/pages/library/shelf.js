@@ -2,7 +2,6 @@
 import { html } from "../../ui.js";
 import { library } from "../../api.js";
 import { Button, Chip } from "../../components/controls.js";
-import { Icon } from "../../components/icon.js";
 import { Empty, ErrorState } from "../../components/states.js";
 import { Table } from "../../components/table.js";
 import { TenantField } from "../../components/tenant.js";
@@ -11,11 +10,10 @@ import { usePageTitle } from "../../frame.js";
 import { usePages, useResource } from "../../resource.js";
 import { here, link, setQuery } from "../../router.js";
 import { may } from "../../session.js";
-import { KINDS, definitionPath } from "./kinds.js";
+import { definitionPath } from "./kinds.js";
+import { Shelves } from "./shelves.js";
 
 const PAGE_SIZE = 500;
-/** Pages that are read for the numbers beside the kinds; of a longer library the rest is counted as "more". */
-const COUNT_PAGES_MAX = 4;
 const SHOWN = { "": {}, active: { active: "true" }, idle: { active: "false" }, retired: { retired: "true" } };
 const SOURCES = {
   file: ["info", "file", "Of a configuration file"],
@@ -45,20 +43,6 @@ async function readNames(kind, tenant, signal) {
   return names.map((entry) => ({ ...entry, source: entry.tenant_id ? "tenant" : "shared", description: null, active_version: null }));
 }
 
-async function countAll(tenant, signal) {
-  /** @type {Record<string, number>} */
-  const counts = Object.fromEntries(KINDS.map((kind) => [kind.kind, 0]));
-  let cursor = "";
-  let isComplete = false;
-  for (let page = 0; page < COUNT_PAGES_MAX && !isComplete; page += 1) {
-    const answer = await library.list({ tenant, limit: PAGE_SIZE, cursor }, { signal });
-    for (const entry of answer.definitions) counts[entry.kind] = (counts[entry.kind] ?? 0) + 1;
-    cursor = answer.next ?? "";
-    isComplete = !cursor;
-  }
-  return { counts, isComplete };
-}
-
 /** @param {{kind: import("./kinds.js").Kind}} properties */
 export function ShelfPage({ kind }) {
   usePageTitle(kind.many);
@@ -75,7 +59,6 @@ export function ShelfPage({ kind }) {
     },
     [kind.kind, tenant, shown, mayRead],
   );
-  const counts = useResource((signal) => (mayRead ? countAll(tenant, signal) : Promise.resolve(null)), [tenant, mayRead]);
   // Who made something active is in the answer about a moment, of which now is one.
   const changes = useResource(
     (signal) => (mayRead ? library.at({ time: new Date().toISOString(), kind: kind.kind, tenant }, { signal }).catch(() => null) : Promise.resolve(null)),
@@ -98,15 +81,7 @@ export function ShelfPage({ kind }) {
         : null}
     </header>
     <div class="library">
-      <nav aria-label="Kinds of definitions">
-        ${KINDS.map((one) => {
-          const count = counts.data?.counts[one.kind];
-          const more = counts.data && !counts.data.isComplete ? "+" : "";
-          return html`<a key=${one.kind} href=${link(`/library/${one.kind}`, { tenant })} aria-current=${one === kind ? "page" : undefined}>
-            <${Icon} name=${one.icon} /><span>${one.many}</span>${count === undefined ? null : html`<small class="count">${formatCount(count)}${more}</small>`}
-          </a>`;
-        })}
-      </nav>
+      <${Shelves} current=${kind.kind} tenant=${tenant} />
       <section aria-label=${kind.many}>
         <div class="bar">
           <input class="search" type="search" aria-label=${`Search ${kind.many.toLowerCase()}`} placeholder="Search name or description" value=${text} onInput=${(event) => setQuery({ q: event.currentTarget.value })} />
