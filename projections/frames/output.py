@@ -36,7 +36,7 @@ def replay_frames(rows: Iterable[StoredFrame]) -> Iterator[StreamFrame]:
                     "seen_at": format_rfc3339(row.ts_ns // 1_000_000),
                 },
             }
-            blob = _stored_blob(row.event)
+            blob = _stored_blob(row.event) or _long_user_text(row.payload)
             if blob is not None:
                 data["text_blob"] = blob.to_avro()
             yield StreamFrame(seq=row.seq, type="steer", data=orjson.dumps(data).decode(), blob=blob)
@@ -77,3 +77,17 @@ def _user_text(payload: str | None) -> str:
         for block in segment["content"]
         if block.get("text")
     )
+
+
+def _long_user_text(payload: str | None) -> BlobRef | None:
+    """The blob of a user turn that is one long text; of several texts only the short ones are shown."""
+    if not payload or '"blob":' not in payload:
+        return None
+    blocks = [
+        block
+        for segment in orjson.loads(payload)
+        if segment["role"] == "user"
+        for block in segment["content"]
+        if block.get("text") or (block.get("blob") and block["type"] != "image")
+    ]
+    return BlobRef.from_avro(blocks[0]["blob"]) if len(blocks) == 1 and blocks[0].get("blob") else None

@@ -475,6 +475,22 @@ def test_a_long_text_refers_to_its_blob_live_and_in_a_replay_until_it_is_loaded(
         assert "text_blob" not in full.data
 
 
+def test_a_prompt_that_is_one_long_text_refers_to_its_blob_in_a_replay():
+    long = ContentBlock(type="trusted-text", text="", blob=BLOB)
+    image = ContentBlock(type="image", text="", media_type="image/png", blob=BLOB)
+    cases = {
+        (long,): BLOB,
+        (image, long): BLOB,
+        (image,): None,
+        (long, ContentBlock(type="trusted-text", text="and briefly")): None,
+    }
+    for content, blob in cases.items():
+        (frame, *_) = replay_frames(stored(started(segments=(Segment(role="user", content=content),))))
+        assert frame.blob == blob
+    (frame, *_) = replay_frames(stored(started(segments=(Segment(role="user", content=(long,)),))))
+    assert orjson.loads(with_text(frame, "the whole text").data)["user_input"]["text"] == "the whole text"
+
+
 def test_a_tool_input_that_mentions_a_blob_is_not_one():
     (frame,) = (
         f for f in replay_frames(stored(replied(1, "", call("c1", text='{"text_blob": 1}')))) if f.type != "usage"
