@@ -146,6 +146,40 @@ export function Table({
   const template = [...(selection ? ["2.25rem"] : []), ...shown.map((column) => column.width ?? "minmax(6rem, 1fr)")].join(" ");
   const least = `calc(${[...(selection ? ["2.25rem"] : []), ...shown.map(leastWidth), `${14 * (shown.length + (selection ? 1 : 0) - 1) + 24}px`].join(" + ")})`;
   const areAllSelected = selection && rows.length > 0 && rows.every((row) => selection.has(rowKey(row)));
+
+  // While a person scrolls, rows that stay in view are the same elements as before, which the library then leaves alone.
+  const drawn = useRef({ view, inputs: /** @type {any[]} */ ([]), rows: new Map() });
+  const latest = useRef(/** @type {any} */ (null));
+  latest.current = { setActive, open, toggle };
+  const inputs = [columns, selection, rowClass, href, onOpen, isLoading];
+  const isScrolled = drawn.current.view !== view && inputs.every((input, at) => input === drawn.current.inputs[at]);
+  const known = isScrolled ? drawn.current.rows : new Map();
+  drawn.current = { view, inputs, rows: new Map() };
+  const draw = (row, at) => {
+    const key = rowKey(row);
+    const top = scale === 1 ? at * rowHeight : view.top + (at * rowHeight - view.top * scale);
+    const before = known.get(key);
+    if (before && before.row === row && before.at === at && before.top === top && before.isActive === (at === active)) {
+      drawn.current.rows.set(key, before);
+      return before.element;
+    }
+    const element = html`<div
+      class=${`row${at === active ? " active" : ""}${href || onOpen ? " opens" : ""} ${rowClass?.(row) ?? ""}`}
+      role="row" key=${key} data-key=${key} aria-rowindex=${at + 2} aria-selected=${selection ? selection.has(key) : undefined}
+      style=${{ transform: `translateY(${top}px)` }}
+      onClick=${(event) => {
+        latest.current.setActive(at);
+        if (event.target.closest("a, button, input, summary, label")) return;
+        if (String(getSelection())) return;
+        latest.current.open(row);
+      }}
+    >
+      ${selection ? html`<span role="cell" class="select"><input type="checkbox" aria-label="Select this row" checked=${selection.has(key)} onChange=${() => latest.current.toggle(row)} /></span>` : null}
+      ${shown.map((column) => html`<span role="cell" class=${column.align ?? ""} key=${column.key}>${column.cell(row, at)}</span>`)}
+    </div>`;
+    drawn.current.rows.set(key, { row, at, top, isActive: at === active, element });
+    return element;
+  };
   if (!rows.length && !isLoading && empty) return empty;
   return html`
     <div class="table" role="table" aria-label=${label} aria-rowcount=${isComplete ? rows.length + 1 : -1} ref=${box} tabindex="0" style=${{ "--columns": template, "--least": least, "--row": `${rowHeight}px`, ...(height ? { height } : {}) }}>
@@ -156,25 +190,7 @@ export function Table({
         ${shown.map((column) => html`<span role="columnheader" class=${column.align ?? ""} key=${column.key}>${column.title}</span>`)}
       </div>
       <div class="rows" role="rowgroup" style=${{ height: `${total}px` }}>
-        ${rows.slice(first, last).map((row, offset) => {
-          const at = first + offset;
-          const key = rowKey(row);
-          const top = scale === 1 ? at * rowHeight : view.top + (at * rowHeight - view.top * scale);
-          return html`<div
-            class=${`row${at === active ? " active" : ""}${href || onOpen ? " opens" : ""} ${rowClass?.(row) ?? ""}`}
-            role="row" key=${key} data-key=${key} aria-rowindex=${at + 2} aria-selected=${selection ? selection.has(key) : undefined}
-            style=${{ transform: `translateY(${top}px)` }}
-            onClick=${(event) => {
-              setActive(at);
-              if (event.target.closest("a, button, input, summary, label")) return;
-              if (String(getSelection())) return;
-              open(row);
-            }}
-          >
-            ${selection ? html`<span role="cell" class="select"><input type="checkbox" aria-label="Select this row" checked=${selection.has(key)} onChange=${() => toggle(row)} /></span>` : null}
-            ${shown.map((column) => html`<span role="cell" class=${column.align ?? ""} key=${column.key}>${column.cell(row, at)}</span>`)}
-          </div>`;
-        })}
+        ${rows.slice(first, last).map((row, offset) => draw(row, first + offset))}
       </div>
       ${isLoading && !rows.length ? html`<${Loading} rows=${8} label=${`Loading ${label}`} />` : null}
       ${isLoading && rows.length ? html`<p class="more"><${Icon} name="loader-circle" spin /> reading more</p>` : null}

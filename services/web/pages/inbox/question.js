@@ -39,7 +39,7 @@ export function Question({ question, isCurrent, onCurrent, onLeft, canAnswer }) 
   if (isCurrent && isOpen) {
     options.slice(0, KEYS_MAX).forEach((option, at) => (keys[String(at + 1)] = [`Answer “${option.slice(0, 40)}”`, () => answer(option)]));
     if (!options.length) keys.Enter = ["Write the answer", () => box.current?.querySelector("textarea")?.focus()];
-    keys.d = ["Decline", decline];
+    keys.D = ["Decline (Shift and d)", decline];
   }
   useKeys("The marked question", keys);
   useEffect(() => {
@@ -47,7 +47,7 @@ export function Question({ question, isCurrent, onCurrent, onLeft, canAnswer }) 
     if (action.error) box.current?.scrollIntoView({ block: "nearest" });
   }, [action.error]);
 
-  const declineButton = html`<${Button} small kind="quiet" icon="x" isDisabled=${!isOpen} title="The run is told that nobody answers, and goes on (d)" onClick=${decline}>Decline${isCurrent ? html` <kbd>d</kbd>` : null}<//>`;
+  const declineButton = html`<${Button} small kind="quiet" icon="x" isDisabled=${!isOpen} title="The run is told that nobody answers, and goes on (Shift and d)" onClick=${decline}>Decline${isCurrent ? html` <kbd>D</kbd>` : null}<//>`;
   return html`<article class=${`card question${isCurrent ? " current" : ""}`} data-question=${question.interrupt_id} ref=${box} onClick=${onCurrent} onFocusIn=${onCurrent} aria-label=${`Question of ${question.agent ?? "a run"}`} aria-current=${isCurrent ? "true" : undefined}>
     <header>
       ${question.priority === "high" ? html`<${Chip} tone="bad" icon="zap">urgent<//>` : question.priority === "low" ? html`<${Chip}>can wait<//>` : null}
@@ -59,7 +59,7 @@ export function Question({ question, isCurrent, onCurrent, onLeft, canAnswer }) 
     </header>
     <div class="inside fields">
       <div class="ask"><${Markdown} text=${question.question ?? ""} /></div>
-      ${question.context ? html`<div class="context soft"><${LongText} text=${question.context} max=${1_200} /></div>` : null}
+      ${question.context ? html`<div class="background soft"><${LongText} text=${question.context} max=${1_200} /></div>` : null}
       ${left?.hasExpired
         ? html`<p class="note warn">The time to answer is over. The run goes on without an answer.</p>`
         : !canAnswer

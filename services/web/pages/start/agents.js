@@ -14,7 +14,10 @@ export function AgentPicker({ agents, value, onChange, problem }) {
   const list = useRef(/** @type {HTMLElement | null} */ (null));
   const found = useMemo(() => {
     const words = search.toLowerCase().split(/\s+/).filter(Boolean);
-    return agents.filter((agent) => words.every((word) => `${agent.name} ${agent.model ?? ""} ${agent.description}`.toLowerCase().includes(word)));
+    const fitting = agents.filter((agent) => words.every((word) => `${agent.name} ${agent.model ?? ""} ${agent.description}`.toLowerCase().includes(word)));
+    // Names that fit come before descriptions that do.
+    const byName = (agent) => words.every((word) => agent.name.toLowerCase().includes(word));
+    return words.length ? [...fitting.filter(byName), ...fitting.filter((agent) => !byName(agent))] : fitting;
   }, [agents, search]);
   const chosen = agents.find((agent) => agent.name === value);
   useEffect(() => {

@@ -1,6 +1,6 @@
 // Fan-out: one agent with many prompts, or one prompt many times, started as batches; the results fill in as the runs end.
 import { html, signal, useEffect, useMemo, useState } from "../../ui.js";
-import { newKey, runs, sessions } from "../../api.js";
+import { runs, sessions } from "../../api.js";
 import { Button, Field, Id } from "../../components/controls.js";
 import { ErrorState } from "../../components/states.js";
 import { RunStatus } from "../../components/status.js";
@@ -22,7 +22,7 @@ const FRAMES_MAX = 2_000;
 
 /**
  * What was started last: kept while the person looks at one of its runs and comes back.
- * @type {import("@preact/signals").Signal<{agent: string, startedAt: string, results: {prompt: string, run: any, error: string, answer: string | null}[]} | null>}
+ * @type {import("@preact/signals").Signal<{agent: string, startedAt: string, results: {prompt: string, spawn: any, run: any, error: string, answer: string | null}[]} | null>}
  */
 const batch = signal(null);
 
@@ -68,23 +68,33 @@ export function FanOut({ agents, draft, set }) {
   `;
 }
 
-/** Starts all of them in requests of 32; one that is refused has its reason in its row. */
+/** Starts all of them; one that is refused has its reason in its row. */
 async function startAll(agent, spawns) {
   const startedAt = new Date(Date.now() - 60_000).toISOString();
-  batch.value = { agent, startedAt, results: spawns.map((spawn) => ({ prompt: spawn.prompt, run: null, error: "", answer: null })) };
-  let at = 0;
-  for (const part of requestsOf(spawns)) {
-    const answer = await runs.batch({ mode: "detach", spawns: part }, { headers: { "idempotency-key": newKey() } });
-    const from = at;
-    change((results) =>
-      results.map((one, place) => {
-        const result = answer.results[place - from];
-        if (place < from || !result) return one;
-        const run = result.run_id ? rowOf({ ...result, run_id: result.run_id, agent, started_at: new Date().toISOString(), status: "running", position: result.position ?? "" }) : null;
-        return { ...one, run, error: result.error ?? "" };
+  batch.value = { agent, startedAt, results: spawns.map((spawn) => ({ prompt: spawn.prompt, spawn, run: null, error: "", answer: null })) };
+  await startRows(batch.value.results);
+}
+
+/** Starts those again that were refused, for example because too many runs were open. */
+async function startAgain() {
+  const rows = batch.value?.results.filter((one) => one.error) ?? [];
+  change((results) => results.map((one) => (one.error ? { ...one, error: "" } : one)));
+  await startRows(batch.value?.results.filter((one) => rows.some((other) => other.spawn === one.spawn)) ?? []);
+}
+
+/** @param {any[]} rows sent in requests of 32 */
+async function startRows(rows) {
+  for (const part of requestsOf(rows)) {
+    const answer = await runs.batch({ mode: "detach", spawns: part.map((one) => one.spawn) });
+    const results = new Map(part.map((one, at) => [one.spawn, answer.results[at]]));
+    change((list) =>
+      list.map((one) => {
+        const result = results.get(one.spawn);
+        if (!result) return one;
+        const run = result.run_id ? rowOf({ ...result, agent: one.spawn.agent, started_at: new Date().toISOString(), status: "running", position: result.position ?? "" }) : null;
+        return { ...one, run, error: result.error ?? (run ? "" : "The server did not say why.") };
       }),
     );
-    at += part.length;
   }
 }
 
@@ -119,10 +129,14 @@ function Results() {
     };
   }, [value.startedAt, open.length > 0]);
   useEffect(() => void readAnswers(), [value.results]);
-  const failed = value.results.filter((one) => one.error || one.run?.status === "failed").length;
+  const refused = value.results.filter((one) => one.error);
+  const failed = value.results.filter((one) => one.run?.status === "failed").length;
+  const again = useAction();
   return html`<section class="card" aria-label="Results">
-    <header><h2>Results</h2><span class="dim" role="status">${open.length ? `${open.length} of ${value.results.length} run` : `all ${value.results.length} have ended or wait`}${failed ? `, ${failed} failed` : ""}</span>
+    <header><h2>Results</h2><span class="dim" role="status">${value.results.length - open.length - refused.length} of ${value.results.length} have ended${open.length ? `, ${open.length} run or wait` : ""}${failed ? `, ${failed} failed` : ""}${refused.length ? `, ${refused.length} not started` : ""}</span>
+      ${refused.length ? html`<${Button} small icon="rotate-ccw" isBusy=${again.isBusy} onClick=${() => again.run(() => startAgain())}>Start ${refused.length === 1 ? "it" : `these ${refused.length}`} again<//>` : null}
       <${Button} small kind="quiet" icon="list" href=${link("/runs", { agent: value.agent, from: value.startedAt })}>In the list of runs<//><${Button} small kind="quiet" icon="x" label="Close the results" onClick=${() => (batch.value = null)} /></header>
+    ${again.error ? html`<${ErrorState} error=${again.error} compact />` : null}
     <${PlainTable} label="Results" rows=${value.results} rowKey=${(row) => value.results.indexOf(row)} columns=${[
       { key: "number", title: "#", align: "right", cell: (row) => value.results.indexOf(row) + 1 },
       { key: "status", title: "Status", cell: (row) => (row.run ? html`<${RunStatus} run=${row.run} />` : row.error ? html`<span class="bad">not started</span>` : html`<span class="dim">is being started</span>`) },
