@@ -61,7 +61,7 @@ export function VersionActions({ kind, version, active, tenant, isShared, onDone
 /** @param {{kind: import("./kinds.js").Kind, name: string, entry: any, tenant: string, onDone: () => void, onDeleted: () => void}} properties */
 export function NameActions({ kind, name, entry, tenant, onDone, onDeleted }) {
   const [asked, setAsked] = useState("");
-  const isOwn = entry.version_count > 0 && entry.tenant_id !== "";
+  const isOwn = entry.version_count > 0 && (entry.tenant_id !== "" || tenant === "_shared" || !me.value?.tenant_id);
   const close = () => setAsked("");
   const rollBack = async (why) => {
     const answer = await library.operate(kind.kind, { op: "rollback", name, why, ...(entry.active_def_id && entry.source === "tenant" ? { expect_active: entry.active_def_id } : {}) }, { tenant });

@@ -90,7 +90,7 @@ function Full({ kind, name, tenant, data, reload }) {
       ${entry?.judgements?.count ? html`<${Chip} title="Mean of the judgements of its runs">judged ${entry.judgements.mean.toFixed(2)} by ${formatCount(entry.judgements.count)}<//>` : null}
       <span class="grow"></span>
       ${kind.page ? html`<${Button} icon=${kind.icon} href=${link(kind.page(name))}>${kind.one === "schedule" ? "Fires" : "Deliveries"}<//>` : null}
-      ${kind.kind === "agent" && active && may("runs:create") ? html`<${Button} icon="play" href=${link("/start", { agent: name })}>Start a run<//>` : null}
+      ${kind.kind === "agent" && active && may("runs:create") && ["", "_shared", me.value?.tenant_id].includes(tenant) ? html`<${Button} icon="play" href=${link("/start", { agent: name })}>Start a run<//>` : null}
       ${entry ? html`<${NameActions} kind=${kind} name=${name} entry=${entry} tenant=${tenant} onDone=${reload} onDeleted=${() => navigate(`/library/${kind.kind}${tenant ? `?tenant=${encodeURIComponent(tenant)}` : ""}`)} />` : null}
     </header>
     <${Notes} kind=${kind} name=${name} entry=${entry} tenant=${tenant} />
@@ -125,6 +125,7 @@ function Notes({ kind, name, entry, tenant }) {
         ? html`<p class="note">A configuration file has ${oneOf(kind)} of this name too. The version that is active here is used instead of it; when that is retired, the file counts again.</p>`
         : null}
     ${entry.source === "shared" && !me.value?.is_admin ? html`<p class="note">All tenants share this ${kind.one}. <a href=${forkPath(kind, name, entry.active_def_id ?? "", tenant)}>Edit it as a new version</a> to have one of your own, which is used instead.</p>` : null}
+    ${entry.source === "shared" && me.value?.is_admin && tenant !== "_shared" && me.value.tenant_id ? html`<p class="note">All tenants share this ${kind.one}. A new version from here is one of ${tenant || me.value.tenant_id}; <a href=${link(definitionPath(kind.kind, name), { tenant: "_shared" })}>change it for all tenants</a> instead.</p>` : null}
     ${entry.static_differs ? html`<p class="note warn">The files of the processes say different things about this name: bring them to the same state and restart. <code>loomlog doctor</code> names the processes.</p>` : null}
   `;
 }

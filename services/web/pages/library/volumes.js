@@ -45,10 +45,10 @@ export function VolumesPage() {
             label="Volumes" rows=${named} rowKey=${(row) => `${row.source} ${row.name}`}
             empty=${html`<${Empty} icon="archive" title="There is no volume"><p>Name folders under <code>volumes</code> in a configuration file; one with <code>dynamic_root: true</code> lets volumes be made here.</p><//>`}
             columns=${[
-              { key: "name", title: "Name", sort: (row) => row.name, cell: (row) => html`<bdi>${row.name}</bdi>${row.default ? html` <${Chip} title="Used by agents that name none">default<//>` : null}${row.dynamic_root ? html` <${Chip} title="Volumes that are made at run time have their folders here">holds those made here<//>` : null}` },
+              { key: "name", title: "Name", sort: (row) => row.name, cell: (row) => html`<bdi>${row.name}</bdi>${row.default ? html` <${Chip} title="Used by agents that name none">default<//>` : null}${row.dynamic_root ? html` <${Chip} title="Volumes that are made at run time have their folders here">new ones lie here<//>` : null}` },
               { key: "source", title: "Source", sort: (row) => row.source, cell: (row) => (row.source === "static" ? html`<${Chip} tone="info">file<//>` : html`<${Chip}>made here<//>`) },
               { key: "mode", title: "Agents may", cell: (row) => html`<span class="nowrap">${MODES[row.mode] ?? row.mode}</span>` },
-              { key: "path", title: "Folder", cell: (row) => (row.path ? html`<${Id} id=${row.path} short=${26} />` : html`<span class="dim">shown to administrators</span>`) },
+              { key: "path", title: "Folder", cell: (row) => (row.path ? html`<${Id} id=${row.path} short=${18} />` : html`<span class="dim">shown to administrators</span>`) },
               { key: "made", title: "Made", align: "right", sort: (row) => row.created_at ?? "", cell: (row) => html`<span class="nowrap"><${Time} at=${row.created_at} /></span>` },
               { key: "actions", title: html`<span class="spoken">Actions</span>`, hidden: !mayWrite, cell: (row) => (row.source === "static" ? null : html`<span class="actions nowrap-row"><${Button} small onClick=${() => setAsked({ op: "delete", name: row.name })}>Remove<//><${Button} small kind="danger" onClick=${() => setAsked({ op: "purge", name: row.name })}>Erase<//></span>`) },
             ]}
