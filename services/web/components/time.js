@@ -40,10 +40,10 @@ export function formatAgo(ms) {
 export function formatDuration(ms) {
   if (!Number.isFinite(ms)) return "–";
   if (ms < 1_000) return `${Math.round(ms)} ms`;
-  const s = ms / 1_000;
-  if (s < 60) return `${s < 10 ? s.toFixed(1) : Math.round(s)} s`;
-  if (s < 3_600) return `${Math.floor(s / 60)} min ${String(Math.round(s % 60)).padStart(2, "0")} s`;
-  if (s < 86_400) return `${Math.floor(s / 3_600)} h ${String(Math.round((s % 3_600) / 60)).padStart(2, "0")} min`;
+  const s = ms < 10_000 ? ms / 1_000 : Math.round(ms / 1_000);
+  if (s < 60) return `${s < 10 ? s.toFixed(1) : s} s`;
+  if (s < 3_600) return `${Math.floor(s / 60)} min ${String(s % 60).padStart(2, "0")} s`;
+  if (s < 86_400) return `${Math.floor(s / 3_600)} h ${String(Math.floor((s % 3_600) / 60)).padStart(2, "0")} min`;
   return `${(s / 86_400).toFixed(1)} d`;
 }
 
