@@ -41,6 +41,8 @@ class Topic:
     settings: Mapping[str, str]
     may_have_more: bool = False
     """Whether a topic with more partitions serves as well: its number differs by profile."""
+    about: str = ""
+    """What it holds, for people."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +118,7 @@ def load_topics(
                 may_have_more=differs,
                 replicas=copies,
                 keyed=fields["keyed"],
+                about=fields["about"],
                 settings={key: _text(value) for key, value in settings.items()},
             )
         )

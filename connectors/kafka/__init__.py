@@ -19,7 +19,7 @@ from loomlog.connectors.kafka.admin import count_partitions, delete_records
 from loomlog.connectors.kafka.appender import KafkaAppender
 from loomlog.connectors.kafka.group import KafkaGroup
 from loomlog.connectors.kafka.options import FETCH_MAX_WAIT_MS, MAX_BATCH_BYTES, TAIL_FETCH_MAX_WAIT_MS, KafkaOptions
-from loomlog.connectors.kafka.ranges import KafkaRanges, RangeIterator
+from loomlog.connectors.kafka.ranges import KafkaRanges, RangeIterator, open_ranges
 from loomlog.connectors.kafka.tail import KafkaTail, open_tail
 
 __all__ = [
@@ -34,5 +34,6 @@ __all__ = [
     "RangeIterator",
     "count_partitions",
     "delete_records",
+    "open_ranges",
     "open_tail",
 ]

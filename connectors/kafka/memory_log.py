@@ -75,6 +75,11 @@ class MemoryLog:
     async def beginning_offset(self, topic: str, partition: int) -> int:
         return self.first_offset(topic, partition)
 
+    async def boundary_offsets(
+        self, partitions: Sequence[tuple[str, int]]
+    ) -> Mapping[tuple[str, int], tuple[int, int]]:
+        return {place: (self.first_offset(*place), len(self.records[place])) for place in partitions}
+
     async def offset_at(self, topic: str, partition: int, at_ms: int) -> int:
         records = self.records[topic, partition]
         return next((record.offset for record in records if record.timestamp >= at_ms), len(records))

@@ -1,7 +1,8 @@
 """Reads one range of one partition at a time over aiokafka's consumer, whose read-ahead suits history."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
@@ -10,6 +11,9 @@ from loomlog.connectors.errors import Transient
 from loomlog.connectors.kafka.clients import start, stop
 from loomlog.connectors.kafka.options import FETCH_MAX_WAIT_MS, KafkaOptions
 from loomlog.connectors.protocols import LogRecord
+
+NAMED_MAX = 3
+"""Partitions named in an error."""
 
 
 class KafkaRanges:
@@ -54,6 +58,18 @@ class KafkaRanges:
         """Return the offset of the first remaining record. Raises Transient."""
         return await self._boundary_offset("beginning_offsets", topic, partition)
 
+    async def boundary_offsets(
+        self, partitions: Sequence[tuple[str, int]]
+    ) -> Mapping[tuple[str, int], tuple[int, int]]:
+        """Return beginning and end offset of many partitions, given as topic and number, in two requests a broker.
+
+        Raises Transient.
+        """
+        places = [TopicPartition(topic, number) for topic, number in partitions]
+        beginnings = await self._read_offsets("beginning_offsets", places)
+        ends = await self._read_offsets("end_offsets", places)
+        return {(place.topic, place.partition): (beginnings[place], ends[place]) for place in places}
+
     async def offset_at(self, topic: str, partition: int, at_ms: int) -> int:
         """Return the offset of the first record at or after a time; the end when all are older. Raises Transient."""
         assert self._consumer is not None
@@ -67,13 +83,17 @@ class KafkaRanges:
         return await self.end_offset(topic, partition) if offset is None else int(offset.offset)
 
     async def _boundary_offset(self, method: str, topic: str, partition: int) -> int:
+        place = TopicPartition(topic, partition)
+        return (await self._read_offsets(method, [place]))[place]
+
+    async def _read_offsets(self, method: str, places: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         assert self._consumer is not None
-        tp = TopicPartition(topic, partition)
         try:
-            offsets = await getattr(self._consumer, method)([tp])
+            offsets = await getattr(self._consumer, method)(places)
         except (KafkaError, OSError) as error:
-            raise Transient(f"{method} of {topic}/{partition}: {type(error).__name__}", kind="unavailable") from error
-        return int(offsets[tp])
+            named = ", ".join(f"{place.topic}/{place.partition}" for place in places[:NAMED_MAX])
+            raise Transient(f"{method} of {named}: {type(error).__name__}", kind="unavailable") from error
+        return {place: int(offsets[place]) for place in places}
 
     async def close(self) -> None:
         if self._consumer is not None:
@@ -122,3 +142,14 @@ class RangeIterator:
             if records:
                 return records
         raise StopAsyncIteration
+
+
+@asynccontextmanager
+async def open_ranges(options: KafkaOptions) -> AsyncIterator[KafkaRanges]:
+    """Open a reader of ranges, closed at the end. Raises Transient when the broker does not answer."""
+    ranges = KafkaRanges(options)
+    await ranges.start()
+    try:
+        yield ranges
+    finally:
+        await ranges.close()

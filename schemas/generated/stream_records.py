@@ -375,6 +375,8 @@ class DeadLetterReplayed(Record, frozen=True, kw_only=True):
     """Its new offset."""
     at_ms: int
     """When."""
+    request_token: str = ''
+    """Token of the request that asked for it; a repetition of the request has the same. Empty: none."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -383,6 +385,7 @@ class DeadLetterReplayed(Record, frozen=True, kw_only=True):
             "partition": self.partition,
             "offset": self.offset,
             "at_ms": self.at_ms,
+            "request_token": self.request_token,
         }
 
     @classmethod
@@ -393,6 +396,7 @@ class DeadLetterReplayed(Record, frozen=True, kw_only=True):
             partition=value["partition"],
             offset=value["offset"],
             at_ms=value["at_ms"],
+            request_token=value["request_token"],
         )
 
 

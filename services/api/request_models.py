@@ -277,6 +277,28 @@ class PauseBody(Body):
     reason: str | None = Field(None, max_length=limits.REASON_CHARACTERS_MAX)
 
 
+class ReplayLetterBody(Body):
+    """Whether a dead letter may be replayed that was replayed before."""
+
+    again: bool | None = Field(None, description="true: also if it was replayed before.")
+
+
+class VerifyBody(Body):
+    """What to verify; everything when empty."""
+
+    run_id: str | None = Field(
+        None, max_length=limits.FILTER_CHARACTERS_MAX, description="Only this run or aggregate (family:tenant/name)."
+    )
+    partition: int | None = Field(None, ge=0, le=100_000, description="Only this partition of each topic.")
+    since: str | None = Field(None, max_length=64, description="Only what was signed since this time (RFC 3339).")
+    entities: bool | None = Field(None, description="true: only loom.entity.events.")
+    channels: bool | None = Field(None, description="true: only loom.channel.events.")
+    max_unsigned_s: float | None = Field(
+        None, ge=0, le=31_536_000, description="A record that is not signed after so many seconds is a violation."
+    )
+    blobs: bool | None = Field(None, description="false: do not fetch and compare the blobs that events name.")
+
+
 class LimitBody(Body):
     """Limits of an account for a calendar month in UTC; an absent value is no limit."""
 

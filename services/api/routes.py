@@ -17,6 +17,7 @@ from loomlog.services.api.definition_query_routes import DEFINITION_QUERY_ROUTES
 from loomlog.services.api.definition_routes import DEFINITION_ROUTES
 from loomlog.services.api.entity_routes import entity_routes
 from loomlog.services.api.history_routes import HISTORY_ROUTES
+from loomlog.services.api.log_routes import LOG_ROUTES
 from loomlog.services.api.memory_feed_routes import MEMORY_FEED_ROUTES
 from loomlog.services.api.memory_routes import MEMORY_ROUTES
 from loomlog.services.api.operator_routes import OPERATOR_ROUTES
@@ -34,6 +35,7 @@ ROUTES: tuple[Route, ...] = (
     *OPERATOR_ROUTES,
     *POLICY_ROUTES,
     *DATA_ROUTES,
+    *LOG_ROUTES,
     *DEFINITION_ROUTES,
     *DEFINITION_QUERY_ROUTES,
     *MEMORY_FEED_ROUTES,

@@ -5,7 +5,8 @@ Until they are, `application` raises 503 `starting`; authentication works from t
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 
@@ -85,6 +86,16 @@ class Service:
             )
         self.open_streams += 1
         self.metrics.streams.set(self.open_streams)
+
+    @contextmanager
+    def stream_opening(self) -> Iterator[None]:
+        """Reserve one event stream, and release it again if opening it raises. Raises RequestRefused."""
+        self.acquire_stream()
+        try:
+            yield
+        except BaseException:
+            self.release_stream()
+            raise
 
     def release_stream(self) -> None:
         self.open_streams -= 1

@@ -2,6 +2,7 @@
 
 import os
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from loomlog.connectors.configuration import Settings
@@ -13,9 +14,11 @@ from loomlog.connectors.configuration.driver_options import (
 )
 from loomlog.connectors.crypto.content_encryption import KeyEncryptionKeys
 from loomlog.connectors.crypto.installation_key import SecretKey
+from loomlog.connectors.crypto.signatures import PublicKey, load_public_keys
 from loomlog.connectors.errors import Permanent
 from loomlog.connectors.storage.blobs import FileBlobs
 from loomlog.connectors.storage.state_files import StateFiles
+from loomlog.redpanda.topics import load_topics
 from loomlog.services.api.ui_session import host_names
 from loomlog.services.application.bootstrap import Endpoints
 from loomlog.services.application.clients.connections import ClientLimits
@@ -64,6 +67,13 @@ def api_settings(settings: Settings) -> ApiSettings:
             key_encryption_keys=_encryption_keys(settings),
             installation_key=_installation_key(settings),
             memory_changes_enabled=settings.memory_changes_enabled,
+            required_topics=load_topics(
+                "local" if settings.replication_factor == 1 else "cluster",
+                partitions=settings.partitions,
+                replicas=settings.replication_factor,
+            ),
+            audit_keys=_audit_keys(settings),
+            audit_period_s=settings.audit_every_ms / 1000,
             client_limits=ClientLimits(
                 frame_bytes=settings.client_tool_max_bytes, connections=settings.client_tool_max_conns
             ),
@@ -76,6 +86,14 @@ def api_settings(settings: Settings) -> ApiSettings:
         ui_login_origins=settings.ui_login_origins,
         own_hosts=host_names(settings.public_url, settings.base_url, f"http://{settings.listen_addr}"),
     )
+
+
+def _audit_keys(settings: Settings) -> Mapping[str, PublicKey]:
+    """Return the public keys of the settings; a private key stays with the auditor."""
+    try:
+        return load_public_keys(settings.audit_public_keys)
+    except Permanent as error:
+        raise MissingApiSetting(f"LOOMLOG_AUDIT_PUBLIC_KEYS: {error}") from error
 
 
 def _encryption_keys(settings: Settings) -> KeyEncryptionKeys | None:

@@ -15,6 +15,10 @@ running next to its transport. Every transport identifies the caller with `gate`
     run_states follow
     memory_changes follow            (where memory has changed)
     audit     events, record
+    log       topics, records        (of all topics, for administrators)
+    dead_letters list, get, replay
+    audits    verify, checkpoints
+    health    checks
     histories replay, at, compare, export
     snapshots create, list, manifest, open, remove   (state files)
     restoring restore
@@ -49,6 +53,7 @@ from loomlog.connectors.protocols import Blobs, LogAppender, LogRanges, LogTail
 from loomlog.connectors.storage.run_credentials import RunCredentials
 from loomlog.connectors.storage.state_files import StateFiles
 from loomlog.projections.memory_index.reads import MemoryIndex
+from loomlog.projections.tables import EVERY_TENANT
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.ids import fresh_token, partition_key
 from loomlog.services.application import limits
@@ -76,6 +81,12 @@ from loomlog.services.application.definition_queries import DefinitionQueries
 from loomlog.services.application.definitions import Definitions
 from loomlog.services.application.entities import Entities
 from loomlog.services.application.evaluations import ReadModelRuns, RunEvaluations
+from loomlog.services.application.health.health_checks import EntityTables, HealthChecks
+from loomlog.services.application.log.access import LogAccess
+from loomlog.services.application.log.audits import AuditVerifications
+from loomlog.services.application.log.browser import LogBrowser
+from loomlog.services.application.log.dead_letters import DeadLetters
+from loomlog.services.application.log.verifier import LogSources, LogVerifier
 from loomlog.services.application.memory import Memory
 from loomlog.services.application.memory_changes import NO_EMBEDDER, ChangeFeed, MemoryChanges
 from loomlog.services.application.queries.audit_log import AuditLog
@@ -218,11 +229,14 @@ class Application:
         schedules: ScheduleOptions = DEFAULT_SCHEDULE_OPTIONS,
         webhooks: WebhookOptions = DEFAULT_WEBHOOK_OPTIONS,
         change_feed: ChangeFeed | None = None,
+        log_access: LogAccess | None = None,
+        entity_tables: Sequence[EntityTables] = (),
     ) -> None:
         """`files`: the definitions of the configuration, by kind and name. `entity_commands` and `entity_reads` None:
         no transport offers families; `reads_beside`: of the further topic sets, for positions in their topics. `keys`
         None: content is not encrypted. `installation_key` None: callbacks are not signed. `credentials` None: requests
-        with credentials are refused. `change_feed` None: it is off.
+        with credentials are refused. `change_feed` None: it is off. `log_access` None: no transport offers all topics.
+        `entity_tables`: the rows that health is told of.
         """
         new_token = repeatable(new_token)
         self.keys = keys
@@ -412,6 +426,35 @@ class Application:
         self.batches = Batches(sources, self.runs, self.control)
         self.bulk = BulkActions(self.queries, self.control, clock_ms=clock_ms)
         self.audit_log = AuditLog(sources, ranges, codec, events_topic=topics.events, commands_topic=topics.commands)
+        log_reads = self.audit_log.reads
+        self.dead_letters = DeadLetters(ranges, appender, codec, log_reads, clock_ms=clock_ms, request_token=new_token)
+        self._log: LogBrowser | None = None
+        self._audits: AuditVerifications | None = None
+        self._health: HealthChecks | None = None
+        if log_access is not None:
+            prefix = topics.events.removesuffix(".run.events")
+            self._log = LogBrowser(log_access, codec, sources.content, log_reads, prefix=prefix)
+            verifier = LogVerifier(
+                LogSources(
+                    open_ranges=log_access.open_ranges,
+                    count_partitions=log_access.count_partitions,
+                    find_run=partial(projection.audit_row, EVERY_TENANT),
+                    codec=codec,
+                    keys=log_access.trusted_keys,
+                    blobs=blobs,
+                    place=log_access.place,
+                )
+            )
+            self._audits = AuditVerifications(verifier)
+            self._health = HealthChecks(
+                log_access,
+                verifier,
+                projection,
+                self.barrier,
+                entities.replicas,
+                entity_tables,
+                clock_ms=clock_ms,
+            )
         self.histories = RunHistories(
             sources, self.queries, ranges, codec, events_topic=topics.events, clock_ms=clock_ms
         )
@@ -436,6 +479,24 @@ class Application:
         """The use cases of families."""
         assert self._entities is not None, "this process has families, and was not given their commands and reads"
         return self._entities
+
+    @property
+    def log(self) -> LogBrowser:
+        """All topics and their records."""
+        assert self._log is not None, "this process was not given access to all topics"
+        return self._log
+
+    @property
+    def audits(self) -> AuditVerifications:
+        """Verifications of the log."""
+        assert self._audits is not None, "this process was not given access to all topics"
+        return self._audits
+
+    @property
+    def health(self) -> HealthChecks:
+        """Checks of the parts of the installation."""
+        assert self._health is not None, "this process was not given access to all topics"
+        return self._health
 
     @property
     def definitions(self) -> Definitions:
@@ -506,6 +567,8 @@ class Application:
         """End the streams of all clients, because the process is shutting down; they reconnect to another."""
         self.hub.stop()
         self.memory_changes.stop()
+        if self._audits is not None:
+            self._audits.stop()
         if self._channels is not None:
             self._channels.stop()
 

@@ -10,13 +10,14 @@ Before: a service's main. After: application.py.
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
 from loomlog.connectors.crypto.content_encryption import KeyEncryptionKeys
 from loomlog.connectors.crypto.installation_key import SecretKey
+from loomlog.connectors.crypto.signatures import PublicKey
 from loomlog.connectors.errors import ConnectorError, Permanent, Transient
 from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, KafkaRanges, KafkaTail, open_tail
 from loomlog.connectors.protocols import Blobs
@@ -29,6 +30,7 @@ from loomlog.projections.engine.positions import PositionWatch
 from loomlog.projections.memory_feed.tables import feed_schema
 from loomlog.projections.run_queries import RunFilter
 from loomlog.projections.tables import EVERY_TENANT
+from loomlog.redpanda.topics import Topic, load_topics
 from loomlog.schemas.codec import Codec
 from loomlog.services.application.application import (
     DEFAULT_SCHEDULE_OPTIONS,
@@ -42,6 +44,9 @@ from loomlog.services.application.authentication import Authenticator
 from loomlog.services.application.channels import DEFAULT_CHANNEL_OPTIONS, ChannelOptions
 from loomlog.services.application.clients.connections import ClientLimits
 from loomlog.services.application.errors import RequestRefused
+from loomlog.services.application.health.components import CHANNELS, ENTITIES
+from loomlog.services.application.health.health_checks import EntityTables
+from loomlog.services.application.log.access import kafka_access
 from loomlog.services.application.memory_changes import SqlChangeFeed
 from loomlog.services.application.queries.read_models import SqlReadModels, has_no_tables
 from loomlog.services.application.streaming.event_hub import EventHub, HubStart
@@ -71,6 +76,8 @@ LOG_EVERY_TRIES = 10
 LIVE_RUNS_MAX = 20_000
 """Live runs loaded at the start; others are counted as their events arrive."""
 LIVE_RUNS_PAGE = 500
+AUDIT_PERIOD_S = 10.0
+"""How often the auditor signs by default."""
 
 Resource = TypeVar("Resource")
 
@@ -94,6 +101,12 @@ class Endpoints:
     installation_key: SecretKey | None = field(default=None, repr=False)
     """None: callbacks are not signed, and runs take no credentials."""
     memory_changes_enabled: bool = True
+    required_topics: Sequence[Topic] = field(default_factory=load_topics)
+    """The topics of the installation, as topics.yaml has them."""
+    audit_keys: Mapping[str, PublicKey] = field(default_factory=dict)
+    """Public keys of signed checkpoints that are trusted, by id."""
+    audit_period_s: float = AUDIT_PERIOD_S
+    """How often the auditor signs."""
 
 
 @dataclass(slots=True)
@@ -211,6 +224,18 @@ async def open_application(
             change_feed=SqlChangeFeed(opened_sets[0].reader, feed_schema(endpoints.read_model_prefix))
             if endpoints.memory_changes_enabled
             else None,
+            log_access=kafka_access(
+                endpoints.kafka,
+                ranges,
+                appender,
+                required_topics=endpoints.required_topics,
+                trusted_keys=endpoints.audit_keys,
+                audit_period_s=endpoints.audit_period_s,
+            ),
+            entity_tables=[
+                EntityTables(name=table, topic=one.parts.topics.events, reader=one.reader)
+                for table, one in zip((ENTITIES, CHANNELS), opened_sets, strict=True)
+            ],
         )
         if layer.memory_services is not None:
             stack.push_async_callback(layer.memory_services.close)

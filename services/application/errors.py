@@ -14,10 +14,12 @@ closed list, so that a transport which does not know one fails in a test and not
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from loomlog.connectors.errors import ConnectorError, Permanent
-from loomlog.schemas.generated.values import LimitNotice
+
+if TYPE_CHECKING:  # the command line translates these errors, and the generated records take long to import
+    from loomlog.schemas.generated.values import LimitNotice
 
 RETRY_LATER_S = 5
 """Retry delay for callers that reached a limit: runs take seconds, so sooner is useless (parity: reference surfaces
@@ -232,7 +234,7 @@ def bad_request(message: str) -> RequestRefused:
 
 
 def owner_refusal(
-    code: str, message: str, limit: LimitNotice | None = None, *, subject: str = "", cap: int = 0
+    code: str, message: str, limit: "LimitNotice | None" = None, *, subject: str = "", cap: int = 0
 ) -> RequestRefused:
     """Return the refusal for a decision of the run's owner. A code unknown to this process is passed through.
 

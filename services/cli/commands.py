@@ -18,7 +18,8 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
 from loomlog.connectors.errors import ConnectorError, Transient
-from loomlog.services.cli.errors import FAILED, INTERRUPTED, UNREACHABLE, USAGE_ERROR, CliError
+from loomlog.services.application.errors import RequestRefused
+from loomlog.services.cli.errors import FAILED, INTERRUPTED, NOT_FOUND, UNREACHABLE, USAGE_ERROR, CliError
 from loomlog.services.cli.stack.errors import StackError
 from loomlog.services.cli.terminal.output import ERROR, error_console
 from loomlog.services.families import FamilyProblem
@@ -26,6 +27,12 @@ from loomlog.services.families import FamilyProblem
 Result = TypeVar("Result")
 QUIET_LOGGERS = ("aiokafka", "psycopg", "httpx", "loomlog.services.stream.entities.replicas")
 """Libraries whose log lines would repeat the failure that the user sees once as a sentence."""
+REFUSAL_EXIT_CODES = {
+    "bad_request": USAGE_ERROR,
+    "not_found": NOT_FOUND,
+    "log_unavailable": UNREACHABLE,
+}
+"""Exit codes of refusals of the application layer, which some commands call directly; FAILED for all others."""
 
 
 class CommandGroup(TyperGroup):
@@ -76,6 +83,8 @@ class CommandGroup(TyperGroup):
             return super().invoke(ctx)
         except CliError as failure:
             _exit_with(str(failure), failure.exit_code)
+        except RequestRefused as refusal:
+            _exit_with(refusal.message, REFUSAL_EXIT_CODES.get(refusal.code, FAILED))
         except FamilyProblem as problem:
             _exit_with(f"{problem}. LOOMLOG_FAMILIES names further families.", USAGE_ERROR)
         except StackError as problem:

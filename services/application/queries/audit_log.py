@@ -7,16 +7,11 @@ and a cursor to continue from. Records of a fenced owner are left out of lists; 
 Before: a transport. After: log_window.py reads the log.
 """
 
-import asyncio
-import base64
-import binascii
-import re
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
-from loomlog.connectors.errors import Transient
 from loomlog.connectors.protocols import LogRanges, LogRecord
 from loomlog.schemas.codec import Codec, Undecodable, peek, read_envelope
 from loomlog.schemas.generated.stream_events import Claim
@@ -26,18 +21,16 @@ from loomlog.schemas.reader import TermReader
 from loomlog.schemas.records import Value, replace
 from loomlog.services.application import limits
 from loomlog.services.application.authentication import require_scope
-from loomlog.services.application.errors import RETRY_LATER_S, RequestRefused, bad_request, unavailable
+from loomlog.services.application.errors import RequestRefused, bad_request
+from loomlog.services.application.queries.log_pages import LogCursor, LogReadQueue, foreign_cursor
 from loomlog.services.application.queries.log_window import LogWindow
 from loomlog.services.application.queries.read_models import scope_of
 from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.core.access.decide import Caller, ResourceOwner, access_filter, can_see
 from loomlog.services.core.access.scopes import RUNS_READ
 
-READ_WAIT_S = 10.0
-"""Time limit of one page."""
 CLOCK_SLACK_MS = 60_000
 """Maximum disorder of the times of neighbouring records: writers have clocks of their own."""
-CURSOR_PATTERN = re.compile(r"(\d{1,9}):(\d{1,18}):(-?\d{1,18})\Z")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,10 +69,13 @@ class EventView(Value, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventPage:
-    """Events by partition and offset. `next` is the cursor of the next page, empty at the end."""
+    """Events by partition and offset. `next` is the cursor of the next page, empty at the end. `resume` is the cursor of
+    what will be written after this page, for a list of one run or one partition.
+    """
 
     events: tuple[EventView, ...]
     next: str
+    resume: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +98,8 @@ class AuditLog:
         self._codec = codec
         self._events_window = LogWindow(ranges, codec, events_topic)
         self._commands_window = LogWindow(ranges, codec, commands_topic)
-        self._waiting_reads = 0
-        self._read_lock = asyncio.Lock()
+        self.reads = LogReadQueue()
+        """Its callers and those of the log browser wait for one another, because they share one range reader."""
 
     async def events(self, caller: Caller, query: EventQuery) -> EventPage:
         """Return a page of events that the caller may see. Raises RequestRefused."""
@@ -115,7 +111,7 @@ class AuditLog:
             if caller.is_isolated:
                 raise bad_request("run_id is required: the events of one of your runs")
             ranges = []
-        async with self._read_slot():
+        async with self.reads.slot():
             if not ranges:
                 ranges = await self._partition_ranges(query)
             return await self._read_page(caller, query, types, ranges)
@@ -130,7 +126,7 @@ class AuditLog:
         is_command = window is self._commands_window
         if is_command and not caller.is_admin:
             raise missing
-        async with self._read_slot():
+        async with self.reads.slot():
             record = await window.record_at(partition, offset)
             term = -1 if is_command or record is None else await window.term_before(partition, offset)
         view = None if record is None else self._to_view(record, window.topic)
@@ -200,13 +196,10 @@ class AuditLog:
     def _decode_cursor(self, cursor: str) -> _Range | None:
         if not cursor:
             return None
-        try:
-            match = CURSOR_PATTERN.match(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode())
-        except (binascii.Error, UnicodeDecodeError, ValueError):
-            match = None
-        if match is None or int(match[1]) not in self._sources.hub.partitions:
-            raise bad_request("cursor is not a place this list gave out: use `next` of an earlier answer")
-        return _Range(int(match[1]), int(match[2]), 0, int(match[3]))
+        at = LogCursor.parse(cursor)
+        if at.partition not in self._sources.hub.partitions:
+            raise foreign_cursor()
+        return _Range(at.partition, at.offset, 0, at.term)
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -216,6 +209,7 @@ class AuditLog:
         limit = max(1, min(query.limit, limits.EVENTS_MAX))
         views: list[EventView] = []
         scanned = 0
+        resume = ""
         for number, one in enumerate(ranges):
             reader = TermReader(codec=self._codec, term=await self._start_term(query, one), next_offset=one.start)
             async with aclosing(self._events_window.records(one.partition, one.start, one.end)) as records:
@@ -228,11 +222,15 @@ class AuditLog:
                         break
                     if len(views) >= limit or scanned >= limits.EVENTS_SCANNED_MAX:
                         is_end = record.offset + 1 >= one.end and number == len(ranges) - 1
-                        token = f"{one.partition}:{record.offset + 1}:{reader.term}"
+                        cursor = LogCursor(one.partition, record.offset + 1, reader.term).encode()
                         return EventPage(
-                            events=await self._decrypt_events(views), next="" if is_end else _encode_cursor(token)
+                            events=await self._decrypt_events(views),
+                            next="" if is_end else cursor,
+                            resume=cursor if len(ranges) == 1 else "",
                         )
-        return EventPage(events=await self._decrypt_events(views), next="")
+            if len(ranges) == 1:
+                resume = LogCursor(one.partition, max(one.start, one.end), reader.term).encode()
+        return EventPage(events=await self._decrypt_events(views), next="", resume=resume)
 
     async def _decrypt_events(self, views: Sequence[EventView]) -> tuple[EventView, ...]:
         content = self._sources.content
@@ -302,34 +300,9 @@ class AuditLog:
         row = await self._sources.projection.run(view.tenant, view.run_id)
         return row is not None and can_see(caller, ResourceOwner(tenant=row.tenant, user_id=row.user_id))
 
-    @asynccontextmanager
-    async def _read_slot(self) -> AsyncIterator[None]:
-        """Allow one reader of the log at a time, with a bounded queue; an unreachable broker becomes a refusal."""
-        if self._waiting_reads >= limits.EVENTS_WAITING_MAX:
-            raise RequestRefused(
-                "backpressure",
-                f"{self._waiting_reads} others are reading the log here; try again",
-                retry_after_s=RETRY_LATER_S,
-            )
-        self._waiting_reads += 1
-        try:
-            async with asyncio.timeout(READ_WAIT_S), self._read_lock:
-                yield
-        except TimeoutError as error:
-            late = Transient(f"no answer in {READ_WAIT_S:g} s", kind="timeout")
-            raise unavailable("log", late) from error
-        except Transient as error:
-            raise unavailable("log", error) from error
-        finally:
-            self._waiting_reads -= 1
-
     def _schema_ids(self, name: str) -> frozenset[int]:
         full = name if "." in name else f"loom.run.events.{name}"
         schema_ids = self._codec.schema_ids_of(frozenset({full, Claim.SCHEMA} if name == Claim.__name__ else {full}))
         if not schema_ids:
             raise bad_request(f"type is {name[:80]!r}: expected the name of an event, for example RunStarted")
         return schema_ids
-
-
-def _encode_cursor(text: str) -> str:
-    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")

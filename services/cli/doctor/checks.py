@@ -12,7 +12,7 @@ import shutil
 import sys
 import sysconfig
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +30,22 @@ from loomlog.connectors.configuration import (
 )
 from loomlog.connectors.configuration.driver_options import kafka_options
 from loomlog.connectors.errors import ConnectorError
-from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, count_partitions
+from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, count_partitions, open_ranges
 from loomlog.connectors.kafka.schema_registry import load_codec
-from loomlog.services.cli.doctor.check import FAIL, OK, WARN, Check
-from loomlog.services.cli.doctor.entity_checks import check_entities, check_observed_files, check_recovery
+from loomlog.services.application.health.check import FAIL, OK, WARN, Check
+from loomlog.services.application.health.components import (
+    READ_MODELS,
+    insights_check,
+    read_models_check,
+    replica_checks,
+    topics_check,
+    unreadable_check,
+    unsigned_check,
+)
+from loomlog.services.cli.doctor.entity_checks import check_entities, check_recovery
 from loomlog.services.cli.doctor.status import collect_status
 from loomlog.services.cli.errors import CliError
 from loomlog.services.cli.log.audit import oldest_unsigned_age_s, verify_newest
-from loomlog.services.cli.log.reader import open_ranges
 from loomlog.services.cli.settings import CLIENT_ID, CliSettings
 from loomlog.services.cli.stack.errors import StackError
 from loomlog.services.cli.stack.java import INSTALL_MAVEN_HINT, find_java
@@ -45,8 +53,7 @@ from loomlog.services.cli.stack.liveness import is_suspended
 from loomlog.services.cli.stack.ports import KAFKA_PORT, POSTGRES_PORT, describe_port_holder, is_port_free, load_ports
 from loomlog.services.cli.stack.postgres import find_programs
 from loomlog.services.cli.stack.services import apply_topics
-from loomlog.services.cli.terminal.formatting import duration, pluralize, size
-from loomlog.services.cli.terminal.projection_text import SILENT_AFTER_S
+from loomlog.services.cli.terminal.formatting import pluralize, size
 from loomlog.services.families.registry import all_families, family_tools
 from loomlog.services.stream.entities.hosting import build_entity_parts
 from loomlog.services.stream.entities.replicas import Replicas
@@ -62,9 +69,6 @@ VERIFIED_CHECKPOINTS = 10
 """Newest checkpoints of each partition whose records are verified."""
 VERIFY_TIMEOUT_S = 10.0
 """Time limit of that, in seconds."""
-MAX_UNSIGNED_PERIODS = 3
-"""Periods of the auditor that a record may wait for its signature, in addition to:"""
-UNSIGNED_SLACK_S = 10.0
 
 
 async def run_checks(cli: CliSettings, working_directory: Path) -> list[Check]:
@@ -324,14 +328,9 @@ async def _check_audit(cli: CliSettings) -> Check:
         waits_s = await oldest_unsigned_age_s(cli)
     except (CliError, ConnectorError) as error:
         return Check(name="audit", state=FAIL, text="the signatures cannot be read", remedy=str(error))
-    if waits_s > MAX_UNSIGNED_PERIODS * cli.settings.audit_every_ms / 1000 + UNSIGNED_SLACK_S:
-        remedy = (
-            f"The auditor hangs, catches up, or refuses to sign: its log in {cli.home.logs} says which. `kill -9` of "
-            "its process has it started again; it goes on where it was."
-        )
-        return Check(
-            name="audit", state=FAIL, text=f"records have not been signed for {duration(waits_s)}", remedy=remedy
-        )
+    late = unsigned_check(waits_s, cli.settings.audit_every_ms / 1000, str(cli.home.logs))
+    if late is not None:
+        return late
     return await _verify_newest_records(cli)
 
 
@@ -363,14 +362,7 @@ async def _check_replicas(cli: CliSettings) -> list[Check]:
         replicas = await read_replicas(kafka_options(cli.settings, CLIENT_ID, bootstrap=cli.kafka()), cli)
     except ConnectorError as error:
         return [Check(name="replicas", state=FAIL, text="cannot be read now", remedy=str(error))]
-    files = check_observed_files(replicas, now_ms=time.time_ns() // 1_000_000)
-    quarantined = replicas.quarantined()
-    if quarantined:
-        names = ", ".join(entity.id for entity in quarantined)
-        remedy = f"`loomlog repair {quarantined[0].id}` shows what is known of it, and restates it."
-        return [Check(name="replicas", state=FAIL, text=f"{names}: {quarantined[0].quarantine}", remedy=remedy), files]
-    text = f"{pluralize(len(replicas), 'replicated aggregate')} can be read"
-    return [Check(name="replicas", state=OK, text=text), files]
+    return replica_checks(replicas, now_ms=time.time_ns() // 1_000_000)
 
 
 async def read_replicas(options: KafkaOptions, cli: CliSettings) -> Replicas:
@@ -397,40 +389,20 @@ async def _check_topics(cli: CliSettings) -> Check:
         )
     except CliError as failure:
         return Check(name="topics", state=FAIL, text="not as they should be", remedy=str(failure))
-    pending = [change for change in changes if change.changes_something]
-    if pending:
-        listed = "\n".join(f"{change.topic}: {change.text}" for change in pending)
-        remedy = f"{listed}\n`loomlog topics apply` puts that right."
-        return Check(name="topics", state=FAIL, text=pluralize(len(pending), "difference"), remedy=remedy)
-    return Check(name="topics", state=OK, text=f"as they should be, at {cli.kafka()}")
+    return topics_check(changes, cli.kafka())
 
 
-def _check_read_models(projection: dict[str, Any]) -> Check:
-    name = "read models"
-    if projection.get("error"):
-        remedy = "Lists, `runs show` and reads of the API come from them; runs themselves go on without."
-        return Check(name=name, state=FAIL, text=str(projection["error"]), remedy=remedy)
-    silent = [one for one in projection["projectors"] if one["said_s_ago"] > SILENT_AFTER_S]
-    if silent or not projection["projectors"]:
-        since = f"for {duration(silent[0]['said_s_ago'])}" if silent else "ever"
-        remedy = "Lists and reads grow old; runs themselves go on. See its log."
-        return Check(name=name, state=FAIL, text=f"the projector has not said anything {since}", remedy=remedy)
-    if problems := projection["problems"]:
-        remedy = "`loomlog projections problems` lists them; `projections rebuild` after the cause is removed."
-        return Check(
-            name=name, state=WARN, text=f"{pluralize(problems, 'record')} could not be projected", remedy=remedy
-        )
-    lag = f"{projection['lag']} records behind" if projection["lag"] else "up to date"
-    return Check(name=name, state=OK, text=lag)
+def _check_read_models(projection: Mapping[str, Any]) -> Check:
+    error = projection.get("error")
+    return unreadable_check(READ_MODELS, str(error)) if error else read_models_check(projection)
 
 
-def _check_insights(insights: dict[str, Any] | None) -> Check:
+def _check_insights(insights: Mapping[str, Any] | None) -> Check:
     if insights is None:
-        return Check(name="insights", state=OK, text="switched off")
+        return insights_check("")
     if insights.get("error"):
-        remedy = "Only live figures are missing; nothing else depends on it."
-        return Check(name="insights", state=WARN, text=str(insights["error"]), remedy=remedy)
-    return Check(name="insights", state=OK, text=f"{insights['url']}, {insights['lag_records']} records behind")
+        return insights_check("", error=str(insights["error"]))
+    return insights_check(insights["url"], lag_records=insights["lag_records"])
 
 
 def _check_component(name: str, component: dict[str, Any], describe: Callable[[dict[str, Any]], str]) -> Check:

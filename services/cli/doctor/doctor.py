@@ -18,8 +18,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from loomlog.services.application.health.check import FAIL, OK, WARN, Check
 from loomlog.services.cli.commands import run
-from loomlog.services.cli.doctor.check import FAIL, OK, WARN, Check
 from loomlog.services.cli.doctor.checks import run_checks
 from loomlog.services.cli.errors import FAILED
 from loomlog.services.cli.settings import load_cli_settings

@@ -22,7 +22,7 @@ from rich.text import Text
 
 from loomlog.connectors.configuration.driver_options import kafka_options, postgres_options
 from loomlog.connectors.errors import ConnectorError
-from loomlog.connectors.kafka import count_partitions
+from loomlog.connectors.kafka import count_partitions, open_ranges
 from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.connectors.kafka.schema_registry import load_codec
 from loomlog.connectors.protocols import LogRanges
@@ -31,14 +31,13 @@ from loomlog.projections.entities import EntityRow, load_entities
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.reader import RawEvent
-from loomlog.services.cli.errors import CliError, NotFound, Unreachable, UsageError
-from loomlog.services.cli.log.reader import (
+from loomlog.services.application.log.records import (
     ENTITY_TOPIC,
     TOPICS_OF_SETS,
     find_term_before,
-    open_ranges,
     to_json_value,
 )
+from loomlog.services.cli.errors import CliError, NotFound, Unreachable, UsageError
 from loomlog.services.cli.settings import CLIENT_ID, CliSettings
 from loomlog.services.cli.terminal.event_text import fit_to_width, format_fields
 from loomlog.services.cli.terminal.formatting import duration, pluralize

@@ -23,7 +23,7 @@ from rich.console import Console
 
 from loomlog.connectors.configuration.driver_options import kafka_options, postgres_options
 from loomlog.connectors.errors import ConnectorError
-from loomlog.connectors.kafka import KafkaTail, count_partitions
+from loomlog.connectors.kafka import KafkaTail, count_partitions, open_ranges
 from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.connectors.kafka.schema_registry import load_codec
 from loomlog.connectors.storage.postgres import open_reader
@@ -32,10 +32,7 @@ from loomlog.projections.engine.builds import PREFIX as SCHEMA
 from loomlog.projections.tables import EVERY_TENANT
 from loomlog.schemas.ids import partition_key
 from loomlog.schemas.position import Position
-from loomlog.services.cli.commands import run
-from loomlog.services.cli.errors import CliError, NotFound, Unreachable, UsageError
-from loomlog.services.cli.http.api import ApiClient, ApiError, quote_segment
-from loomlog.services.cli.log.reader import (
+from loomlog.services.application.log.records import (
     EVENTS_TOPIC,
     LEGAL,
     TOPIC_PREFIX,
@@ -44,11 +41,13 @@ from loomlog.services.cli.log.reader import (
     find_term_before,
     has_terms,
     is_aggregate_id,
-    open_ranges,
     read_record,
     record_json,
     topic_of_aggregate,
 )
+from loomlog.services.cli.commands import run
+from loomlog.services.cli.errors import CliError, NotFound, Unreachable, UsageError
+from loomlog.services.cli.http.api import ApiClient, ApiError, quote_segment
 from loomlog.services.cli.settings import CLIENT_ID, CliSettings, load_cli_settings
 from loomlog.services.cli.terminal.event_text import fit_to_width, print_record, record_line
 from loomlog.services.cli.terminal.output import console, print_json, print_json_line

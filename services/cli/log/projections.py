@@ -25,7 +25,7 @@ from rich.text import Text
 
 from loomlog.connectors.configuration.driver_options import installation_key, kafka_options, postgres_options
 from loomlog.connectors.errors import Permanent
-from loomlog.connectors.kafka import FETCH_MAX_WAIT_MS, count_partitions, open_tail
+from loomlog.connectors.kafka import FETCH_MAX_WAIT_MS, count_partitions, open_ranges, open_tail
 from loomlog.connectors.kafka.schema_registry import load_codec
 from loomlog.connectors.storage.postgres import PostgresReader, connect, open_reader
 from loomlog.projections.engine.builds import (
@@ -46,9 +46,9 @@ from loomlog.projections.entities import count_entities, list_folds
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.projections.problems import PAGE_MAX, ProblemRow, count_problems, list_problems
 from loomlog.schemas.position import Position
+from loomlog.services.application.log.records import CHANNEL_TOPIC, ENTITY_TOPIC, EVENTS_TOPIC
 from loomlog.services.cli.commands import run
 from loomlog.services.cli.errors import FAILED, CliError
-from loomlog.services.cli.log.reader import CHANNEL_TOPIC, ENTITY_TOPIC, EVENTS_TOPIC, open_ranges
 from loomlog.services.cli.settings import CLIENT_ID, CliSettings, load_cli_settings
 from loomlog.services.cli.terminal.formatting import duration, number, one_line
 from loomlog.services.cli.terminal.output import DIM, ERROR, SUCCESS, console, print_json, print_table

@@ -20,7 +20,7 @@ from rich.text import Text
 
 from loomlog.connectors.configuration.driver_options import kafka_options, postgres_options
 from loomlog.connectors.errors import ConnectorError
-from loomlog.connectors.kafka import count_partitions
+from loomlog.connectors.kafka import count_partitions, open_ranges
 from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.connectors.kafka.schema_registry import load_codec
 from loomlog.connectors.protocols import LogRanges
@@ -34,17 +34,16 @@ from loomlog.projections.tables import EVERY_TENANT
 from loomlog.schemas.codec import Codec, local_codec
 from loomlog.schemas.ids import ID_PATTERN, partition_key
 from loomlog.schemas.records import replace
+from loomlog.services.application.log.records import (
+    EVENTS_TOPIC,
+    find_term_before,
+    is_aggregate_id,
+    to_json_value,
+)
 from loomlog.services.application.queries.consistency_check import find_differences
 from loomlog.services.cli.commands import run
 from loomlog.services.cli.errors import FAILED, CliError, Unreachable, UsageError
 from loomlog.services.cli.log import entity_replay
-from loomlog.services.cli.log.reader import (
-    EVENTS_TOPIC,
-    find_term_before,
-    is_aggregate_id,
-    open_ranges,
-    to_json_value,
-)
 from loomlog.services.cli.settings import CLIENT_ID, CliSettings, load_cli_settings
 from loomlog.services.cli.terminal.event_text import OMITTED_FIELDS, fit_to_width, format_fields
 from loomlog.services.cli.terminal.formatting import duration, pluralize

@@ -6,7 +6,7 @@
 The second applies to runtimes, on whatever port they listen: each answers a connection that sends a line
 (services/runtime/telemetry/metrics_server.py, connectors/process/liveness_sockets.py). API, insights and projector are
 checked elsewhere (services/cli/doctor/status.py), and the auditor, which has no port, by its signatures
-(services/cli/log/verification.py).
+(services/application/log/verification.py).
 
 Before: services/cli/doctor/status.py. After: the operating system.
 """

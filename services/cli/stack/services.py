@@ -46,6 +46,8 @@ STOP_TIMEOUT_S = 5.0
 """The drain (plan.LOCAL_DRAIN_MS) and the shutdown after it."""
 SIGNING_KEYS = ("LOOMLOG_AUDIT_KEY", "LOOMLOG_AUDIT_KEY_FILE")
 """Passed to the auditor alone: runtimes execute commands that models write."""
+PUBLIC_SUFFIX = ".pub"
+"""End of the name of the file with the public half of a key, as `loomlog audit keygen` writes it."""
 CONTENT_KEYS = (
     "LOOMLOG_ENCRYPTION_KEY",
     "LOOMLOG_ENCRYPTION_KEY_FILE",
@@ -144,7 +146,12 @@ async def build_services(plan: StackPlan, *, kafka: str, postgres: str, exit_sta
     needed = (
         *_runtime_specs(reading, plan, claimed.check if claimed is not None else None),
         reading.create("projector", ready=projecting.check),
-        reading.create("api", url=plan.api_url, ready=http_probe(http, f"{plan.api_url}/readyz")),
+        reading.create(
+            "api",
+            url=plan.api_url,
+            ready=http_probe(http, f"{plan.api_url}/readyz"),
+            extra_environ=_public_audit_keys(plan),
+        ),
     )
     beside = _spare_specs(reading, plan)
     if plan.insights_url:
@@ -183,6 +190,15 @@ class _ServiceFactory:
             ready_timeout_s=READY_TIMEOUT_S,
             stop_timeout_s=STOP_TIMEOUT_S,
         )
+
+
+def _public_audit_keys(plan: StackPlan) -> Mapping[str, str]:
+    """Return the setting by which the API finds the public half of the auditor's key, unless it names others."""
+    if plan.settings.audit_public_keys is not None or plan.settings.audit_key_file is None:
+        return {}
+    key_file = plan.settings.audit_key_file
+    public_file = key_file.with_name(f"{key_file.name}{PUBLIC_SUFFIX}").absolute()
+    return {"LOOMLOG_AUDIT_PUBLIC_KEYS": str(public_file)} if public_file.is_file() else {}
 
 
 def _runtime_specs(factory: _ServiceFactory, plan: StackPlan, ready: ReadinessProbe | None) -> tuple[ChildSpec, ...]:

@@ -1,15 +1,14 @@
-"""An audit report as text, and as JSON with the same names.
+"""An audit report as text.
 
 Before: services/cli/log/audit.py. After: output.py.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
-from msgspec.structs import asdict
 from rich.console import Console
 from rich.text import Text
 
+from loomlog.services.application.log.audit_json import count_violations
 from loomlog.services.cli.terminal.formatting import duration, number, pluralize
 from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, SUCCESS, WARNING
 from loomlog.services.core.audit.findings import AuditFinding, FindingKind
@@ -17,50 +16,6 @@ from loomlog.services.core.audit.verify import VerificationReport
 
 MAX_FINDINGS_SHOWN = 50
 """Findings of a kind in the text output; JSON has all that are stored."""
-
-
-def audit_json(reports: Sequence[VerificationReport], seconds: float) -> dict[str, Any]:
-    """Return the whole audit as JSON."""
-    records = sum(report.records for report in reports)
-    return {
-        "clean": all(report.is_clean for report in reports),
-        "records": records,
-        "seconds": round(seconds, 3),
-        "records_per_s": round(records / seconds) if seconds > 0 else 0,
-        "violations": sum(_count_violations(report) for report in reports),
-        "partitions": [_report_json(report) for report in reports],
-    }
-
-
-def _report_json(report: VerificationReport) -> dict[str, Any]:
-    newest = report.newest
-    return {
-        "topic": report.topic,
-        "partition": report.partition,
-        "clean": report.is_clean,
-        "first_offset": report.first_offset,
-        "deleted_before": report.deleted_before,
-        "next_offset": report.next_offset,
-        "records": report.records,
-        "events": report.events,
-        "claims": report.claims,
-        "stale": report.stale,
-        "live_runs": report.live_runs,
-        "signed_records": report.signed_records,
-        "unsigned": report.unsigned,
-        "covered": report.covered,
-        "keys": [asdict(one) for one in report.ranges],
-        "unknown_keys": dict(report.unknown_keys),
-        "newest_checkpoint": None
-        if newest is None
-        else {"next_offset": newest.next_offset, "chain": newest.chain.hex(), "at_ms": newest.at_ms},
-        "run": None if report.watched is None else asdict(report.watched),
-        "uncounted": report.uncounted,
-        "findings": [
-            {**asdict(finding), "kind": finding.kind.value, "violation": finding.kind.is_violation}
-            for finding in report.findings
-        ],
-    }
 
 
 def print_reports(out: Console, reports: Sequence[VerificationReport], seconds: float) -> None:
@@ -76,7 +31,7 @@ def print_reports(out: Console, reports: Sequence[VerificationReport], seconds: 
     for kind, count in kinds.items():
         if count > MAX_FINDINGS_SHOWN:
             out.print(Text(f"{kind.value}: {number(count - MAX_FINDINGS_SHOWN)} more; --json lists them", style=DIM))
-    records, violations = sum(r.records for r in reports), sum(_count_violations(r) for r in reports)
+    records, violations = sum(r.records for r in reports), sum(count_violations(r) for r in reports)
     speed = f"{pluralize(records, 'record')} in {duration(seconds)} ({number(round(records / max(seconds, 0.001)))}/s)"
     if violations:
         out.print(Text(f"{pluralize(violations, 'violation')}; {speed}", style=ERROR))
@@ -98,7 +53,7 @@ def _print_report(out: Console, report: VerificationReport) -> None:
     verdict = (
         Text("clean", style=SUCCESS)
         if report.is_clean
-        else Text(pluralize(_count_violations(report), "violation"), style=ERROR)
+        else Text(pluralize(count_violations(report), "violation"), style=ERROR)
     )
     out.print(Text.assemble((f"{place:<14}", NAME), "  ", verdict, (f"  {', '.join(parts)}", DIM)))
     if report.deleted_before:
@@ -126,7 +81,3 @@ def _finding_line(finding: AuditFinding) -> Text:
         (what, NAME),
         (f"  {finding.detail}" if finding.detail else "", DIM),
     )
-
-
-def _count_violations(report: VerificationReport) -> int:
-    return report.uncounted + sum(finding.kind.is_violation for finding in report.findings)

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from loomlog.projections.frames.frame_json import to_datetime
-from loomlog.services.cli.log.reader import CLAIM, STALE, UNREADABLE, RecordView, to_json_value
+from loomlog.services.application.log.records import CLAIM, STALE, UNREADABLE, RecordView, to_json_value
 from loomlog.services.cli.terminal.formatting import one_line, pluralize
 from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, WARNING
 

@@ -2,12 +2,21 @@
 
 Pure. Values are rounded; programs get the exact ones through --json.
 
+The plain ones are shared with the API (services/application/plain_text.py).
+
 Before: every command that prints. After: the terminal.
 """
 
 import json
 from collections.abc import Mapping
 from typing import Any
+
+from loomlog.services.application.plain_text import HOUR_S as HOUR_S
+from loomlog.services.application.plain_text import MINUTE_S as MINUTE_S
+from loomlog.services.application.plain_text import duration as duration
+from loomlog.services.application.plain_text import number as number
+from loomlog.services.application.plain_text import one_line as one_line
+from loomlog.services.application.plain_text import pluralize as pluralize
 
 KIB = 1024
 MICROS = 1_000_000
@@ -25,18 +34,7 @@ CONTROL_CHARACTERS = {
 """Translation of control characters; text of models, tools and files must not move the cursor, change colours or hide
 output.
 """
-MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86400
-
-
-def duration(seconds: float) -> str:
-    """Format a duration: `45 ms`, `3.2 s`, `4 min 05 s`, `2 h 03 min`."""
-    if seconds < 1:
-        return f"{max(0, round(seconds * 1000))} ms"
-    if seconds < MINUTE_S:
-        return f"{seconds:.1f} s"
-    if seconds < HOUR_S:
-        return f"{int(seconds // MINUTE_S)} min {int(seconds % MINUTE_S):02d} s"
-    return f"{int(seconds // HOUR_S)} h {int(seconds % HOUR_S // MINUTE_S):02d} min"
+DAY_S = 86400
 
 
 def format_age(seconds: float) -> str:
@@ -58,20 +56,6 @@ def size(count: int) -> str:
     return f"{count / KIB / KIB:.1f} MiB"
 
 
-def number(count: int) -> str:
-    """Format a number: `950`, `1,234`, `45.2k`, `3.1M`."""
-    if count < 10_000:
-        return f"{count:,}"
-    if count < 1_000_000:
-        return f"{count / 1000:.1f}k"
-    return f"{count / 1_000_000:.1f}M"
-
-
-def pluralize(count: int, noun: str, plural: str = "") -> str:
-    """Format a count with its noun: `1 file`, `3 files`."""
-    return f"{number(count)} {noun if count == 1 else plural or noun + 's'}"
-
-
 def money(micros: int, currency: str) -> str:
     """Format millionths of a currency unit as an amount; small amounts keep their significant digits."""
     if not currency:
@@ -84,13 +68,6 @@ def money(micros: int, currency: str) -> str:
 def replace_control_characters(text: str) -> str:
     """Replace terminal control characters: escapes, bells, changes of direction. The length stays the same."""
     return text.translate(CONTROL_CHARACTERS)
-
-
-def one_line(text: str, characters: int) -> str:
-    """Return the text on one line without control characters, cut with an ellipsis."""
-    # Cut before it is processed: a tool's answer may be a megabyte.
-    flat = " ".join("".join(c if c.isprintable() else " " for c in text[: characters * 4]).split())
-    return flat if len(flat) <= characters and len(text) <= characters * 4 else flat[: characters - 1] + "…"
 
 
 def first_line(text: str, characters: int) -> str:

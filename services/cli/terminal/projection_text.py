@@ -9,12 +9,11 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from loomlog.services.application.health.check import SILENT_AFTER_S as SILENT_AFTER_S
 from loomlog.services.cli.terminal.formatting import format_age, number, pluralize
 from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, SUCCESS, WARNING, print_table
 
 RUN_EVENTS = "loom.run.events"
-SILENT_AFTER_S = 10.0
-"""Seconds without a status after which a projector counts as down; it reports every two seconds."""
 
 
 def print_lag(out: Console, report: Mapping[str, Any]) -> None:

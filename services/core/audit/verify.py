@@ -16,7 +16,7 @@ Memory: the live runs, ENDED_MAX ended ones, two checkpoints, and the records he
 Not chosen: comparing range by range. A record missing in a copy shifts all later offsets, and every later range would
 be reported as damaged.
 
-Before: services/cli/log/verification.py reads the log. After: services/cli/log/audit.py shows the report.
+Before: services/application/log/verification.py reads the log. After: services/cli/log/audit.py shows the report.
 """
 
 from collections import Counter, deque

@@ -3,7 +3,7 @@
 import pytest
 from aiokafka import TopicPartition
 
-from loomlog.connectors.kafka import KafkaRanges
+from loomlog.connectors.kafka import KafkaRanges, open_ranges
 from tests.connectors.kafka.test_tail import log
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -25,3 +25,13 @@ async def test_the_leaders_of_a_topic_are_known_before_the_first_question(kafka:
             assert await ranges.end_offset(made.topic, 1) == 2
         finally:
             await ranges.close()
+
+
+@pytest.mark.integration
+async def test_the_offsets_of_many_partitions_are_asked_together(kafka: str, topic_prefix: str) -> None:
+    async with log(kafka, f"{topic_prefix}topic") as made:
+        await made.write(1, b"one", b"two")
+        async with open_ranges(made.options) as ranges:
+            places = [(made.topic, 0), (made.topic, 1)]
+            assert await ranges.boundary_offsets(places) == {places[0]: (0, 0), places[1]: (0, 2)}
+            assert await ranges.boundary_offsets([]) == {}

@@ -43,6 +43,7 @@ def test_every_json_answer_has_a_schema() -> None:
     assert other == {
         "/v1/runs",
         "/v1/runs/{run_id}/stream",
+        "/v1/runs/stream",
         "/v1/runs/{run_id}/fork",
         "/v1/runs/{run_id}/export",
         "/v1/sessions/{session_id}/messages",
@@ -52,6 +53,7 @@ def test_every_json_answer_has_a_schema() -> None:
         "/v1/_channels/{name:path}/stream",
         "/v1/_memory/changes",
         "/v1/_document/changes",
+        "/v1/_audit/verify",
         "/metrics",
         "/v1/_env_template",
         "/v1/client-tools",

@@ -40,6 +40,7 @@ from tests.projections.twin import Twin
 from tests.services.application.entity_owner import entity_parts
 from tests.services.application.entity_owner import follow as follow_entities
 from tests.services.application.entity_owner import own as own_entities
+from tests.services.application.log.memory_access import memory_access
 from tests.services.application.owner import NOW_MS, PARTITIONS, WAIT_S, RunOwner
 from tests.services.application.tables import TwinProjection
 
@@ -131,6 +132,7 @@ class World(RunOwner):
                 "publish_wait_s": 0.4,
                 "keys": self.keys,
                 "entities": entity_parts(self.log, PARTITIONS),
+                "log_access": memory_access(self.log),
                 **layer,
             }
         )

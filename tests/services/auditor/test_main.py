@@ -7,21 +7,22 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaProducer
 
 from loomlog.connectors.crypto.signatures import SigningKey, generate_key
-from loomlog.connectors.kafka import KafkaAppender, KafkaOptions
+from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, open_ranges
 from loomlog.connectors.protocols import LogRecord, ProducerRecord
 from loomlog.redpanda.apply import apply
 from loomlog.redpanda.topics import Topic
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.records import replace
-from loomlog.services.cli.log.audit import verify_partitions
-from loomlog.services.cli.log.reader import open_ranges, read_range
-from loomlog.services.cli.log.verification import VerificationTask
+from loomlog.services.application.log.records import read_range
+from loomlog.services.application.log.verification import VerificationTask
+from loomlog.services.application.log.verifier import verify_partitions
 from loomlog.services.cli.stack.services import PROGRAM_ROOT
 from loomlog.services.core.audit.findings import FindingKind
 from loomlog.services.core.audit.verify import VerificationReport
@@ -92,7 +93,7 @@ async def until_covered(
     """Verifies until `accepted` holds for every partition."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
-            reports = await verify_partitions(options, local_codec(), task, range(PARTITIONS))
+            reports = await verify_partitions(partial(open_ranges, options), local_codec(), task, range(PARTITIONS))
             if all(map(accepted, reports)):
                 return reports
 
@@ -197,7 +198,7 @@ async def test_a_signed_log_is_clean_and_a_tampered_copy_is_not(kafka: str, topi
         topic = await fresh_copy(kafka, f"{topic_prefix}.{name}.events")
         await copy(kafka, topic, partition, renumbered(tampered))
         (copied,) = await verify_partitions(
-            options, local_codec(), dataclasses.replace(task, records_topic=topic), [partition]
+            partial(open_ranges, options), local_codec(), dataclasses.replace(task, records_topic=topic), [partition]
         )
         assert violations(copied) == expected, name
 

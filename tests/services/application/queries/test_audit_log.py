@@ -11,6 +11,7 @@ from loomlog.schemas.ids import partition_key
 from loomlog.services.application import limits
 from loomlog.services.application.application import TOPICS
 from loomlog.services.application.queries import audit_log as module
+from loomlog.services.application.queries import log_pages
 from loomlog.services.application.queries.audit_log import AuditLog, EventPage, EventQuery
 from loomlog.services.application.runs.requests import RunRequest
 from loomlog.services.application.runs.start import StartedRun
@@ -149,6 +150,18 @@ async def test_pages_go_on_without_hole_or_repetition() -> None:
             assert tuple(actual) == whole
 
 
+async def test_a_list_of_one_run_goes_on_later_where_it_ended() -> None:
+    async with world() as made:
+        run = await finished(made)
+        whole = await listed(made, run_id=run.run_id)
+        assert whole.next == "" and whole.resume
+        later = await listed(made, run_id=run.run_id, cursor=whole.resume)
+        assert (later.events, later.next) == ((), "")
+        assert (await listed(made, run_id=run.run_id, cursor=later.resume)).events == ()
+        first = await listed(made, run_id=run.run_id, limit=1)
+        assert (await listed(made, run_id=run.run_id, cursor=first.resume)).events == whole.events[1:]
+
+
 async def test_a_page_that_scanned_enough_comes_back_short_with_a_place_to_go_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -279,7 +292,7 @@ def audit_over(made: World, ranges: StuckRanges) -> AuditLog:
 
 
 async def test_a_broker_that_is_away_is_an_answer_within_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "READ_WAIT_S", 0.02)
+    monkeypatch.setattr(log_pages, "READ_WAIT_S", 0.02)
     async with world() as made:
         for ranges in (StuckRanges(), StuckRanges(Transient("away", kind="unavailable"))):
             actual = await declined(audit_over(made, ranges).events(ADMIN_CALLER, EventQuery()))
@@ -287,7 +300,7 @@ async def test_a_broker_that_is_away_is_an_answer_within_the_bound(monkeypatch: 
 
 
 async def test_too_many_who_wait_are_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "READ_WAIT_S", 0.05)
+    monkeypatch.setattr(log_pages, "READ_WAIT_S", 0.05)
     monkeypatch.setattr(limits, "EVENTS_WAITING_MAX", 2)
     async with world() as made:
         audit = audit_over(made, StuckRanges())

@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from loomlog.connectors.errors import Transient
+from loomlog.services.application.health.check import FAIL, OK, WARN, Check
 from loomlog.services.cli.doctor import checks, doctor
-from loomlog.services.cli.doctor.check import FAIL, OK, WARN, Check
 from loomlog.services.cli.doctor.checks import run_checks
 from loomlog.services.cli.errors import CliError
 from loomlog.services.cli.main import app

@@ -1,12 +1,7 @@
-from types import SimpleNamespace
-
-import pytest
-
+from loomlog.services.application.health.check import FAIL, OK, WARN
 from loomlog.services.cli.doctor import entity_checks
-from loomlog.services.cli.doctor.check import FAIL, OK, WARN
-from loomlog.services.cli.doctor.entity_checks import EntityStatus, check_entities, entity_check, recovery_checks
+from loomlog.services.cli.doctor.entity_checks import check_entities, recovery_checks
 from loomlog.services.cli.errors import Unreachable
-from tests.services.cli.log.test_projections import PROJECTOR, lag
 from tests.services.cli.places import settings_in
 from tests.services.runtime.telemetry.test_exposition import exposition_of
 from tests.services.stream.entities.world import EntityWorld
@@ -36,33 +31,6 @@ async def test_a_checkpoint_that_cannot_be_made_is_named_with_its_reason(monkeyp
 
 def test_without_metrics_of_runtimes_nothing_is_said():
     assert recovery_checks([b"loomlog liveness\r\n", HEAD + b"loomlog_runs_per_minute 1\n"]) == []
-
-
-def status(*quarantined: str, count: int = 0, **changes) -> EntityStatus:
-    rows = [SimpleNamespace(aggregate=name, quarantine="offset 7: ZeroDivisionError") for name in quarantined]
-    return EntityStatus(lag=lag(**changes), quarantined=count or len(rows), first_quarantined=rows)
-
-
-@pytest.mark.parametrize(
-    ("given", "state", "text", "remedy"),
-    [
-        (status(lag=0), OK, "none quarantined, rows up to date", ""),
-        (status(), OK, "rows 7 records behind", ""),
-        (status("counter:acme/x"), WARN, "1 aggregate quarantined", "counter:acme/x: offset 7: ZeroDivisionError"),
-        (status("counter:acme/x", count=9), WARN, "9 aggregates quarantined", "and 8 more"),
-        (status(projectors=[]), FAIL, "has not said anything ever", "Checkpoints wait for it"),
-        (status(projectors=[PROJECTOR | {"said_s_ago": 60.0}]), FAIL, "anything for 1 min 00 s", "See its log"),
-        (status(projectors=[PROJECTOR | {"lag_ms": 20_000}]), WARN, "7 records and 20.0 s behind", "Checkpoints wait"),
-        (status(lag=0, projectors=[PROJECTOR | {"lag_ms": 20_000}]), OK, "up to date", ""),
-        (status(problems=2), WARN, "2 records could not be projected", "loomlog replay"),
-    ],
-)
-def test_what_the_rows_and_their_projector_say(given, state, text, remedy):
-    check = entity_check(given)
-    assert (check.name, check.state) == ("entities", state)
-    assert text in check.text
-    assert remedy in check.remedy
-    assert bool(check.remedy) == (state != OK)
 
 
 async def test_a_database_that_is_away_is_a_failure_with_its_reason(tmp_path, monkeypatch):

@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from loomlog.connectors.crypto.signatures import generate_key, write_new_key
+from loomlog.services.application.log.verifier import VerificationRequest, events_task, partition_mismatch
 from loomlog.services.cli.errors import UsageError
 from loomlog.services.cli.log import audit as command
 from loomlog.services.cli.main import app
@@ -141,10 +142,10 @@ def test_another_topic_of_ours_is_no_copy(monkeypatch, tmp_path, more, said):
 )
 def test_a_log_without_some_of_its_partitions_is_not_the_one_that_was_signed(count, said):
     task = replace(
-        command.events_task(command.VerificationRequest(topic="copy"), {}, "loom.entity.events"),
+        events_task(VerificationRequest(topic="copy"), {}, "loom.entity.events"),
         checkpoints_topic="signed",
     )
-    found = command.partition_mismatch(task, count, 3)
+    found = partition_mismatch(task, count, 3)
     assert said.format("signed") in found
     assert bool(found) == bool(said)
 

@@ -5,10 +5,10 @@ import pytest
 from typer.testing import CliRunner
 
 from loomlog.connectors.kafka.partitioner import partition_of
+from loomlog.services.application.log.records import ENTITY_TOPIC, EVENTS_TOPIC, RecordView
 from loomlog.services.cli.errors import UsageError
 from loomlog.services.cli.log import events
 from loomlog.services.cli.log.events import TailRequest, _select_partitions, _start_offset
-from loomlog.services.cli.log.reader import ENTITY_TOPIC, EVENTS_TOPIC, RecordView
 from loomlog.services.cli.main import app
 from loomlog.services.cli.settings import load_cli_settings
 from tests.services.cli.fake_api import FakeApi, Scripted

@@ -9,9 +9,9 @@ from loomlog.connectors.configuration import Settings
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.kafka.schema_registry import load_codec
 from loomlog.schemas.generated.values import RunPosition
+from loomlog.services.application.log.records import EVENTS_TOPIC
 from loomlog.services.cli.errors import CliError
 from loomlog.services.cli.log import replay as command
-from loomlog.services.cli.log.reader import EVENTS_TOPIC
 from loomlog.services.cli.main import app
 from loomlog.services.cli.settings import load_cli_settings
 from loomlog.services.core.run.history.replay import replay

@@ -50,6 +50,20 @@ async def test_the_auditor_runs_when_there_is_a_key_which_no_other_service_gets(
     assert [child.name for child in by_file.secondary] == ["auditor"]
 
 
+async def test_the_api_gets_the_public_half_of_the_key_unless_it_is_told_of_others(tmp_path):
+    key = tmp_path / "k"
+
+    async def public_keys(**environ: str) -> str | None:
+        specs = await services(planned(tmp_path, LOOMLOG_AUDIT_KEY_FILE=str(key), **environ))
+        api = next(child for child in specs.required if child.name == "api")
+        return api.environment.get("LOOMLOG_AUDIT_PUBLIC_KEYS")
+
+    assert await public_keys() is None
+    (tmp_path / "k.pub").write_text("a key")
+    assert await public_keys() == str(tmp_path / "k.pub")
+    assert await public_keys(LOOMLOG_AUDIT_PUBLIC_KEYS=str(tmp_path / "all")) == str(tmp_path / "all")
+
+
 async def test_a_service_is_our_own_code_whatever_lies_in_the_folder(tmp_path):
     specs = await services(planned(tmp_path, PYTHONPATH="/theirs"))
     api = specs.required[-1]

@@ -1,6 +1,6 @@
 import io
 
-from loomlog.services.cli.log.reader import CLAIM, LEGAL, STALE, UNREADABLE, RecordView
+from loomlog.services.application.log.records import CLAIM, LEGAL, STALE, UNREADABLE, RecordView
 from loomlog.services.cli.terminal.event_text import fit_to_width, format_fields, print_record, record_line
 from loomlog.services.cli.terminal.output import Terminal, console
 

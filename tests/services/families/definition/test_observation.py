@@ -10,8 +10,8 @@ import pytest_asyncio
 
 from loomlog.connectors.definitions import KINDS
 from loomlog.connectors.storage.blobs import MemoryBlobs
-from loomlog.services.cli.doctor.check import OK, WARN
-from loomlog.services.cli.doctor.entity_checks import check_observed_files
+from loomlog.services.application.health.check import OK, WARN
+from loomlog.services.application.health.components import observed_files_check
 from loomlog.services.families.definition import FAMILY, observation
 from loomlog.services.families.definition.limits import OBSERVED_AGAIN_MS, OBSERVED_FOR_MS
 from loomlog.services.families.definition.observation import FileObserver, observer_name
@@ -144,13 +144,13 @@ async def test_doctor_names_what_differs(here: Processes) -> None:
     one, other = await here.start("one", a="x"), await here.start("two", a="y")
     await here.observe(one)
     replicas = one._table._replicas
-    assert check_observed_files(replicas, now_ms=here.world.now).state == OK
+    assert observed_files_check(replicas, now_ms=here.world.now).state == OK
     await here.observe(other)
-    check = check_observed_files(replicas, now_ms=here.world.now)
+    check = observed_files_check(replicas, now_ms=here.world.now)
     assert check.state == WARN
     assert "agent a: one has" in (check.remedy or "")
     assert "two has" in (check.remedy or "")
-    assert check_observed_files(replicas, now_ms=here.world.now + OBSERVED_FOR_MS + 1).state == OK
+    assert observed_files_check(replicas, now_ms=here.world.now + OBSERVED_FOR_MS + 1).state == OK
 
 
 def test_a_process_keeps_its_name() -> None:

@@ -9,7 +9,7 @@ from loomlog.connectors.storage.blobs import FileBlobs, MemoryBlobs
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.values import BlobRef
 from loomlog.schemas.records import replace
-from loomlog.services.cli.log.verification import (
+from loomlog.services.application.log.verification import (
     LogReaders,
     RunRange,
     VerificationTask,

@@ -1,11 +1,13 @@
-"""One line of `loomlog doctor`.
+"""One line of `loomlog doctor` and of GET /v1/_doctor.
 
-Before: checks.py and entity_checks.py make them. After: doctor.py shows them.
+Before: components.py makes them. After: services/cli/doctor/doctor.py and services/api/health_endpoints.py show them.
 """
 
 from dataclasses import dataclass
 
 OK, WARN, FAIL = "ok", "warn", "fail"
+SILENT_AFTER_S = 10.0
+"""Seconds without a status after which a projector counts as down; it reports every two seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,12 +4,14 @@ Verification may start in the middle, at a checkpoint with a valid signature, be
 the term before its first record. For a run, the offsets in the audit index are only a hint: when the records there are
 not the run from its first event on, the whole partition is read.
 
-Before: audit.py. After: services/core/audit/verify.py.
+Hashing is CPU work in the process's event loop, so it is interrupted every YIELD_EVERY records for others to run.
+
+Before: verifier.py. After: services/core/audit/verify.py.
 """
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,7 +21,7 @@ from loomlog.connectors.protocols import Blobs, LogRanges, LogRecord
 from loomlog.schemas.codec import Codec, Undecodable
 from loomlog.schemas.generated.stream_records import AuditCheckpoint
 from loomlog.schemas.records import replace
-from loomlog.services.core.audit.checkpoints import read_signed
+from loomlog.services.core.audit.checkpoints import SignedCheckpoint, read_signed
 from loomlog.services.core.audit.findings import AuditFinding, FindingKind
 from loomlog.services.core.audit.references import Reference
 from loomlog.services.core.audit.verify import PartitionAudit, VerificationReport, VerificationStart
@@ -34,6 +36,8 @@ LOOKAHEAD_RECORDS = 10
 """Offsets read to find the first record after a checkpoint, because offsets may have gaps."""
 BLOB_CACHE_SIZE = 50_000
 """Verified blobs remembered; conversations name the same ones repeatedly."""
+YIELD_EVERY = 200
+"""Records verified before the event loop goes on with something else: some milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +78,24 @@ class VerificationRange(NamedTuple):
     checkpoints_end: int
 
 
+class VerificationProgress(NamedTuple):
+    """How far the verification of a partition is: it has read up to `next_offset`, of `end_offset`."""
+
+    topic: str
+    partition: int
+    next_offset: int
+    end_offset: int
+    records: int
+    """Records verified in this partition."""
+
+
+OnProgress = Callable[[VerificationProgress], None]
+
+
+def ignore_progress(progress: VerificationProgress) -> None:
+    """Do nothing with a progress."""
+
+
 @dataclass(slots=True)
 class LogReaders:
     """Broker access with one reader per side: a reader reads one range at a time."""
@@ -84,14 +106,21 @@ class LogReaders:
 
 
 async def verify_partition(
-    readers: LogReaders, task: VerificationTask, partition: int, *, now_ms: int, run_range: RunRange | None = None
+    readers: LogReaders,
+    task: VerificationTask,
+    partition: int,
+    *,
+    now_ms: int,
+    run_range: RunRange | None = None,
+    on_progress: OnProgress = ignore_progress,
 ) -> VerificationReport:
     """Verify one partition and return its report. Raises Transient when broker or blob store do not answer."""
     section = await _select_range(readers, task, partition, run_range)
     deleted = 0 if task.is_log_kept else await readers.records.beginning_offset(task.records_topic, partition)
-    report = await _verify(readers, task, partition, section, now_ms)
+    report = await _verify(readers, task, partition, section, now_ms, on_progress)
     if run_range is not None and not _covers_run(report, run_range):
-        report = await _verify(readers, task, partition, await _select_range(readers, task, partition, None), now_ms)
+        section = await _select_range(readers, task, partition, None)
+        report = await _verify(readers, task, partition, section, now_ms, on_progress)
     report = replace(report, deleted_before=deleted)
     return restrict_to_run(report) if task.run_id else report
 
@@ -113,7 +142,12 @@ def restrict_to_run(report: VerificationReport) -> VerificationReport:
 
 
 async def _verify(
-    readers: LogReaders, task: VerificationTask, partition: int, verified_range: VerificationRange, now_ms: int
+    readers: LogReaders,
+    task: VerificationTask,
+    partition: int,
+    verified_range: VerificationRange,
+    now_ms: int,
+    on_progress: OnProgress,
 ) -> VerificationReport:
     audit = PartitionAudit(
         topic=task.topic,
@@ -142,6 +176,10 @@ async def _verify(
             else:
                 audit.checkpoint(record)
 
+    def tell(next_offset: int) -> None:
+        on_progress(VerificationProgress(task.topic, partition, next_offset, verified_range.end, records))
+
+    records = 0
     async for chunk in _read_chunks(
         readers.records, task.records_topic, partition, verified_range.start.offset, verified_range.end
     ):
@@ -149,12 +187,17 @@ async def _verify(
             if audit.wants_checkpoint:
                 await feed()
             audit.record(record)
+            records += 1
+            if records % YIELD_EVERY == 0:
+                tell(record.offset + 1)
+                await asyncio.sleep(0)
         await blobs.verify_pending()
     await feed()
     while not audit.end():
         await feed()
     await feed()
     await blobs.verify_pending()
+    tell(verified_range.end)
     return audit.report(now_ms=now_ms, max_unsigned_s=task.max_unsigned_s)
 
 
@@ -246,6 +289,21 @@ async def unsigned_since_ms(readers: LogReaders, task: VerificationTask, partiti
     signed = max((checkpoint.next_offset for _, checkpoint in newest), default=0)
     behind = _read_records(readers.records, task.records_topic, partition, signed, min(end, signed + LOOKAHEAD_RECORDS))
     return next(iter([record.timestamp async for record in behind]), None)
+
+
+async def newest_signed(readers: LogReaders, topic: str, partition: int, records: int) -> list[SignedCheckpoint]:
+    """Return the checkpoints among the newest records of a partition of the checkpoints topic, in order.
+
+    Their signatures are not verified.
+    """
+    end = await readers.checkpoints.end_offset(topic, partition)
+    signed = []
+    async for record in _read_records(readers.checkpoints, topic, partition, max(0, end - records), end):
+        try:
+            signed.append(read_signed(record.value, record.offset, readers.codec))
+        except Undecodable:
+            continue  # the auditor skips it too
+    return signed
 
 
 async def _newest_checkpoints(

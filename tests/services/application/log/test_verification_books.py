@@ -11,9 +11,9 @@ from loomlog.schemas.codec import digest, local_codec
 from loomlog.schemas.generated.budget_events import LimitSet
 from loomlog.schemas.generated.stream_events import Claim
 from loomlog.schemas.records import replace
+from loomlog.services.application.log.verification import LogReaders, verify_partition
+from loomlog.services.application.log.verifier import VerificationRequest, events_task
 from loomlog.services.auditor.settings import CHECKPOINTS_TOPIC, ENTITY_TOPIC, entity_settings
-from loomlog.services.cli.log.audit import VerificationRequest, events_task
-from loomlog.services.cli.log.verification import LogReaders, verify_partition
 from loomlog.services.core.audit.findings import FindingKind
 from loomlog.services.core.audit.verify import VerificationReport
 from tests.services.auditor.test_loop import running, settings, written

@@ -1,4 +1,4 @@
-"""Log records as the command line shows them: read from the broker, decoded, classified by the reading rule.
+"""Log records as operators see them: read from the broker, decoded, classified by the reading rule.
 
 On an events topic each record is legal, a Claim, or stale (written by a replaced owner: stored, but ignored by every
 reader). To classify a record in the middle, the reader needs the term in force there, which is the offset of the
@@ -6,24 +6,24 @@ nearest Claim before it; it is searched for backwards, to the beginning of the p
 
 Not chosen: guessing the term from the records themselves, as long as all of them could be stale.
 
-Before: events.py, replay.py. After: connectors/kafka, schemas/reader.py.
+Before: browser.py, services/cli/log/events.py. After: connectors/kafka, schemas/reader.py.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+import base64
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from loomlog.connectors.kafka import KafkaOptions, KafkaRanges
 from loomlog.connectors.protocols import LogRanges, LogRecord
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.schemas.codec import Codec, Undecodable, local_codec, peek
 from loomlog.schemas.generated.stream_events import Claim
 from loomlog.schemas.position import Position
 from loomlog.schemas.reader import TermReader, term_at_cut
-from loomlog.services.cli.errors import CliError
+from loomlog.services.application.errors import RequestRefused
+from loomlog.services.application.log.json_types import LoggedRecord
 from loomlog.services.core.families import CHANNEL_SET, ENTITY_SET
-from loomlog.services.families import FamilyProblem
 from loomlog.services.families.registry import all_families
 
 EVENTS_TOPIC = "loom.run.events"
@@ -38,6 +38,13 @@ CHUNK_RECORDS = 2_000
 """Records read at a time in the backward search for a Claim."""
 LEGAL, CLAIM, STALE, PLAIN, UNREADABLE = "legal", "claim", "stale", "plain", "unreadable"
 """Kinds of records; a plain one is of a topic that has no terms."""
+TERM_SUFFIXES = (".run.events", ".entity.events", ".channel.events")
+"""Ends of the names of topics that are written under terms; those of clients and providers have many writers."""
+UNREADABLE_BYTES_SHOWN = 64 * 1024
+"""Bytes shown of a record that cannot be decoded: enough to see what it is."""
+HIDDEN_FIELDS = frozenset({"wrapped", "sealed_credentials"})
+"""Fields of keys and credentials. They are encrypted, and no operator needs them."""
+HIDDEN = "(not shown)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +67,12 @@ class RecordView:
     cause_offset: int = -1
     payload: Mapping[str, Any] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
+    size_bytes: int = 0
+    """Bytes of the value."""
+    prev: bytes = b""
+    """Hash of the aggregate's previous record, 16 bytes; empty in records that are no events of an aggregate."""
+    value: bytes = b""
+    """First bytes of a value that cannot be decoded; empty otherwise."""
     error: str = ""
 
     @property
@@ -75,16 +88,13 @@ def is_aggregate_id(text: str) -> bool:
 def topic_of_aggregate(aggregate: str) -> str:
     """Return the events topic of an aggregate, by the family in its full id; of an unknown family that of entities."""
     name = aggregate.partition(":")[0]
-    try:
-        declared = next((family for family in all_families() if family.name == name), None)
-    except FamilyProblem as problem:
-        raise CliError(f"{problem}.") from problem
+    declared = next((family for family in all_families() if family.name == name), None)
     return TOPICS_OF_SETS[ENTITY_SET if declared is None else declared.topics]
 
 
 def has_terms(topic: str) -> bool:
-    """Return whether the reading rule applies: events topics are written under terms."""
-    return topic.endswith(".events")
+    """Return whether the reading rule applies: the topic is written by owners of partitions, under terms."""
+    return topic.endswith(TERM_SUFFIXES)
 
 
 class RecordClassifier:
@@ -107,6 +117,17 @@ class RecordClassifier:
         kind = LEGAL if raw is not None else CLAIM if reader.claims > claims else STALE
         return describe_record(record, kind, self._codec, term=reader.term)
 
+    @property
+    def term(self) -> int:
+        """The term in force after the last record; -1 for none."""
+        return -1 if self._reader is None else self._reader.term
+
+    def pass_over(self, record: LogRecord) -> None:
+        """Read the term of a record that is not shown; costs a fraction of `classify`."""
+        if self._reader is not None:
+            with suppress(Undecodable):
+                self._reader.read(record.offset, record.value)
+
 
 def describe_record(record: LogRecord, kind: str, codec: Codec, *, term: int = -1) -> RecordView:
     """Return the record in display form, or the decoding error of an undecodable one."""
@@ -117,13 +138,15 @@ def describe_record(record: LogRecord, kind: str, codec: Codec, *, term: int = -
         "key": _decode_text(record.key or b""),
         "headers": {name: _decode_text(value) for name, value in record.headers},
         "term_in_force": term,
+        "size_bytes": len(record.value or b""),
     }
     if record.value is None:
         return RecordView(**common, at_ms=record.timestamp, kind=kind, type="(tombstone)")
     try:
         decoded = codec.decode(record.value)
     except Undecodable as error:
-        return RecordView(**common, at_ms=record.timestamp, kind=UNREADABLE, error=str(error))
+        value = record.value[:UNREADABLE_BYTES_SHOWN]
+        return RecordView(**common, at_ms=record.timestamp, kind=UNREADABLE, error=str(error), value=value)
     body = decoded.record.to_avro()
     envelope = decoded.envelope
     command = body.pop("envelope", None) or {} if envelope is None else {}
@@ -138,11 +161,17 @@ def describe_record(record: LogRecord, kind: str, codec: Codec, *, term: int = -
         seq=envelope.seq if envelope and kind != CLAIM else -1,
         cause_id=envelope.cause_id if envelope else str(command.get("command_id", "")),
         cause_offset=envelope.cause_offset if envelope else -1,
-        payload=body,
+        prev=envelope.prev if envelope and kind != CLAIM else b"",
+        payload=hide_secrets(body),
     )
 
 
-def record_json(view: RecordView) -> dict[str, Any]:
+def hide_secrets(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the fields of a record without keys and credentials."""
+    return {name: HIDDEN if name in HIDDEN_FIELDS and part else part for name, part in body.items()}
+
+
+def record_json(view: RecordView) -> LoggedRecord:
     """Return the record with the names of the API's audit view, and the fields that only the log has."""
     return {
         "position": view.position,
@@ -162,7 +191,10 @@ def record_json(view: RecordView) -> dict[str, Any]:
         "cause_offset": _none_if_negative(view.cause_offset),
         "key": view.key or None,
         "headers": dict(view.headers),
+        "prev_hash": view.prev.hex() or None,
+        "size_bytes": view.size_bytes,
         "error": view.error or None,
+        "value_base64": base64.b64encode(view.value).decode() or None,
         "payload": to_json_value(view.payload),
     }
 
@@ -216,28 +248,18 @@ async def read_range(ranges: LogRanges, topic: str, partition: int, start: int, 
 async def read_record(
     ranges: LogRanges, topic: str, partition: int, offset: int, codec: Codec | None = None
 ) -> RecordView:
-    """Read and classify one record. Raises Failure when there is none."""
+    """Read and classify one record. Raises RequestRefused(not_found)."""
     beginning = await ranges.beginning_offset(topic, partition)
     end = await ranges.end_offset(topic, partition)
     if not beginning <= offset < end:
         has = f"it holds {beginning} to {end - 1}" if end > beginning else "it is empty"
-        raise CliError(f"There is no record {topic}/{partition}:{offset}: {has}.")
+        raise RequestRefused("not_found", f"There is no record {topic}/{partition}:{offset}: {has}.")
     records = await read_range(ranges, topic, partition, offset, offset + 1)
     if not records:
-        raise CliError(f"There is no record {topic}/{partition}:{offset}: compaction or the broker took its offset.")
+        removed = "compaction or the broker took its offset"
+        raise RequestRefused("not_found", f"There is no record {topic}/{partition}:{offset}: {removed}.")
     term = await find_term_before(ranges, topic, partition, offset, codec) if has_terms(topic) else -1
     return RecordClassifier(topic, term=term, next_offset=offset, codec=codec).classify(records[0])
-
-
-@asynccontextmanager
-async def open_ranges(options: KafkaOptions) -> AsyncIterator[KafkaRanges]:
-    """Open a reader of ranges, closed at the end. Raises Transient when the broker does not answer."""
-    ranges = KafkaRanges(options)
-    await ranges.start()
-    try:
-        yield ranges
-    finally:
-        await ranges.close()
 
 
 def _none_if_negative(number: int) -> int | None:

@@ -10,9 +10,9 @@ from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.protocols import ConsumerRecord, ProducerRecord
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.records import replace
+from loomlog.services.application.log.verification import LogReaders, verify_partition
+from loomlog.services.application.log.verifier import VerificationRequest, events_task
 from loomlog.services.auditor.settings import CHANNEL_TOPIC, CHECKPOINTS_TOPIC, EVENTS_TOPICS, channel_settings
-from loomlog.services.cli.log.audit import VerificationRequest, events_task
-from loomlog.services.cli.log.verification import LogReaders, verify_partition
 from loomlog.services.core.audit.checkpoints import read_signed
 from loomlog.services.core.audit.findings import FindingKind
 from loomlog.services.core.audit.verify import VerificationReport

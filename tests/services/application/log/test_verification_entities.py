@@ -12,10 +12,10 @@ from loomlog.connectors.protocols import ConsumerRecord, ProducerRecord
 from loomlog.schemas.codec import digest, local_codec
 from loomlog.schemas.generated.counter_events import CounterIncremented
 from loomlog.schemas.records import replace
+from loomlog.services.application.log.verification import LogReaders, unsigned_since_ms, verify_partition
+from loomlog.services.application.log.verifier import VerificationRequest, events_task
 from loomlog.services.auditor.loop import Auditor
 from loomlog.services.auditor.settings import CHECKPOINTS_TOPIC, ENTITY_TOPIC, EVENTS_TOPIC, entity_settings
-from loomlog.services.cli.log.audit import VerificationRequest, events_task
-from loomlog.services.cli.log.verification import LogReaders, unsigned_since_ms, verify_partition
 from loomlog.services.core.audit import history
 from loomlog.services.core.audit.checkpoints import read_signed
 from loomlog.services.core.audit.findings import FindingKind

@@ -1,4 +1,6 @@
+import base64
 import json
+from hashlib import sha256
 
 import pytest
 
@@ -6,13 +8,14 @@ from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.codec import HERE, Codec, local_codec
 from loomlog.schemas.generated.run_commands import CancelRun
-from loomlog.schemas.generated.stream_records import ModelDelta
+from loomlog.schemas.generated.stream_records import ClientLeft, ModelDelta, SubjectKeyMade
 from loomlog.schemas.generated.values import CommandEnvelope
-from loomlog.services.cli.errors import CliError
-from loomlog.services.cli.log.reader import (
+from loomlog.services.application.errors import RequestRefused
+from loomlog.services.application.log.records import (
     CHUNK_RECORDS,
     CLAIM,
     EVENTS_TOPIC,
+    HIDDEN,
     LEGAL,
     PLAIN,
     STALE,
@@ -25,7 +28,7 @@ from loomlog.services.cli.log.reader import (
 )
 from tests.projections.stories import Partition, completed, replied, requested, started
 
-COMMANDS = "loom.run.commands"
+COMMANDS, SUBJECTS, CLIENTS = "loom.run.commands", "loom.subject.keys", "loom.client.events"
 LOCK = HERE / "ids.json"
 
 
@@ -111,7 +114,7 @@ async def test_a_record_in_the_middle_is_judged_by_the_term_in_force_there():
 
 @pytest.mark.parametrize("offset", [7, 99])
 async def test_an_offset_that_does_not_exist_says_what_does(offset):
-    with pytest.raises(CliError, match="it holds 0 to 6"):
+    with pytest.raises(RequestRefused, match="it holds 0 to 6"):
         await read_record(log_of(two_owners()), EVENTS_TOPIC, 0, offset)
 
 
@@ -148,3 +151,35 @@ def test_bytes_become_the_text_they_are_or_hex():
         "a": ["text", "ff00"],
         "b": [{"c": "two\nlines"}],
     }
+
+
+async def test_a_record_that_cannot_be_decoded_is_shown_by_its_bytes_and_the_reason():
+    log = log_of(two_owners())
+    log.put(COMMANDS, 0, [ProducerRecord(key=b"1", value=b"\x07rubbish")])
+    shown = record_json(await read_record(log, COMMANDS, 0, 0))
+    assert (shown["kind"], shown["type"], shown["size_bytes"]) == (UNREADABLE, None, 8)
+    assert base64.b64decode(shown["value_base64"] or "") == b"\x07rubbish"
+    assert "not framed" in (shown["error"] or "")
+
+
+async def test_an_event_names_the_hash_of_the_one_before_and_a_claim_has_none():
+    log = log_of(two_owners())
+    first, second, claim = [record_json(await read_record(log, EVENTS_TOPIC, 0, offset)) for offset in (1, 2, 3)]
+    assert first["prev_hash"] == "00" * 16
+    assert second["prev_hash"] == sha256(log.records[EVENTS_TOPIC, 0][1].value or b"").hexdigest()[:32]
+    assert claim["prev_hash"] is None
+
+
+async def test_wrapped_keys_are_not_shown():
+    made = SubjectKeyMade(tenant="acme", subject="ann", key_id="0a", wrapped=b"sealed", wrapped_by="0b", at_ms=1)
+    log = MemoryLog({SUBJECTS: 1})
+    log.put(SUBJECTS, 0, [ProducerRecord(key=b"0a", value=local_codec().encode(made))])
+    payload = record_json(await read_record(log, SUBJECTS, 0, 0))["payload"]
+    assert (payload["subject"], payload["wrapped"]) == ("ann", HIDDEN)
+
+
+async def test_topics_with_many_writers_have_no_terms():
+    left = ClientLeft(connection_id="c_1", host="h_1", at_ms=1)
+    log = MemoryLog({CLIENTS: 1})
+    log.put(CLIENTS, 0, [ProducerRecord(key=b"c", value=local_codec().encode(left))])
+    assert (await read_record(log, CLIENTS, 0, 0)).kind == PLAIN

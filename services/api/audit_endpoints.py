@@ -1,0 +1,38 @@
+"""Verifications of the log over HTTP, as server-sent events; and the newest signed checkpoints.
+
+Before: log_routes.py. After: services/application/log/audits.py.
+"""
+
+from starlette.requests import Request
+
+from loomlog.services.api.event_stream import EventStream
+from loomlog.services.api.request_models import VerifyBody
+from loomlog.services.api.request_parsing import CONTROL_BODY_MAX, json_body, parse_time_ms, query_integer
+from loomlog.services.api.responses import JsonResponse, json_response
+from loomlog.services.api.route import AsgiResponse
+from loomlog.services.api.service import Service
+from loomlog.services.application.log.audits import CHECKPOINTS_MAX
+from loomlog.services.application.log.json_types import CheckpointList
+from loomlog.services.application.log.verifier import VerificationRequest
+from loomlog.services.core.access.decide import Caller
+
+
+async def verify_log(service: Service, caller: Caller, request: Request) -> AsgiResponse:
+    body = await json_body(request, VerifyBody, limit=CONTROL_BODY_MAX, optional=True)
+    verification = VerificationRequest(
+        run_id=body.run_id or "",
+        partition=body.partition,
+        since_ms=parse_time_ms("since", body.since) if body.since else None,
+        entities_only=bool(body.entities),
+        channels_only=bool(body.channels),
+        max_unsigned_s=body.max_unsigned_s,
+        follow_blobs=body.blobs is not False,
+    )
+    with service.stream_opening():
+        stream = service.application.audits.verify(caller, verification)
+    return EventStream(stream, with_ids=False, on_close=service.release_stream)
+
+
+async def list_checkpoints(service: Service, caller: Caller, request: Request) -> JsonResponse[CheckpointList]:
+    limit = query_integer(request, "limit", 1, minimum=1, maximum=CHECKPOINTS_MAX)
+    return json_response(await service.application.audits.checkpoints(caller, limit=limit))

@@ -1,0 +1,171 @@
+"""Findings about the parts of an installation, from what was read of each: pure.
+
+    topics       are they as topics.yaml has them
+    read models  is their projector at work, and could it project everything
+    entities     aggregates that are quarantined, from their rows; and how far their projector is
+    channels     the same for the channel topics
+    replicas     can the replicated families be read
+    files        definitions of which the files of processes say different things
+    audit        are new records signed
+    insights     does it answer
+
+Before: health_checks.py, services/cli/doctor read the parts. After: check.py.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from loomlog.projections.engine.lag import ProjectionLag
+from loomlog.redpanda.topics import TopicChange
+from loomlog.services.application.health.check import FAIL, OK, SILENT_AFTER_S, WARN, Check
+from loomlog.services.application.health.entity_status import LISTED_MAX, EntityStatus
+from loomlog.services.application.plain_text import duration, one_line, pluralize
+from loomlog.services.families.definition import FAMILY as DEFINITIONS
+from loomlog.services.families.definition.limits import OBSERVED_FOR_MS
+from loomlog.services.families.definition.state import Line
+from loomlog.services.stream.entities.replicas import Replicas
+
+TOPICS, READ_MODELS, REPLICAS, FILES, AUDIT, INSIGHTS = (
+    "topics",
+    "read models",
+    "replicas",
+    "files",
+    "audit",
+    "insights",
+)
+ENTITIES, CHANNELS = "entities", "channels"
+SLOW_AFTER_MS = 10_000
+"""Delay from an event to its row after which the projector counts as behind; milliseconds are normal."""
+REASON_CHARACTERS = 120
+MAX_UNSIGNED_PERIODS = 3
+"""Periods of the auditor that a record may wait for its signature, in addition to:"""
+UNSIGNED_SLACK_S = 10.0
+
+
+def topics_check(changes: Sequence[TopicChange], place: str) -> Check:
+    """Return the check of the plan that would make the topics at a place as topics.yaml has them."""
+    refused = [change for change in changes if change.kind == "refuse"]
+    if refused:
+        listed = "\n".join(f"{change.topic}: {change.text}" for change in refused)
+        return Check(name=TOPICS, state=FAIL, text="not as they should be", remedy=listed)
+    pending = [change for change in changes if change.changes_something]
+    if pending:
+        listed = "\n".join(f"{change.topic}: {change.text}" for change in pending)
+        remedy = f"{listed}\n`loomlog topics apply` puts that right."
+        return Check(name=TOPICS, state=FAIL, text=pluralize(len(pending), "difference"), remedy=remedy)
+    return Check(name=TOPICS, state=OK, text=f"as they should be, at {place}")
+
+
+def read_models_check(lag: ProjectionLag | Mapping[str, Any]) -> Check:
+    """Return the check of the read models of runs."""
+    silent = [one for one in lag["projectors"] if one["said_s_ago"] > SILENT_AFTER_S]
+    if silent or not lag["projectors"]:
+        since = f"for {duration(silent[0]['said_s_ago'])}" if silent else "ever"
+        remedy = "Lists and reads grow old; runs themselves go on. See its log."
+        return Check(name=READ_MODELS, state=FAIL, text=f"the projector has not said anything {since}", remedy=remedy)
+    if problems := lag["problems"]:
+        remedy = "`loomlog projections problems` lists them; `projections rebuild` after the cause is removed."
+        text = f"{pluralize(problems, 'record')} could not be projected"
+        return Check(name=READ_MODELS, state=WARN, text=text, remedy=remedy)
+    text = f"{lag['lag']} records behind" if lag["lag"] else "up to date"
+    return Check(name=READ_MODELS, state=OK, text=text)
+
+
+def unreadable_check(name: str, error: str) -> Check:
+    """Return the check of read models that do not answer."""
+    remedy = "Lists, `runs show` and reads of the API come from them; runs themselves go on without."
+    return Check(name=name, state=FAIL, text=error, remedy=remedy)
+
+
+def entity_check(status: EntityStatus, name: str = ENTITIES) -> Check:
+    """Return the check of a status: the projector first, because old rows say nothing about quarantines."""
+    lag = status.lag
+    silent = [one for one in lag["projectors"] if one["said_s_ago"] > SILENT_AFTER_S]
+    if silent or not lag["projectors"]:
+        since = f"for {duration(silent[0]['said_s_ago'])}" if silent else "ever"
+        remedy = "Checkpoints wait for it and what rests cannot be loaded; hot aggregates go on. See its log."
+        text = f"the projector of {name} has not said anything {since}"
+        return Check(name=name, state=FAIL, text=text, remedy=remedy)
+    if status.quarantined:
+        listed = [f"{row.aggregate}: {one_line(row.quarantine, REASON_CHARACTERS)}" for row in status.first_quarantined]
+        if status.quarantined > len(listed):
+            listed.append(f"and {status.quarantined - len(listed)} more")
+        listed.append("Nothing is decided in them. `loomlog replay` of one shows where; a RepairAggregate ends it.")
+        text = f"{pluralize(status.quarantined, 'aggregate')} quarantined"
+        return Check(name=name, state=WARN, text=text, remedy="\n".join(listed))
+    slowest_ms = max(one["lag_ms"] for one in lag["projectors"])
+    if lag["lag"] and slowest_ms > SLOW_AFTER_MS:
+        remedy = "Checkpoints wait for it, and reads of aggregates grow old. Its log says what it waits for."
+        text = f"the projector is {pluralize(lag['lag'], 'record')} and {duration(slowest_ms / 1000)} behind"
+        return Check(name=name, state=WARN, text=text, remedy=remedy)
+    if lag["problems"]:
+        text = f"{pluralize(lag['problems'], 'record')} could not be projected"
+        remedy = "`loomlog replay` of their aggregates shows what is wrong; the projector's log names each."
+        return Check(name=name, state=WARN, text=text, remedy=remedy)
+    behind = f"{pluralize(lag['lag'], 'record')} behind" if lag["lag"] else "up to date"
+    return Check(name=name, state=OK, text=f"none quarantined, rows {behind}")
+
+
+def missing_tables_check(name: str, error: str) -> Check:
+    """Return the check of a topic set whose rows cannot be read."""
+    remedy = "The projector makes the tables when it first runs; aggregates at rest cannot be loaded without them."
+    return Check(name=name, state=FAIL, text=one_line(error, REASON_CHARACTERS), remedy=remedy)
+
+
+def replica_checks(replicas: Replicas, *, now_ms: int) -> list[Check]:
+    """Return the checks of the replicated families, and of the files that processes have told there."""
+    files = observed_files_check(replicas, now_ms=now_ms)
+    quarantined = replicas.quarantined()
+    if quarantined:
+        names = ", ".join(entity.id for entity in quarantined)
+        remedy = f"`loomlog repair {quarantined[0].id}` shows what is known of it, and restates it."
+        text = f"{names}: {quarantined[0].quarantine}"
+        return [Check(name=REPLICAS, state=FAIL, text=text, remedy=remedy), files]
+    text = f"{pluralize(len(replicas), 'replicated aggregate')} can be read"
+    return [Check(name=REPLICAS, state=OK, text=text), files]
+
+
+def observed_files_check(replicas: Replicas, *, now_ms: int) -> Check:
+    """Check whether the processes have told the same contents of their files lately."""
+    since_ms = now_ms - OBSERVED_FOR_MS
+    lines = [entity.state for entity in replicas.entities(DEFINITIONS.name, "") if isinstance(entity.state, Line)]
+    differing = [line for line in lines if line.static is not None and line.static.differs_since(since_ms)]
+    if not differing:
+        return Check(name=FILES, state=OK, text="all processes have the same definitions in their files")
+    listed = [f"{line.kind} {line.name}: {_tellers(line, since_ms)}" for line in differing[:LISTED_MAX]]
+    if len(differing) > len(listed):
+        listed.append(f"and {len(differing) - len(listed)} more")
+    text = f"{pluralize(len(differing), 'definition')} with different contents in the files of different processes"
+    remedy = "\n".join([*listed, "Give all processes the same files and restart them."])
+    return Check(name=FILES, state=WARN, text=text, remedy=remedy)
+
+
+def _tellers(line: Line, since_ms: int) -> str:
+    """Return the processes that differ, with the start of the hash of what they told."""
+    observers = line.static.observers if line.static is not None else ()
+    return ", ".join(f"{name} has {digest.hex()[:8]}" for name, digest, at_ms in observers if at_ms >= since_ms)
+
+
+def unsigned_check(waits_s: float, period_s: float, logs: str) -> Check | None:
+    """Return the check of records that wait for their signature for so long; None when they wait as usual.
+
+    `period_s`: how often the auditor signs. `logs`: where the logs of the processes are; empty when not known.
+    """
+    if waits_s <= MAX_UNSIGNED_PERIODS * period_s + UNSIGNED_SLACK_S:
+        return None
+    place = f" in {logs}" if logs else ""
+    remedy = (
+        f"The auditor hangs, catches up, or refuses to sign: its log{place} says which. `kill -9` of its process has "
+        "it started again; it goes on where it was."
+    )
+    return Check(name=AUDIT, state=FAIL, text=f"records have not been signed for {duration(waits_s)}", remedy=remedy)
+
+
+def insights_check(place: str, *, lag_records: int = 0, error: str = "") -> Check:
+    """Return the check of insights at a place; an empty place is insights that is switched off."""
+    if error:
+        remedy = "Only live figures are missing; nothing else depends on it."
+        return Check(name=INSIGHTS, state=WARN, text=error, remedy=remedy)
+    if not place:
+        return Check(name=INSIGHTS, state=OK, text="switched off")
+    return Check(name=INSIGHTS, state=OK, text=f"{place}, {lag_records} records behind")
