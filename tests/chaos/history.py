@@ -309,7 +309,7 @@ class Story:
         call = self._call(event)
         if call is None:
             return
-        if call.outcome or call.waits or event.values["attempt"] != call.attempts:
+        if call.outcome or event.values["attempt"] != call.attempts:  # again: its end passed before a takeover
             self._complain(
                 "order", event, f"waits for channels with attempt {event.values['attempt']}, which is not open"
             )

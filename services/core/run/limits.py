@@ -62,8 +62,8 @@ RECONCILES_MAX = 5
 RECONCILE_BACKOFF_MS = (500, 1_000, 2_000, 4_000, 8_000)
 """Wait before the next question after one that failed; in total shorter than the patience of a person who watches."""
 WAIT_GRACE_MS = 15_000
-"""Milliseconds after the end of a wait for channels in which the queue may report; then the run ends the call itself.
-A queue whose owner is lost has the next one within this time.
+"""Milliseconds after the end of a wait for channels, or after a takeover that came later, in which the queue may
+report; then the run ends the call itself. A queue whose owner is lost has the next one within this time.
 """
 LEASES_KEPT = 200
 """Leases that a run remembers: a queue asks again every 30 s until it knows, and few calls fit into that time."""

@@ -211,6 +211,22 @@ async def test_a_run_whose_queue_is_silent_ends_the_call_itself_before_any_owner
     assert work.channels.settled == [(KEY, 0)]
 
 
+async def test_a_call_whose_wait_an_outage_has_outlasted_gets_what_its_queue_reports_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    work = Work(for_ms=-limits.WAIT_GRACE_MS // 2)
+    async with work.owner("first"):
+        work.stage.start()
+        await work.stage.until(lambda: work.stage.has(CallWaiting))
+    monkeypatch.setattr(limits, "WAIT_GRACE_MS", limits.WAIT_GRACE_MS // 3)  # as if the outage had been longer
+    async with work.owner("second"):
+        await work.stage.until(lambda: len(work.of(CallWaiting)) == 2)
+        work.report("one")
+        await work.stage.until(lambda: work.stage.has(RunCompleted))
+    assert [json.loads(result.text) for result in work.of(ToolReturned)] == [{"messages": [7, 8]}]
+    assert work.channels.settled == [(KEY, 2)]
+
+
 async def test_with_one_place_a_run_that_waits_lets_the_next_one_start() -> None:
     work = Work()
     door = AdmissionQueue(AdmissionLimits(runs=1, queue=10), wait_s=30, provider_wait_s=30)

@@ -16,11 +16,14 @@ def apply_call_waiting(state: State, event: CallWaiting, at_ms: int) -> Awaiting
     )
     if opened is None or opened.attempt != event.attempt:
         raise IllegalEvent(f"CallWaiting: no attempt {event.attempt} of {event.turn}.{event.index} is open")
+    assert isinstance(state, AwaitingTools)
+    if opened.wait is not None and opened.wait.wait_id == event.wait_id:  # its end passed before the takeover
+        longer = replace(opened.wait, until_ms=max(event.until_ms, opened.wait.until_ms))
+        return with_open_call(state, replace(opened, wait=longer))
     if opened.wait is not None or opened.delegation is not None or opened.awaits_person or opened.is_reconciling:
         raise IllegalEvent(f"CallWaiting: the call {event.turn}.{event.index} waits already")
     if not event.queues:
         raise IllegalEvent(f"CallWaiting: the call {event.turn}.{event.index} waits for no queue")
-    assert isinstance(state, AwaitingTools)
     wait = Wait(
         wait_id=event.wait_id,
         until_ms=event.until_ms,

@@ -4,6 +4,7 @@
     a queue reports messages        ReportWait  --> of a subscribe, or when an await is satisfied: the call's result
                                                     of an await that needs more: WaitReported
     the wait is over                ReportWait (is_expired), or the timer of the run: the call's result
+    a new owner, after its end      RecoverCommand --> CallWaiting once more: queues have their time to report from then
 
 A report has a lease or a count. The runtime loads the messages and makes the result
 (services/runtime/run/wait_reports.py), which is then decided as that of any other call.
@@ -50,6 +51,29 @@ def start_waiting(state: State, result: CallWaits) -> list[Event]:
             mode=result.mode,
             needed=result.needed,
         ),
+    ]
+
+
+def outlasted_wait(state: AwaitingTools, opened: OpenCall, at_ms: int) -> list[Event]:
+    """Record that a call still waits whose time ended before the takeover at `at_ms`; nothing for any other call.
+
+    What was away may have been the queue's owner as well, so its report is expected from now on.
+    """
+    wait = opened.wait
+    if wait is None or wait.until_ms >= at_ms:
+        return []
+    return [
+        CallWaiting(
+            turn=state.turn,
+            index=opened.index,
+            call_id=opened.call.id,
+            attempt=opened.attempt,
+            wait_id=wait.wait_id,
+            until_ms=at_ms,
+            queues=wait.queues,
+            mode=wait.mode,
+            needed=wait.needed,
+        )
     ]
 
 

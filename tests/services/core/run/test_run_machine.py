@@ -317,11 +317,11 @@ class RunMachine(RuleBasedStateMachine):
 
     @invariant()
     def a_call_that_waits_is_neither_made_again_nor_lost(self) -> None:
-        waiting: set[tuple[int, int]] = set()
+        waiting: dict[tuple[int, int], tuple[str, int]] = {}
         for event in self.run.events:
             if isinstance(event, CallWaiting):
-                assert (event.turn, event.index) not in waiting
-                waiting.add((event.turn, event.index))
+                wait = waiting.setdefault((event.turn, event.index), (event.wait_id, event.attempt))
+                assert wait == (event.wait_id, event.attempt), "only the same wait may be recorded again"
             elif isinstance(event, ToolCallRequested):
                 assert (event.turn, event.index) not in waiting
         if isinstance(self.run.state, AwaitingTools):

@@ -17,6 +17,7 @@ from loomlog.schemas.records import replace
 from loomlog.services.core.canonical import StateCodec
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.commands import RunTimerFired
+from loomlog.services.core.run.evolve import evolve
 from loomlog.services.core.run.lifecycle.activity import is_active, may_rest
 from loomlog.services.core.run.lifecycle.fork import fork_point_error
 from loomlog.services.core.run.lifecycle.timers import next_timer_at
@@ -330,6 +331,38 @@ def test_a_run_whose_queue_never_reports_ends_the_call_itself() -> None:
     assert "did not answer" in result.text
     assert isinstance(following, ModelCallRequested)
     assert taken_of_lease(run.live.facts, WAIT) == 0, "what the queue leased for it goes back"
+
+
+def test_after_a_takeover_queues_have_their_time_to_report_from_then_on() -> None:
+    run, late_ms = awaiting("all"), NET + 600_000
+    run.give(counts(2))
+    [event] = run.give(recover(at_ms=late_ms))
+    assert isinstance(event, CallWaiting)
+    assert (event.wait_id, event.until_ms, event.attempt) == (WAIT, late_ms, 1)
+    assert wait_of(run) == Wait(
+        wait_id=WAIT, until_ms=late_ms, queues=(QUEUE, OTHER_QUEUE), mode="all", since_ms=NOW, counts=(2, 0)
+    )
+    net_ms = late_ms + limits.WAIT_GRACE_MS
+    assert next_timer_at(run.state) == net_ms
+    assert run.give(RunTimerFired(at_ms=net_ms - 1)) == []
+    assert find_reported_call(run.state, reports()) is not None
+    assert kinds(run.give(RunTimerFired(at_ms=net_ms))) == ["ToolReturned", "ModelCallRequested"]
+
+
+def test_a_takeover_before_the_end_of_a_wait_or_for_a_second_time_changes_nothing_of_it() -> None:
+    run = waiting()
+    assert run.give(recover(at_ms=UNTIL)) == []
+    assert kinds(run.give(recover(at_ms=UNTIL + 1))) == ["CallWaiting"]
+    assert run.give(recover(at_ms=UNTIL + 1)) == []
+    assert next_timer_at(run.state) == UNTIL + 1 + limits.WAIT_GRACE_MS
+    assert not is_active(run.state)
+
+
+def test_the_clock_of_a_new_owner_that_is_behind_ends_no_wait_earlier() -> None:
+    run = waiting()
+    [again] = run.give(recover(at_ms=UNTIL + 5))
+    assert isinstance(again, CallWaiting)
+    assert evolve(run.state, replace(again, until_ms=UNTIL), UNTIL) == run.state
 
 
 def test_only_the_call_whose_time_is_over_ends() -> None:
