@@ -33,7 +33,8 @@ async def list_events(service: Service, caller: Caller, request: Request) -> Jso
         cursor=query_text(request, "cursor", max_length=1_024),
     )
     page = await service.application.audit_log.events(caller, query)
-    return json_response({"events": [event_json(view) for view in page.events], "next": page.next or None})
+    events = [event_json(view) for view in page.events]
+    return json_response({"events": events, "next": page.next or None, "resume": page.resume or None})
 
 
 async def get_event(service: Service, caller: Caller, request: Request) -> JsonResponse[EventRecord]:

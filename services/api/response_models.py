@@ -231,10 +231,11 @@ class BulkAction(TypedDict):
 
 
 class EventList(TypedDict):
-    """A page of records."""
+    """A page of records. `resume`: the cursor of what is written after this page, of a list of one run or partition."""
 
     events: list[EventRecord]
     next: str | None
+    resume: str | None
 
 
 class ImportedRun(TypedDict):

@@ -69,8 +69,8 @@ class EventView(Value, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventPage:
-    """Events by partition and offset. `next` is the cursor of the next page, empty at the end. `resume` is the cursor of
-    what will be written after this page, for a list of one run or one partition.
+    """Events by partition and offset. `next` is the cursor of the next page, empty at the end. `resume` is the cursor
+    of what will be written after this page, for a list of one run or one partition.
     """
 
     events: tuple[EventView, ...]

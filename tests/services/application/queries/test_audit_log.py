@@ -150,16 +150,22 @@ async def test_pages_go_on_without_hole_or_repetition() -> None:
             assert tuple(actual) == whole
 
 
-async def test_a_list_of_one_run_goes_on_later_where_it_ended() -> None:
+async def test_a_list_goes_on_later_where_it_ended() -> None:
     async with world() as made:
         run = await finished(made)
         whole = await listed(made, run_id=run.run_id)
-        assert whole.next == "" and whole.resume
         later = await listed(made, run_id=run.run_id, cursor=whole.resume)
-        assert (later.events, later.next) == ((), "")
-        assert (await listed(made, run_id=run.run_id, cursor=later.resume)).events == ()
+        assert (whole.next, later.events, later.next) == ("", (), "")
         first = await listed(made, run_id=run.run_id, limit=1)
         assert (await listed(made, run_id=run.run_id, cursor=first.resume)).events == whole.events[1:]
+
+        partition = whole.events[0].partition
+        before = await listed(made, partition=partition)
+        while not (await listed(made, partition=partition, cursor=before.resume)).events:
+            await finished(made)
+        after = await listed(made, partition=partition, cursor=before.resume)
+        assert (*before.events, *after.events) == (await listed(made, partition=partition)).events
+        assert (await listed(made)).resume == ""
 
 
 async def test_a_page_that_scanned_enough_comes_back_short_with_a_place_to_go_on(
