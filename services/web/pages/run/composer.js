@@ -85,7 +85,7 @@ function Busy({ history }) {
   const busy = !wait ? work : wait.word.startsWith("pauses") ? `${work}; ${wait.word}` : wait.word === "paused" ? "paused" : `waits for ${wait.word}`;
   const isAtWork = !wait || wait.word.startsWith("pauses");
   return html`<p class="busy" role="status">
-    <${Icon} name=${isAtWork ? "loader-circle" : wait.icon} spin=${isAtWork} size=${14} /> <span>${busy}</span>
+    <${Icon} name=${isAtWork ? "loader-circle" : wait.icon} spin=${isAtWork} size=${14} /> <bdi>${busy}</bdi>
     ${Number.isNaN(since) || now.value - since < 2_000 ? null : html`<small class="dim number" aria-hidden="true">${formatDuration(now.value - since)}</small>`}
     ${isStreamOpen ? null : html`<small class="warn">the stream is being opened again</small>`}
   </p>`;

@@ -98,7 +98,7 @@ function Wait({ history }) {
   if (!wait) return null;
   if (run.paused) return wait.why ? html`<span class="soft">because <bdi>${wait.why}</bdi></span>` : null;
   if (run.awaited_state || run.parked) return null;
-  return html`<${Chip} tone=${wait.tone} icon=${wait.icon} title=${wait.why}>${wait.word.startsWith("pauses") ? wait.word : `waits for ${wait.word}`}<//>`;
+  return html`<${Chip} tone=${wait.tone} icon=${wait.icon} title=${wait.why}><bdi>${wait.word.startsWith("pauses") ? wait.word : `waits for ${wait.word}`}</bdi><//>`;
 }
 
 /** What went wrong, and what can be done about it. */

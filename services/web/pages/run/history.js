@@ -2,7 +2,7 @@
 // The stream says that something happened; records follow within EVENTS_EVERY_MS. A run that has ended is never asked again.
 import { signal, useCallback, useEffect, useMemo, useRef, useState } from "../../ui.js";
 import { runs, seg } from "../../api.js";
-import { onReconnect } from "../../resource.js";
+import { every, onReconnect } from "../../resource.js";
 import { here, link, setQuery } from "../../router.js";
 import { follow } from "../../stream.js";
 import { NO_PREVIEW, RUN_ENDS, appendEvents, takeFrames, turnsOf } from "./model.js";
@@ -13,8 +13,11 @@ const RUN_EVERY_MS = 1_000;
 const ADDRESS_AFTER_MS = 200;
 const TOLD_AFTER_MS = 20;
 const MANY_FRAMES = 100;
-/** The read models may lag behind the stream: how often the last records of a run that has ended are asked for. */
+/** The read models may lag behind the stream: how often records are asked for that have a frame already. */
 const LAST_ATTEMPTS = 12;
+/** Some records of a run at work have no frame, such as the start of a sub-agent: how often they are asked for. */
+const QUIET_EVERY_MS = 2_500;
+const REFUSED_WAIT_MS = 1_000;
 
 /**
  * @typedef {{
@@ -31,7 +34,7 @@ const LAST_ATTEMPTS = 12;
  */
 
 /** Address of a record of a run, among its raw records. @param {string} runId @param {number} seq */
-export const recordPath = (runId, seq) => link(`/runs/${runId}/events`, { record: seq });
+export const recordPath = (runId, seq) => link(`/runs/${runId}/events`, { seq });
 
 /** @param {string} runId @returns {History} */
 export function useHistory(runId) {
@@ -116,6 +119,9 @@ export class HistoryReader {
     this.readRun();
     this.readEvents();
     this.follow();
+    this.stopPoll = every(QUIET_EVERY_MS, () => {
+      if (this.state.isLive && !this.state.run.parked && !this.state.run.paused && Date.now() - this.readAt > QUIET_EVERY_MS / 2) this.readEvents();
+    });
   }
 
   stop() {
@@ -123,6 +129,7 @@ export class HistoryReader {
     this.abort.abort();
     this.stream?.stop();
     this.stream = undefined;
+    this.stopPoll?.();
     for (const timer of this.timers) clearTimeout(timer);
     this.timers.clear();
     this.isWaiting = this.isRunDue = this.isTold = false;
@@ -216,6 +223,7 @@ export class HistoryReader {
     if (taken.frames.length) {
       // The past of a run comes in many pieces; what happens now is shown at once, together with its preview.
       this.change({ frames: [...this.state.frames, ...taken.frames] }, this.state.isLive && taken.frames.length < MANY_FRAMES);
+      this.attempts = LAST_ATTEMPTS;
       if (this.state.isLive || !this.state.run) {
         this.runChanged();
         this.readEvents();
@@ -252,25 +260,28 @@ export class HistoryReader {
     try {
       for (let next = /** @type {string | null} */ (this.cursor); next !== null; ) {
         const known = this.state.events;
-        const from = known.length ? known[known.length - 1].offset + 1 : undefined;
-        const page = await runs.events(this.runId, { limit: EVENTS_PAGE, cursor: next, from: next ? undefined : from }, { signal: aborted });
+        const page = await runs.events(this.runId, { limit: EVENTS_PAGE, cursor: next }, { signal: aborted });
         if (aborted.aborted) return;
         next = page.next;
-        if (next) this.cursor = next;
+        this.cursor = page.resume ?? next ?? this.cursor;
         const events = appendEvents(known, page.events);
+        // Never a gap: should a record be missing, the list is read from its beginning once more.
+        if (page.events.length && events[events.length - 1]?.seq < page.events[page.events.length - 1].seq) this.cursor = "";
         if (events !== known || (!next && !this.state.isComplete)) this.change({ events, isComplete: !next || this.state.isComplete });
       }
     } catch (error) {
       if (aborted.aborted) return;
-      if (error?.status === 429 || error?.status === 503) this.isDue = true;
-      else if (!this.state.error) this.change({ error });
+      if (error?.status === 429 || error?.status === 503) {
+        this.isDue = true;
+        this.readAt = Date.now() + REFUSED_WAIT_MS;
+      } else if (!this.state.error) this.change({ error });
     } finally {
       this.isReading = false;
     }
     const newest = this.state.events[this.state.events.length - 1]?.seq ?? 0;
     const isBehind = this.last >= 0 && newest < Math.floor(this.last / 256);
     if (this.isDue) this.readEvents();
-    else if (isBehind && (this.state.isLive || this.attempts > 0)) {
+    else if (isBehind && this.attempts > 0) {
       this.attempts -= 1;
       this.later(EVENTS_EVERY_MS, () => this.readEvents());
     }

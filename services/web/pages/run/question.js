@@ -67,7 +67,7 @@ export function OutcomeCard({ row }) {
     reload();
   };
   return html`<div class=${isOpen ? "card question-card" : "question-card"}>
-    <p><b>What became of the call of ${row.name || "a tool"}?</b> A process died while it was at work, and the tool may not be called twice without asking. ${row.reason}</p>
+    <p><b>What became of the call of <bdi>${row.name || "a tool"}</bdi>?</b> A process died while it was at work, and the tool may not be called twice without asking. ${row.reason}</p>
     ${!isOpen
       ? html`<p class="dim">${row.isSettled ? "It is settled." : "Open."}</p>`
       : may("runs:create")

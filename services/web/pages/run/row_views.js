@@ -66,7 +66,8 @@ const Unavailable = () => html`<p class="note warn">The text is not available no
 
 function Input({ row }) {
   const from = { api: "by the API", webui: "from this page", replay: "" }[row.source] ?? row.source;
-  return html`<${LongText} text=${row.text} max=${1_500} />${from ? html` <small class="dim">${from}</small>` : null}${row.isUnavailable ? html`<${Unavailable} />` : null}`;
+  if (!row.text && !row.isUnavailable) return html`<span class="dim">Images or long texts: its record names them.</span>`;
+  return html`<${LongText} text=${row.text} max=${1_000} />${from ? html` <small class="dim">${from}</small>` : null}${row.isUnavailable ? html`<${Unavailable} />` : null}`;
 }
 
 function Text({ row }) {
@@ -91,12 +92,13 @@ function Origin({ row }) {
 const STATES = { open: ["live", "at work"], ok: ["", ""], error: ["bad", "error"], unknown: ["warn", "outcome unknown"] };
 
 function Tool({ row }) {
-  const { isLive } = useContext(RowContext);
-  const [tone, word] = row.state === "open" && !isLive ? ["", "no result"] : STATES[row.state];
+  const { isLive, isNow } = useContext(RowContext);
+  const isAtWork = row.state === "open" && (isLive || !isNow);
+  const [tone, word] = row.state === "open" && !isAtWork ? ["", "no result"] : STATES[row.state];
   const took = row.durationMs || (row.returnedAt && row.at ? toMs(row.returnedAt) - toMs(row.at) : NaN);
-  const summary = html`<b class="name">${row.name || "tool"}</b>
+  const summary = html`<b class="name"><bdi>${row.name || "tool"}</bdi></b>
     <span class="brief mono"><bdi>${previewOf(row.input)}</bdi></span>
-    ${word ? html`<${Chip} tone=${tone} icon=${row.state === "open" && isLive ? "loader" : undefined}>${word}<//>` : null}
+    ${word ? html`<${Chip} tone=${tone} icon=${isAtWork ? "loader" : undefined}>${word}<//>` : null}
     ${row.resultSeq ? html`<small class="dim number took">${formatDuration(took)}</small>` : null}
     ${row.text ? html`<span class=${`brief outcome ${row.state === "error" ? "bad" : "dim"}`}><bdi>${previewOf(row.text, 200)}</bdi></span>` : null}`;
   return html`<${Fold} id=${row.key} isOpen=${row.state === "error" || row.state === "unknown"} key=${row.state} summary=${summary}>${() => html`<${ToolDetails} row=${row} />`}<//>`;
