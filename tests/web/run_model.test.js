@@ -1,7 +1,7 @@
 // The pure part of a run's page: frames put together from previews, records without gaps, turns. `node --test tests/web/`.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { NO_PREVIEW, appendEvents, busyWith, isFailure, takeFrames, turnsOf } from "../../services/web/pages/run/model.js";
+import { NO_PREVIEW, appendEvents, busyWith, isFailure, marksOf, takeFrames, turnsOf, upTo, waitOf } from "../../services/web/pages/run/model.js";
 
 const preview = (event, text) => ({ id: "", event, data: { type: event, text } });
 const frame = (id, event, data = {}) => ({ id: String(id), event, data: { type: event, ...data } });
@@ -70,4 +70,29 @@ test("failures are told from what merely ended", () => {
   assert.ok(isFailure(event(1, "ToolReturned", { is_error: true })));
   assert.ok(!isFailure(event(1, "ToolReturned", { is_error: false })));
   assert.ok(isFailure(event(1, "ModelCallFailed")) && !isFailure(event(1, "RunCancelled")));
+});
+
+test("a run says what it waits for, and nothing when it is at work or has ended", () => {
+  const run = { status: "running", under_way: [] };
+  const waiting = [event(1, "RunStarted"), event(2, "CallWaiting", { call_id: "c", until_ms: 0, queues: [{ channel: "news" }, { channel: "news" }] })];
+  assert.equal(waitOf(run, []), null);
+  assert.equal(waitOf({ ...run, status: "completed", paused: true }, []), null);
+  assert.deepEqual([waitOf({ ...run, paused: true, pause_reason: "night" }, []).word, waitOf({ ...run, paused: true, pause_reason: "night" }, []).why], ["paused", "night"]);
+  assert.equal(waitOf({ ...run, awaited_state: "interrupted" }, []).word, "an answer");
+  assert.equal(waitOf({ ...run, parked: true }, []).word, "input");
+  assert.equal(waitOf(run, waiting).word, "a message of news");
+  assert.equal(waitOf(run, [...waiting, event(3, "ToolReturned", { call_id: "c" })]), null);
+  assert.equal(waitOf({ ...run, under_way: ["@0"] }, []).word, "its sub-agents");
+});
+
+test("marks show where turns begin and what failed, a bounded number of them", () => {
+  const events = [event(1, "RunStarted"), event(2, "ModelCallRequested", { attempt: 1 }), event(3, "ModelCallFailed"), event(4, "ModelCallRequested", { attempt: 2 }), event(5, "RunFailed")];
+  assert.deepEqual(marksOf(events, 100).map((mark) => [mark.kind, mark.seq, mark.at]), [["turn", 2, 0.25], ["failure", 3, 0.5], ["failure", 5, 1]]);
+  const many = Array.from({ length: 5_000 }, (_, at) => event(at + 1, "ModelCallRequested", { attempt: 1 }));
+  assert.ok(marksOf(many, 100).length <= 101);
+});
+
+test("a moment cuts what came after it", () => {
+  const list = [1, 1, 2, 5].map((seq) => ({ seq }));
+  assert.deepEqual([null, 0, 1, 3, 5, 9].map((at) => upTo(list, at).length), [4, 0, 2, 3, 4, 4]);
 });

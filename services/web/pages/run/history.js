@@ -5,7 +5,7 @@ import { runs, seg } from "../../api.js";
 import { every, onReconnect } from "../../resource.js";
 import { here, link, setQuery } from "../../router.js";
 import { follow } from "../../stream.js";
-import { NO_PREVIEW, RUN_ENDS, appendEvents, takeFrames, turnsOf } from "./model.js";
+import { FRAMES_PER_EVENT, NO_PREVIEW, RUN_ENDS, appendEvents, takeFrames, turnsOf, upTo } from "./model.js";
 
 const EVENTS_PAGE = 1_000;
 const EVENTS_EVERY_MS = 300;
@@ -74,19 +74,6 @@ function useMoment() {
   }, []);
   useEffect(() => () => clearTimeout(timer.current), []);
   return /** @type {[number | null, (seq: number | null) => void]} */ ([at, setAt]);
-}
-
-/** @template {{seq: number}} T @param {T[]} list in the order of seq @param {number | null} at @returns {T[]} */
-export function upTo(list, at) {
-  if (at === null || !list.length || list[list.length - 1].seq <= at) return list;
-  let low = 0;
-  let high = list.length;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (list[middle].seq <= at) low = middle + 1;
-    else high = middle;
-  }
-  return list.slice(0, low);
 }
 
 /** Reads one run; `start` gives every change of its state to a listener. */
@@ -279,7 +266,7 @@ export class HistoryReader {
       this.isReading = false;
     }
     const newest = this.state.events[this.state.events.length - 1]?.seq ?? 0;
-    const isBehind = this.last >= 0 && newest < Math.floor(this.last / 256);
+    const isBehind = this.last >= 0 && newest < Math.floor(this.last / FRAMES_PER_EVENT);
     if (this.isDue) this.readEvents();
     else if (isBehind && this.attempts > 0) {
       this.attempts -= 1;

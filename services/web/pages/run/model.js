@@ -198,3 +198,20 @@ export function marksOf(events, places) {
   }
   return [...marks.values()];
 }
+
+/**
+ * What had happened by a moment.
+ * @template {{seq: number}} T
+ * @param {T[]} list in the order of seq @param {number | null} at @returns {T[]}
+ */
+export function upTo(list, at) {
+  if (at === null || !list.length || list[list.length - 1].seq <= at) return list;
+  let low = 0;
+  let high = list.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (list[middle].seq <= at) low = middle + 1;
+    else high = middle;
+  }
+  return list.slice(0, low);
+}
