@@ -7,10 +7,16 @@ import { formatDuration } from "../../components/time.js";
 import { LANES, barsOf, criticalPath, formatTick, seen, shortenWaits, ticks } from "./bars.js";
 import { BarDetail, BarTip, PathSummary } from "./bar_detail.js";
 import { Minimap } from "./minimap.js";
+import { Strips } from "./strips.js";
 
 const ROW = 24;
 const GAP = 2;
 const NAMES = { turn: "Turns", model: "Model calls", tool: "Tools", child: "Children", wait: "Waits" };
+/** Pixels above and below what is in view that are drawn too. */
+const AHEAD = 96;
+/** Bars that are elements of their own, with focus and a spoken name; of more, only those wide enough for a text are. */
+const ELEMENTS_MAX = 240;
+const TEXT_MIN = 34;
 const SPAN_MIN_MS = 5;
 const GROWS_EVERY_MS = 500;
 
@@ -115,6 +121,11 @@ function Chart({ real, realNow, path, runId, isGrowing, typeOf }) {
     takesFocus.current = true;
     setFocused(bar.id);
   };
+  // Zooming by keyboard keeps what has the focus in view.
+  const middleOfFocused = () => {
+    const bar = line.bars.find((one) => one.id === focused);
+    return bar ? Math.max(from, Math.min(to, (Math.max(bar.start, from) + Math.min(bar.end ?? now, to)) / 2)) : (from + to) / 2;
+  };
   const select = (bar) => setQuery({ bar: bar.id === selected ? null : bar.id });
   const keys = (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
@@ -124,8 +135,8 @@ function Chart({ real, realNow, path, runId, isGrowing, typeOf }) {
     else if (step || rise || event.key === "Home" || event.key === "End") {
       const next = neighbour(line, lanes, focused || selected, event.key, now);
       if (next) focusOn(next);
-    } else if (event.key === "+" || event.key === "=") zoom(0.6);
-    else if (event.key === "-") zoom(1 / 0.6);
+    } else if (event.key === "+" || event.key === "=") zoom(0.6, middleOfFocused());
+    else if (event.key === "-") zoom(1 / 0.6, middleOfFocused());
     else if (event.key === "0") setView(null);
     else if (event.key === "Escape" && selected) setQuery({ bar: null });
     else return;
@@ -138,6 +149,13 @@ function Chart({ real, realNow, path, runId, isGrowing, typeOf }) {
   const entry = focused || selected || line.bars[0]?.id;
   const axis = ticks(from - start, to - start, Math.max(2, size.width / 110));
   const x = (ms) => (ms - from) / msPerPixel;
+  const choose = (one) => {
+    const around = (one.end - one.start) * 0.2 + 2;
+    if (one.count > 1) setView(inside({ from: one.start - around, to: one.end + around }, whole));
+    else select(one.bar);
+  };
+  const drawn = inView(lanes, size, { from, to, now, msPerPixel }, focused);
+  for (const strip of drawn.strips) Object.assign(strip, { isCritical: path.ids.has(strip.one.bar.id), isSelected: strip.one.bar.id === selected });
   return html`<div class="timeline">
     <div class="timeline-head">
       <${PathSummary} path=${path} total=${realNow - real.start} />
@@ -151,29 +169,19 @@ function Chart({ real, realNow, path, runId, isGrowing, typeOf }) {
     <${Minimap} line=${line} now=${now} whole=${whole} view=${view} onView=${(next) => setView(next && inside(next, whole))} />
     <div class="timeline-box" ref=${box} onKeyDown=${keys} onPointerLeave=${() => setHover(null)} role="group" aria-label="Bars of the run; arrow keys move between them, Enter shows the records of one">
       <div class="timeline-axis" aria-hidden="true"><span></span><div class="timeline-plot">${axis.marks.map((mark) => html`<i key=${mark} style=${{ transform: `translateX(${x(mark + start)}px)` }}>${formatTick(toReal(mark + start) - start, axis.step)}</i>`)}</div></div>
-      <div class="timeline-lanes" style=${{ height: `${lanes.height + ROW}px` }} onPointerDown=${drag}>
+      <div class="timeline-lanes" style=${{ height: `${lanes.height}px` }} onPointerDown=${drag}>
         <div class="timeline-grid" aria-hidden="true">${axis.marks.map((mark) => html`<i key=${mark} style=${{ transform: `translateX(${x(mark + start)}px)` }}></i>`)}
           ${range ? html`<b class="timeline-range" style=${{ transform: `translateX(${x(range.from)}px)`, width: `${(range.to - range.from) / msPerPixel}px` }}><span>${formatDuration(toReal(range.to) - toReal(range.from))}</span></b>` : null}
         </div>
         <${Marks} marks=${line.marks} from=${from} to=${to} x=${x} msPerPixel=${msPerPixel} runId=${runId} onHover=${setHover} />
-        ${lanes.map((lane) => {
-          if (lane.top + ROW > size.top + size.height + 200 || lane.top + lane.rows.length * ROW + ROW < size.top - 200) return html`<div class="timeline-lane" key=${lane.lane} style=${{ top: `${lane.top + ROW}px` }}><div class="timeline-name">${NAMES[lane.lane]}</div></div>`;
-          const first = Math.max(0, Math.floor((size.top - 200 - lane.top - ROW) / ROW));
-          const last = Math.min(lane.rows.length, Math.ceil((size.top + size.height + 200 - lane.top) / ROW));
-          return html`<div class="timeline-lane" key=${lane.lane} style=${{ top: `${lane.top + ROW}px`, height: `${lane.rows.length * ROW}px` }} role="group" aria-label=${NAMES[lane.lane]}>
-            <div class="timeline-name">${NAMES[lane.lane]}${lane.rows.length > 1 ? html` <small>${lane.rows.length} at once</small>` : null}</div>
-            <div class="timeline-rows">
-              ${lane.rows.slice(first, last).map((row, offset) =>
-                seen(row, from, to, now, msPerPixel, focused).map((one) => {
-                  const left = Math.max(-20, x(one.start));
-                  const width = Math.max(2, Math.min(size.width + 20, x(one.end)) - left);
-                  return html`<${Block} key=${one.bar.id} one=${one} left=${left} width=${width} top=${(first + offset) * ROW} realNow=${realNow} isCritical=${path.ids.has(one.bar.id)} isSelected=${one.bar.id === selected}
-                    isEntry=${one.bar.id === entry} onClick=${() => (one.count > 1 ? setView(inside({ from: one.start - (one.end - one.start) * 0.2 - 2, to: one.end + (one.end - one.start) * 0.2 + 2 }, whole)) : select(one.bar))} onHover=${setHover} onFocus=${() => setFocused(one.bar.id)} />`;
-                }),
-              )}
-            </div>
-          </div>`;
-        })}
+        <${Strips} strips=${drawn.strips} width=${size.width} top=${Math.max(0, size.top - AHEAD)} height=${size.height + 2 * AHEAD} onHover=${setHover} onChoose=${choose} />
+        ${lanes.map((lane) => html`<div class="timeline-lane" key=${lane.lane} style=${{ top: `${lane.top}px`, height: `${lane.rows.length * ROW}px` }} role="group" aria-label=${NAMES[lane.lane]}>
+          <div class="timeline-name">${NAMES[lane.lane]}${lane.rows.length > 1 ? html` <small>${lane.rows.length} at once</small>` : null}</div>
+          <div class="timeline-rows">
+            ${drawn.blocks.filter((block) => block.lane === lane.lane).map(({ one, x: left, y, width }) => html`<${Block} key=${one.bar.id} one=${one} left=${left} top=${y - lane.top} width=${width} realNow=${realNow} isCritical=${path.ids.has(one.bar.id)} isSelected=${one.bar.id === selected}
+              isEntry=${one.bar.id === entry} onClick=${() => choose(one)} onHover=${setHover} onFocus=${() => setFocused(one.bar.id)} />`)}
+          </div>
+        </div>`)}
       </div>
       ${hover ? html`<${BarTip} of=${hover} start=${real.start} now=${realNow} />` : null}
     </div>
@@ -192,7 +200,7 @@ function Block({ one, left, width, top, realNow, isCritical, isSelected, isEntry
   return html`<button type="button" class=${`block-bar ${bar.lane}${isCritical ? " critical" : ""}${isSelected ? " selected" : ""}${isOpen}`} data-bar=${bar.id} tabindex=${isEntry ? 0 : -1} aria-label=${title} aria-pressed=${isSelected}
     style=${{ transform: `translate(${left}px, ${top}px)`, width: `${width}px`, "--tone": `var(--${bar.tone})` }} onClick=${onClick} onPointerMove=${show} onPointerLeave=${() => onHover(null)}
     onFocus=${(event) => (onFocus(), event.currentTarget.matches(":focus-visible") && onHover({ bar, count, element: event.currentTarget }))} onBlur=${() => onHover(null)}>
-    ${leadWidth > 1 ? html`<i class="lead" style=${{ width: `${leadWidth}px` }}></i>` : null}${width > 34 ? html`<span><bdi>${count > 1 ? `${count} bars` : bar.title}</bdi>${width > 130 || (width > 70 && isOpen.includes("shortened")) ? html` <small>${formatDuration(ms)}</small>` : null}</span>` : null}
+    ${leadWidth > 1 ? html`<i class="lead" style=${{ width: `${leadWidth}px` }}></i>` : null}${width > TEXT_MIN ? html`<span><bdi>${count > 1 ? `${count} bars` : bar.title}</bdi>${width > 130 || (width > 70 && isOpen.includes("shortened")) ? html` <small>${formatDuration(ms)}</small>` : null}</span>` : null}
   </button>`;
 }
 
@@ -216,9 +224,28 @@ function Marks({ marks, from, to, x, msPerPixel, runId, onHover }) {
   </div></div>`;
 }
 
+/** The bars in view, with their places: those with a text as elements, narrow ones of a crowd as strips. */
+function inView(lanes, size, { from, to, now, msPerPixel }, focused) {
+  const all = [];
+  for (const { lane, rows, top } of lanes) {
+    const first = Math.max(0, Math.floor((size.top - AHEAD - top) / ROW));
+    const last = Math.min(rows.length, Math.ceil((size.top + size.height + AHEAD - top) / ROW));
+    for (let at = first; at < last; at += 1) {
+      for (const one of seen(rows[at], from, to, now, msPerPixel, focused)) {
+        const x = Math.max(-4, (one.start - from) / msPerPixel);
+        const width = Math.max(2, Math.min(size.width + 4, (one.end - from) / msPerPixel) - x);
+        all.push({ lane, one, x, y: top + at * ROW, width });
+      }
+    }
+  }
+  if (all.length <= ELEMENTS_MAX) return { blocks: all, strips: [] };
+  const isBlock = (shape) => shape.width >= TEXT_MIN || shape.one.bar.id === focused;
+  return { blocks: all.filter(isBlock), strips: all.filter((shape) => !isBlock(shape)) };
+}
+
 /** Lanes that have bars, each with the place of its first row. */
 function layOut(line) {
-  let top = 0;
+  let top = ROW;
   const lanes = LANES.filter((lane) => line.rows[lane].length).map((lane) => {
     const rows = line.rows[lane];
     const one = { lane, rows, top };
