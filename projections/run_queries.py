@@ -1,10 +1,10 @@
 """Queries over the rows of runs.py, for lists and status pages.
 
-Before: runs.py folds the rows. After: GET /v1/runs, /v1/agents/{agent_id}, /v1/users/{user_id}/agents.
+Before: runs.py folds the rows. After: GET /v1/runs, /v1/runs/counts, /v1/agents/{agent_id}, /v1/users/{user_id}/agents.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, and_, func, or_, select, tuple_
 
@@ -17,6 +17,8 @@ PAGE_MAX = 500
 """Most runs of one page; keeps a response below a megabyte."""
 ACTIVE_ROWS_MAX = 10_000
 """Most rows of the count of active runs; a longer list would be of no use."""
+COUNT_MAX = 10_000
+"""Runs of a filter up to which counts are exact. Counting that many takes 10 ms; a page shows more as "10,000+"."""
 SAME_HANDLE_MAX = 20
 """Newest runs of a handle that are searched for a live one. Usually the newest is: a start with a live handle is
 refused, and only simultaneous starts in two partitions get the same one."""
@@ -33,6 +35,10 @@ class RunFilter(Value, frozen=True, kw_only=True):
     session_id: str = ""
     root_run_id: str = ""
     def_id: str = ""
+    forked_from: str = ""
+    """Forks of this run."""
+    forked_from_root: str = ""
+    """Forks of any run of the tree with this root."""
     id_prefix: str = ""
     """Start of the run's id or handle, or of each of its parts: `r_24zns-0p60` for a fork."""
     resident: bool = False
@@ -48,6 +54,25 @@ class ActiveRuns(NamedTuple):
     provider: str
     runs: int
     at_work: int
+
+
+class RunCounts(NamedTuple):
+    """Numbers of runs of a filter. Those of live runs say what they wait for; a run may be in several."""
+
+    running: int
+    parked: int
+    interrupted: int
+    """With an open question."""
+    pause_requested: int
+    """Paused, or about to be."""
+    quarantined: int
+    is_live_exact: bool
+    """False: there are more live runs than COUNT_MAX, and only the newest of them were counted."""
+    completed: int
+    failed: int
+    cancelled: int
+    is_exact: bool
+    """False: there are more runs than COUNT_MAX, and of the ended ones only those among the newest were counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +128,48 @@ async def count_active_runs(reader: PostgresReader, tenant: Scope) -> list[Activ
     return [ActiveRuns(*row) for row in rows]
 
 
+async def count_runs(reader: PostgresReader, tenant: Scope, filters: RunFilter, *, most: int = COUNT_MAX) -> RunCounts:
+    """Numbers of runs by status. Reads at most `most` of the newest live runs, which have an index of their own, and as
+    many of the newest runs of any status, so that it costs the same with ten million ended runs. For that reason the
+    filter may name no status: a rare one would be searched for in all of them.
+    """
+    assert not filters.statuses, "runs are counted by status, so the filter has none"
+    columns = runs.c
+    conditions = [in_scope(columns.tenant, tenant), *_conditions(filters)]
+    waits = (columns.parked, columns.open_interrupts != "", columns.pause_requested, columns.quarantined)
+    live = (
+        select(*(wait.label(f"wait_{at}") for at, wait in enumerate(waits)))
+        .where(*conditions, columns.status == "running")
+        .order_by(columns.started_at_ms.desc(), columns.run_id.desc())
+        .limit(most + 1)
+        .subquery()
+    )
+    newest = (
+        select(columns.status)
+        .where(*conditions)
+        .order_by(columns.started_at_ms.desc(), columns.run_id.desc())
+        .limit(most + 1)
+        .subquery()
+    )
+    numbers: list[Any] = [func.count(), *(func.count().filter(wait) for wait in live.c)]
+    waiting = await reader.fetch(select(*numbers).select_from(live))
+    by_status = await reader.fetch(select(newest.c.status, func.count()).group_by(newest.c.status))
+    running, parked, interrupted, pause_requested, quarantined = map(int, waiting[0])
+    counts = {str(status): int(count) for status, count in by_status}
+    return RunCounts(
+        running=min(running, most),
+        parked=parked,
+        interrupted=interrupted,
+        pause_requested=pause_requested,
+        quarantined=quarantined,
+        is_live_exact=running <= most,
+        completed=counts.get("completed", 0),
+        failed=counts.get("failed", 0),
+        cancelled=counts.get("cancelled", 0),
+        is_exact=sum(counts.values()) <= most,
+    )
+
+
 async def list_runs(
     reader: PostgresReader, tenant: Scope, filters: RunFilter, *, limit: int = PAGE_MAX, after: str = ""
 ) -> RunPage:
@@ -139,6 +206,12 @@ def _conditions(filters: RunFilter) -> list[ColumnElement[bool]]:
         for name in ("agent", "agent_id", "parent_agent_id", "user_id", "session_id", "root_run_id", "def_id")
         if (value := getattr(filters, name))
     ]
+    if filters.forked_from:
+        conditions.append(columns.forked_from_run_id == filters.forked_from)
+    if filters.forked_from_root:
+        tree = runs.alias("tree")
+        of_tree = select(tree.c.run_id).where(tree.c.root_run_id == filters.forked_from_root)
+        conditions += [columns.forked_from_run_id != "", columns.forked_from_run_id.in_(of_tree)]
     if filters.id_prefix:
         pattern = like_pattern(filters.id_prefix)
         conditions.append(or_(columns.run_id.like(pattern, escape="!"), columns.agent_id.like(pattern, escape="!")))

@@ -190,6 +190,14 @@ runs = define_table(
     Index("runs_root", "root_run_id", "tenant", "started_at_ms", "run_id"),
     Index("runs_user", "user_id", "tenant", "started_at_ms", "run_id"),
     Index("runs_definition", "def_id", "tenant", "started_at_ms", "run_id", postgresql_where=text("def_id <> ''")),
+    Index(
+        "runs_forks",
+        "forked_from_run_id",
+        "tenant",
+        "started_at_ms",
+        "run_id",
+        postgresql_where=text("forked_from_run_id <> ''"),
+    ),
     Index("runs_tenant", "tenant", "started_at_ms", "run_id"),
     Index("runs_time", "started_at_ms", "run_id"),
     # Live runs are few among many ended ones.

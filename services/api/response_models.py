@@ -41,6 +41,30 @@ class RunList(TypedDict):
     next: str | None
 
 
+class WaitingCounts(TypedDict):
+    """Numbers of live runs by what they wait for; a run may be in several. `pause_requested`: paused or about to be."""
+
+    awaiting_input: int
+    interrupted: int
+    pause_requested: int
+    quarantined: int
+
+
+class RunCountsView(TypedDict):
+    """Numbers of runs by status. Without `is_exact` there are more than `counted_max` runs: the numbers of ended ones
+    are those among the newest `counted_max`, so "at least". `is_live_exact` says the same of the live runs alone.
+    """
+
+    running: int
+    completed: int
+    failed: int
+    cancelled: int
+    waiting: WaitingCounts
+    is_exact: bool
+    is_live_exact: bool
+    counted_max: int
+
+
 class AgentList(TypedDict):
     """A page of a user's runs; `next` is the cursor of the following page."""
 

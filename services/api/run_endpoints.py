@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from loomlog.projections.run_queries import RunFilter
+from loomlog.projections.run_queries import COUNT_MAX, RunFilter
 from loomlog.services.api.event_stream import EventStream
 from loomlog.services.api.request_models import (
     CancelRunBody,
@@ -42,6 +42,7 @@ from loomlog.services.api.response_models import (
     Quarantined,
     Released,
     Resumed,
+    RunCountsView,
     RunList,
     SessionCopied,
     Transcript,
@@ -115,6 +116,28 @@ async def list_runs(service: Service, caller: Caller, request: Request) -> JsonR
     )
 
 
+async def count_runs(service: Service, caller: Caller, request: Request) -> JsonResponse[RunCountsView]:
+    counts = await service.application.queries.count_runs(
+        caller, _parse_filter(request), tenant=query_text(request, "tenant")
+    )
+    answer: RunCountsView = {
+        "running": counts.running,
+        "completed": counts.completed,
+        "failed": counts.failed,
+        "cancelled": counts.cancelled,
+        "waiting": {
+            "awaiting_input": counts.parked,
+            "interrupted": counts.interrupted,
+            "pause_requested": counts.pause_requested,
+            "quarantined": counts.quarantined,
+        },
+        "is_exact": counts.is_exact,
+        "is_live_exact": counts.is_live_exact,
+        "counted_max": COUNT_MAX,
+    }
+    return json_response(answer)
+
+
 async def list_user_runs(service: Service, caller: Caller, request: Request) -> JsonResponse[AgentList]:
     """List a user's runs; only live ones unless a status is requested, as existing clients expect."""
     user_id = request.path_params["user_id"]
@@ -132,11 +155,22 @@ async def list_user_runs(service: Service, caller: Caller, request: Request) -> 
 
 
 async def watch_user_runs(service: Service, caller: Caller, request: Request) -> AsgiResponse:
+    return _state_stream(service, caller, request, user_id=request.path_params["user_id"], with_waits=False)
+
+
+async def watch_runs(service: Service, caller: Caller, request: Request) -> AsgiResponse:
+    return _state_stream(service, caller, request, user_id=query_text(request, "user_id"), with_waits=True)
+
+
+def _state_stream(
+    service: Service, caller: Caller, request: Request, *, user_id: str, with_waits: bool
+) -> AsgiResponse:
     state_filter = StateFilter(
-        user_id=parse_user_id("user_id", request.path_params["user_id"]),
+        user_id=parse_user_id("user_id", user_id),
         statuses=parse_statuses(query_text(request, "status") or "all"),
         agent=_parse_agent(request),
         tenant=query_text(request, "tenant"),
+        with_waits=with_waits,
     )
     service.acquire_stream()
     try:
@@ -302,6 +336,8 @@ def _parse_filter(request: Request) -> RunFilter:
         session_id=_parse_id(request, "session_id"),
         root_run_id=_parse_id(request, "root_run_id"),
         def_id=_parse_id(request, "def_id"),
+        forked_from=_parse_id(request, "forked_from"),
+        forked_from_root=_parse_id(request, "forked_from_root"),
         id_prefix=_parse_id(request, "prefix"),
         since_ms=parse_time_ms("from", since) if since else 0,
         until_ms=parse_time_ms("to", until) if until else 0,

@@ -31,6 +31,22 @@ from loomlog.services.api.route import (
 )
 from loomlog.services.core.access.scopes import ADMIN, RUNS_CREATE, RUNS_READ
 
+FILTER_PARAMETERS = (
+    QueryParameter(name="agent", description="Name of the agent."),
+    QueryParameter(name="agent_id", description="Handle."),
+    QueryParameter(name="parent_agent_id", description="Handle of the parent."),
+    QueryParameter(name="user_id", description="End user."),
+    QueryParameter(name="session_id", description="Session."),
+    QueryParameter(name="root_run_id", description="Root of a tree: all runs of the tree."),
+    QueryParameter(name="forked_from", description="Forks of this run."),
+    QueryParameter(name="forked_from_root", description="Root of a tree: forks of any run of the tree."),
+    QueryParameter(name="def_id", description="Version of the agent that the run is pinned to."),
+    QueryParameter(name="prefix", description="Start of the run's id or of its handle."),
+    QueryParameter(name="from", description="Started at or after this time (RFC 3339)."),
+    QueryParameter(name="to", description="Started before this time (RFC 3339)."),
+    TENANT_PARAMETER,
+)
+"""Filters of a list of runs, without their status."""
 RUN_ROUTES: tuple[Route, ...] = (
     Route(
         method="POST",
@@ -69,22 +85,30 @@ RUN_ROUTES: tuple[Route, ...] = (
         access=RUNS_READ,
         handler=run_endpoints.list_runs,
         summary="List runs, newest first.",
+        query=(STATUS_PARAMETER, *FILTER_PARAMETERS, LIMIT_PARAMETER, CURSOR_PARAMETER),
+    ),
+    # Before the path of one run, which would match them.
+    Route(
+        method="GET",
+        path="/v1/runs/stream",
+        access=RUNS_READ,
+        handler=run_endpoints.watch_runs,
+        summary="The state changes of all visible runs as they happen: start, end, and what a run waits for.",
+        is_stream=True,
         query=(
             STATUS_PARAMETER,
             QueryParameter(name="agent", description="Name of the agent."),
-            QueryParameter(name="agent_id", description="Handle."),
-            QueryParameter(name="parent_agent_id", description="Handle of the parent."),
             QueryParameter(name="user_id", description="End user."),
-            QueryParameter(name="session_id", description="Session."),
-            QueryParameter(name="root_run_id", description="Root of a tree: all runs of the tree."),
-            QueryParameter(name="def_id", description="Version of the agent that the run is pinned to."),
-            QueryParameter(name="prefix", description="Start of the run's id or of its handle."),
-            QueryParameter(name="from", description="Started at or after this time (RFC 3339)."),
-            QueryParameter(name="to", description="Started before this time (RFC 3339)."),
             TENANT_PARAMETER,
-            LIMIT_PARAMETER,
-            CURSOR_PARAMETER,
         ),
+    ),
+    Route(
+        method="GET",
+        path="/v1/runs/counts",
+        access=RUNS_READ,
+        handler=run_endpoints.count_runs,
+        summary="Count runs by status, exactly up to 10,000.",
+        query=FILTER_PARAMETERS,
     ),
     Route(
         method="GET",

@@ -35,7 +35,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "review": ("runs.review:review", "Start everything, let an agent review a folder, and show the findings."),
     "demo": ("demo.demo:demo", "Kill a runtime in the middle of a run, and show that nothing was lost or done twice."),
     "run": ("runs.runs:start", "Start a run and follow it."),
-    "runs": ("runs.history:runs_app", "List, show, follow, pause, compact, quarantine, resolve and cancel runs."),
+    "runs": ("runs.watch:runs_app", "List, show, follow, pause, compact, quarantine, resolve and cancel runs."),
     "evals": ("runs.judge:evals_app", "Judgements of runs: submit, list, show; let an agent judge many."),
     "agents": ("admin.agents:agents_app", "Agents: list, show, check the configuration."),
     "defs": (

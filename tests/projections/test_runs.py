@@ -1,7 +1,15 @@
 import orjson
 import pytest
 
-from loomlog.projections.run_queries import RunFilter, count_active_runs, list_runs, run_by_handle, run_by_id
+from loomlog.projections.run_queries import (
+    RunCounts,
+    RunFilter,
+    count_active_runs,
+    count_runs,
+    list_runs,
+    run_by_handle,
+    run_by_id,
+)
 from loomlog.projections.runs import RunRow, apply, runs
 from loomlog.projections.tables import EVERY_TENANT, InvalidPageToken
 from loomlog.schemas.generated.run_events import (
@@ -23,6 +31,7 @@ from loomlog.schemas.generated.run_events import (
 from loomlog.schemas.generated.values import (
     AgentDefinition,
     DefinitionPin,
+    ForkPoint,
     ImportOrigin,
     ParentCall,
     RunPosition,
@@ -358,6 +367,74 @@ async def test_the_runs_of_a_version_are_found_by_its_id(reader, project):
     await project(partition)
     assert await ids(reader, "default", def_id="def_1") == ["r_3", "r_1"]
     assert await ids(reader, "acme", def_id="def_1") == []
+
+
+async def test_forks_are_found_by_their_origin_and_by_the_tree_of_their_origin(reader, project):
+    partition = Partition()
+    partition.claim()
+    child = ParentCall(run_id="r_1", agent_id="a_1", root_run_id="r_1", turn=1, index=0, number=0, depth=1)
+
+    def fork_of(run_id):
+        return {"forked_from": ForkPoint(run_id=run_id, seq=2, first_offset=1, last_offset=2, digest="ab")}
+
+    for run_id, more in (
+        ("r_1", {}),
+        ("r_2", {"parent": child}),
+        ("r_3", fork_of("r_1")),
+        ("r_4", fork_of("r_2")),
+        ("r_5", fork_of("r_3")),
+        ("r_6", {}),
+    ):
+        partition.add(run_id, started(run_id, **more))
+    await project(partition)
+    assert await ids(reader, "default", forked_from="r_1") == ["r_3"]
+    assert await ids(reader, "default", forked_from_root="r_1") == ["r_4", "r_3"]
+    assert await ids(reader, EVERY_TENANT, forked_from_root="r_3") == ["r_5"]
+    assert await ids(reader, "acme", forked_from_root="r_1") == []
+
+
+async def test_runs_are_counted_by_status_and_by_what_they_wait_for(reader, project):
+    partition = Partition()
+    partition.claim()
+    question = call("c1")
+    for run_id, events in (
+        ("r_works", [requested(1)]),
+        ("r_parked", [requested(1), replied(1), RunParked(since_turn=1)]),
+        ("r_paused", [RunPauseRequested(scope="run"), RunPaused(turn=1)]),
+        ("r_quarantined", [requested(1), RunQuarantined(error="x", record_offset=1, record_topic="t")]),
+        ("r_asks", [requested(1), replied(1, "", question), opened(1, 0, "c1", "intr_1")]),
+        ("r_over", [completed()]),
+        ("r_failed", [RunFailed(code="x", error="y", usage=Usage())]),
+        ("r_cancelled", [RunCancelled(usage=Usage())]),
+        ("r_cancelled_too", [RunCancelled(usage=Usage())]),
+    ):
+        partition.add(run_id, started(run_id, user_id="ann" if run_id == "r_over" else "bob"), *events)
+    partition.add("r_elsewhere", started("r_elsewhere"), tenant="acme")
+    await project(partition)
+    assert await count_runs(reader, "default", RunFilter()) == RunCounts(
+        running=5,
+        parked=1,
+        interrupted=1,
+        pause_requested=1,
+        quarantined=1,
+        is_live_exact=True,
+        completed=1,
+        failed=1,
+        cancelled=2,
+        is_exact=True,
+    )
+    of_ann = await count_runs(reader, "default", RunFilter(user_id="ann"))
+    assert (of_ann.running, of_ann.completed, of_ann.failed) == (0, 1, 0)
+    assert (await count_runs(reader, EVERY_TENANT, RunFilter())).running == 6
+
+
+async def test_beyond_the_limit_counts_say_that_they_are_not_exact(reader, some_runs):
+    exact = await count_runs(reader, "default", RunFilter(), most=9)
+    assert (exact.running, exact.completed, exact.is_exact, exact.is_live_exact) == (3, 6, True, True)
+    some = await count_runs(reader, "default", RunFilter(), most=3)
+    assert (some.running, some.is_live_exact, some.is_exact) == (3, True, False)
+    few = await count_runs(reader, "default", RunFilter(), most=2)
+    assert (few.running, few.is_live_exact) == (2, False)
 
 
 async def test_pages_join_to_the_whole_list_without_a_run_twice(reader, some_runs):

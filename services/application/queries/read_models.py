@@ -21,7 +21,7 @@ from loomlog.projections.engine.lag import Progress
 from loomlog.projections.engine.positions import WaitResult
 from loomlog.projections.frames.frame import FrameMemory
 from loomlog.projections.interrupts import InterruptFilter, InterruptPage, InterruptRow
-from loomlog.projections.run_queries import ActiveRuns, RunFilter, RunPage
+from loomlog.projections.run_queries import ActiveRuns, RunCounts, RunFilter, RunPage
 from loomlog.projections.runs import RunRow
 from loomlog.projections.tables import EVERY_TENANT, Scope
 from loomlog.projections.transcript import TranscriptPage, TranscriptRow
@@ -41,6 +41,7 @@ class ReadModels(Protocol):
         self, scope: Scope, agent_id: str, *, user_id: str = "", home: str = ""
     ) -> RunRow | None: ...
     async def runs(self, scope: Scope, criteria: RunFilter, *, limit: int, after: str = "") -> RunPage: ...
+    async def count_runs(self, scope: Scope, criteria: RunFilter) -> RunCounts: ...
     async def count_active(self, scope: Scope) -> list[ActiveRuns]: ...
     async def audit_row(self, scope: Scope, run_id: str) -> AuditRow | None: ...
     async def last_of_session(self, scope: Scope, session_id: str) -> AuditRow | None: ...
@@ -96,6 +97,9 @@ class SqlReadModels:
 
     async def runs(self, scope: Scope, criteria: RunFilter, *, limit: int, after: str = "") -> RunPage:
         return await self._query("runs", run_queries.list_runs(self._reader, scope, criteria, limit=limit, after=after))
+
+    async def count_runs(self, scope: Scope, criteria: RunFilter) -> RunCounts:
+        return await self._query("numbers of runs", run_queries.count_runs(self._reader, scope, criteria))
 
     async def count_active(self, scope: Scope) -> list[ActiveRuns]:
         return await self._query("the runs at work", run_queries.count_active_runs(self._reader, scope))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import orjson
 
 from loomlog.connectors.crypto.content_encryption import key_ids_in
-from loomlog.projections.run_queries import ActiveRuns, RunFilter
+from loomlog.projections.run_queries import ActiveRuns, RunCounts, RunFilter
 from loomlog.projections.runs import RunRow
 from loomlog.projections.tables import EVERY_TENANT, InvalidPageToken, Scope
 from loomlog.projections.transcript import TranscriptRow
@@ -38,6 +38,7 @@ from loomlog.services.core.subjects import Erasure
 CURSOR_PATTERN = re.compile(r"[A-Za-z0-9_-]*\Z")
 CURSOR_CHARACTERS_MAX = 1_024
 """Maximum length of a cursor; the longest valid one has two ids and a number."""
+NO_RUNS = RunCounts(0, 0, 0, 0, 0, True, 0, 0, 0, True)
 GENERATED_ID_PREFIXES = ("s_", "a_")
 """Prefixes of sessions and handles that are named after the run they began with."""
 
@@ -195,24 +196,31 @@ class RunQueries:
         RequestRefused(bad_request).
         """
         require_scope(caller, RUNS_READ)
-        allowed = access_filter(caller)
-        if allowed.tenant is None and tenant:
-            allowed = replace(allowed, tenant=tenant)
-        elif tenant and tenant != allowed.tenant:
+        allowed = _narrowed(caller, criteria, tenant)
+        if allowed is None:
             return RunList(rows=(), next="")
-        if allowed.user_id is not None:
-            if criteria.user_id not in ("", allowed.user_id):
-                return RunList(rows=(), next="")
-            criteria = replace(criteria, user_id=allowed.user_id)
+        scope, criteria = allowed
         _check_cursor(after)
         await self._barrier.wait_for_own_writes(None)
         try:
-            page = await self._projection.runs(
-                scope_of(allowed), criteria, limit=max(1, min(limit, limits.LIST_MAX)), after=after
-            )
+            page = await self._projection.runs(scope, criteria, limit=max(1, min(limit, limits.LIST_MAX)), after=after)
         except InvalidPageToken as error:
             raise bad_request(f"cursor: {error}") from error
         return RunList(rows=await self._sources.content.decrypt_rows(page.rows), next=page.next)
+
+    async def count_runs(self, caller: Caller, criteria: RunFilter, *, tenant: str = "") -> RunCounts:
+        """Return the numbers of the runs that `runs` lists, by status; the filter may name none.
+
+        Raises RequestRefused(bad_request).
+        """
+        require_scope(caller, RUNS_READ)
+        if criteria.statuses:
+            raise bad_request("status: the runs are counted by status; leave it out")
+        allowed = _narrowed(caller, criteria, tenant)
+        if allowed is None:
+            return NO_RUNS
+        await self._barrier.wait_for_own_writes(None)
+        return await self._projection.count_runs(*allowed)
 
     async def count_active(self, caller: Caller) -> list[ActiveRuns]:
         """Return the numbers of active runs, for an administrator."""
@@ -344,6 +352,22 @@ class RunQueries:
 def owner_of(row: RunRow) -> ResourceOwner:
     """Return the owner of a run, for continuing it."""
     return ResourceOwner(tenant=row.tenant, user_id=row.user_id, is_foreign=bool(row.told_events) and not row.restored)
+
+
+def _narrowed(caller: Caller, criteria: RunFilter, tenant: str) -> tuple[Scope, RunFilter] | None:
+    """Return scope and filter of what the caller may see of a list; None: nothing. `tenant` narrows the list of an
+    administrator.
+    """
+    allowed = access_filter(caller)
+    if allowed.tenant is None and tenant:
+        allowed = replace(allowed, tenant=tenant)
+    elif tenant and tenant != allowed.tenant:
+        return None
+    if allowed.user_id is not None:
+        if criteria.user_id not in ("", allowed.user_id):
+            return None
+        criteria = replace(criteria, user_id=allowed.user_id)
+    return scope_of(allowed), criteria
 
 
 def _require_visible(caller: Caller, row: RunRow | None, lag: int, code: str, message: str) -> RunRow:

@@ -26,12 +26,19 @@ from loomlog.connectors.errors import Transient
 from loomlog.connectors.protocols import LogRecord, LogTail
 from loomlog.schemas.codec import FRAME_BYTES, Codec, Undecodable, read_text
 from loomlog.schemas.generated.run_events import (
+    CompactionRequested,
+    InputReceived,
+    InterruptionClosed,
     InterruptionOpened,
     RunCancelled,
     RunCompleted,
     RunFailed,
     RunParked,
+    RunPaused,
+    RunPauseRequested,
     RunQuarantined,
+    RunReleased,
+    RunResumed,
     RunStarted,
 )
 from loomlog.schemas.generated.stream_records import ModelDelta
@@ -46,7 +53,25 @@ log = logging.getLogger(__name__)
 
 EVERY_RUN = "*"
 """Subscription key for all runs; no run can have that id."""
+EVERY_CHANGE = "*changes"
+"""The same, for changes between start and end as well."""
 RUN_END_EVENTS = frozenset({RunCompleted.SCHEMA, RunFailed.SCHEMA, RunCancelled.SCHEMA})
+WAIT_EVENTS = frozenset(
+    event.SCHEMA
+    for event in (
+        RunParked,
+        InputReceived,
+        CompactionRequested,
+        RunPauseRequested,
+        RunPaused,
+        RunResumed,
+        InterruptionOpened,
+        InterruptionClosed,
+        RunQuarantined,
+        RunReleased,
+    )
+)
+"""Events with which a run begins or ceases to wait for somebody: few of a run, in contrast to its calls."""
 URGENT_EVENTS = RUN_END_EVENTS | {RunParked.SCHEMA, RunQuarantined.SCHEMA, InterruptionOpened.SCHEMA}
 """Events on which a client acts; batching streams (run_stream.py) receive them at once."""
 
@@ -90,6 +115,7 @@ class EventHub:
         self._start_ids = codec.schema_ids_of(frozenset({RunStarted.SCHEMA}))
         self._ending_ids = codec.schema_ids_of(RUN_END_EVENTS)
         self._state_ids = self._start_ids | self._ending_ids
+        self._change_ids = self._state_ids | codec.schema_ids_of(WAIT_EVENTS)
         self._urgent_ids = codec.schema_ids_of(URGENT_EVENTS)
         self._preview_ids = codec.schema_ids_of(frozenset({ModelDelta.SCHEMA}))
         self._is_stopping = False
@@ -125,13 +151,14 @@ class EventHub:
             self._has_subscriber.set()
         return subscription
 
-    def subscribe_to_states(self) -> Subscription:
-        """Subscribe to the first and last event of every run, from now on. Close it after use."""
-        subscription = Subscription(EVERY_RUN, wants_previews=False, on_close=self._remove_subscription)
+    def subscribe_to_states(self, *, with_waits: bool = False) -> Subscription:
+        """Subscribe to the first and last event of every run, from now on; and to WAIT_EVENTS. Close it after use."""
+        key = EVERY_CHANGE if with_waits else EVERY_RUN
+        subscription = Subscription(key, wants_previews=False, on_close=self._remove_subscription)
         if self._is_stopping:
             subscription.close(STOPPING)
         else:
-            self._subscriptions.setdefault(EVERY_RUN, []).append(subscription)
+            self._subscriptions.setdefault(key, []).append(subscription)
             self._has_subscriber.set()
         return subscription
 
@@ -222,7 +249,7 @@ class EventHub:
                 self.live_runs.pop(raw.aggregate, None)
             self._recent_events.add(raw.aggregate, stored_event(raw, partition), now)
             of_run = self._subscriptions.get(raw.aggregate, ())
-            of_every_run = self._subscriptions.get(EVERY_RUN, ()) if raw.schema_id in self._state_ids else ()
+            of_every_run = self._state_subscriptions(raw.schema_id) if raw.schema_id in self._change_ids else ()
             if of_run or of_every_run:
                 item = EventItem(raw, partition, self._codec)
                 self._dispatch(item, of_run, urgent=raw.schema_id in self._urgent_ids)
@@ -250,6 +277,12 @@ class EventHub:
         touched, self._to_wake = self._to_wake, set()
         for subscription in touched:
             subscription.wake()
+
+    def _state_subscriptions(self, schema_id: int) -> Sequence[Subscription]:
+        of_changes = self._subscriptions.get(EVERY_CHANGE, ())
+        if schema_id not in self._state_ids:
+            return of_changes
+        return [*self._subscriptions.get(EVERY_RUN, ()), *of_changes]
 
     def _dispatch(self, item: Item, subscriptions: Iterable[Subscription], *, urgent: bool = False) -> None:
         for subscription in subscriptions:

@@ -1,16 +1,28 @@
-"""A stream of state changes of a user's runs, for clients that show a list of them.
+"""A stream of state changes of runs, for clients that show a list: of one user, or of all that a caller may see.
 
     stream_open   the filter, at once
     run_state     a run has started or ended; earlier changes are not sent
+    run_change    a run begins or ceases to wait: input, a question, a pause, quarantine (only with `with_waits`)
 
-One queue of the hub receives the first and last event of every run; they are decoded only while there are subscribers.
-The end of a run does not contain its user, so the live runs of the user are read once, after the queue is open, and
-from then on every start is seen. The stream ends after LIFETIME_S, and its client opens another.
+A frame has the fields of a run in a list under their names there (run_json.py), and only those that the event says or
+changes: a client puts them over the row that it has. `event` and `position` name the record in the log.
+
+One queue of the hub receives these events of every run; each is decoded once for all streams, and only while there are
+any. The end of a run does not contain its user or agent. From the first start that a stream sees it knows every run, so
+only those that were live before are unknown to it:
+
+    one user      their live runs are read once, after the queue is open
+    all users     a run is read when the first change of it arrives: most live runs of an installation end before a list
+                  of all of them is read
+
+So a client opens the stream first and reads its list after `stream_open`. The stream ends after LIFETIME_S, and its
+client opens another.
 
 Before: a transport. After: event_hub.py, projections/runs.py.
 """
 
 import asyncio
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -21,12 +33,30 @@ from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.projections.run_queries import PAGE_MAX, RunFilter
 from loomlog.projections.runs import CANCELLED, RunRow
 from loomlog.projections.tables import Scope
-from loomlog.schemas.generated.run_events import RunCancelled, RunCompleted, RunFailed, RunStarted
+from loomlog.schemas.codec import Undecodable
+from loomlog.schemas.generated.run_events import (
+    CompactionRequested,
+    Event,
+    InputReceived,
+    InterruptionClosed,
+    InterruptionOpened,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunParked,
+    RunPaused,
+    RunPauseRequested,
+    RunQuarantined,
+    RunReleased,
+    RunResumed,
+    RunStarted,
+)
+from loomlog.schemas.position import Position
 from loomlog.schemas.records import replace
 from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.queries.read_models import scope_of
 from loomlog.services.application.streaming.items import EventItem, StreamChunk
-from loomlog.services.application.streaming.run_stream import ENDED, FELL_BEHIND, StreamSources
+from loomlog.services.application.streaming.run_stream import ENDED, FELL_BEHIND, UNREADABLE, StreamSources
 from loomlog.services.application.streaming.subscription import CLIENT_LEFT, SLOW_CONSUMER, Subscription
 from loomlog.services.core.access.decide import Caller, access_filter
 from loomlog.services.core.access.scopes import RUNS_READ
@@ -35,28 +65,87 @@ KEEPALIVE_S = 25
 """Idle time after which a keepalive is sent (parity: reference surfaces 0.7)."""
 LIFETIME_S = 30 * 60.0
 """Maximum duration of one stream (parity: surfaces 1.2)."""
-LIVE_RUNS_MAX = 20_000
-"""Maximum live runs of one user known at the start; no list shows more."""
+KNOWN_RUNS_MAX = 20_000
+"""Maximum runs that one stream knows; no list shows more. Of all users, further ones are read again when they change;
+of one user, the ends of further ones are not told.
+"""
+RUNNING = "running"
+
+RunEnd = RunCompleted | RunFailed | RunCancelled
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LiveRunInfo:
-    """What the end of a run is reported with."""
+@dataclass(slots=True, kw_only=True)
+class KnownRun:
+    """What the later events of a run do not contain, and what it waits for as far as the stream has seen."""
 
-    agent: str
-    agent_id: str
-    parent_agent_id: str
-    parent_context: Mapping[str, Any]
+    shown: Mapping[str, Any]
+    """Fields of each of its frames, the same for its whole life."""
+    parked: bool = False
+    paused: bool = False
+    pause_requested: bool = False
+    pause_reason: str = ""
+    quarantine_error: str | None = None
+    """None: it is not quarantined."""
+    questions: dict[str, None] = dataclasses.field(default_factory=dict)
+    """Ids of its open questions, oldest first."""
+
+    def apply(self, event: Event) -> bool:
+        """Change what it waits for; False when a list would show nothing new."""
+        match event:
+            case RunParked():
+                self.parked = True
+            case InputReceived() | CompactionRequested():
+                was_parked, self.parked = self.parked, False
+                return was_parked
+            case RunPauseRequested():
+                self.pause_reason = self.pause_reason if self.pause_requested else event.reason
+                self.pause_requested = True
+            case RunPaused():
+                self.paused, self.parked = True, False
+            case RunResumed():
+                if not event.remaining:
+                    self.paused, self.pause_requested, self.pause_reason = False, False, ""
+            case InterruptionOpened():
+                self.questions[event.interrupt_id] = None
+            case InterruptionClosed():
+                self.questions.pop(event.interrupt_id, None)
+            case RunQuarantined():
+                self.quarantine_error = event.error
+            case RunReleased():
+                self.quarantine_error = None
+            case _:
+                return False
+        return True
+
+    def waits(self) -> dict[str, Any]:
+        """Return what it waits for under the names of a run's JSON."""
+        awaited = "interrupted" if self.questions else "awaiting_input" if self.parked else None
+        return {
+            "parked": self.parked,
+            # An idle run is paused without an event of its own.
+            "paused": self.paused or (self.pause_requested and self.parked),
+            "pause_requested": self.pause_requested,
+            "pause_reason": self.pause_reason or None,
+            "quarantined": self.quarantine_error is not None,
+            "quarantine_error": self.quarantine_error,
+            "awaited_state": awaited,
+            "awaited_on": next(iter(self.questions), None),
+        }
+
+
+NO_WAITS = KnownRun(shown={}).waits()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateFilter:
     """Filter by owner of the run and kind of change; empty fields do not narrow. `tenant` is for administrators."""
 
-    user_id: str
+    user_id: str = ""
     statuses: frozenset[str] = frozenset()
     agent: str = ""
     tenant: str = ""
+    with_waits: bool = False
+    """Send run_change too."""
 
 
 class RunStates:
@@ -77,10 +166,13 @@ class RunStates:
         allowed = access_filter(caller)
         if allowed.tenant is None and state_filter.tenant:
             allowed = replace(allowed, tenant=state_filter.tenant)
-        sees_any = state_filter.tenant in ("", allowed.tenant) and allowed.user_id in (None, state_filter.user_id)
+        sees_any = state_filter.tenant in ("", allowed.tenant)
+        if allowed.user_id is not None:
+            sees_any = sees_any and state_filter.user_id in ("", allowed.user_id)
+            state_filter = dataclasses.replace(state_filter, user_id=state_filter.user_id or allowed.user_id)
         return StateStream(
             self._sources,
-            self._sources.hub.subscribe_to_states(),
+            self._sources.hub.subscribe_to_states(with_waits=state_filter.with_waits),
             scope=scope_of(allowed),
             state_filter=state_filter,
             sees_any=sees_any,
@@ -113,7 +205,8 @@ class StateStream:
         self._clock = asyncio.get_running_loop().time
         self._ends_at = self._clock() + lifetime_s
         self._is_open = False
-        self._known_runs: dict[str, LiveRunInfo] | None = None
+        self._known_runs: dict[str, KnownRun | None] | None = None
+        """Live runs; None for those that are not to be shown, so that they are not read again."""
 
     async def next(self) -> list[StreamChunk] | None:
         """Return chunks, [] for a keepalive, None at the end. Raises RequestRefused when the read models are
@@ -133,7 +226,11 @@ class StateStream:
                 self.close(ENDED)
                 break
             items = await self._subscription.take(left)
-            pieces = [piece for item in items if isinstance(item, EventItem) for piece in await self._chunks_of(item)]
+            try:
+                pieces = [chunk for item in items if isinstance(item, EventItem) for chunk in await self._chunks(item)]
+            except Undecodable:
+                self.close(UNREADABLE)
+                break
             if pieces:
                 return pieces
             if self._subscription.close_reason:
@@ -156,77 +253,190 @@ class StateStream:
         }
         return StreamChunk(None, "stream_open", orjson.dumps(fields))
 
-    async def _live_runs(self) -> dict[str, LiveRunInfo]:
-        runs: dict[str, LiveRunInfo] = {}
+    # --- which run it is ---------------------------------------------------------------------------------------------
+
+    async def _live_runs(self) -> dict[str, KnownRun | None]:
+        """Return the live runs of the user; none of all users."""
+        runs: dict[str, KnownRun | None] = {}
         if not self._sees_any:
             return runs
         await self._sources.barrier.wait_for_own_writes(None)
-        run_filter = RunFilter(user_id=self._filter.user_id, agent=self._filter.agent, statuses=frozenset({"running"}))
+        if not self._filter.user_id:
+            return runs
+        run_filter = RunFilter(user_id=self._filter.user_id, agent=self._filter.agent, statuses=frozenset({RUNNING}))
         after = ""
-        while len(runs) < LIVE_RUNS_MAX:
+        while len(runs) < KNOWN_RUNS_MAX:
             page = await self._sources.projection.runs(self._scope, run_filter, limit=PAGE_MAX, after=after)
-            runs |= {row.run_id: _live_run_info(row) for row in page.rows}
+            runs |= {row.run_id: _run_of_row(row) for row in page.rows}
             after = page.next
             if not after:
                 break
         return runs
 
-    async def _chunks_of(self, item: EventItem) -> list[StreamChunk]:
+    async def _known_run(self, item: EventItem) -> KnownRun | None:
+        """Return the run of an event after its start; None when it is not to be shown."""
         assert self._known_runs is not None
-        run_id, event = item.raw.aggregate, item.record
+        run_id = item.raw.aggregate
+        if run_id in self._known_runs:
+            return self._known_runs[run_id]
+        if self._filter.user_id or not self._is_in_scope(item):
+            return None
+        row = await self._sources.projection.run(self._scope, run_id)
+        if row is None:
+            return None  # not projected yet
+        is_shown = not row.told_events and self._filter.agent in ("", row.agent)
+        run = _run_of_row(row) if is_shown else None
+        self._remember(run_id, run)
+        return run
+
+    def _remember(self, run_id: str, run: KnownRun | None) -> None:
+        assert self._known_runs is not None
+        if run is None and self._filter.user_id:
+            return  # of one user, an unknown run is one that is not to be shown
+        self._known_runs[run_id] = run
+        if len(self._known_runs) > KNOWN_RUNS_MAX:
+            del self._known_runs[next(iter(self._known_runs))]
+
+    def _is_in_scope(self, item: EventItem) -> bool:
+        return self._sees_any and not (isinstance(self._scope, str) and item.envelope.tenant != self._scope)
+
+    def _matches(self, item: EventItem, event: RunStarted) -> bool:
+        return (
+            self._is_in_scope(item)
+            and event.imported_from is None
+            and self._filter.user_id in ("", event.user_id)
+            and self._filter.agent in ("", event.definition.name)
+        )
+
+    # --- frames ------------------------------------------------------------------------------------------------------
+
+    async def _chunks(self, item: EventItem) -> list[StreamChunk]:
+        event = item.record
+        if isinstance(event, RunStarted):
+            run = _run_of_start(item, event) if self._matches(item, event) else None
+            self._remember(item.raw.aggregate, run)
+            return [] if run is None else await self._state_chunks(item, run, RUNNING, run.waits())
+        run = await self._known_run(item)
+        if isinstance(event, RunEnd):
+            assert self._known_runs is not None
+            self._known_runs.pop(item.raw.aggregate, None)
+        if run is None:
+            return []
         match event:
-            case RunStarted() if self._matches(item, event):
-                run = self._known_runs[run_id] = LiveRunInfo(
-                    agent=event.definition.name,
-                    agent_id=event.agent_id,
-                    parent_agent_id=event.parent_agent_id,
-                    parent_context=event.options.parent_context,
-                )
-                return await self._state_chunks(item, run, "running")
-            case RunCompleted() if (known := self._known_runs.pop(run_id, None)) is not None:
-                return await self._state_chunks(item, known, "completed", stop_reason=event.stop_reason)
-            case RunFailed() if (known := self._known_runs.pop(run_id, None)) is not None:
-                return await self._state_chunks(item, known, "failed", error=event.error)
-            case RunCancelled() if (known := self._known_runs.pop(run_id, None)) is not None:
-                return await self._state_chunks(item, known, "cancelled", stop_reason=event.reason or CANCELLED)
+            case RunCompleted():
+                return await self._end_chunks(item, run, "completed", event, stop_reason=event.stop_reason)
+            case RunFailed():
+                return await self._end_chunks(item, run, "failed", event, error=event.error, error_code=event.code)
+            case RunCancelled():
+                return await self._end_chunks(item, run, "cancelled", event, stop_reason=event.reason or CANCELLED)
+            case _ if run.apply(event):
+                return await self._chunk(item, run, "run_change", RUNNING, run.waits())
             case _:
                 return []
 
-    def _matches(self, item: EventItem, event: RunStarted) -> bool:
-        if not self._sees_any or event.imported_from is not None:
-            return False
-        if isinstance(self._scope, str) and item.envelope.tenant != self._scope:
-            return False
-        return event.user_id == self._filter.user_id and self._filter.agent in ("", event.definition.name)
+    async def _end_chunks(
+        self,
+        item: EventItem,
+        run: KnownRun,
+        status: str,
+        event: RunEnd,
+        *,
+        stop_reason: str = "",
+        error: str = "",
+        error_code: str = "",
+    ) -> list[StreamChunk]:
+        usage = event.usage
+        fields = {
+            **NO_WAITS,
+            "stop_reason": stop_reason or None,
+            "error": error or None,
+            "error_code": error_code or None,
+            "completed_at": format_rfc3339(item.envelope.at_ms),
+            "iterations": event.iterations,
+            "cost_micros": event.cost_micros,
+            "currency": event.currency or None,
+            "usage": {
+                "input_tokens": usage.input_tokens,
+                "output_tokens": usage.output_tokens,
+                "cache_creation_input_tokens": usage.cache_creation_input_tokens,
+                "cache_read_input_tokens": usage.cache_read_input_tokens,
+            },
+        }
+        return await self._state_chunks(item, run, status, fields)
 
     async def _state_chunks(
-        self, item: EventItem, run: LiveRunInfo, status: str, *, stop_reason: str = "", error: str = ""
+        self, item: EventItem, run: KnownRun, status: str, fields: Mapping[str, Any]
+    ) -> list[StreamChunk]:
+        return await self._chunk(item, run, "run_state", status, {"stop_reason": None, "error": None, **fields})
+
+    async def _chunk(
+        self, item: EventItem, run: KnownRun, frame_type: str, status: str, fields: Mapping[str, Any]
     ) -> list[StreamChunk]:
         if self._filter.statuses and status not in self._filter.statuses:
             return []
-        fields = {
+        at = Position(topic=self._sources.barrier.topic, partition=item.partition, offset=item.raw.offset)
+        frame = {
             "run_id": item.raw.aggregate,
-            "agent_id": run.agent_id,
-            "agent": run.agent,
-            "user_id": self._filter.user_id,
-            "parent_agent_id": run.parent_agent_id or None,
+            **run.shown,
             "status": status,
-            "stop_reason": stop_reason or None,
-            "error": error or None,
+            "live": status == RUNNING,
+            **fields,
+            "event": type(item.record).__name__,
+            "position": str(at),
             "ts": format_rfc3339(item.envelope.at_ms),
-            "parent_context": dict(run.parent_context) or None,
         }
-        return [
-            StreamChunk(
-                None, "run_state", orjson.dumps(await self._sources.content.decrypt(fields, item.envelope.tenant))
-            )
-        ]
+        decrypted = await self._sources.content.decrypt(frame, item.envelope.tenant)
+        return [StreamChunk(None, frame_type, orjson.dumps(decrypted))]
 
 
-def _live_run_info(row: RunRow) -> LiveRunInfo:
-    return LiveRunInfo(
-        agent=row.agent,
-        agent_id=row.agent_id,
-        parent_agent_id=row.parent_agent_id,
-        parent_context=orjson.loads(row.parent_context),
+def _run_of_start(item: EventItem, event: RunStarted) -> KnownRun:
+    parent, origin = event.parent, event.forked_from
+    return KnownRun(
+        shown={
+            "agent_id": event.agent_id,
+            "session_id": event.session_id,
+            "agent": event.definition.name,
+            "tenant_id": item.envelope.tenant,
+            "user_id": event.user_id,
+            "parent_agent_id": event.parent_agent_id or None,
+            "parent_run_id": parent.run_id if parent is not None else None,
+            "root_run_id": parent.root_run_id if parent is not None else item.raw.aggregate,
+            "depth": parent.depth if parent is not None else 0,
+            "forked_from": {"run_id": origin.run_id, "seq": origin.seq} if origin is not None else None,
+            "started_at": format_rfc3339(item.envelope.at_ms),
+            "interactive": event.options.interactive,
+            "provider": event.definition.provider,
+            "model": event.definition.model,
+            "parent_context": dict(event.options.parent_context) or None,
+        }
+    )
+
+
+def _run_of_row(row: RunRow) -> KnownRun:
+    return KnownRun(
+        shown={
+            "agent_id": row.agent_id,
+            "session_id": row.session_id,
+            "agent": row.agent,
+            "tenant_id": row.tenant,
+            "user_id": row.user_id,
+            "parent_agent_id": row.parent_agent_id or None,
+            "parent_run_id": row.parent_run_id or None,
+            "root_run_id": row.root_run_id,
+            "depth": row.depth,
+            "forked_from": (
+                {"run_id": row.forked_from_run_id, "seq": row.forked_from_seq} if row.forked_from_run_id else None
+            ),
+            "started_at": format_rfc3339(row.started_at_ms),
+            "interactive": row.interactive,
+            "provider": row.provider,
+            "model": row.model,
+            "parent_context": orjson.loads(row.parent_context) or None,
+        },
+        parked=row.parked,
+        paused=row.paused,
+        pause_requested=row.pause_requested,
+        pause_reason=row.pause_reason,
+        quarantine_error=row.quarantine_error if row.quarantined else None,
+        questions=dict.fromkeys(row.open_interrupts.split()),
     )

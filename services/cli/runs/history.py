@@ -1,6 +1,6 @@
 """`loomlog runs diff, fork, export, import`: comparing runs, forking from an event, runs as files.
 
-Before: services/cli/main.py. After: the API; services/stream/archive/bundle_replay.py checks a file before it gets its
+Before: watch.py. After: the API; services/stream/archive/bundle_replay.py checks a file before it gets its
 name.
 """
 

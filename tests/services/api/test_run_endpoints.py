@@ -326,6 +326,62 @@ async def test_lists_filter_and_page(here: Served) -> None:
     assert rest["next"] is None
 
 
+async def test_runs_are_counted_by_status_for_the_filters_of_the_list(here: Served) -> None:
+    for user in ("ann", "bob", "bob"):
+        await here.run(user_id=user)
+    live = post_run(here, '{"agent":"silent","prompt":"go","user_id":"bob"}')
+    await live.until("event: started")
+    client = here.client()
+    assert (await client.get("/v1/runs/counts")).json() == {
+        "running": 1,
+        "completed": 3,
+        "failed": 0,
+        "cancelled": 0,
+        "waiting": {"awaiting_input": 0, "interrupted": 0, "pause_requested": 0, "quarantined": 0},
+        "is_exact": True,
+        "is_live_exact": True,
+        "counted_max": 10_000,
+    }
+    of_ann = (await client.get("/v1/runs/counts?user_id=ann&from=2000-01-01")).json()
+    assert (of_ann["running"], of_ann["completed"]) == (0, 1)
+    assert (await here.client(GLOBEX).get("/v1/runs/counts")).json()["completed"] == 0
+    assert (await here.client(IVY).get("/v1/runs/counts?user_id=bob")).json()["completed"] == 0
+    answer = await client.get("/v1/runs/counts?status=failed")
+    assert (answer.status_code, answer.json()["code"]) == (400, "bad_request")
+    live.task.cancel()  # type: ignore[union-attr]
+
+
+async def test_forks_are_listed_by_their_origin(here: Served) -> None:
+    run_id = (await here.run())[1].data["run_id"]
+    answer = await here.client().post(f"/v1/runs/{run_id}/fork", json={"at": 1})
+    fork_id = frames_of(answer.text)[1].data["run_id"]
+    client = here.client()
+    for query in (f"forked_from={run_id}", f"forked_from_root={run_id}"):
+        rows = (await client.get(f"/v1/runs?{query}")).json()["runs"]
+        assert [(row["run_id"], row["forked_from"]["run_id"]) for row in rows] == [(fork_id, run_id)]
+    assert (await client.get(f"/v1/runs?forked_from={fork_id}")).json()["runs"] == []
+
+
+async def test_all_visible_runs_are_watched(here: Served) -> None:
+    wire = Wire(here.app, "GET", "/v1/runs/stream?status=running,completed&agent=soaker").begin()
+    await wire.until("event: stream_open")
+    await here.run(user_id="ann")
+    text = await wire.until('"status":"completed"')
+    opened, started, ended = frames_of(text)
+    assert opened.data["filter_status"] == ["completed", "running"]
+    assert [(one.event, one.id, one.data["user_id"]) for one in (started, ended)] == [("run_state", None, "ann")] * 2
+    assert here.service.open_streams == 1
+    wire.leave()
+    wire.task.cancel()  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("query", ["status=asleep", "agent=..", "user_id=a%00b", "prefix=r_"])
+async def test_a_watch_with_a_wrong_filter_is_refused(here: Served, query: str) -> None:
+    answer = await here.client().get(f"/v1/runs/stream?{query}")
+    assert (answer.status_code, answer.json()["code"]) == (400, "bad_request")
+    assert here.service.open_streams == 0
+
+
 async def test_the_runs_of_a_user_show_live_ones_unless_asked(here: Served) -> None:
     await here.run(user_id="zoe")
     live = post_run(here, '{"agent":"silent","prompt":"go","user_id":"zoe"}')
@@ -414,6 +470,8 @@ def test_only_public_routes_and_sockets_take_no_position() -> None:
         "/v1/_webhooks/{name}/replay",
         "/v1/_webhooks/{name}/test",
         "/v1/_webhooks/{tenant}/{name}",
+        "/ui/login-config.json",
+        "/ui/logout",
     }
 
 

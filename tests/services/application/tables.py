@@ -10,7 +10,7 @@ from loomlog.projections.engine.cursors import CursorRow
 from loomlog.projections.engine.lag import Progress
 from loomlog.projections.frames.frame import FRAMES_PER_EVENT, FrameMemory
 from loomlog.projections.interrupts import InterruptFilter, InterruptPage, InterruptRow
-from loomlog.projections.run_queries import SAME_HANDLE_MAX, ActiveRuns, RunFilter, RunPage
+from loomlog.projections.run_queries import SAME_HANDLE_MAX, ActiveRuns, RunCounts, RunFilter, RunPage
 from loomlog.projections.runs import RunRow, frame_memory
 from loomlog.projections.tables import EVERY_TENANT, Scope, page_token, parse_page_token, parse_token_number
 from loomlog.projections.transcript import TranscriptPage, TranscriptRow, open_calls
@@ -43,7 +43,7 @@ class TwinProjection:
         return min(page.rows, key=lambda row: (row.tenant != home, row.status != "running"), default=None)
 
     async def runs(self, scope: Scope, criteria: RunFilter, *, limit: int, after: str = "") -> RunPage:
-        rows = [row for row in self._tables["runs"].values() if _within(scope, row.tenant) and _wanted(criteria, row)]
+        rows = self._matching(scope, criteria)
         rows.sort(key=lambda row: (row.started_at_ms, row.run_id), reverse=True)
         if after:
             at_ms, run_id = parse_page_token(after, 2)
@@ -51,6 +51,32 @@ class TwinProjection:
         if len(rows) <= limit:
             return RunPage(rows=tuple(rows), next="")
         return RunPage(rows=tuple(rows[:limit]), next=page_token(rows[limit - 1].started_at_ms, rows[limit - 1].run_id))
+
+    async def count_runs(self, scope: Scope, criteria: RunFilter) -> RunCounts:
+        rows = self._matching(scope, criteria)
+        statuses = Counter(row.status for row in rows)
+        return RunCounts(
+            running=statuses["running"],
+            parked=sum(row.parked for row in rows),
+            interrupted=sum(bool(row.open_interrupts) for row in rows if row.status == "running"),
+            pause_requested=sum(row.pause_requested for row in rows),
+            quarantined=sum(row.quarantined for row in rows),
+            is_live_exact=True,
+            completed=statuses["completed"],
+            failed=statuses["failed"],
+            cancelled=statuses["cancelled"],
+            is_exact=True,
+        )
+
+    def _matching(self, scope: Scope, criteria: RunFilter) -> list[RunRow]:
+        rows = self._tables["runs"]
+        root = criteria.forked_from_root
+        tree = {row.run_id for row in rows.values() if row.root_run_id == root} if root else set()
+        return [
+            row
+            for row in rows.values()
+            if _within(scope, row.tenant) and _wanted(criteria, row) and (not root or row.forked_from_run_id in tree)
+        ]
 
     async def count_active(self, scope: Scope) -> list[ActiveRuns]:
         rows = [
@@ -172,6 +198,7 @@ def _wanted(wanted: RunFilter, row: RunRow) -> bool:
             for name in ("agent", "agent_id", "parent_agent_id", "user_id", "session_id", "def_id")
         )
         and (not wanted.root_run_id or row.root_run_id == wanted.root_run_id)
+        and (not wanted.forked_from or row.forked_from_run_id == wanted.forked_from)
         and any(is_short_form(wanted.id_prefix, one) for one in (row.run_id, row.agent_id))
         and (not wanted.resident or row.resident)
         and (not wanted.since_ms or row.started_at_ms >= wanted.since_ms)

@@ -7,7 +7,7 @@ import pytest
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.protocols import LogRecord, ProducerRecord
 from loomlog.schemas.codec import local_codec
-from loomlog.schemas.generated.run_events import InputReceived, RunCancelled
+from loomlog.schemas.generated.run_events import InputReceived, RunCancelled, WaitReported
 from loomlog.schemas.generated.values import Usage
 from loomlog.services.application import limits
 from loomlog.services.application.application import TOPICS
@@ -150,6 +150,19 @@ async def test_runs_under_way_are_counted_from_the_events() -> None:
 async def test_runs_that_were_live_before_the_hub_began_are_counted_too() -> None:
     hub = EventHub(local_codec(), {0: HubStart()}, live_runs=[RUN])
     assert set(hub.live_runs) == {RUN}
+
+
+async def test_states_are_starts_and_ends_and_on_request_what_runs_wait_for() -> None:
+    made = await quiet_world()
+    states, waits = made.hub.subscribe_to_states(), made.hub.subscribe_to_states(with_waits=True)
+    end = RunCancelled(usage=Usage(), reason="")
+    for event in (said("a"), WaitReported(turn=1, index=0, wait_id="w", queue=0, count=1), end):
+        made.happen(RUN, event)
+    feed(made)
+    assert [item.record for item in await states.take(0.0) if isinstance(item, EventItem)] == [end]
+    assert [item.record for item in await waits.take(0.0) if isinstance(item, EventItem)] == [said("a"), end]
+    waits.close()
+    assert made.hub.subscribers == 1
 
 
 async def test_a_closed_subscription_leaves_nothing_behind() -> None:
