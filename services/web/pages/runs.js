@@ -9,6 +9,7 @@ import { Table } from "../components/table.js";
 import { Duration, Time, formatCount, formatMoney, formatShort } from "../components/time.js";
 import { here, link, navigate, setQuery } from "../router.js";
 import { may, me } from "../session.js";
+import { savedFilters } from "../settings.js";
 import { useNarrow } from "./runs/narrow.js";
 import { BulkBar } from "./runs/bulk.js";
 import { FIELDS, addressOf, commandOf, filterOf } from "./runs/filter.js";
@@ -96,6 +97,7 @@ function Live({ state }) {
 
 function ActiveFilters({ filter }) {
   const shown = Object.keys(FIELDS).filter((name) => filter[name]);
+  if (!addressOf(filter) && !savedFilters.value.runs?.length) return null;
   return html`<div class="bar filters">
     ${shown.map(
       (name) => html`<span class="chip removable" key=${name}><span>${FIELDS[name]}: <bdi>${labelOf(name, filter[name])}</bdi></span><button type="button" aria-label=${`Remove the filter ${FIELDS[name]}`} onClick=${() => setQuery({ [name]: "", ...(name === "root" ? { root_run_id: "" } : {}) })}><${Icon} name="x" size=${12} /></button></span>`,
@@ -127,6 +129,11 @@ function Waits({ row }) {
   return html`<span class=${row.status === "failed" || row.quarantined ? "bad" : "soft"} title=${text}><bdi>${text}</bdi></span>`;
 }
 
+function Tools({ row }) {
+  if (!row.tool_errors) return html`<span>${formatShort(row.tool_calls)}</span>`;
+  return html`<span class="bad" title=${`${formatCount(row.tool_calls)} calls, ${formatCount(row.tool_errors)} errors`}><${Icon} name="circle-alert" size=${11} /> ${formatShort(row.tool_calls)}<span class="spoken"> with ${row.tool_errors} errors</span></span>`;
+}
+
 function Who({ row, isAdmin }) {
   return html`<bdi title=${`${row.user_id} of ${row.tenant_id}`}>${row.user_id}${isAdmin ? html` <small class="dim">${row.tenant_id}</small>` : null}</bdi>`;
 }
@@ -138,9 +145,9 @@ function wideColumns(isAdmin) {
     { key: "run", title: "Run", width: "5.75rem", cell: (row) => html`<${Id} id=${row.run_id} short=${8} />` },
     { key: "who", title: isAdmin ? "User, tenant" : "User", width: "minmax(6.5rem, 1.2fr)", cell: (row) => html`<${Who} row=${row} isAdmin=${isAdmin} />` },
     { key: "started", title: "Started", width: "5.75rem", cell: (row) => html`<${Time} at=${row.started_at} />` },
-    { key: "duration", title: "Duration", width: "4.75rem", align: /** @type {const} */ ("right"), cell: (row) => html`<${Duration} from=${row.started_at} to=${row.completed_at} />` },
+    { key: "duration", title: "Duration", width: "5.5rem", align: /** @type {const} */ ("right"), cell: (row) => html`<${Duration} from=${row.started_at} to=${row.completed_at} />` },
     { key: "turns", title: "Turns", width: "2.4rem", align: /** @type {const} */ ("right"), cell: (row) => formatCount(row.iterations) },
-    { key: "tools", title: "Tools", width: "3.75rem", align: /** @type {const} */ ("right"), cell: (row) => html`${row.tool_errors ? html`<span class="bad" title=${`${row.tool_errors} failed`}>(${formatCount(row.tool_errors)}) </span>` : null}${formatCount(row.tool_calls)}` },
+    { key: "tools", title: "Tools", width: "3rem", align: /** @type {const} */ ("right"), cell: (row) => html`<${Tools} row=${row} />` },
     { key: "tokens", title: "Tokens", width: "3.4rem", align: /** @type {const} */ ("right"), cell: (row) => html`<span title=${`${formatCount(row.input_tokens)} in, ${formatCount(row.output_tokens)} out`}>${formatShort(row.input_tokens + row.output_tokens)}</span>` },
     { key: "cost", title: "Cost", width: "4.5rem", align: /** @type {const} */ ("right"), cell: (row) => (row.currency ? html`<span title=${`${formatMoney(row.cost_micros)} ${row.currency}`}>${formatMoney(row.cost_micros)}</span>` : html`<span class="dim">–</span>`) },
     { key: "waits", title: "Waits for", width: "minmax(6.5rem, 1.8fr)", cell: (row) => html`<${Waits} row=${row} />` },

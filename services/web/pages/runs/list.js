@@ -4,7 +4,7 @@
 // and counted. Frames change rows at once; what frames do not contain (turns and tokens of live runs, tool calls) is read for
 // the rows in view, with at most one call every REFRESH_MS.
 import { useCallback, useEffect, useMemo, useRef, useState } from "../../ui.js";
-import { runs } from "../../api.js";
+import { connection, runs } from "../../api.js";
 import { every, usePages } from "../../resource.js";
 import { follow } from "../../stream.js";
 import { addressOf, apiQueryOf, fits, waitsFor } from "./filter.js";
@@ -67,7 +67,7 @@ export function useRunList(filter, view) {
   /** Reads the newest page again after the stream was away; what lies between is only found by reading the list anew. */
   const catchUp = useCallback(async () => {
     const { pages: list, query: asked, filter: wanted } = current.current;
-    if (list.error) return list.reload();
+    if (list.error) return list.error.isTransient ? list.reload() : undefined;
     if (list.isLoading) return void setTimeout(() => catchUp().catch(() => {}), 1_000);
     const answer = await runs.list({ ...asked, limit: FIRST_PAGE });
     const rows = answer.runs.map(rowOf).filter((row) => waitsFor(row, wanted.waits));
@@ -82,7 +82,7 @@ export function useRunList(filter, view) {
     const { pages: list, query: asked, view: look } = current.current;
     const todo = work.current;
     const seen = look.viewOf(list.rows).filter((row) => row.live || todo.dirty.has(row.run_id));
-    if (!seen.length || todo.isReading) return;
+    if (!seen.length || todo.isReading || connection.peek() !== "ok") return;
     todo.isReading = true;
     try {
       const newest = new Date(seen[0].started_at).getTime();
