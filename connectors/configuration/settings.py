@@ -644,6 +644,9 @@ class Settings:
     insights_history_minutes: int = setting(
         _O, integer(1, 240, "minutes"), 15, "How long insights keeps its windows; a restart reads that much again."
     )
+    insights_url: str = setting(
+        _O, URL, "", "Where the api asks insights for its report; empty = http://127.0.0.1:<LOOMLOG_INSIGHTS_PORT>."
+    )
     insights_enabled: bool = setting(_O, FLAG, True, "Run the insights service with the others.")
     otel_exporter_otlp_endpoint: str = setting(
         _O, URL, "", "Collector that gets the traces (OTLP over HTTP); empty = no traces.", old=SAME_NAME

@@ -27,7 +27,7 @@ from sqlalchemy import BigInteger, Column, DateTime, PrimaryKeyConstraint, Table
 from loomlog.connectors.storage.postgres import PostgresReader
 from loomlog.projections.engine.batch import Cursor
 from loomlog.projections.engine.writer import render_statement
-from loomlog.projections.tables import entity_metadata, metadata
+from loomlog.projections.tables import entity_metadata, in_schema, metadata
 
 cursors = Table(
     "cursors",
@@ -138,7 +138,8 @@ def _advance_statement(schema: str) -> bytes:
     return render_statement(statement.format(sql.Identifier(schema, "cursors")))
 
 
-async def list_cursors(reader: PostgresReader) -> list[CursorRow]:
-    """All cursors of the live build."""
-    rows = await reader.fetch(select(cursors).order_by(cursors.c.topic, cursors.c.partition))
+async def list_cursors(reader: PostgresReader, prefix: str = "") -> list[CursorRow]:
+    """All cursors of the live build; of the reader's read model, or of another one."""
+    table = in_schema(cursors, prefix)
+    rows = await reader.fetch(select(table).order_by(table.c.topic, table.c.partition))
     return [CursorRow._make(row) for row in rows]

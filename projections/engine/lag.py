@@ -60,7 +60,7 @@ class Progress(TypedDict):
 async def read_progress(reader: PostgresReader) -> Progress:
     """Read cursors, statuses of the projectors and the number of problems. Raises Transient, Permanent not_found.
 
-    A reader of the schemas of runs reads the statuses and problems of entities and channels too.
+    A reader of the schemas of runs reads those of entities and channels too.
     """
     progress: Progress = {
         "cursors": await list_cursors(reader),
@@ -70,6 +70,7 @@ async def read_progress(reader: PostgresReader) -> Progress:
     for suffix in (ENTITY_SUFFIX, CHANNEL_SUFFIX):
         schema = reader.schema + suffix
         if await has_status(reader, schema):
+            progress["cursors"] = [*progress["cursors"], *await list_cursors(reader, schema)]
             progress["statuses"] = [*progress["statuses"], *await read_status(reader, schema)]
             progress["problems"] += await count_problems(reader, schema)
     return progress

@@ -634,6 +634,34 @@ class ModelTally(Record, frozen=True, kw_only=True):
         )
 
 
+class ModelTimes(Record, frozen=True, kw_only=True):
+    """How long calls of one model took."""
+
+    SCHEMA: ClassVar[str] = "loom.stream.records.ModelTimes"
+
+    provider: str
+    """Provider."""
+    model: str
+    """Model."""
+    durations_ms: tuple[int, ...]
+    """One for each call, at least one."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "provider": self.provider,
+            "model": self.model,
+            "durations_ms": self.durations_ms,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            provider=value["provider"],
+            model=value["model"],
+            durations_ms=tuple(value["durations_ms"]),
+        )
+
+
 class PartitionCheckpoint(Record, frozen=True, kw_only=True):
     """Where the fold of a partition may begin; key = checkpoint."""
 
@@ -1059,6 +1087,10 @@ class RunTally(Record, frozen=True, kw_only=True):
     """Sum."""
     costs: tuple[CostTally, ...]
     """By currency."""
+    model_times: tuple[ModelTimes, ...] = ()
+    """Model calls of the whole process that were answered since its last tally, also of runs that go on; a sample
+    of them when there are very many.
+    """
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -1074,6 +1106,7 @@ class RunTally(Record, frozen=True, kw_only=True):
             "input_tokens": self.input_tokens,
             "output_tokens": self.output_tokens,
             "costs": [item.to_avro() for item in self.costs],
+            "model_times": [item.to_avro() for item in self.model_times],
         }
 
     @classmethod
@@ -1091,6 +1124,7 @@ class RunTally(Record, frozen=True, kw_only=True):
             input_tokens=value["input_tokens"],
             output_tokens=value["output_tokens"],
             costs=tuple(CostTally.from_avro(item) for item in value["costs"]),
+            model_times=tuple(ModelTimes.from_avro(item) for item in value["model_times"]),
         )
 
 
@@ -1196,6 +1230,7 @@ RECORDS = (
     ModelDelta,
     ModelMarked,
     ModelTally,
+    ModelTimes,
     PartitionCheckpoint,
     ProbeRequested,
     ProviderProbed,

@@ -38,6 +38,7 @@ from loomlog.connectors.configuration import (
     secret_names,
 )
 from loomlog.connectors.errors import ConnectorError
+from loomlog.connectors.http.insights_report import InsightsClient
 from loomlog.connectors.kafka.schema_registry import load_codec
 from loomlog.connectors.process import logs
 from loomlog.connectors.process.file_limits import raise_open_file_limit
@@ -48,6 +49,7 @@ from loomlog.services.api.metrics import Metrics
 from loomlog.services.api.openapi import encode_document
 from loomlog.services.api.service import Service, installed_version
 from loomlog.services.api.settings import ApiSettings, MissingApiSetting, api_settings
+from loomlog.services.api.shared_insights import SharedInsights
 from loomlog.services.application import limits
 from loomlog.services.application.authentication import Authenticator
 from loomlog.services.application.bootstrap import open_application, wait_for
@@ -162,6 +164,7 @@ async def run(loaded: ProcessConfiguration) -> None:
         replica_id=settings.replica_id,
         max_request_bytes=settings.max_request_bytes,
         metrics_enabled=settings.metrics_enabled,
+        insights=SharedInsights(InsightsClient(settings.insights_url) if settings.insights_url else None),
         web_page=web_page,
         web_page_absence=absence,
         login_origins=settings.ui_login_origins,
@@ -192,6 +195,7 @@ async def run(loaded: ProcessConfiguration) -> None:
     await asyncio.wait({work}, timeout=CLOSE_WAIT_S)
     for model in service.models.values():
         await model.close()
+    await service.insights.close()
     log.info("stopped")
 
 

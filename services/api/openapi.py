@@ -43,6 +43,8 @@ TAGS = {
     "erasure_endpoints": ("Erasure", "Encrypted content of a subject, and its erasure."),
     "configuration_endpoints": ("Configuration", "Configuration layers and settings."),
     "operator_endpoints": ("Operations", "Health, metrics, routing and availability of models."),
+    "partition_endpoints": ("Operations", ""),
+    "insights_endpoints": ("Operations", ""),
     "agent_endpoints": ("Agents", "The agents that may be run, and their definitions."),
     "ui_endpoints": ("Web page", "Signing in to the page under /ui, and out."),
     "document_endpoints": ("API", "This document."),
@@ -201,7 +203,7 @@ def parameters(route: Route) -> list[dict[str, Any]]:
         entries.append(_header("X-Loomlog-Position", POSITION_DESCRIPTION))
     if route.is_mutating:
         entries.append(_header("Idempotency-Key", IDEMPOTENCY_DESCRIPTION))
-    if route.path.endswith("/stream"):
+    if route.path.endswith("}/stream"):  # of one run; those over all runs are not resumed
         entries.append(_header("Last-Event-ID", RESUME_DESCRIPTION))
     elif route.path.endswith("/changes"):
         entries.append(_header("Last-Event-ID", "The id of the last frame seen; wins over since."))

@@ -1,10 +1,17 @@
-"""The routes of the process and of models: health, the caller's identity, model routing and model availability.
+"""The routes of the process and of models: health, the caller's identity, partitions and live figures, model routing
+and model availability.
 
-Before: routes.py. After: operator_endpoints.py.
+Before: routes.py. After: operator_endpoints.py and those beside it.
 """
 
-from loomlog.services.api import agent_endpoints, configuration_endpoints, operator_endpoints
-from loomlog.services.api.route import Access, Route
+from loomlog.services.api import (
+    agent_endpoints,
+    configuration_endpoints,
+    insights_endpoints,
+    operator_endpoints,
+    partition_endpoints,
+)
+from loomlog.services.api.route import POSITIVE_INTEGER, Access, QueryParameter, Route
 from loomlog.services.core.access.scopes import ADMIN, RUNS_READ
 
 OPERATOR_ROUTES: tuple[Route, ...] = (
@@ -43,6 +50,25 @@ OPERATOR_ROUTES: tuple[Route, ...] = (
         access=ADMIN,
         handler=operator_endpoints.get_projections,
         summary="Get the lag of the read models: cursors, ends of the log, projectors, unprojected records.",
+    ),
+    Route(
+        method="GET",
+        path="/v1/_partitions",
+        access=ADMIN,
+        handler=partition_endpoints.list_partitions,
+        summary="List the partitions of the events topics: owners, their newest take-overs, ends and cursors.",
+        query=(
+            QueryParameter(
+                name="takeovers", description="Most take-overs of a partition, newest first.", schema=POSITIVE_INTEGER
+            ),
+        ),
+    ),
+    Route(
+        method="GET",
+        path="/v1/_insights",
+        access=ADMIN,
+        handler=insights_endpoints.get_insights,
+        summary="Get the live figures of the last minutes, as insights has them: runs, tokens, errors, latencies.",
     ),
     Route(
         method="GET",

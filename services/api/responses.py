@@ -123,6 +123,7 @@ STATUS_BY_CODE: Mapping[str, int] = {
     "pin_unavailable": 503,
     "provider_unavailable": 503,
     "probe_unavailable": 503,
+    "insights_unavailable": 503,
     "log_unavailable": 503,
     "keys_unavailable": 503,
     "projection_unavailable": 503,

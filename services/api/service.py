@@ -13,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from loomlog.connectors.configuration import Configuration, Provider
 from loomlog.connectors.protocols import Model
 from loomlog.services.api.metrics import Metrics
+from loomlog.services.api.shared_insights import SharedInsights
 from loomlog.services.application import limits
 from loomlog.services.application.application import Application
 from loomlog.services.application.authentication import Authenticator
@@ -44,6 +45,7 @@ class Service:
     metrics_enabled: bool
     readiness: Readiness = field(default_factory=Readiness)
     current_application: Application | None = None
+    insights: SharedInsights = field(default_factory=lambda: SharedInsights(None))
     is_stopping: bool = False
     """The process is stopping: requests still unanswered get a response with that reason."""
     models: dict[str, Model] = field(default_factory=dict)

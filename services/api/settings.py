@@ -42,6 +42,8 @@ class ApiSettings:
     max_request_bytes: int
     keepalive_s: float
     metrics_enabled: bool
+    insights_url: str
+    """Empty: it is switched off, or its port is not known here."""
     ui_enabled: bool
     ui_login_origins: tuple[str, ...]
     own_hosts: frozenset[str]
@@ -82,10 +84,19 @@ def api_settings(settings: Settings) -> ApiSettings:
         max_request_bytes=settings.max_request_bytes,
         keepalive_s=settings.sse_keepalive_ms / 1000,
         metrics_enabled=settings.metrics_enabled,
+        insights_url=_insights_url(settings),
         ui_enabled=settings.ui_enabled,
         ui_login_origins=settings.ui_login_origins,
         own_hosts=host_names(settings.public_url, settings.base_url, f"http://{settings.listen_addr}"),
     )
+
+
+def _insights_url(settings: Settings) -> str:
+    if not settings.insights_enabled:
+        return ""
+    if settings.insights_url or not settings.insights_port:
+        return settings.insights_url
+    return f"http://127.0.0.1:{settings.insights_port}"
 
 
 def _audit_keys(settings: Settings) -> Mapping[str, PublicKey]:

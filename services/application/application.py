@@ -15,6 +15,7 @@ running next to its transport. Every transport identifies the caller with `gate`
     run_states follow
     memory_changes follow            (where memory has changed)
     audit     events, record
+    partitions list                  (owners and take-overs)
     log       topics, records        (of all topics, for administrators)
     dead_letters list, get, replay
     audits    verify, checkpoints
@@ -90,6 +91,7 @@ from loomlog.services.application.log.verifier import LogSources, LogVerifier
 from loomlog.services.application.memory import Memory
 from loomlog.services.application.memory_changes import NO_EMBEDDER, ChangeFeed, MemoryChanges
 from loomlog.services.application.queries.audit_log import AuditLog
+from loomlog.services.application.queries.partitions import FollowedTopic, Partitions
 from loomlog.services.application.queries.read_models import Positions, ReadModels
 from loomlog.services.application.queries.read_your_writes import PositionBarrier
 from loomlog.services.application.queries.run_history import RunHistories
@@ -455,6 +457,30 @@ class Application:
                 entity_tables,
                 clock_ms=clock_ms,
             )
+        self.partitions = Partitions(
+            [
+                FollowedTopic(
+                    name="runs",
+                    topic=topics.events,
+                    partitions=hub.partitions,
+                    term=hub.term,
+                    end_offset=hub.position,
+                ),
+                *(
+                    FollowedTopic(
+                        name=parts.family.name,
+                        topic=parts.topics.events,
+                        partitions=range(parts.replicas.partitions),
+                        term=parts.replicas.term,
+                        end_offset=parts.replicas.next_offset,
+                    )
+                    for parts in entities.each
+                ),
+            ],
+            projection,
+            ranges,
+            codec,
+        )
         self.histories = RunHistories(
             sources, self.queries, ranges, codec, events_topic=topics.events, clock_ms=clock_ms
         )

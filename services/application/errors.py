@@ -141,6 +141,7 @@ CODES = frozenset(
         "provider_unavailable",
         "provider_list_failed",
         "probe_unavailable",
+        "insights_unavailable",
         "log_unavailable",
         "keys_unavailable",
         "projection_unavailable",

@@ -82,8 +82,48 @@ class Rate:
         return self.errors / self.total if self.total else 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Durations:
+    """Durations by bucket; the last one has those above the last bound."""
+
+    counts: tuple[int, ...] = (0,) * (len(DURATION_BOUNDS_MS) + 1)
+
+    @classmethod
+    def of(cls, durations_ms: Iterable[int]) -> "Durations":
+        counts = [0] * (len(DURATION_BOUNDS_MS) + 1)
+        for took_ms in durations_ms:
+            counts[bisect_left(DURATION_BOUNDS_MS, took_ms)] += 1
+        return cls(tuple(counts))
+
+    def __add__(self, other: "Durations") -> "Durations":
+        return Durations(tuple(a + b for a, b in zip(self.counts, other.counts, strict=True)))
+
+    @property
+    def total(self) -> int:
+        """Number of durations."""
+        return sum(self.counts)
+
+    def percentile_ms(self, share: float) -> float | None:
+        """Duration that this share (0 to 1) does not exceed, interpolated in its bucket; None without any.
+
+        A duration above the last bound counts as the last bound.
+        """
+        target = share * self.total
+        below = 0
+        for index, count in enumerate(self.counts):
+            if count and below + count >= target:
+                if index == len(DURATION_BOUNDS_MS):
+                    break
+                low = DURATION_BOUNDS_MS[index - 1] if index else 0
+                return low + (DURATION_BOUNDS_MS[index] - low) * (target - below) / count
+            below += count
+        return float(DURATION_BOUNDS_MS[-1]) if self.counts[-1] else None
+
+
+NO_DURATIONS = Durations()
 Rates = Mapping[Name, Rate]
 Sums = Mapping[Name, int]
+Times = Mapping[Name, Durations]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,8 +142,10 @@ class MinuteTotals:
     """Calls and failed calls."""
     tools: Rates = field(default_factory=dict)
     """Calls and calls with an error result."""
-    durations: tuple[int, ...] = (0,) * (len(DURATION_BOUNDS_MS) + 1)
-    """Runs by bucket of their duration."""
+    durations: Durations = NO_DURATIONS
+    """Of the runs."""
+    model_times: Times = field(default_factory=dict)
+    """Of model calls that were answered in that span, also of runs that went on; some may be left out."""
 
     def plus(self, other: "MinuteTotals") -> "MinuteTotals":
         """The sum of both. Exact, except that names beyond MAX_NAMES are summed as OTHER."""
@@ -116,24 +158,9 @@ class MinuteTotals:
             agents=_merge_sums(self.agents, other.agents),
             models=_merge_sums(self.models, other.models),
             tools=_merge_sums(self.tools, other.tools),
-            durations=tuple(a + b for a, b in zip(self.durations, other.durations, strict=True)),
+            durations=self.durations + other.durations,
+            model_times=_merge_sums(self.model_times, other.model_times),
         )
-
-    def percentile_ms(self, share: float) -> float | None:
-        """Duration that this share (0 to 1) of the runs does not exceed, interpolated in its bucket; None without runs.
-
-        A duration above the last bound counts as the last bound.
-        """
-        target = share * sum(self.durations)
-        below = 0
-        for index, count in enumerate(self.durations):
-            if count and below + count >= target:
-                if index == len(DURATION_BOUNDS_MS):
-                    break
-                low = DURATION_BOUNDS_MS[index - 1] if index else 0
-                return low + (DURATION_BOUNDS_MS[index] - low) * (target - below) / count
-            below += count
-        return float(DURATION_BOUNDS_MS[-1]) if self.durations[-1] else None
 
 
 EMPTY = MinuteTotals()
@@ -141,9 +168,6 @@ EMPTY = MinuteTotals()
 
 def minute_of(tally: RunTally) -> MinuteTotals:
     """Totals of one tally."""
-    durations = [0] * (len(DURATION_BOUNDS_MS) + 1)
-    for took_ms in tally.durations_ms:
-        durations[bisect_left(DURATION_BOUNDS_MS, took_ms)] += 1
     return MinuteTotals(
         runs=len(tally.durations_ms),
         statuses=_summed((_name(row.status), row.runs) for row in tally.statuses),
@@ -153,8 +177,16 @@ def minute_of(tally: RunTally) -> MinuteTotals:
         agents=_summed((_name(row.tenant, row.agent), Rate(row.runs, row.failed)) for row in tally.agents),
         models=_summed((_name(row.provider, row.model), Rate(row.calls, row.errors)) for row in tally.models),
         tools=_summed((_name(row.name), Rate(row.calls, row.errors)) for row in tally.tools),
-        durations=tuple(durations),
+        durations=Durations.of(tally.durations_ms),
+        model_times=_summed(
+            (_name(row.provider, row.model), Durations.of(row.durations_ms)) for row in tally.model_times
+        ),
     )
+
+
+def sum_rates(rates: Rates) -> Rate:
+    """Total of all rows."""
+    return sum(rates.values(), Rate())
 
 
 def minute_start_ms(at_ms: int) -> int:
@@ -247,13 +279,15 @@ def _numbers(tally: RunTally) -> Iterator[int]:
         yield from (tool.calls, tool.errors)
     for cost in tally.costs:
         yield cost.micros
+    for times in tally.model_times:
+        yield from times.durations_ms
 
 
 def _name(*parts: str) -> Name:
     return tuple(part[:MAX_NAME_CHARACTERS] for part in parts)
 
 
-Addable = TypeVar("Addable", int, Rate)
+Addable = TypeVar("Addable", int, Rate, Durations)
 
 
 def _merge_sums(left: Mapping[Name, Addable], right: Mapping[Name, Addable]) -> dict[Name, Addable]:

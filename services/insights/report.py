@@ -11,19 +11,42 @@ Pure. Before: app.py gathers a ReportData. After: web.py serves it.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from loomlog.services.insights.minute_windows import EMPTY, MINUTE_MS, MinuteTotals, Rates, minute_start_ms
+from loomlog.connectors.http.insights_report import (
+    InsightsMinute,
+    InsightsReport,
+    InsightsWindow,
+    ModelRate,
+    Percentiles,
+)
+from loomlog.services.insights.minute_windows import (
+    EMPTY,
+    MINUTE_MS,
+    NO_DURATIONS,
+    Durations,
+    MinuteTotals,
+    Name,
+    Rate,
+    Rates,
+    Times,
+    minute_start_ms,
+    sum_rates,
+)
 
 WINDOW_MINUTES = (1, 5, 15)
 BREAKDOWN_MINUTES = 5
 """Window of the rows in the metrics; rows of all windows would triple the number of time series."""
-PERCENTILES = {"p50": 0.50, "p95": 0.95}
+QUANTILES = (0.50, 0.95)
+MINUTE_MODELS = 8
+"""Models of one minute, the busiest: as many lines as a chart can show."""
 PREFIX = "loomlog_insights"
+
+Counted = TypeVar("Counted", Rate, Durations)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +66,8 @@ class ReportData:
     """False while the history is being read again: the windows are incomplete."""
 
 
-def render_json(view: ReportData) -> dict[str, Any]:
-    """The report for `loomlog status`: windows, the minutes one by one, and what was read."""
+def render_json(view: ReportData) -> InsightsReport:
+    """The report for `loomlog status` and GET /v1/_insights: windows, the minutes one by one, and what was read."""
     by_minute = _by_minute(view)
     return {
         "at_ms": view.now_ms,
@@ -52,16 +75,7 @@ def render_json(view: ReportData) -> dict[str, Any]:
         "lag_records": view.lag_records,
         "history_minutes": view.history_minutes,
         "windows": {f"{minutes}m": _window_json(view, minutes) for minutes in _windows(view)},
-        "minutes": [
-            {
-                "start_ms": start_ms,
-                "runs": minute.runs,
-                "failed": minute.statuses.get(("failed",), 0),
-                "tokens": minute.input_tokens + minute.output_tokens,
-                "cost_micros": {currency: micros for (currency,), micros in sorted(minute.cost_micros.items())},
-            }
-            for start_ms, minute in sorted(by_minute.items())
-        ],
+        "minutes": [_minute_json(start_ms, minute) for start_ms, minute in sorted(by_minute.items())],
         "records": dict(sorted(view.records.items())),
         "parked": dict(sorted(view.parked.items())),
     }
@@ -82,10 +96,41 @@ def sum_window(view: ReportData, minutes: int) -> tuple[MinuteTotals, float]:
     return totals, minutes * 60 + (view.now_ms - current) / 1000
 
 
-def _window_json(view: ReportData, minutes: int) -> dict[str, Any]:
+def _minute_json(start_ms: int, minute: MinuteTotals) -> InsightsMinute:
+    models, tools = sum_rates(minute.models), sum_rates(minute.tools)
+    return {
+        "start_ms": start_ms,
+        "runs": minute.runs,
+        "completed": minute.statuses.get(("completed",), 0),
+        "failed": minute.statuses.get(("failed",), 0),
+        "cancelled": minute.statuses.get(("cancelled",), 0),
+        "tokens": minute.input_tokens + minute.output_tokens,
+        "input_tokens": minute.input_tokens,
+        "output_tokens": minute.output_tokens,
+        "cost_micros": {currency: micros for (currency,), micros in sorted(minute.cost_micros.items())},
+        "duration_ms": _percentiles(minute.durations),
+        "models": [
+            {"provider": provider, "model": model, "timed_calls": times.total, "duration_ms": _percentiles(times)}
+            for (provider, model), times in _busiest_first(minute.model_times)[:MINUTE_MODELS]
+        ],
+        "model_calls": models.total,
+        "model_errors": models.errors,
+        "tool_calls": tools.total,
+        "tool_errors": tools.errors,
+    }
+
+
+def _percentiles(durations: Durations) -> Percentiles:
+    p50, p95 = (durations.percentile_ms(share) for share in QUANTILES)
+    return {"p50": p50, "p95": p95}
+
+
+def _window_json(view: ReportData, minutes: int) -> InsightsWindow:
     totals, covered_s = sum_window(view, minutes)
     per_minute = 60 / covered_s
     first = minute_start_ms(view.now_ms) - minutes * MINUTE_MS
+    # Calls may be answered whose runs have not ended.
+    called = {name: Rate() for name in totals.model_times} | dict(totals.models)
     partitions: dict[int, int] = {}
     for (partition, start_ms), minute in view.cells.items():
         if start_ms >= first:
@@ -101,22 +146,42 @@ def _window_json(view: ReportData, minutes: int) -> dict[str, Any]:
         "cost_micros_per_minute": {
             currency: micros * per_minute for (currency,), micros in sorted(totals.cost_micros.items())
         },
-        "duration_ms": {name: totals.percentile_ms(share) for name, share in PERCENTILES.items()},
-        "agents": _rows(totals.agents, ("tenant", "agent"), "runs"),
-        "models": _rows(totals.models, ("provider", "model"), "calls"),
-        "tools": _rows(totals.tools, ("tool",), "calls"),
+        "duration_ms": _percentiles(totals.durations),
+        "agents": [
+            {
+                "tenant": tenant,
+                "agent": agent,
+                "runs": rate.total,
+                "errors": rate.errors,
+                "error_ratio": rate.error_ratio,
+            }
+            for (tenant, agent), rate in _busiest_first(totals.agents)
+        ],
+        "models": [_model_json(name, rate, totals.model_times) for name, rate in _busiest_first(called)],
+        "tools": [
+            {"tool": tool, "calls": rate.total, "errors": rate.errors, "error_ratio": rate.error_ratio}
+            for (tool,), rate in _busiest_first(totals.tools)
+        ],
         "partitions": {str(partition): runs for partition, runs in sorted(partitions.items())},
     }
 
 
-def _rows(rates: Rates, columns: tuple[str, ...], unit: str) -> list[dict[str, Any]]:
-    """Rows as JSON, the busiest first; `unit` names the total."""
-    ordered = sorted(rates.items(), key=lambda row: (-row[1].total, row[0]))
-    return [
-        dict(zip(columns, name, strict=True))
-        | {unit: rate.total, "errors": rate.errors, "error_ratio": rate.error_ratio}
-        for name, rate in ordered
-    ]
+def _model_json(name: Name, rate: Rate, model_times: Times) -> ModelRate:
+    provider, model = name
+    times = model_times.get(name, NO_DURATIONS)
+    return {
+        "provider": provider,
+        "model": model,
+        "calls": rate.total,
+        "errors": rate.errors,
+        "error_ratio": rate.error_ratio,
+        "timed_calls": times.total,
+        "duration_ms": _percentiles(times),
+    }
+
+
+def _busiest_first(rates: Mapping[Name, Counted]) -> list[tuple[Name, Counted]]:
+    return sorted(rates.items(), key=lambda row: (-row[1].total, row[0]))
 
 
 class _ReportCollector(Collector):
@@ -149,8 +214,8 @@ class _ReportCollector(Collector):
             tokens.add_metric([label, "output"], totals.output_tokens * per_minute)
             for currency, micros in totals.cost_micros.items():
                 cost.add_metric([label, *currency], micros * per_minute)
-            for share in PERCENTILES.values():
-                if (value := totals.percentile_ms(share)) is not None:
+            for share in QUANTILES:
+                if (value := totals.durations.percentile_ms(share)) is not None:
                     took.add_metric([label, str(share)], value / 1000)
             errors.add_metric([label], _failed_ratio(totals))
         yield from (runs, tokens, cost, took, errors)

@@ -130,6 +130,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
     metrics = RunMetrics()
     tracing = metrics.instrument(resources.tracing)
     run_summaries = RunSummaries(codec, appender, topic=topics.TALLY_TOPIC, clock_ms=clock_ms)
+    metrics.on_model_answer = run_summaries.add_model_call
     accounts = BudgetAccounts(
         resources.entities.parts,
         clock_ms=clock_ms,

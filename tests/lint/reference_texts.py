@@ -115,6 +115,7 @@ ERRORS = {
     "input_pending": "The same, of an input.",
     "insufficient_scope": "The token lacks a scope; `error` names it.",
     "internal": "A defect of loomlog; the log of the api has the request id.",
+    "insights_unavailable": "The service with the live figures does not answer, or is switched off.",
     "interrupt_closed": "The question was answered or cancelled.",
     "interrupt_expired": "The question ran out of time.",
     "invalid_answer": "The answer is none of the options.",

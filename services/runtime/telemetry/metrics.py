@@ -36,6 +36,8 @@ from loomlog.services.stream.histogram import CALL_SECONDS, SECONDS, Histogram
 MAX_LABEL_SETS = 500
 """Maximum combinations of labels of one metric; Prometheus pays for each for weeks."""
 OTHER = "other"
+OK = "ok"
+"""Outcome of a call that was answered."""
 LAG_SAMPLE_S = 0.25
 
 Labels = tuple[str, ...]
@@ -65,6 +67,8 @@ class RunMetrics:
         self.cost_micros: Counter[Labels] = Counter()
         """By currency."""
         self.loop_lag_s = Histogram(SECONDS)
+        self.on_model_answer: Callable[[str, str, float], None] = lambda provider, model, seconds: None
+        """Receives provider, model and seconds of each model call that was answered."""
 
     def instrument(self, tracing: Tracing) -> "MeasuredTracing":
         """Return `tracing` with counting added."""
@@ -74,6 +78,8 @@ class RunMetrics:
         labels = _bounded_labels(self.model_seconds, (provider, model))
         self.model_calls[*labels, outcome] += 1
         _distribution_for(self.model_seconds, labels).observe(seconds)
+        if outcome == OK:
+            self.on_model_answer(provider, model, seconds)
 
     def record_tool_call(self, tool: str, outcome: str, seconds: float) -> None:
         labels = _bounded_labels(self.tool_seconds, (tool,))
@@ -147,7 +153,7 @@ class MeasuredSpan:
         self._inner = inner
         self._on_end = on_end
         self._started_at = time.monotonic()
-        self._outcome = "ok"
+        self._outcome = OK
 
     @property
     def traceparent(self) -> str:

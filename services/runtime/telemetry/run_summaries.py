@@ -3,6 +3,9 @@
 A run is added when its end is in the log, so nothing of it is kept until the record is sent. Records are sent when
 there is time and can be lost without harm.
 
+How long model calls took goes along with the next record, whatever runs it is about: a run does not keep the times of
+its calls, and the time of a call matters when it is made and not when its run ends.
+
 Not chosen: a record for each run. Reading one costs 0.15 ms in the insights process and writing one 0.06 ms here; both
 are more than the adding up (docs/decisions/0005).
 
@@ -19,7 +22,15 @@ from loomlog.connectors.errors import UnknownOutcome
 from loomlog.connectors.protocols import LogAppender, ProducerRecord
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.conversation import ToolResultBlock
-from loomlog.schemas.generated.stream_records import AgentTally, CostTally, ModelTally, RunTally, StatusTally, ToolTally
+from loomlog.schemas.generated.stream_records import (
+    AgentTally,
+    CostTally,
+    ModelTally,
+    ModelTimes,
+    RunTally,
+    StatusTally,
+    ToolTally,
+)
 from loomlog.services.core.run.state import Ended
 from loomlog.services.stream.partition.partition import Aggregate
 from loomlog.services.stream.snapshots.snapshots import batch_records
@@ -46,6 +57,12 @@ KB even if each has 128 characters of 4 bytes; an append may have 900 KB.
 """
 MAX_TOOLS = 500
 """Maximum tool names in one record. A single run can reach it, by calling tools that do not exist; see OTHER."""
+MAX_TIMES = 5_000
+"""Maximum times of model calls that wait for a record; further ones are left out, because percentiles of 5,000 calls
+need no more. At most 50 KB of a record.
+"""
+MAX_TIMED_MODELS = 100
+"""Maximum models with times in one record: 100 KB of names at worst."""
 MAX_NAME_CHARACTERS = 128
 """The longest id a caller may choose (schemas/ids.py); longer names come from a model or a file, and are cut."""
 OTHER = "(other)"
@@ -71,6 +88,7 @@ class _SummaryBuilder:
     input_tokens: int = 0
     output_tokens: int = 0
     costs: Counter[str] = field(default_factory=Counter)
+    model_times: tuple[ModelTimes, ...] = ()
 
     @property
     def is_full(self) -> bool:
@@ -134,6 +152,7 @@ class _SummaryBuilder:
             input_tokens=self.input_tokens,
             output_tokens=self.output_tokens,
             costs=tuple(CostTally(currency=currency, micros=n) for currency, n in sorted(self.costs.items())),
+            model_times=self.model_times,
         )
 
 
@@ -151,6 +170,9 @@ class RunSummaries:
         """Open records by partition, term and minute."""
         self._full: list[_SummaryBuilder] = []
         self._pending_runs = 0
+        self._times: dict[tuple[str, str], list[int]] = {}
+        """Times of model calls that wait for a record, by provider and model."""
+        self._pending_times = 0
         self._terms: dict[int, int] = {}
 
     def set_term(self, partition: int, term: int) -> None:
@@ -173,6 +195,14 @@ class RunSummaries:
         if sums.is_full:
             self._full.append(self._open.pop(place))
 
+    def add_model_call(self, provider: str, model: str, seconds: float) -> None:
+        """Add the time of a model call that was answered."""
+        name = (_truncate(provider), _truncate(model))
+        if self._pending_times >= MAX_TIMES or (name not in self._times and len(self._times) >= MAX_TIMED_MODELS):
+            return
+        self._pending_times += 1
+        self._times.setdefault(name, []).append(round(seconds * 1000))
+
     async def run(self) -> None:
         """Send the collected records, until cancelled. Raises Transient when the topic's partitions cannot be read."""
         partitions = await self._appender.partitions(self._topic)
@@ -193,6 +223,8 @@ class RunSummaries:
     async def _send_all(self, partitions: int) -> None:
         waiting = [*self._full, *self._open.values()]
         self._full, self._open, self._pending_runs = [], {}, 0
+        if waiting:
+            waiting[0].model_times = self._take_times()
         # The thin topic may have fewer partitions than the events topic.
         by_partition: dict[int, list[_SummaryBuilder]] = {}
         for sums in waiting:
@@ -201,6 +233,13 @@ class RunSummaries:
         async with asyncio.TaskGroup() as sending:
             for partition, gathered in by_partition.items():
                 sending.create_task(self._send(partition, gathered))
+
+    def _take_times(self) -> tuple[ModelTimes, ...]:
+        times, self._times, self._pending_times = self._times, {}, 0
+        return tuple(
+            ModelTimes(provider=provider, model=model, durations_ms=tuple(durations))
+            for (provider, model), durations in sorted(times.items())
+        )
 
     async def _send(self, partition: int, waiting: list[_SummaryBuilder]) -> None:
         unsent = sum(len(sums.durations_ms) for sums in waiting)

@@ -80,6 +80,15 @@ class Replicas:
         partition = partition_of(folded.key, self.partitions)
         return str(Position(topic=self.topic, partition=partition, offset=folded.last_offset))
 
+    def term(self, partition: int) -> int:
+        """Return the term in force in a partition as far as this process has read; -1 before the first."""
+        reader = self._readers.get(partition)
+        return -1 if reader is None else reader.term
+
+    def next_offset(self, partition: int) -> int:
+        """Return the offset after the last record that was read."""
+        return self.next_offsets.get(partition, 0)
+
     def has_read(self, positions: Iterable[str]) -> bool:
         """Whether the records at these positions have been read. Raises ValueError for one of another topic."""
         return all(one.offset < self.next_offsets.get(one.partition, 0) for one in map(self._parse, positions))

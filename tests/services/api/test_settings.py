@@ -28,6 +28,20 @@ def test_what_is_missing_is_named(field: str, name: str) -> None:
         api_settings(settings(**{field: ""}))
 
 
+@pytest.mark.parametrize(
+    ("given", "url"),
+    [
+        ({}, "http://127.0.0.1:18901"),
+        ({"insights_port": 5}, "http://127.0.0.1:5"),
+        ({"insights_port": 0}, ""),
+        ({"insights_url": "http://beside:1"}, "http://beside:1"),
+        ({"insights_url": "http://beside:1", "insights_enabled": False}, ""),
+    ],
+)
+def test_insights_is_asked_on_its_port_unless_its_address_is_set(given: dict[str, Any], url: str) -> None:
+    assert api_settings(settings(**given)).insights_url == url
+
+
 def test_the_rest_is_passed_on() -> None:
     actual = api_settings(settings(sse_keepalive_ms=3_000, replica_id="one", postgres_max_connections=7))
     assert (actual.keepalive_s, actual.replica_id, actual.endpoints.postgres_connections) == (3.0, "one", 7)

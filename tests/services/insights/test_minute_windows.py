@@ -163,8 +163,8 @@ def test_rows_of_one_name_are_summed() -> None:
 
 def test_all_runs_of_a_tally_are_in_the_minute_each_with_its_duration() -> None:
     added = minute_of(tally(runs=3, durations_ms=(5, 2_000, 2_000)))
-    assert added.runs == sum(added.durations) == 3
-    assert (added.durations[0], max(added.durations)) == (1, 2)
+    assert added.runs == added.durations.total == 3
+    assert (added.durations.counts[0], max(added.durations.counts)) == (1, 2)
 
 
 def test_two_currencies_are_never_added_to_each_other() -> None:
@@ -190,14 +190,14 @@ def test_percentiles_lie_in_the_bucket_of_the_true_value() -> None:
     total = EMPTY
     for took_ms in range(1, 1_001):
         total = total.plus(minute_of(tally(took_ms=took_ms)))
-    p50, p95 = total.percentile_ms(0.50), total.percentile_ms(0.95)
+    p50, p95 = total.durations.percentile_ms(0.50), total.durations.percentile_ms(0.95)
     assert p50 == pytest.approx(500, rel=0.05)
     assert p95 == pytest.approx(950, rel=0.05)
 
 
 def test_percentiles_without_runs_are_none_and_above_the_last_bound_that_bound() -> None:
-    assert EMPTY.percentile_ms(0.5) is None
-    assert minute_of(tally(took_ms=NOW_MS)).percentile_ms(0.95) == DURATION_BOUNDS_MS[-1]
+    assert EMPTY.durations.percentile_ms(0.5) is None
+    assert minute_of(tally(took_ms=NOW_MS)).durations.percentile_ms(0.95) == DURATION_BOUNDS_MS[-1]
 
 
 # --- properties ------------------------------------------------------------------------------------------------------
@@ -309,4 +309,4 @@ def test_every_run_of_a_tally_that_counts_is_in_one_minute_and_no_other_run_is(
     )
     minutes = folded(tallies, admission())
     assert sum(minute.runs for minute in minutes.values()) == runs
-    assert all(sum(m.durations) == m.runs == sum(m.statuses.values()) for m in minutes.values())
+    assert all(m.durations.total == m.runs == sum(m.statuses.values()) for m in minutes.values())

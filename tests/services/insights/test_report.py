@@ -4,7 +4,7 @@ import json
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from loomlog.schemas.generated.stream_records import ModelTally, ToolTally
+from loomlog.schemas.generated.stream_records import ModelTally, ModelTimes, ToolTally
 from loomlog.services.insights.minute_windows import EMPTY, MINUTE_MS, MinuteTotals, minute_of, minute_start_ms
 from loomlog.services.insights.report import ReportData, render_json, render_metrics
 from tests.services.insights.given import NOW_MS, tally
@@ -66,7 +66,17 @@ def test_rows_have_their_names_and_the_busiest_is_first() -> None:
         {"tenant": "acme", "agent": "writer", "runs": 1, "errors": 0, "error_ratio": 0.0},
     ]
     assert window["tools"] == [{"tool": "Bash", "calls": 12, "errors": 3, "error_ratio": 0.25}]
-    assert window["models"] == [{"provider": "mock", "model": "m1", "calls": 8, "errors": 0, "error_ratio": 0.0}]
+    assert window["models"] == [
+        {
+            "provider": "mock",
+            "model": "m1",
+            "calls": 8,
+            "errors": 0,
+            "error_ratio": 0.0,
+            "timed_calls": 0,
+            "duration_ms": {"p50": None, "p95": None},
+        }
+    ]
     assert window["partitions"] == {"0": 1, "1": 3}
     assert window["error_ratio"] == 0.75
 
@@ -74,9 +84,78 @@ def test_rows_have_their_names_and_the_busiest_is_first() -> None:
 def test_the_minutes_come_one_by_one_over_all_partitions() -> None:
     cells = {(0, RUNNING): runs(1), (1, RUNNING): runs(2, status="failed"), (0, RUNNING - MINUTE_MS): runs(1)}
     assert render_json(view(cells))["minutes"] == [
-        {"start_ms": RUNNING - MINUTE_MS, "runs": 1, "failed": 0, "tokens": 120, "cost_micros": {"USD": 300}},
-        {"start_ms": RUNNING, "runs": 3, "failed": 2, "tokens": 360, "cost_micros": {"USD": 900}},
+        {
+            "start_ms": RUNNING - MINUTE_MS,
+            "runs": 1,
+            "completed": 1,
+            "failed": 0,
+            "cancelled": 0,
+            "tokens": 120,
+            "input_tokens": 100,
+            "output_tokens": 20,
+            "cost_micros": {"USD": 300},
+            "duration_ms": {"p50": 1750.0, "p95": 1975.0},
+            "models": [],
+            "model_calls": 2,
+            "model_errors": 0,
+            "tool_calls": 0,
+            "tool_errors": 0,
+        },
+        {
+            "start_ms": RUNNING,
+            "runs": 3,
+            "completed": 1,
+            "failed": 2,
+            "cancelled": 0,
+            "tokens": 360,
+            "input_tokens": 300,
+            "output_tokens": 60,
+            "cost_micros": {"USD": 900},
+            "duration_ms": {"p50": 1750.0, "p95": 1975.0},
+            "models": [],
+            "model_calls": 6,
+            "model_errors": 0,
+            "tool_calls": 0,
+            "tool_errors": 0,
+        },
     ]
+
+
+def test_a_minute_has_the_errors_of_models_and_tools() -> None:
+    erring = runs(
+        2,
+        models=(ModelTally(provider="mock", model="m1", calls=3, errors=1),),
+        tools=(ToolTally(name="Bash", calls=4, errors=2), ToolTally(name="Read", calls=1, errors=0)),
+    )
+    (minute,) = render_json(view({(0, RUNNING): erring}))["minutes"]
+    assert (minute["model_calls"], minute["model_errors"]) == (6, 2)
+    assert (minute["tool_calls"], minute["tool_errors"]) == (10, 4)
+
+
+def test_latencies_are_by_model_also_of_calls_whose_runs_go_on() -> None:
+    timed = runs(
+        2,
+        model_times=(
+            ModelTimes(provider="mock", model="m1", durations_ms=(400, 900)),
+            ModelTimes(provider="mock", model="m2", durations_ms=(60_000,)),
+        ),
+    )
+    report = render_json(view({(0, RUNNING): timed}))
+    rows = {row["model"]: row for row in report["windows"]["5m"]["models"]}
+    assert (rows["m1"]["calls"], rows["m1"]["timed_calls"]) == (4, 4)
+    assert rows["m1"]["duration_ms"] == {"p50": 500.0, "p95": 970.0}
+    assert (rows["m2"]["calls"], rows["m2"]["timed_calls"], rows["m2"]["duration_ms"]["p50"]) == (0, 2, 60_000.0)
+    (minute,) = report["minutes"]
+    assert [(row["model"], row["timed_calls"]) for row in minute["models"]] == [("m1", 4), ("m2", 2)]
+    assert minute["models"][0]["duration_ms"] == rows["m1"]["duration_ms"]
+
+
+def test_a_minute_has_the_busiest_models_only() -> None:
+    times = tuple(
+        ModelTimes(provider="mock", model=f"m{number}", durations_ms=(10,) * (number + 1)) for number in range(20)
+    )
+    (minute,) = render_json(view({(0, RUNNING): runs(1, model_times=times)}))["minutes"]
+    assert [row["timed_calls"] for row in minute["models"]] == [20, 19, 18, 17, 16, 15, 14, 13]
 
 
 def test_an_empty_report_is_a_report() -> None:

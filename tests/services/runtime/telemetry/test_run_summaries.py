@@ -10,11 +10,20 @@ import pytest_asyncio
 from loomlog.connectors.errors import UnknownOutcome
 from loomlog.connectors.kafka import MAX_BATCH_BYTES
 from loomlog.connectors.kafka.memory_log import MemoryLog
-from loomlog.schemas.generated.stream_records import AgentTally, CostTally, ModelTally, RunTally, StatusTally, ToolTally
+from loomlog.schemas.generated.stream_records import (
+    AgentTally,
+    CostTally,
+    ModelTally,
+    ModelTimes,
+    RunTally,
+    StatusTally,
+    ToolTally,
+)
 from loomlog.services.core.run.conversation.conversation import build_conversation
 from loomlog.services.core.run.state import Absent, Ended
 from loomlog.services.insights.minute_windows import EMPTY, MINUTE_MS, minute_of
 from loomlog.services.runtime.telemetry import run_summaries as tally_module
+from loomlog.services.runtime.telemetry.metrics import RunMetrics
 from loomlog.services.runtime.telemetry.run_summaries import RunSummaries
 from loomlog.services.stream.partition.partition import Aggregate
 from tests.services.core.run.given import (
@@ -246,3 +255,44 @@ async def test_a_stop_does_not_wait_for_a_broker_that_is_away(monkeypatch: pytes
     async with asyncio.timeout(5):
         await asyncio.wait([task])
     assert task.cancelled()
+
+
+# --- times of model calls --------------------------------------------------------------------------------------------
+
+
+async def test_times_of_model_calls_go_along_with_the_next_record_and_only_once(sender: Sender) -> None:
+    sender.tallies.set_term(1, 40)
+    for seconds in (0.2, 1.2504):
+        sender.tallies.add_model_call("acme", "large", seconds)
+    sender.tallies.add_model_call("acme", "fast", 0.0)
+    await asyncio.sleep(0)
+    assert values(sender.log, TOPIC) == [], "they alone are no reason for a record"
+    sender.ended(completed())
+    (first,) = await sender.sent()
+    assert first.model_times == (
+        ModelTimes(provider="acme", model="fast", durations_ms=(0,)),
+        ModelTimes(provider="acme", model="large", durations_ms=(200, 1250)),
+    )
+    sender.ended(completed(), offset=78)
+    assert (await sender.sent(2))[1].model_times == ()
+
+
+async def test_times_that_wait_are_bounded(sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tally_module, "MAX_TIMES", 3)
+    monkeypatch.setattr(tally_module, "MAX_TIMED_MODELS", 2)
+    for model in ("a", "b", "c", "a", "a"):
+        sender.tallies.add_model_call("acme", model, 1.0)
+    sender.ended(completed())
+    (first,) = await sender.sent()
+    assert [(times.model, len(times.durations_ms)) for times in first.model_times] == [("a", 2), ("b", 1)]
+    sender.tallies.add_model_call("acme", "c", 1.0)
+    sender.ended(completed(), offset=78)
+    assert [times.model for times in (await sender.sent(2))[1].model_times] == ["c"]
+
+
+def test_answered_calls_alone_are_timed() -> None:
+    metrics, timed = RunMetrics(), list[tuple[str, str, float]]()
+    metrics.on_model_answer = lambda *call: timed.append(call)
+    metrics.record_model_call("acme", "large", "ok", 0.5)
+    metrics.record_model_call("acme", "large", "rate_limited", 0.1)
+    assert timed == [("acme", "large", 0.5)]

@@ -1,0 +1,258 @@
+"""The partitions of the events topics: who owns each, since when, and how its owners changed.
+
+The term in force is the offset of the Claim that it began with, and a Claim names the term that its writer saw last. So
+the Claims of a partition are a list that is followed backwards from the newest, one record at a time: what is shown
+costs as many reads as owners shown, however long the log is. A Claim never changes, so each is read once by a process.
+The total number of Claims is in no place, and counting them would read the whole log.
+
+A Claim whose successor came before its owner wrote anything may be missing in the list: the successor had not seen it.
+
+Ends and terms are those that this process has read to, a moment behind the broker's; cursors are the projectors' own.
+
+Before: services/api/partition_endpoints.py. After: event_hub.py and replicas.py have the terms, connectors/kafka the
+Claims, projections/engine/cursors.py the cursors.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from typing_extensions import TypedDict
+
+from loomlog.connectors.errors import ConnectorError, Transient
+from loomlog.connectors.protocols import LogRanges
+from loomlog.projections.engine.cursors import CursorRow
+from loomlog.projections.frames.frame_json import format_rfc3339
+from loomlog.schemas.codec import Codec, Undecodable
+from loomlog.schemas.generated.stream_events import Claim
+from loomlog.services.application.authentication import require_scope
+from loomlog.services.application.errors import RETRY_LATER_S, RequestRefused, unavailable
+from loomlog.services.application.queries.read_models import ReadModels
+from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.access.scopes import ADMIN
+
+TAKEOVERS_DEFAULT = 3
+TAKEOVERS_MAX = 50
+"""Most take-overs of a partition in one answer."""
+READS_MAX = 1_000
+"""Most Claims that one request reads from the log; about a millisecond each. The next request continues."""
+CACHED_CLAIMS_MAX = 20_000
+"""Claims kept in memory: the newest ones of 1,000 partitions of three topics."""
+READ_WAIT_S = 10.0
+"""Time limit of the reads of one request."""
+WAITING_MAX = 8
+"""Requests that may wait for one another; they share what is read."""
+
+
+class Takeover(TypedDict):
+    """A Claim of a partition. Its offset is the term; `lifeline` is the socket that breaks when the owner dies."""
+
+    term: int
+    owner: str
+    reason: str
+    lifeline: str | None
+    at: str
+
+
+class PartitionOwnership(TypedDict):
+    """A partition of an events topic. `owner`, `since` and `reason` are those of the newest take-over; null when it
+    has none, or its Claim is deleted with the beginning of the log. `has_more`: there are take-overs before those
+    listed. `next_offset` and `lag` are of the read models, in records.
+    """
+
+    partition: int
+    term: int | None
+    owner: str | None
+    since: str | None
+    reason: str | None
+    takeovers: list[Takeover]
+    has_more: bool
+    end_offset: int
+    next_offset: int
+    lag: int
+    projector: str | None
+
+
+class TopicPartitions(TypedDict):
+    """An events topic: of runs, or of the families of a topic set."""
+
+    name: str
+    topic: str
+    partitions: list[PartitionOwnership]
+
+
+class PartitionList(TypedDict):
+    """All events topics."""
+
+    topics: list[TopicPartitions]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowedTopic:
+    """An events topic that this process reads: the term in force, and the offset after the last record read."""
+
+    name: str
+    topic: str
+    partitions: Sequence[int]
+    term: Callable[[int], int]
+    end_offset: Callable[[int], int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ReadClaim:
+    takeover: Takeover
+    previous_term: int
+    """-1: it is the first."""
+
+
+Place = tuple[str, int, int]
+"""Topic, partition and offset of a Claim."""
+
+
+class Partitions:
+    """Reads owners and cursors of partitions."""
+
+    def __init__(
+        self, topics: Sequence[FollowedTopic], projection: ReadModels, ranges: LogRanges, codec: Codec
+    ) -> None:
+        self._topics = topics
+        self._projection = projection
+        self._ranges = ranges
+        self._codec = codec
+        self._claims: OrderedDict[Place, _ReadClaim | None] = OrderedDict()
+        """None: the record is deleted."""
+        self._lock = asyncio.Lock()
+        self._waiting = 0
+
+    async def list(self, caller: Caller, *, takeovers: int = TAKEOVERS_DEFAULT) -> PartitionList:
+        """Return all partitions, each with its newest take-overs, newest first.
+
+        Raises RequestRefused: insufficient_scope, log_unavailable, projection_unavailable, backpressure.
+        """
+        require_scope(caller, ADMIN)
+        cursors = {
+            (cursor.topic, cursor.partition): cursor for cursor in (await self._projection.progress())["cursors"]
+        }
+        topics = self._topics
+        terms = {(one.topic, number): one.term(number) for one in topics for number in one.partitions}
+        await self._read_claims([(*place, term) for place, term in terms.items()], takeovers)
+        return {
+            "topics": [
+                {
+                    "name": one.name,
+                    "topic": one.topic,
+                    "partitions": [
+                        self._partition(one, number, terms[one.topic, number], cursors, takeovers)
+                        for number in one.partitions
+                    ],
+                }
+                for one in topics
+            ]
+        }
+
+    def _partition(
+        self,
+        followed: FollowedTopic,
+        number: int,
+        term: int,
+        cursors: Mapping[tuple[str, int], CursorRow],
+        takeovers: int,
+    ) -> PartitionOwnership:
+        shown: list[Takeover] = []
+        at = term
+        while at >= 0 and len(shown) < takeovers:
+            claim = self._claims.get((followed.topic, number, at))
+            if claim is None:
+                break
+            shown.append(claim.takeover)
+            at = claim.previous_term
+        is_deleted = (followed.topic, number, at) in self._claims and self._claims[followed.topic, number, at] is None
+        newest = shown[0] if shown else None
+        cursor = cursors.get((followed.topic, number))
+        end_offset, next_offset = followed.end_offset(number), 0 if cursor is None else cursor.next_offset
+        return {
+            "partition": number,
+            "term": term if term >= 0 else None,
+            "owner": newest["owner"] if newest is not None else None,
+            "since": newest["at"] if newest is not None else None,
+            "reason": newest["reason"] if newest is not None else None,
+            "takeovers": shown,
+            "has_more": at >= 0 and not is_deleted,
+            "end_offset": end_offset,
+            "next_offset": next_offset,
+            "lag": max(0, end_offset - next_offset),
+            "projector": cursor.owner if cursor is not None else None,
+        }
+
+    # --- Claims ------------------------------------------------------------------------------------------------------
+
+    async def _read_claims(self, newest: Sequence[Place], takeovers: int) -> None:
+        """Read what is missing of the newest Claims: first the newest of each partition, then those before."""
+        if self._waiting >= WAITING_MAX:
+            raise RequestRefused(
+                "backpressure",
+                f"{self._waiting} others are reading the partitions here; try again",
+                retry_after_s=RETRY_LATER_S,
+            )
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(READ_WAIT_S), self._lock:
+                await self._follow_claims(newest, takeovers)
+        except TimeoutError as error:
+            late = Transient(f"no answer in {READ_WAIT_S:g} s", kind="timeout")
+            raise unavailable("log", late) from error
+        except ConnectorError as error:
+            raise unavailable("log", error) from error
+        finally:
+            self._waiting -= 1
+
+    async def _follow_claims(self, places: Sequence[Place], takeovers: int) -> None:
+        left = READS_MAX
+        for _ in range(takeovers):
+            before: list[Place] = []
+            for place in places:
+                topic, partition, offset = place
+                if offset < 0:
+                    continue
+                if place not in self._claims:
+                    if left <= 0:
+                        return
+                    left -= 1
+                    self._remember(place, await self._read_claim(place))
+                claim = self._claims[place]
+                if claim is not None:
+                    before.append((topic, partition, claim.previous_term))
+            places = before
+
+    def _remember(self, place: Place, claim: _ReadClaim | None) -> None:
+        self._claims[place] = claim
+        if len(self._claims) > CACHED_CLAIMS_MAX:
+            self._claims.popitem(last=False)
+
+    async def _read_claim(self, place: Place) -> _ReadClaim | None:
+        """Return the Claim at a place; None when its record is deleted. Raises Transient."""
+        topic, partition, offset = place
+        if offset < await self._ranges.beginning_offset(topic, partition):
+            return None
+        async with await self._ranges.read(topic, partition, offset, offset + 1) as chunks:
+            async for chunk in chunks:
+                for record in chunk:
+                    try:
+                        decoded = self._codec.decode(record.value or b"")
+                    except Undecodable:
+                        return None
+                    claim, envelope = decoded.record, decoded.envelope
+                    if not isinstance(claim, Claim) or envelope is None:
+                        return None
+                    return _ReadClaim(
+                        takeover={
+                            "term": offset,
+                            "owner": claim.owner,
+                            "reason": claim.reason,
+                            "lifeline": claim.lifeline or None,
+                            "at": format_rfc3339(envelope.at_ms),
+                        },
+                        previous_term=min(envelope.term, offset - 1),
+                    )
+        return None
