@@ -38,7 +38,7 @@ export function Composer({ history }) {
 
   const send = async () => {
     const said = text.trim();
-    if (!said || action.isBusy) return;
+    if (!said || action.isBusy || run.quarantined) return;
     const done = await action.run(async () => {
       if (isLive) return runs.input(runId, { text: said, source: "webui" });
       return { next: await continueSession(run, said) };
@@ -60,14 +60,14 @@ export function Composer({ history }) {
   };
   const canStop = isLive && run.interactive && !run.parked && !run.paused;
   const stop = async () => (await action.run(() => runs.cancelTurn(runId, {}))) !== false && (toast("The turn is stopped"), reload());
-  const [placeholder, verb] = !isLive ? ["Continue the session: the next run of the same agent begins with this text", "Continue"] : run.parked ? ["The run waits for your next message", "Send"] : ["Steer: this text joins before the next model call", "Steer"];
+  const [placeholder, verb] = run.quarantined ? ["The run is quarantined: release it before you write to it", "Send"] : !isLive ? ["Continue the session: the next run of the same agent begins with this text", "Continue"] : run.parked ? ["The run waits for your next message", "Send"] : ["Steer: this text joins before the next model call", "Steer"];
   return html`<footer class="composer">
     <${Busy} history=${history} />
     ${action.error ? html`<${ErrorState} error=${action.error} compact />` : null}
     <div class="write">
       <textarea ref=${field} rows="1" aria-label=${placeholder} placeholder=${placeholder} value=${text} onInput=${(event) => setText(event.currentTarget.value)} onKeyDown=${typed}></textarea>
       ${canStop ? html`<${Button} icon="square" title="Stop the current turn; the run then waits for input" isDisabled=${action.isBusy} onClick=${stop}>Stop turn<//>` : null}
-      <${Button} kind="primary" icon="send" title="Enter sends, Shift+Enter begins a new line" isBusy=${action.isBusy} isDisabled=${!text.trim()} onClick=${send}>${verb}<//>
+      <${Button} kind="primary" icon="send" title="Enter sends, Shift+Enter begins a new line" isBusy=${action.isBusy} isDisabled=${!text.trim() || run.quarantined} onClick=${send}>${verb}<//>
     </div>
   </footer>`;
 }

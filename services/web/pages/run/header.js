@@ -57,7 +57,7 @@ const tokensInWords = (usage) => `${formatCount(usage.input_tokens)} in, ${forma
 
 function agentLink(run) {
   const version = run.def_version ? html`<small class="dim"> v${run.def_version}</small>` : null;
-  const to = run.def_id ? link(`/library/version/${encodeURIComponent(run.def_id)}`) : link(`/library/agents/${encodeURIComponent(run.agent)}`);
+  const to = run.def_id ? link(`/library/version/${encodeURIComponent(run.def_id)}`) : link(`/library/agent/${encodeURIComponent(run.agent)}`);
   const hash = run.definition_sha256 ? `definition ${run.definition_sha256.slice(0, 12)}` : "";
   return may("member") ? html`<a class="plain" href=${to} title=${hash}><bdi>${run.agent}</bdi>${version}</a>` : html`<span title=${hash}><bdi>${run.agent}</bdi>${version}</span>`;
 }
@@ -106,7 +106,7 @@ function Trouble({ run, reload }) {
   const action = useAction();
   if (run.quarantined) {
     const release = async () => (await action.run(() => runs.release(run.run_id))) !== false && (toast("Released: the run is folded again from the log"), reload());
-    return html`<div class="note bad trouble"><p><b>Quarantined.</b> Handling this run raised an error, so nothing of it goes on until it is released. Other runs are not affected.</p>
+    return html`<div class="note bad trouble"><p><b>Quarantined.</b> Nothing of this run goes on until it is released; other runs are not affected.</p>
       <p><${LongText} text=${run.quarantine_error ?? ""} /></p>
       ${may("substrate:admin") ? html`<p class="actions"><${Button} small icon="circle-play" isBusy=${action.isBusy} onClick=${release}>Release<//><small class="soft">After the cause is repaired, such as by an upgrade. On the command line: <code>loomlog runs release ${run.run_id}</code></small></p>` : html`<p class="soft">An administrator can release it.</p>`}
       ${action.error ? html`<${ErrorState} error=${action.error} compact />` : null}</div>`;

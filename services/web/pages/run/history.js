@@ -18,6 +18,8 @@ const LAST_ATTEMPTS = 12;
 /** Some records of a run at work have no frame, such as the start of a sub-agent: how often they are asked for. */
 const QUIET_EVERY_MS = 2_500;
 const REFUSED_WAIT_MS = 1_000;
+/** Openings of the stream of a run that has ended whose last frame does not come. */
+const OPENINGS_MAX = 3;
 
 /**
  * @typedef {{
@@ -82,11 +84,12 @@ export class HistoryReader {
   constructor(runId) {
     this.runId = runId;
     this.preview = signal(NO_PREVIEW);
-    this.state = { run: undefined, error: null, events: [], frames: [], isComplete: false, isLive: false, isStreamOpen: false };
+    this.state = { run: undefined, error: null, events: [], frames: [], isComplete: false, isLive: false, isStreamOpen: true };
     this.last = -1;
     this.cursor = "";
     this.isReading = this.isDue = this.isWaiting = this.isRunDue = false;
     this.hasEnded = this.wasOpen = this.isTold = false;
+    this.openings = 0;
     this.readAt = 0;
     this.attempts = 0;
     this.abort = new AbortController();
@@ -180,6 +183,7 @@ export class HistoryReader {
     this.stream = follow(`/v1/runs/${seg(this.runId)}/stream`, {
       lastId: this.last >= 0 ? String(this.last) : "",
       isEnd: (frame) => RUN_ENDS.has(frame.event),
+      whileVisible: true,
       onFrames: (received) => this.take(received),
       onState: (state, error) => this.streamChanged(state, error),
     });
@@ -194,13 +198,15 @@ export class HistoryReader {
       if (error && !this.state.error) this.change({ error });
       if (!error) this.ended();
     }
-    // The server may close the stream of a run that has ended without a last frame: then nothing more is asked for.
-    if (state === "connecting" && this.wasOpen && this.state.run && !this.state.isLive) {
-      this.hasEnded = true;
-      this.stream?.stop();
-    } else if (state === "connecting" && this.wasOpen) this.runChanged(0);
+    if (state === "connecting" && this.wasOpen) {
+      // The server may close the stream of a run that has ended without a last frame: then it is not opened for ever.
+      if (this.state.run && !this.state.isLive && (this.openings += 1) > OPENINGS_MAX) {
+        this.hasEnded = true;
+        this.stream?.stop();
+      } else this.runChanged(0);
+    }
     this.wasOpen = this.wasOpen || state === "open";
-    const isStreamOpen = state === "open";
+    const isStreamOpen = state !== "waiting" && (state !== "connecting" || this.state.isStreamOpen);
     if (isStreamOpen !== this.state.isStreamOpen) this.change({ isStreamOpen });
   }
 

@@ -100,6 +100,9 @@ export function rowsOf(frames, events, before = []) {
       if (definition?.system_prompt) add({ key: "system", seq, at, kind: "system", text: definition.system_prompt, agent: definition.name });
       const text = userText(payload.segments);
       if (text && !hasPrompt) add({ key: "prompt", seq, at, kind: "input", text, source: "", isUnavailable: false });
+    } else if (type === "ModelCallFailed") {
+      const call = `${payload.provider}/${payload.model}, turn ${payload.turn}, attempt ${payload.attempt}`;
+      add({ key: `failed-${seq}`, seq, at, kind: "note", type, icon: "circle-alert", tone: "bad", title: "A model call failed", text: joined(payload.message || payload.kind, call), facts: null });
     } else if (type === "RunPauseRequested") {
       add({ key: `pause-${seq}`, seq, at, kind: "note", type, icon: "circle-pause", tone: "warn", title: "A pause was asked for", text: joined(payload.by ? `by ${payload.by}` : "", payload.reason), facts: null });
     } else if (type === "ChildRequested") {
@@ -132,7 +135,7 @@ export function rowsOf(frames, events, before = []) {
   return reuse(before, rows);
 }
 
-const FROM_RECORDS = new Set(["RunStarted", "RunPauseRequested", "ChildRequested", "ChildReturned"]);
+const FROM_RECORDS = new Set(["RunStarted", "ModelCallFailed", "RunPauseRequested", "ChildRequested", "ChildReturned"]);
 
 /** Rows of before where nothing has changed. @param {Row[]} before @param {Row[]} rows */
 function reuse(before, rows) {
