@@ -109,7 +109,7 @@ function Figures({ row, queue }) {
 
 function About({ row }) {
   const [, , source] = SOURCES[row.source] ?? ["", "", ""];
-  return html`<div class="scrolls">
+  return html`<div class="pane-scrolls">
     ${row.source === "yaml" || row.source === "system" ? html`<p class="note">${row.source === "yaml" ? html`This channel is declared under <code>channels:</code> in a configuration file, so that nobody changes at run time what an operator wrote there. Edit the file and start the services again. Publishing, purging and moving cursors work here.` : "The system declares and publishes this channel. A configuration file may declare it with another TTL or number of messages."}</p>` : null}
     ${row.source === "orphan" ? html`<p class="note warn">${source}.</p>` : null}
     <dl class="facts card-like">

@@ -61,7 +61,7 @@ export function Messages({ row, scopeId, tenant, queue, onMoved }) {
         ? html`<section class="card message-pane" aria-label="Message">
             <header><h2>${formatTime(selected.published_at)}</h2><${Button} small icon="bookmark" onClick=${() => setMoves(true)} title="Moves a reader's cursor behind this message">Move a cursor here<//><${Button} small kind="quiet" icon="x" label="Close the message" onClick=${() => setSelected(null)} /></header>
             <div class="inside">
-              <dl class="facts"><dt>Id</dt><dd><${Id} id=${selected.id} short=${0} /></dd><dt>Published</dt><dd><${Time} at=${selected.published_at} relative /></dd><dt>Cursor</dt><dd class="cursor"><code>${selected.cursor}</code><${CopyButton} text=${selected.cursor} label="Copy the cursor" /></dd></dl>
+              <dl class="facts"><dt>Id</dt><dd><${Id} id=${selected.id} short=${0} /></dd><dt>Published</dt><dd><${Time} at=${selected.published_at} relative /></dd><dt>Cursor</dt><dd class="cursor-text"><code>${selected.cursor}</code><${CopyButton} text=${selected.cursor} label="Copy the cursor" /></dd></dl>
               <${Json} key=${selected.id} value=${selected.value} open=${3} label="The message" />
             </div>
           </section>`

@@ -110,7 +110,7 @@ export function BroadcastDialog({ rows, tenant, onClose }) {
   return html`<${Dialog} title="Publish to several channels" onClose=${onClose} actions=${html`<${Button} onClick=${onClose}>Leave it<//><${Button} kind="primary" icon="send" isBusy=${action.isBusy} isDisabled=${!isReady} onClick=${send}>Publish to ${chosen.size}<//>`}>
     <p class="hint">Either all of them are allowed, or none gets it.</p>
     <${Field} label="Channels" type="search" value=${text} onInput=${setText} placeholder="Search" error=${problem} />
-    <div class="choices" role="group" aria-label="Channels">
+    <div class="channel-choices" role="group" aria-label="Channels">
       ${shown.slice(0, 200).map((row) => html`<${Checkbox} key=${row.name} label=${html`<bdi>${row.name}</bdi>`} hint=${row.scope} checked=${chosen.has(row.name)} onChange=${toggle(row.name)} />`)}
       ${shown.length ? null : html`<p class="hint">No channel to publish to has this in its name.</p>`}
     </div>

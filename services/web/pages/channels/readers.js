@@ -14,7 +14,7 @@ const named = (reader) => reader || SHARED;
 /** @param {{row: any, scopeId: string, tenant: string, queue: any}} properties queue: the resource of the queue's readers */
 export function Readers({ row, scopeId, tenant, queue }) {
   const [moved, setMoved] = useState(/** @type {string | null} */ (null));
-  return html`<div class="scrolls">
+  return html`<div class="pane-scrolls">
     <p class="hint">Readers without a name share one cursor: each message goes to one of them. A named reader has a cursor of its own, and sees every message.</p>
     <${Resource} of=${queue}>${(data) => html`<${PlainTable}
       label="Readers"
