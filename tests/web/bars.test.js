@@ -42,6 +42,8 @@ test("a bar names the records that it was made of", () => {
   assert.deepEqual(types(bars.find((bar) => bar.kind === "question")), ["InterruptionOpened", "InterruptionClosed"]);
   assert.deepEqual(types(bars.find((bar) => bar.title === "Read")), ["ToolCallRequested", "ToolReturned"]);
   assert.equal(bars.find((bar) => bar.title === "Read").tone, "bad");
+  for (const bar of bars) assert.equal(bar.start, Date.parse(interactive[bar.seqs[0] - 1].at));
+  for (const bar of bars.filter((one) => one.end !== null)) assert.equal(bar.end, Date.parse(interactive[bar.seqs[bar.seqs.length - 1] - 1].at));
 });
 
 test("an input ends the wait for it, and the last wait is still open", () => {

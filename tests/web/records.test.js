@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { ROUTINE, commandsOf, foldedTypes, lineOf, rowsOf, toneOf } from "../../services/web/pages/run/records.js";
+import { PROBLEMS, ROUTINE, commandsOf, foldedTypes, lineOf, rowsOf, toneOf } from "../../services/web/pages/run/records.js";
 
 const events = JSON.parse(readFileSync(new URL("events_interactive.json", import.meta.url), "utf8"));
 const seqs = (rows) => rows.flatMap((row) => (row.kind === "record" ? [row.event.seq] : row.events.map((event) => event.seq)));
@@ -56,6 +56,10 @@ test("failures and warnings have their tone", () => {
   assert.equal(toneOf(events.find((event) => event.type === "ToolReturned" && event.payload.is_error)), "bad");
   assert.equal(toneOf(events.find((event) => event.type === "RunPaused")), "warn");
   assert.equal(toneOf(events.find((event) => event.type === "ModelReplied")), "");
+});
+
+test("failures and warnings can be looked for together", () => {
+  assert.deepEqual(rowsOf(events, { type: PROBLEMS }).map((row) => row.event.type), ["ToolReturned", "RunPauseRequested", "RunPaused"]);
 });
 
 test("the commands name the place of the record", () => {

@@ -4,6 +4,7 @@ import { link } from "../../router.js";
 import { Button } from "../../components/controls.js";
 import { formatDuration, formatMoney, formatShort, formatTime } from "../../components/time.js";
 import { formatTick } from "./bars.js";
+import { viewLink } from "./links.js";
 
 const KINDS = { turn: "Turn", model: "Model call", compaction: "Compaction", tool: "Tool call", child: "Child run", question: "Question", outcome: "Decision about an outcome", channel: "Wait for a channel", input: "Wait for input", pause: "Pause", quarantine: "Quarantine" };
 const PARTS = { model: ["models", "c2"], compaction: ["compaction", "c4"], tool: ["tools", "c1"], child: ["children", "c6"], question: ["questions", "c3"], outcome: ["decisions", "c3"], channel: ["channels", "c7"], input: ["waiting for input", "c8"], pause: ["paused", "warn"], quarantine: ["in quarantine", "bad"] };
@@ -41,18 +42,18 @@ export function BarTip({ of, start, now }) {
   </div>`;
 }
 
-/** The chosen bar with its records. @param {{bar: any, start: number, now: number, runId: string, typeOf: (seq: number) => string, onClose: () => void}} properties */
-export function BarDetail({ bar, start, now, runId, typeOf, onClose }) {
-  const run = `/runs/${encodeURIComponent(runId)}`;
+/** The chosen bar with its records. @param {{bar: any, start: number, now: number, runId: string, typeOf: (seq: number) => string, onLook: (seq: number) => void, onClose: () => void}} properties */
+export function BarDetail({ bar, start, now, runId, typeOf, onLook, onClose }) {
   const shown = bar.seqs.slice(0, 60);
   return html`<section class="card timeline-detail" aria-label="The chosen bar">
     <header><h2><bdi>${bar.title}</bdi> <small class="dim">${KINDS[bar.kind]}${bar.turn && bar.kind !== "turn" ? ` of turn ${bar.turn}` : ""}</small></h2>
       ${bar.child ? html`<${Button} small icon="external-link" href=${link(`/runs/${encodeURIComponent(bar.child)}/timeline`)}>Open the child<//>` : null}
-      ${bar.turn ? html`<${Button} small icon="eye" href=${link(`${run}/context`, { turn: bar.turn })}>What the model saw<//>` : null}
+      ${bar.turn ? html`<${Button} small icon="eye" href=${viewLink(runId, "context", { turn: bar.turn })}>What the model saw<//>` : null}
+      <${Button} small icon="rewind" title="Every view shows the run as it was when this ended" onClick=${() => onLook(bar.seqs[bar.seqs.length - 1])}>The run at its end<//>
       <${Button} kind="quiet" small icon="x" label="Close" onClick=${onClose} /></header>
     <div class="inside">
       <dl class="facts">${factsOf(bar, start, now).map(([name, value]) => html`<dt key=${name}>${name}</dt><dd key=${`${name}.`}>${value}</dd>`)}
-        <dt>Records</dt><dd class="seqs">${shown.map((seq) => html`<a key=${seq} href=${link(`${run}/events`, { seq })}>${seq} ${typeOf(seq)}</a>`)}${bar.seqs.length > shown.length ? html`<span class="dim">and ${bar.seqs.length - shown.length} more</span>` : null}</dd>
+        <dt>Records</dt><dd class="seqs">${shown.map((seq) => html`<a key=${seq} href=${viewLink(runId, "events", { seq })}>${seq} ${typeOf(seq)}</a>`)}${bar.seqs.length > shown.length ? html`<span class="dim">and ${bar.seqs.length - shown.length} more</span>` : null}</dd>
       </dl>
     </div>
   </section>`;

@@ -1,6 +1,6 @@
 // What the model saw at a turn: system prompt, tools, messages, parameters and tokens; and what changed since the turn before.
 import { html, useMemo, useState } from "../../ui.js";
-import { runs, seg } from "../../api.js";
+import { runs } from "../../api.js";
 import { Button, Chip, CopyButton, Tabs } from "../../components/controls.js";
 import { Difference } from "../../components/difference.js";
 import { Json, LongText } from "../../components/json.js";
@@ -9,8 +9,9 @@ import { Markdown } from "../../components/markdown.js";
 import { Empty, Resource } from "../../components/states.js";
 import { formatBytes, formatCount, formatShort } from "../../components/time.js";
 import { useResource } from "../../resource.js";
-import { here, link, setQuery } from "../../router.js";
+import { here, setQuery } from "../../router.js";
 import { asText, callAt, callBefore, callsOf, changesOf, parametersOf, sharesOf, systemText } from "./context_model.js";
+import { viewLink } from "./links.js";
 
 const MESSAGES_MAX = 60;
 const SHARES = { system: ["System", "c4"], user: ["User", "c2"], assistant: ["Assistant", "c1"], calls: ["Tool calls", "c3"], results: ["Tool results", "c7"] };
@@ -40,7 +41,7 @@ export default function Context({ history }) {
       <span class="context-model"><b>${call.model}</b> <span class="dim">${call.provider}</span></span>
       ${call.usage ? html`<span class="dim number" title=${`${formatCount(call.usage.input_tokens)} input, ${formatCount(call.usage.cache_read_input_tokens)} from the cache, ${formatCount(call.usage.cache_creation_input_tokens)} written to it, ${formatCount(call.usage.output_tokens)} output`}>${formatShort(call.usage.input_tokens + call.usage.cache_read_input_tokens + call.usage.cache_creation_input_tokens)} tokens in, ${formatShort(call.usage.output_tokens)} out${call.stopReason ? `, ${call.stopReason}` : ""}</span>` : call.isFailed ? html`<${Chip} tone="bad">the call failed<//>` : html`<${Chip} tone="live">under way<//>`}
       <span class="grow"></span>
-      <a class="dim" href=${link(`/runs/${seg(history.runId)}/events`, { seq: call.seq })}>record ${call.seq}</a>
+      <a class="dim" href=${viewLink(history.runId, "events", { seq: call.seq })}>record ${call.seq}</a>
     </div>
     <${Tabs} label="How the context is shown" selected=${view} onSelect=${(key) => setQuery({ view: key === "whole" ? null : key })}
       tabs=${[{ key: "whole", title: "All of it" }, ...(before ? [{ key: "changes", title: `Changes since turn ${before.turn}` }, { key: "text", title: "Changes as text" }] : [])]} />
@@ -53,7 +54,7 @@ export default function Context({ history }) {
 function Compaction({ of, runId }) {
   return html`<details class="note compaction">
     <summary><b>A compaction came before this call</b> (${of.trigger}): from ${formatCount(of.before_tokens)} to ${formatCount(of.after_tokens)} tokens, the last ${of.keep_n} messages${of.keep_first ? " and the first" : ""} were kept.</summary>
-    <p class="dim">Summary that took the place of the rest (by ${of.model}, <a href=${link(`/runs/${seg(runId)}/events`, { seq: of.seq })}>record ${of.seq}</a>):</p><${LongText} text=${of.summary} max=${4_000} />
+    <p class="dim">Summary that took the place of the rest (by ${of.model}, <a href=${viewLink(runId, "events", { seq: of.seq })}>record ${of.seq}</a>):</p><${LongText} text=${of.summary} max=${4_000} />
   </details>`;
 }
 

@@ -10,7 +10,8 @@ import { Time, formatBytes, formatDuration } from "../../components/time.js";
 import { useAction } from "../../resource.js";
 import { here, link, setQuery } from "../../router.js";
 import { may } from "../../session.js";
-import { commandsOf, foldedTypes, lineOf, rowsOf, toneOf } from "./records.js";
+import { viewLink } from "./links.js";
+import { PROBLEMS, commandsOf, foldedTypes, lineOf, rowsOf, toneOf } from "./records.js";
 
 const ROW = 30;
 const encoder = new TextEncoder();
@@ -56,7 +57,7 @@ export default function Events({ history }) {
   return html`<div class="records">
     <div class="bar" role="search">
       <input class="records-text" type="search" aria-label="Text in the records" placeholder="Text in the records" value=${text} onInput=${(event) => setQuery({ text: event.currentTarget.value })} />
-      <select class="records-types" aria-label="Type of record" value=${type} onChange=${(event) => setQuery({ type: event.currentTarget.value })}><option value="">Every type</option>${types.map((one) => html`<option value=${one} key=${one} selected=${one === type}>${one}</option>`)}${type && !types.includes(type) ? html`<option value=${type} selected>${type}</option>` : null}</select>
+      <select class="records-types" aria-label="Type of record" value=${type} onChange=${(event) => setQuery({ type: event.currentTarget.value })}><option value="">Every type</option><option value=${PROBLEMS} selected=${type === PROBLEMS}>Failures and warnings</option>${types.map((one) => html`<option value=${one} key=${one} selected=${one === type}>${one}</option>`)}${type && type !== PROBLEMS && !types.includes(type) ? html`<option value=${type} selected>${type}</option>` : null}</select>
       <${Checkbox} label="Fold routine records" checked=${isFolded} onChange=${(checked) => (setOpened(new Set()), setQuery({ fold: checked ? "1" : null }))} />
       ${isFiltered ? html`<${Button} small kind="quiet" icon="x" onClick=${() => setQuery({ type: null, text: null })}>Remove filters<//>` : null}
       <span class="grow"></span>
@@ -67,12 +68,12 @@ export default function Events({ history }) {
         isLoading=${!history.isComplete && !events.length} isComplete=${history.isComplete} stickToEnd=${history.isLive && !seq && history.at === null}
         rowClass=${(row) => (row.kind === "fold" ? "fold" : row.event.seq === seq ? "chosen" : "")}
         empty=${isFiltered ? html`<${Empty} icon="search" title="No record fits">Remove a filter, or search for another text.<//>` : html`<${Empty} icon="scroll-text" title="No records up to this moment" command=${`loomlog events tail --run ${history.runId}`}>Move the slider to a later moment.<//>`} />
-      ${chosen ? html`<${RecordPanel} event=${chosen} runId=${history.runId} key=${chosen.seq} onMove=${(to) => history.events[to - 1] && setQuery({ seq: to })} isLast=${chosen.seq === history.events.length} />` : null}
+      ${chosen ? html`<${RecordPanel} event=${chosen} runId=${history.runId} key=${chosen.seq} onMove=${(to) => history.events[to - 1] && setQuery({ seq: to })} isLast=${chosen.seq === history.events.length} onLook=${() => history.setAt(chosen.seq)} isLookedAt=${history.at === chosen.seq} />` : null}
     </div>
   </div>`;
 }
 
-function RecordPanel({ event, runId, onMove, isLast }) {
+function RecordPanel({ event, runId, onMove, isLast, onLook, isLookedAt }) {
   const commands = commandsOf(event, location.origin);
   return html`<section class="card record" aria-label=${`Record ${event.seq}`}>
     <header><h2><span class=${`record-type ${toneOf(event)}`}>${event.type}</span> <small class="dim">seq ${event.seq}</small></h2>
@@ -91,8 +92,9 @@ function RecordPanel({ event, runId, onMove, isLast }) {
       <div class="actions">
         <${CopyButton} text=${commands.curl} label="Copy a curl command for this record"><span>curl</span><//>
         <${CopyButton} text=${commands.cli} label="Copy the loomlog command for this record"><span>loomlog</span><//>
+        ${isLookedAt ? null : html`<${Button} small kind="quiet" icon="rewind" title="Every view shows the run as it was after this record" onClick=${onLook}>The run at this moment<//>`}
         ${event.payload.child_run_id ? html`<a href=${link(`/runs/${seg(event.payload.child_run_id)}`)}>Open the child</a>` : null}
-        ${event.payload.turn ? html`<a href=${link(`/runs/${seg(runId)}/context`, { turn: event.payload.turn })}>What the model saw at turn ${event.payload.turn}</a>` : null}
+        ${event.payload.turn ? html`<a href=${viewLink(runId, "context", { turn: event.payload.turn })}>What the model saw at turn ${event.payload.turn}</a>` : null}
       </div>
       <${Json} value=${event.payload} open=${2} label="Payload" />
     </div>
@@ -107,7 +109,7 @@ function Cause({ event }) {
   const hasPlace = event.cause_offset !== null;
   const read = () => action.run(async () => setCommand(await get(`/v1/events/${seg(topic)}/${event.partition}/${event.cause_offset}`)));
   return html`<dt>Cause</dt><dd>
-    ${event.cause_id ? html`<${Id} id=${event.cause_id} short=${0} />` : html`<span class="dim">none: decided by the owner itself</span>`}
+    ${event.cause_id ? html`<${Id} id=${event.cause_id} short=${0} />` : html`<span class="dim">none: its owner wrote it by itself</span>`}
     ${hasPlace ? html`<div>${may("substrate:admin") ? html`<a class="mono" href=${link(`/log/${seg(topic)}/${event.partition}`, { from: event.cause_offset })}>${topic}/${event.partition}/${event.cause_offset}</a> ${command ? null : html`<${Button} small kind="quiet" isBusy=${action.isBusy} onClick=${read}>Show it here<//>`}` : html`<span class="mono dim">${topic}/${event.partition}/${event.cause_offset}</span>`}</div>` : null}
     ${action.error ? html`<${ErrorState} error=${action.error} compact />` : null}
     ${command ? html`<div class="record-command"><b>${command.type}</b><${Json} value=${command.payload} open=${1} label="The command" /></div>` : null}

@@ -5,6 +5,8 @@ export const ROUTINE = new Set(["ModelCallRequested", "ToolCallRequested", "Chil
 const BAD = new Set(["RunFailed", "RunRefused", "RunQuarantined", "ModelCallFailed", "CompactionFailed", "CommandRefused"]);
 const WARN = new Set(["RunCancelled", "TurnCancelled", "LimitReached", "ModelSwitched", "FallbackSuppressed", "RunPauseRequested", "RunPaused", "CallNotBegun", "ToolOutcomeAsked"]);
 const LINE_MAX = 200;
+/** In place of a type: every record that says that something went wrong or was held back. */
+export const PROBLEMS = "problems";
 
 /**
  * @typedef {{kind: "record", key: string, event: any, newTerm: boolean, sinceMs: number}} RecordRow newTerm: another owner than the record before
@@ -44,7 +46,7 @@ export function rowsOf(events, { type = "", text = "", isFolded = false, opened 
     const at = Date.parse(event.at);
     const sinceMs = Number.isNaN(before) ? 0 : at - before;
     before = at;
-    if (type && event.type !== type) continue;
+    if (type && (type === PROBLEMS ? !["bad", "warn"].includes(toneOf(event)) : event.type !== type)) continue;
     if (words.length && !words.every((word) => textOf(event).includes(word))) continue;
     if (isFolded && !newTerm && event.seq !== kept && ROUTINE.has(event.type)) {
       if (!group) {

@@ -1,11 +1,12 @@
 // The run on a time axis: lanes of bars, zoom, the critical path, and the records behind each bar. Only what is in view is drawn.
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../../ui.js";
-import { here, link, setQuery } from "../../router.js";
+import { here, setQuery } from "../../router.js";
 import { Button } from "../../components/controls.js";
 import { Empty } from "../../components/states.js";
 import { formatDuration } from "../../components/time.js";
 import { LANES, barsOf, criticalPath, formatTick, seen, shortenWaits, ticks } from "./bars.js";
 import { BarDetail, BarTip, PathSummary } from "./bar_detail.js";
+import { viewLink } from "./links.js";
 import { Minimap } from "./minimap.js";
 import { Strips } from "./strips.js";
 
@@ -19,35 +20,38 @@ const ELEMENTS_MAX = 240;
 const TEXT_MIN = 34;
 const SPAN_MIN_MS = 5;
 const GROWS_EVERY_MS = 500;
+/** While nothing is under way but a wait for somebody. */
+const WAITS_EVERY_MS = 5_000;
 
 /** @param {{history: any}} properties */
 export default function Timeline({ history }) {
   const events = history.shown;
   const line = useMemo(() => barsOf(events), [events, events.length]);
   const isGrowing = history.isLive && history.at === null && !line.isEnded;
-  const now = useNow(isGrowing, line.end);
+  const isWaiting = !line.bars.some((bar) => bar.end === null && bar.lane !== "turn" && bar.lane !== "wait");
+  const now = useNow(isGrowing, line.end, isWaiting ? WAITS_EVERY_MS : GROWS_EVERY_MS);
   const path = useMemo(() => criticalPath(line.bars, line.start, now), [line, isGrowing ? Math.floor(now / 2_000) : now]);
   if (!events.length) {
     return history.isComplete
       ? html`<${Empty} icon="activity" title="No records up to this moment">Move the slider to a later one.<//>`
       : html`<div class="state quiet" aria-busy="true"></div>`;
   }
-  return html`<${Chart} real=${line} realNow=${now} path=${path} runId=${history.runId} isGrowing=${isGrowing} typeOf=${(seq) => history.events[seq - 1]?.type ?? ""} />`;
+  return html`<${Chart} real=${line} realNow=${now} path=${path} runId=${history.runId} isGrowing=${isGrowing} typeOf=${(seq) => history.events[seq - 1]?.type ?? ""} onLook=${history.setAt} />`;
 }
 
 /** The end of what is open: the clock while the run grows, otherwise its last record. */
-function useNow(isGrowing, end) {
+function useNow(isGrowing, end, everyMs) {
   const [clock, setClock] = useState(Date.now());
   useEffect(() => {
     if (!isGrowing) return undefined;
     setClock(Date.now());
-    const timer = setInterval(() => document.visibilityState === "visible" && setClock(Date.now()), GROWS_EVERY_MS);
+    const timer = setInterval(() => document.visibilityState === "visible" && setClock(Date.now()), everyMs);
     return () => clearInterval(timer);
-  }, [isGrowing]);
+  }, [isGrowing, everyMs]);
   return isGrowing ? Math.max(clock, end) : end;
 }
 
-function Chart({ real, realNow, path, runId, isGrowing, typeOf }) {
+function Chart({ real, realNow, path, runId, isGrowing, typeOf, onLook }) {
   const [wanted, setWanted] = useState(/** @type {boolean | null} */ (null));
   const short = useMemo(() => shortenWaits(real, realNow), [real, realNow]);
   const isShort = short !== null && (wanted ?? short.idleMs > (realNow - real.start) / 2);
@@ -185,7 +189,7 @@ function Chart({ real, realNow, path, runId, isGrowing, typeOf }) {
       </div>
       ${hover ? html`<${BarTip} of=${hover} start=${real.start} now=${realNow} />` : null}
     </div>
-    ${chosen ? html`<${BarDetail} bar=${chosen} now=${realNow} start=${real.start} runId=${runId} typeOf=${typeOf} onClose=${() => setQuery({ bar: null })} />` : html`<p class="hint timeline-hint">${isGrowing ? "Grows while the run goes on. " : ""}Choose a bar to see its records. Ctrl and the wheel zoom, dragging chooses a range, arrow keys move between bars. Outlined bars are the critical path: what the run's duration is made of.</p>`}
+    ${chosen ? html`<${BarDetail} bar=${chosen} now=${realNow} start=${real.start} runId=${runId} typeOf=${typeOf} onLook=${onLook} onClose=${() => setQuery({ bar: null })} />` : html`<p class="hint timeline-hint">${isGrowing ? "Grows while the run goes on. " : ""}Choose a bar to see its records. Ctrl and the wheel zoom, dragging chooses a range, arrow keys move between bars. Outlined bars are the critical path: what the run's duration is made of.</p>`}
   </div>`;
 }
 
@@ -217,7 +221,7 @@ function Marks({ marks, from, to, x, msPerPixel, runId, onHover }) {
     ${shown.map(({ at, all }) => {
       const first = all.find((mark) => mark.tone === "bad") ?? all.find((mark) => mark.kind === "takeover") ?? all[0];
       const title = all.map((mark) => mark.title).join("\n");
-      return html`<a key=${`${at}.${all[0].seq}`} class=${`moment ${first.kind}`} href=${link(`/runs/${encodeURIComponent(runId)}/events`, { seq: first.seq })} aria-label=${title} style=${{ transform: `translate(${x(at) - 6}px, 5px)`, "--tone": `var(--${first.tone})` }}
+      return html`<a key=${`${at}.${all[0].seq}`} class=${`moment ${first.kind}`} href=${viewLink(runId, "events", { seq: first.seq })} aria-label=${title} style=${{ transform: `translate(${x(at) - 6}px, 5px)`, "--tone": `var(--${first.tone})` }}
         onPointerMove=${(event) => onHover({ marks: all, x: event.clientX, y: event.clientY })} onPointerLeave=${() => onHover(null)} onFocus=${(event) => onHover({ marks: all, element: event.currentTarget })} onBlur=${() => onHover(null)}></a>
         ${first.kind === "takeover" ? html`<i class="takeover" key=${`l${at}`} style=${{ transform: `translateX(${x(at)}px)` }}></i>` : null}`;
     })}

@@ -1,12 +1,12 @@
 // What the run used: tokens and cost of each turn and each model, limits that it met, and what its children used.
 import { html, useMemo } from "../../ui.js";
-import { runs, seg } from "../../api.js";
+import { runs } from "../../api.js";
 import { Chip } from "../../components/controls.js";
 import { Empty, Resource } from "../../components/states.js";
 import { PlainTable, Table } from "../../components/table.js";
 import { formatCount, formatMoney, formatShort } from "../../components/time.js";
 import { useResource } from "../../resource.js";
-import { link } from "../../router.js";
+import { viewLink } from "./links.js";
 import { descendantsOf, sumsOf } from "./tree_model.js";
 import { bucketed, usageOf } from "./usage_model.js";
 
@@ -25,7 +25,7 @@ export default function Usage({ history }) {
     return history.isComplete ? html`<${Empty} icon="coins" title="Nothing used up to this moment">Tokens and cost are counted when a model answers.<//>` : html`<div class="state quiet" aria-busy="true"></div>`;
   }
   const columns = [
-    { key: "turn", title: "Turn", width: "8rem", cell: (row) => html`<a href=${link(`/runs/${seg(run.run_id)}/${row.kind === "turn" ? "context" : "events"}`, row.kind === "turn" ? { turn: row.turn } : { seq: row.seq })}>${row.kind === "turn" ? row.turn : "Compaction"}</a>` },
+    { key: "turn", title: "Turn", width: "8rem", cell: (row) => html`<a href=${viewLink(run.run_id, row.kind === "turn" ? "context" : "events", row.kind === "turn" ? { turn: row.turn } : { seq: row.seq })}>${row.kind === "turn" ? row.turn : "Compaction"}</a>` },
     { key: "model", title: "Model", width: "minmax(9rem, 1fr)", cell: (row) => html`<bdi>${row.model}</bdi>${row.failures ? html` <${Chip} tone="bad" title="calls of this turn that failed">${row.failures} failed<//>` : null}` },
     { key: "input", title: "Input", width: "6rem", align: right, cell: (row) => formatCount(row.input) },
     { key: "read", title: "From cache", width: "6rem", align: right, cell: (row) => formatCount(row.cacheRead) },
@@ -38,7 +38,7 @@ export default function Usage({ history }) {
     <dl class="figures">
       ${[["Input", formatShort(totals.input)], ["From the cache", formatShort(totals.cacheRead)], ["Into the cache", formatShort(totals.cacheWrite)], ["Output", formatShort(totals.output)], ["Model calls", `${formatCount(totals.calls)}${totals.failures ? ` + ${totals.failures} failed` : ""}`], ["Cost", models.some((one) => one.currency !== models[0].currency) ? models.map((one) => formatMoney(one.cost, one.currency)).join(", ") : formatMoney(totals.cost, totals.currency)]].map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)}
     </dl>
-    ${limits.map((one) => html`<p class=${`note ${one.severity === "hard" ? "bad" : "warn"}`} key=${one.seq}><b>${one.severity === "hard" ? "Hard" : "Soft"} limit of ${one.scope} <bdi>${one.scope_id}</bdi></b>: <bdi>${one.message || `${formatCount(one.used)} of ${formatCount(one.limit)} ${one.unit} in ${one.window}`}</bdi> <a href=${link(`/runs/${seg(run.run_id)}/events`, { seq: one.seq })}>record ${one.seq}</a></p>`)}
+    ${limits.map((one) => html`<p class=${`note ${one.severity === "hard" ? "bad" : "warn"}`} key=${one.seq}><b>${one.severity === "hard" ? "Hard" : "Soft"} limit of ${one.scope} <bdi>${one.scope_id}</bdi></b>: <bdi>${one.message || `${formatCount(one.used)} of ${formatCount(one.limit)} ${one.unit} in ${one.window}`}</bdi> <a href=${viewLink(run.run_id, "events", { seq: one.seq })}>record ${one.seq}</a></p>`)}
     <${Bars} rows=${rows} />
     <div class="card"><header><h2>By turn</h2></header><${Table} label="Usage by turn" columns=${columns} rows=${rows} rowKey=${(row) => row.key} rowHeight=${ROW} height=${`${Math.min(rows.length, 12) * ROW + 37}px`} keys=${false} /></div>
     <div class="card"><header><h2>By model</h2></header><${PlainTable} label="Usage by model" rows=${models} rowKey=${(row) => row.key} columns=${[
@@ -70,7 +70,7 @@ function Bars({ rows }) {
 /** What the runs below this one used. */
 function Children({ run }) {
   const tree = useResource((signal) => runs.all({ root_run_id: run.root_run_id || run.run_id }, { signal }), [run.root_run_id, run.run_id, run.children, run.status]);
-  return html`<div class="card"><header><h2>Children</h2><a href=${link(`/runs/${seg(run.run_id)}/tree`)}>Tree</a></header><div class="inside"><${Resource} of=${tree} rows=${2}>${(data) => {
+  return html`<div class="card"><header><h2>Children</h2><a href=${viewLink(run.run_id, "tree")}>Tree</a></header><div class="inside"><${Resource} of=${tree} rows=${2}>${(data) => {
     const sums = sumsOf(descendantsOf(data.runs, run.run_id));
     return html`<dl class="figures">${[["Runs", `${formatCount(sums.runs)}${sums.live ? `, ${sums.live} live` : ""}`], ["Input", formatShort(sums.input)], ["Cache", formatShort(sums.cached)], ["Output", formatShort(sums.output)], ["Cost", Object.entries(sums.cost).map(([currency, micros]) => formatMoney(micros, currency)).join(", ") || formatMoney(0, run.currency)]].map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
   }}<//></div></div>`;
