@@ -66,8 +66,9 @@ const Unavailable = () => html`<p class="note warn">The text is not available no
 
 function Input({ row }) {
   const from = { api: "by the API", webui: "from this page", replay: "" }[row.source] ?? row.source;
-  if (!row.text && !row.isUnavailable) return html`<span class="dim">Images or long texts: its record names them.</span>`;
-  return html`<${LongText} text=${row.text} max=${1_000} />${from ? html` <small class="dim">${from}</small>` : null}${row.isUnavailable ? html`<${Unavailable} />` : null}`;
+  const images = row.images ? html` <small class="dim">${row.images === 1 ? "with an image" : `with ${row.images} images`}</small>` : null;
+  if (!row.text && !row.isUnavailable && !images) return html`<span class="dim">Several long texts; the record names them.</span>`;
+  return html`<${LongText} text=${row.text} max=${1_000} />${images}${from ? html` <small class="dim">${from}</small>` : null}${row.isUnavailable ? html`<${Unavailable} />` : null}`;
 }
 
 function Text({ row }) {

@@ -37,7 +37,7 @@ export function rowsOf(frames, events, before = []) {
         return;
       case "steer":
       case "user_input":
-        return add({ ...base, kind: "input", key: seq === 1 ? "prompt" : base.key, text: data.user_input?.text ?? "", source: seq === 1 ? "" : (data.user_input?.source ?? ""), isUnavailable: Boolean(data.text_unavailable) });
+        return add({ ...base, kind: "input", key: seq === 1 ? "prompt" : base.key, text: data.user_input?.text ?? "", source: seq === 1 ? "" : (data.user_input?.source ?? ""), images: seq === 1 ? imagesOf(events[0]?.payload?.segments) : 0, isUnavailable: Boolean(data.text_unavailable) });
       case "thinking":
       case "text":
         return add({ ...base, kind: type, text: data.text ?? "", isUnavailable: Boolean(data.text_unavailable) });
@@ -99,7 +99,7 @@ export function rowsOf(frames, events, before = []) {
       if (origin) add({ key: "import", seq, at, kind: "origin", how: "import", runId: "" });
       if (definition?.system_prompt) add({ key: "system", seq, at, kind: "system", text: definition.system_prompt, agent: definition.name });
       const text = userText(payload.segments);
-      if (text && !hasPrompt) add({ key: "prompt", seq, at, kind: "input", text, source: "", isUnavailable: false });
+      if ((text || imagesOf(payload.segments)) && !hasPrompt) add({ key: "prompt", seq, at, kind: "input", text, source: "", images: imagesOf(payload.segments), isUnavailable: false });
     } else if (type === "ModelCallFailed") {
       const call = `${payload.provider}/${payload.model}, turn ${payload.turn}, attempt ${payload.attempt}`;
       add({ key: `failed-${seq}`, seq, at, kind: "note", type, icon: "circle-alert", tone: "bad", title: "A model call failed", text: joined(payload.message || payload.kind, call), facts: null });
@@ -155,11 +155,10 @@ function isSame(one, other) {
   return names.length === Object.keys(one).length && names.every((name) => one[name] === other[name]);
 }
 
-/** @param {any[]} segments of a request */
-function userText(segments) {
-  const blocks = (segments ?? []).filter((segment) => segment.role === "user").flatMap((segment) => segment.content ?? []);
-  return blocks.map((block) => block.text || (block.media_type ? `[image ${block.media_type}]` : block.blob ? "[a long text: see the raw record]" : "")).filter(Boolean).join("\n");
-}
+/** @param {any[] | undefined} segments of a request */
+const userBlocks = (segments) => (segments ?? []).filter((segment) => segment.role === "user").flatMap((segment) => segment.content ?? []);
+const imagesOf = (segments) => userBlocks(segments).filter((block) => block.type === "image").length;
+const userText = (segments) => userBlocks(segments).filter((block) => block.type !== "image").map((block) => block.text || (block.blob ? "[a long text]" : "")).filter(Boolean).join("\n");
 
 /** Texts that were sent and have not joined the conversation yet. @param {import("./model.js").EventRecord[]} events */
 export function pendingInputs(events) {
