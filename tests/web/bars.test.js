@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { barsOf, criticalPath, formatTick, pack, seen, shortenWaits, ticks } from "../../services/web/pages/run/bars.js";
+import { barsOf, criticalPath, formatTick, growingBars, pack, seen, shortenWaits, ticks } from "../../services/web/pages/run/bars.js";
 
 const read = (name) => JSON.parse(readFileSync(new URL(`${name}.json`, import.meta.url), "utf8"));
 const interactive = read("events_interactive");
@@ -84,6 +84,15 @@ test("any beginning of a run can be drawn, and bars keep their ids while it grow
     assert.equal(now.size, bars.length);
     for (const id of ids) assert.ok(now.has(id), id);
     for (const id of now) ids.add(id);
+  }
+});
+
+test("a run that grows gives the same bars as the whole run at once, also when one goes back", () => {
+  for (const events of [interactive, retries, fallback]) {
+    const grow = growingBars();
+    for (let length = 1; length <= events.length; length += 1) assert.deepEqual(grow(events.slice(0, length)), barsOf(events.slice(0, length)));
+    assert.deepEqual(grow(events.slice(0, 5)), barsOf(events.slice(0, 5)));
+    assert.deepEqual(grow(events), barsOf(events));
   }
 });
 

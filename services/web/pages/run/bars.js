@@ -38,6 +38,22 @@ export function barsOf(events) {
   return fold.result();
 }
 
+/** Folds a run that grows: of an array that continues the one before, only the new records are folded. @returns {(events: any[]) => Timeline} */
+export function growingBars() {
+  let fold = new Fold();
+  let count = 0;
+  let last = /** @type {any} */ (null);
+  return (events) => {
+    if (count > events.length || (count && events[count - 1] !== last)) {
+      fold = new Fold();
+      count = 0;
+    }
+    for (; count < events.length; count += 1) fold.add(events[count]);
+    last = events[count - 1] ?? null;
+    return fold.result();
+  };
+}
+
 class Fold {
   constructor() {
     /** @type {Bar[]} */
@@ -118,13 +134,12 @@ class Fold {
 
   result() {
     // A turn reaches as far as what happened in it; the one with something open is still under way.
-    if (this.turn) {
-      const now = this.turn;
-      if ([...this.open.values()].some((bar) => bar.turn === now.turn && bar.lane !== "turn" && bar.kind !== "input")) now.end = null;
-    }
-    this.bars.sort((a, b) => a.start - b.start || a.seqs[0] - b.seqs[0]);
-    const rows = /** @type {Record<Lane, Bar[][]>} */ (Object.fromEntries(LANES.map((lane) => [lane, pack(this.bars.filter((bar) => bar.lane === lane))])));
-    return { bars: this.bars, marks: this.marks, rows, start: this.start, end: this.end, isEnded: this.isEnded };
+    const turn = this.turn;
+    const isOpen = turn && [...this.open.values()].some((bar) => bar.turn === turn.turn && bar.lane !== "turn" && bar.kind !== "input");
+    const bars = isOpen ? this.bars.map((bar) => (bar === turn ? { ...bar, end: null } : bar)) : [...this.bars];
+    bars.sort((a, b) => a.start - b.start || a.seqs[0] - b.seqs[0]);
+    const rows = /** @type {Record<Lane, Bar[][]>} */ (Object.fromEntries(LANES.map((lane) => [lane, pack(bars.filter((bar) => bar.lane === lane))])));
+    return { bars, marks: [...this.marks], rows, start: this.start, end: this.end, isEnded: this.isEnded };
   }
 }
 

@@ -4,7 +4,7 @@ import { here, setQuery } from "../../router.js";
 import { Button } from "../../components/controls.js";
 import { Empty } from "../../components/states.js";
 import { formatDuration } from "../../components/time.js";
-import { LANES, barsOf, criticalPath, formatTick, seen, shortenWaits, ticks } from "./bars.js";
+import { LANES, criticalPath, formatTick, growingBars, seen, shortenWaits, ticks } from "./bars.js";
 import { BarDetail, BarTip, PathSummary } from "./bar_detail.js";
 import { viewLink } from "./links.js";
 import { Minimap } from "./minimap.js";
@@ -26,7 +26,8 @@ const WAITS_EVERY_MS = 5_000;
 /** @param {{history: any}} properties */
 export default function Timeline({ history }) {
   const events = history.shown;
-  const line = useMemo(() => barsOf(events), [events, events.length]);
+  const fold = useMemo(growingBars, [history.runId]);
+  const line = useMemo(() => fold(events), [fold, events]);
   const isGrowing = history.isLive && history.at === null && !line.isEnded;
   const isWaiting = !line.bars.some((bar) => bar.end === null && bar.lane !== "turn" && bar.lane !== "wait");
   const now = useNow(isGrowing, line.end, isWaiting ? WAITS_EVERY_MS : GROWS_EVERY_MS);
