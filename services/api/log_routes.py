@@ -1,9 +1,9 @@
-"""The routes of the log for operators: topics and their records, dead letters, verification.
+"""The routes of the log for operators: topics and their records, dead letters, verification; and the checks of health.
 
-Before: routes.py. After: log_endpoints.py, dead_letter_endpoints.py, audit_endpoints.py.
+Before: routes.py. After: log_endpoints.py, dead_letter_endpoints.py, audit_endpoints.py, health_endpoints.py.
 """
 
-from loomlog.services.api import audit_endpoints, dead_letter_endpoints, log_endpoints
+from loomlog.services.api import audit_endpoints, dead_letter_endpoints, health_endpoints, log_endpoints
 from loomlog.services.api.request_models import ReplayLetterBody, VerifyBody
 from loomlog.services.api.route import CURSOR_PARAMETER, LIMIT_PARAMETER, POSITIVE_INTEGER, QueryParameter, Route, Tag
 from loomlog.services.application.log.dead_letters import DeadLetterKind
@@ -12,6 +12,7 @@ from loomlog.services.core.access.scopes import ADMIN
 LOG_TAG = Tag(name="Log", description="Records of the log.")
 DEAD_LETTER_TAG = Tag(name="Dead letters", description="Records that could not be handled, and their replay.")
 AUDIT_TAG = Tag(name="Audit", description="Verification of the log against its signed checkpoints.")
+HEALTH_TAG = Tag(name="Operations", description="Health, metrics, routing and availability of models.")
 DEAD_LETTER_PATH = "/v1/_dead_letters/{offset}"
 
 LOG_ROUTES: tuple[Route, ...] = (
@@ -79,6 +80,14 @@ LOG_ROUTES: tuple[Route, ...] = (
         body=ReplayLetterBody,
         body_optional=True,
         tag=DEAD_LETTER_TAG,
+    ),
+    Route(
+        method="GET",
+        path="/v1/_doctor",
+        access=ADMIN,
+        handler=health_endpoints.get_health_report,
+        summary="Check broker, Postgres, topics, signatures, read models, entities and insights.",
+        tag=HEALTH_TAG,
     ),
     Route(
         method="POST",

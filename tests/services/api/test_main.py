@@ -143,6 +143,22 @@ async def test_a_connection_without_complete_headers_is_closed(
         await serving
 
 
+async def check_log(client: httpx.AsyncClient) -> None:
+    """Read topics, records, dead letters, checkpoints and health of the real broker, and verify it."""
+    topics = {one["name"]: one for one in (await client.get("/v1/_log/topics")).json()["topics"]}
+    events = topics["loom.run.events"]
+    assert (events["retention_ms"], len(events["partitions"]) > 0) == (None, True)
+    assert topics["loom.run.commands"]["retention_ms"] == 14 * 86_400_000
+    page = (await client.get("/v1/_log/topics/run.events/0?from=2026-01-01T00:00:00Z")).json()
+    assert page["end_offset"] == events["partitions"][0]["next_offset"]
+    assert "letters" in (await client.get("/v1/_dead_letters")).json()
+    assert "checkpoints" in (await client.get("/v1/_audit/checkpoints")).json()
+    checks = {one["name"]: one for one in (await client.get("/v1/_doctor")).json()["checks"]}
+    assert [checks[name]["state"] for name in ("broker", "postgres", "topics")] == ["ok"] * 3, checks
+    verified = await client.post("/v1/_audit/verify", json={"partition": 0})
+    assert "event: result" in verified.text, verified.text
+
+
 async def test_a_process_serves_waits_for_what_is_missing_and_stops_quickly(
     kafka: str, postgres: str, tmp_path: Path
 ) -> None:
@@ -185,6 +201,7 @@ async def test_a_process_serves_waits_for_what_is_missing_and_stops_quickly(
                 assert (large.status_code, large.json()["code"]) == (413, "payload_too_large")
                 answer = await client.post("/v1/runs", json={"agent": "soaker"})
                 assert answer.status_code == 400
+                await check_log(client)
             began = asyncio.get_running_loop().time()
             process.send_signal(signal.SIGTERM)
             await process.communicate()
