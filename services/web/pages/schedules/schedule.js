@@ -10,6 +10,7 @@ import { usePageTitle } from "../../frame.js";
 import { useAction, useResource } from "../../resource.js";
 import { here, link } from "../../router.js";
 import { Fires } from "./fires.js";
+import { hookWords } from "./hooks.js";
 import { Countdown, LastStatus, ScheduleState } from "./list.js";
 import { OVERLAP, catchUpWords, entryOf, isForever, promptText, stateOf } from "./model.js";
 import { NextTimes } from "./times.js";
@@ -137,18 +138,6 @@ function About({ definition, def, tenant, entry }) {
     ${fact("Declared", entry.source === "static-only" ? "in a configuration file" : entry.source === "both" ? "here, over one of a file" : "here")}
     ${fact("Tenant", html`<bdi>${entry.tenant_id || "shared"}</bdi>`)}
   </dl>`;
-}
-
-/** What happens after a run. @param {any} hook */
-export function hookWords(hook) {
-  const when = hook.on && hook.on !== "completed" ? html` <span class="dim">when ${hook.on === "any" ? "it ends" : hook.on}</span>` : null;
-  const what = {
-    "channel.publish": html`publishes to <a href=${link(`/channels/${String(hook.channel ?? "").split("/").map(encodeURIComponent).join("/")}`)}><bdi>${hook.channel}</bdi></a>`,
-    "memory.set": html`sets <code>${hook.key}</code> in the memory of the ${hook.scope}`,
-    http: html`sends a signed request to <bdi>${hook.url}</bdi>`,
-    "mcp.call": html`calls ${hook.tool} of ${hook.server}`,
-  }[hook.kind];
-  return html`${what ?? hook.kind}${when}`;
 }
 
 function Pause({ name, def, onClose, onDone }) {
