@@ -21,7 +21,7 @@ const TEXT_MIN = 34;
 const SPAN_MIN_MS = 5;
 const GROWS_EVERY_MS = 500;
 /** While nothing is under way but a wait for somebody. */
-const WAITS_EVERY_MS = 5_000;
+const WAITS_EVERY_MS = 1_000;
 
 /** @param {{history: any}} properties */
 export default function Timeline({ history }) {
