@@ -24,6 +24,10 @@ SAME_HANDLE_MAX = 20
 refused, and only simultaneous starts in two partitions get the same one."""
 
 
+WAITS = ("awaiting_input", "interrupted", "pause_requested", "quarantined")
+"""What a live run may wait for; it may be more than one of them."""
+
+
 class RunFilter(Value, frozen=True, kw_only=True):
     """Filter of a list of runs; an empty field does not restrict it. Times: `since_ms` <= started < `until_ms`."""
 
@@ -43,6 +47,8 @@ class RunFilter(Value, frozen=True, kw_only=True):
     """Start of the run's id or handle, or of each of its parts: `r_24zns-0p60` for a fork."""
     resident: bool = False
     """Only resident children."""
+    waiting: str = ""
+    """Only live runs that wait so: one of WAITS."""
     since_ms: int = 0
     until_ms: int = 0
 
@@ -136,9 +142,8 @@ async def count_runs(reader: PostgresReader, tenant: Scope, filters: RunFilter, 
     assert not filters.statuses, "runs are counted by status, so the filter has none"
     columns = runs.c
     conditions = [in_scope(columns.tenant, tenant), *_conditions(filters)]
-    waits = (columns.parked, columns.open_interrupts != "", columns.pause_requested, columns.quarantined)
     live = (
-        select(*(wait.label(f"wait_{at}") for at, wait in enumerate(waits)))
+        select(*(_waits_for(name).label(name) for name in WAITS))
         .where(*conditions, columns.status == "running")
         .order_by(columns.started_at_ms.desc(), columns.run_id.desc())
         .limit(most + 1)
@@ -199,6 +204,20 @@ def like_pattern(prefix: str) -> str:
     return "%-".join(part.replace("_", "!_") for part in prefix.split("-")) + "%"
 
 
+def _waits_for(name: str) -> ColumnElement[bool]:
+    """Return whether a live run waits so; `name` is one of WAITS."""
+    columns = runs.c
+    match name:
+        case "awaiting_input":
+            return columns.parked
+        case "interrupted":
+            return columns.open_interrupts != ""
+        case "pause_requested":
+            return columns.pause_requested
+        case _:
+            return columns.quarantined
+
+
 def _conditions(filters: RunFilter) -> list[ColumnElement[bool]]:
     columns = runs.c
     conditions: list[ColumnElement[bool]] = [
@@ -217,6 +236,8 @@ def _conditions(filters: RunFilter) -> list[ColumnElement[bool]]:
         conditions.append(or_(columns.run_id.like(pattern, escape="!"), columns.agent_id.like(pattern, escape="!")))
     if filters.resident:
         conditions.append(columns.resident.is_(True))
+    if filters.waiting:
+        conditions += [columns.status == "running", _waits_for(filters.waiting)]
     if filters.statuses:
         conditions.append(columns.status.in_(sorted(filters.statuses)))
     if filters.since_ms:

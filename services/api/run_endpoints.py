@@ -11,7 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from loomlog.projections.run_queries import COUNT_MAX, RunFilter
+from loomlog.projections.run_queries import COUNT_MAX, WAITS, RunFilter
+from loomlog.schemas.records import replace
 from loomlog.services.api.event_stream import EventStream
 from loomlog.services.api.request_models import (
     CancelRunBody,
@@ -106,7 +107,7 @@ async def stream_run(service: Service, caller: Caller, request: Request) -> Asgi
 async def list_runs(service: Service, caller: Caller, request: Request) -> JsonResponse[RunList]:
     page = await service.application.queries.runs(
         caller,
-        _parse_filter(request),
+        replace(_parse_filter(request), waiting=_parse_waiting(request)),
         tenant=query_text(request, "tenant"),
         limit=query_integer(request, "limit", limits.LIST_DEFAULT, minimum=1, maximum=limits.LIST_MAX),
         after=query_text(request, "cursor", max_length=1_024),
@@ -342,6 +343,13 @@ def _parse_filter(request: Request) -> RunFilter:
         since_ms=parse_time_ms("from", since) if since else 0,
         until_ms=parse_time_ms("to", until) if until else 0,
     )
+
+
+def _parse_waiting(request: Request) -> str:
+    waiting = query_text(request, "waiting")
+    if waiting and waiting not in WAITS:
+        raise bad_request(f"waiting is {waiting[:60]!r}: expected one of {', '.join(WAITS)}")
+    return waiting
 
 
 def _parse_agent(request: Request) -> str:

@@ -47,6 +47,10 @@ FILTER_PARAMETERS = (
     TENANT_PARAMETER,
 )
 """Filters of a list of runs, without their status."""
+WAITING_PARAMETER = QueryParameter(
+    name="waiting",
+    description="Only live runs that wait so: awaiting_input, interrupted, pause_requested or quarantined.",
+)
 RUN_ROUTES: tuple[Route, ...] = (
     Route(
         method="POST",
@@ -85,7 +89,7 @@ RUN_ROUTES: tuple[Route, ...] = (
         access=RUNS_READ,
         handler=run_endpoints.list_runs,
         summary="List runs, newest first.",
-        query=(STATUS_PARAMETER, *FILTER_PARAMETERS, LIMIT_PARAMETER, CURSOR_PARAMETER),
+        query=(STATUS_PARAMETER, WAITING_PARAMETER, *FILTER_PARAMETERS, LIMIT_PARAMETER, CURSOR_PARAMETER),
     ),
     # Before the path of one run, which would match them.
     Route(

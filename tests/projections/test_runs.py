@@ -423,6 +423,14 @@ async def test_runs_are_counted_by_status_and_by_what_they_wait_for(reader, proj
         cancelled=2,
         is_exact=True,
     )
+    for waiting, run_id in (
+        ("awaiting_input", "r_parked"),
+        ("interrupted", "r_asks"),
+        ("pause_requested", "r_paused"),
+        ("quarantined", "r_quarantined"),
+    ):
+        assert await ids(reader, "default", waiting=waiting) == [run_id]
+    assert await ids(reader, "default", waiting="interrupted", user_id="ann") == []
     of_ann = await count_runs(reader, "default", RunFilter(user_id="ann"))
     assert (of_ann.running, of_ann.completed, of_ann.failed) == (0, 1, 0)
     assert (await count_runs(reader, EVERY_TENANT, RunFilter())).running == 6

@@ -351,6 +351,19 @@ async def test_runs_are_counted_by_status_for_the_filters_of_the_list(here: Serv
     live.task.cancel()  # type: ignore[union-attr]
 
 
+async def test_runs_are_listed_by_what_they_wait_for(here: Served) -> None:
+    client = here.client()
+    body = {"spawns": [{"agent": "parker", "prompt": "go", "interactive": True}]}
+    run_id = (await client.post("/v1/runs:batch", json=body)).json()["results"][0]["run_id"]
+    rows = (await client.get("/v1/runs?waiting=awaiting_input")).json()["runs"]
+    assert [row["run_id"] for row in rows] == [run_id]
+    assert (await client.get("/v1/runs?waiting=interrupted")).json()["runs"] == []
+    assert (await client.get("/v1/runs?waiting=awaiting_input&status=completed")).json()["runs"] == []
+    answer = await client.get("/v1/runs?waiting=tea")
+    assert answer.status_code == 400
+    assert "awaiting_input, interrupted, pause_requested, quarantined" in answer.json()["error"]
+
+
 async def test_forks_are_listed_by_their_origin(here: Served) -> None:
     run_id = (await here.run())[1].data["run_id"]
     answer = await here.client().post(f"/v1/runs/{run_id}/fork", json={"at": 1})

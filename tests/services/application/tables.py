@@ -190,6 +190,16 @@ def is_short_form(short: str, whole: str) -> bool:
     return len(parts) <= len(of) and all(one.startswith(part) for part, one in zip(parts, of, strict=False))
 
 
+def _waits_for(waiting: str, row: RunRow) -> bool:
+    waits = {
+        "awaiting_input": row.parked,
+        "interrupted": bool(row.open_interrupts),
+        "pause_requested": row.pause_requested,
+        "quarantined": row.quarantined,
+    }
+    return waits[waiting]
+
+
 def _wanted(wanted: RunFilter, row: RunRow) -> bool:
     return (
         (not wanted.statuses or row.status in wanted.statuses)
@@ -201,6 +211,7 @@ def _wanted(wanted: RunFilter, row: RunRow) -> bool:
         and (not wanted.forked_from or row.forked_from_run_id == wanted.forked_from)
         and any(is_short_form(wanted.id_prefix, one) for one in (row.run_id, row.agent_id))
         and (not wanted.resident or row.resident)
+        and (not wanted.waiting or (row.status == "running" and _waits_for(wanted.waiting, row)))
         and (not wanted.since_ms or row.started_at_ms >= wanted.since_ms)
         and (not wanted.until_ms or row.started_at_ms < wanted.until_ms)
     )
