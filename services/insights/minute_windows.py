@@ -143,9 +143,9 @@ class MinuteTotals:
     tools: Rates = field(default_factory=dict)
     """Calls and calls with an error result."""
     durations: Durations = NO_DURATIONS
-    """Of the runs."""
+    """Durations of the runs."""
     model_times: Times = field(default_factory=dict)
-    """Of model calls that were answered in that span, also of runs that went on; some may be left out."""
+    """Durations of model calls that were answered in that span, also of runs that went on; some may be left out."""
 
     def plus(self, other: "MinuteTotals") -> "MinuteTotals":
         """The sum of both. Exact, except that names beyond MAX_NAMES are summed as OTHER."""

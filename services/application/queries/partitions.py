@@ -1,11 +1,10 @@
 """The partitions of the events topics: who owns each, since when, and how its owners changed.
 
-The term in force is the offset of the Claim that it began with, and a Claim names the term that its writer saw last. So
-the Claims of a partition are a list that is followed backwards from the newest, one record at a time: what is shown
-costs as many reads as owners shown, however long the log is. A Claim never changes, so each is read once by a process.
-The total number of Claims is in no place, and counting them would read the whole log.
-
-A Claim whose successor came before its owner wrote anything may be missing in the list: the successor had not seen it.
+The term in force is the offset of the Claim that it began with. The term before it is in the record before that Claim,
+and in the Claim itself as far as its writer had read; the higher one counts, since either may be older. So the Claims
+of a partition are a list that is followed backwards from the newest: what is shown costs as many reads as owners shown,
+however long the log is. A Claim never changes, so each is read once by a process. The total number of Claims is in no
+place, and counting them would read the whole log.
 
 Ends and terms are those that this process has read to, a moment behind the broker's; cursors are the projectors' own.
 
@@ -46,12 +45,14 @@ WAITING_MAX = 8
 
 
 class Takeover(TypedDict):
-    """A Claim of a partition. Its offset is the term; `lifeline` is the socket that breaks when the owner dies."""
+    """A Claim of a partition. Its offset is the term; `liveness_address` is the socket that breaks when the owner
+    dies.
+    """
 
     term: int
     owner: str
     reason: str
-    lifeline: str | None
+    liveness_address: str | None
     at: str
 
 
@@ -233,26 +234,36 @@ class Partitions:
     async def _read_claim(self, place: Place) -> _ReadClaim | None:
         """Return the Claim at a place; None when its record is deleted. Raises Transient."""
         topic, partition, offset = place
-        if offset < await self._ranges.beginning_offset(topic, partition):
+        first = await self._ranges.beginning_offset(topic, partition)
+        if offset < first:
             return None
-        async with await self._ranges.read(topic, partition, offset, offset + 1) as chunks:
+        claim: Claim | None = None
+        at_ms, previous_term = 0, -1
+        async with await self._ranges.read(topic, partition, max(first, offset - 1), offset + 1) as chunks:
             async for chunk in chunks:
                 for record in chunk:
                     try:
                         decoded = self._codec.decode(record.value or b"")
                     except Undecodable:
-                        return None
-                    claim, envelope = decoded.record, decoded.envelope
-                    if not isinstance(claim, Claim) or envelope is None:
-                        return None
-                    return _ReadClaim(
-                        takeover={
-                            "term": offset,
-                            "owner": claim.owner,
-                            "reason": claim.reason,
-                            "lifeline": claim.lifeline or None,
-                            "at": format_rfc3339(envelope.at_ms),
-                        },
-                        previous_term=min(envelope.term, offset - 1),
-                    )
-        return None
+                        continue
+                    if decoded.envelope is None:
+                        continue
+                    is_before = record.offset < offset
+                    if is_before and isinstance(decoded.record, Claim):
+                        previous_term = record.offset
+                    else:
+                        previous_term = max(previous_term, decoded.envelope.term)
+                    if not is_before and isinstance(decoded.record, Claim):
+                        claim, at_ms = decoded.record, decoded.envelope.at_ms
+        if claim is None:
+            return None
+        return _ReadClaim(
+            takeover={
+                "term": offset,
+                "owner": claim.owner,
+                "reason": claim.reason,
+                "liveness_address": claim.lifeline or None,
+                "at": format_rfc3339(at_ms),
+            },
+            previous_term=min(previous_term, offset - 1),
+        )

@@ -71,7 +71,9 @@ WAIT_EVENTS = frozenset(
         RunReleased,
     )
 )
-"""Events with which a run begins or ceases to wait for somebody: few of a run, in contrast to its calls."""
+"""Events with which a run begins or ceases to wait for people or for the end of a pause: few of a run, in contrast to
+its calls.
+"""
 URGENT_EVENTS = RUN_END_EVENTS | {RunParked.SCHEMA, RunQuarantined.SCHEMA, InterruptionOpened.SCHEMA}
 """Events on which a client acts; batching streams (run_stream.py) receive them at once."""
 

@@ -1,4 +1,4 @@
-"""The lag has the projectors and the problems of both read models."""
+"""The lag has the cursors, the projectors and the problems of both read models."""
 
 from loomlog.projections.engine.builds import StatusRow
 from loomlog.projections.engine.lag import lag_json, read_progress
@@ -36,3 +36,6 @@ async def test_projectors_and_problems_of_entities_are_told_with_those_of_runs(
     report = lag_json(progress, TOPIC, {0: 5}, now_s=0)
     assert [one["topic"] for one in report["projectors"]] == [TOPIC, ENTITY_TOPIC]
     assert (report["problems"], report["lag"], len(report["partitions"])) == (2, 3, 1)
+    assert [(cursor.topic, cursor.partition) for cursor in progress["cursors"]] == [(TOPIC, 0), (ENTITY_TOPIC, 0)]
+    of_entities = lag_json(progress, ENTITY_TOPIC, {0: 5}, now_s=0)
+    assert (of_entities["lag"], of_entities["partitions"][0]["next_offset"]) == (3, 2)

@@ -11,6 +11,7 @@ from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.protocols import ProducerRecord
 from loomlog.projections.engine.cursors import CursorRow
 from loomlog.schemas.codec import local_codec
+from loomlog.schemas.generated.run_events import RunParked
 from loomlog.schemas.generated.stream_events import Claim
 from loomlog.schemas.generated.values import Envelope
 from loomlog.services.application.queries import partitions as module
@@ -48,8 +49,18 @@ class Cluster:
         )
         self.partitions = Partitions([topic], Cursors(*cursors), self, CODEC)  # type: ignore[arg-type]  # what is used of them
 
-    def claim(self, owner: str, *, partition: int = 0, at_ms: int = AT_MS, reason: str = "assigned") -> int:
-        envelope = Envelope(term=self.terms[partition], seq=0, aggregate="", tenant="", at_ms=at_ms, prev=bytes(16))
+    def claim(
+        self,
+        owner: str,
+        *,
+        partition: int = 0,
+        at_ms: int = AT_MS,
+        reason: str = "assigned",
+        seen: int | None = None,
+    ) -> int:
+        """A Claim by an owner that had seen that term; None: the one in force."""
+        term = self.terms[partition] if seen is None else seen
+        envelope = Envelope(term=term, seq=0, aggregate="", tenant="", at_ms=at_ms, prev=bytes(16))
         value = CODEC.encode_event(envelope, Claim(owner=owner, reason=reason, lifeline="127.0.0.1:9/abc"))
         self.terms[partition] = self.log.put(TOPIC, partition, [ProducerRecord(key=b"claim", value=value)])
         return self.terms[partition]
@@ -63,7 +74,7 @@ class Cluster:
         return topic["partitions"]
 
     async def read(self, topic: str, partition: int, start: int, end: int) -> Any:
-        assert end == start + 1, "one Claim at a time"
+        assert end <= start + 2, "one Claim at a time, and the record before it"
         self.reads += 1
         return await self.log.read(topic, partition, start, end)
 
@@ -92,7 +103,7 @@ async def test_a_partition_has_its_owner_since_its_claim_and_the_cursor_of_its_p
                 "term": 2,
                 "owner": "runtime-1",
                 "reason": "standby",
-                "lifeline": "127.0.0.1:9/abc",
+                "liveness_address": "127.0.0.1:9/abc",
                 "at": "2026-05-28T20:26:40.000Z",
             }
         ],
@@ -116,6 +127,32 @@ async def test_take_overs_are_newest_first_and_one_read_each() -> None:
     first, _ = await cluster.list(50)
     assert [one["term"] for one in first["takeovers"]] == [404, 303, 202, 101, 0]
     assert (first["has_more"], cluster.reads) == (False, 5)
+
+
+@pytest.mark.parametrize("events", [0, 3])
+async def test_an_owner_whose_successor_had_not_read_its_claim_is_listed(events: int) -> None:
+    cluster = Cluster()
+    cluster.claim("runtime-1")
+    cluster.claim("runtime-2")
+    for _ in range(events):
+        envelope = Envelope(term=1, seq=1, aggregate="r_1", tenant="t", at_ms=0, prev=bytes(16))
+        event = CODEC.encode_event(envelope, RunParked(since_turn=1))
+        cluster.log.put(TOPIC, 0, [ProducerRecord(key=b"k", value=event)])
+    cluster.claim("runtime-3", seen=-1)
+    first, _ = await cluster.list()
+    assert [one["owner"] for one in first["takeovers"]] == ["runtime-3", "runtime-2", "runtime-1"]
+
+
+async def test_a_stale_record_before_a_claim_does_not_hide_the_owner_in_between() -> None:
+    cluster = Cluster()
+    cluster.claim("runtime-1")
+    cluster.claim("runtime-2")
+    envelope = Envelope(term=0, seq=1, aggregate="r_1", tenant="t", at_ms=0, prev=bytes(16))
+    stale = CODEC.encode_event(envelope, RunParked(since_turn=1))
+    cluster.log.put(TOPIC, 0, [ProducerRecord(key=b"k", value=stale)])
+    cluster.claim("runtime-3")
+    first, _ = await cluster.list()
+    assert [one["owner"] for one in first["takeovers"]] == ["runtime-3", "runtime-2", "runtime-1"]
 
 
 async def test_a_claim_is_read_once_by_all_requests() -> None:
