@@ -395,6 +395,7 @@ class Application:
                 DeliveryRows(entity_reads),
                 sources,
                 replicas=entities.replicas,
+                channel_replicas=entities.of("channel:").replicas,
                 ranges=ranges,
                 codec=codec,
                 declarations=ChannelDeclarations(table, channel_options.files),

@@ -27,6 +27,7 @@ from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.protocols import LogRanges
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.schemas.codec import Codec, Undecodable
+from loomlog.schemas.generated.channel_events import MessagePublished
 from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.schemas.generated.run_events import RunRefused, RunStarted
 from loomlog.schemas.generated.values import CommandEnvelope
@@ -61,9 +62,10 @@ from loomlog.services.families.webhook.mapping import (
     run_input,
     take_credentials,
 )
+from loomlog.services.families.webhook.messages import PUBLISH_STEP, REFUSED_STEP, queue_of_message
 from loomlog.services.families.webhook.secrets import SecretMissing, WebhookSecrets
 from loomlog.services.families.webhook.signatures import STANDARD_ID, is_proven
-from loomlog.services.families.webhook.state import PUBLISHED, REFUSED, run_id_of
+from loomlog.services.families.webhook.state import REFUSED, run_id_of
 from loomlog.services.stream.entities.answers import EntityCommands
 from loomlog.services.stream.entities.reads import PositionNotRead
 from loomlog.services.stream.entities.replicas import Replicas
@@ -74,8 +76,6 @@ DECISION_WAIT_S = 1.0
 """How long a sender waits for the owner's decision and for the first event of the run."""
 SYNC_DEFAULT_MS = 30_000
 OPEN_RETRY_S = 1.0
-DONE_STEP = ".done"
-"""What the reader of loom.ingress adds to the id of a command for the note that its message is published."""
 RUN_REFUSALS: Mapping[str, tuple[int, str]] = {
     "unknown_agent": (400, "invalid_run"),
     "bad_request": (400, "invalid_run"),
@@ -151,6 +151,7 @@ class Webhooks:
         sources: StreamSources,
         *,
         replicas: Replicas,
+        channel_replicas: Replicas,
         ranges: LogRanges,
         codec: Codec,
         declarations: Declarations | None,
@@ -175,6 +176,7 @@ class Webhooks:
         self._rows = rows
         self._sources = sources
         self._replicas = replicas
+        self._channel_replicas = channel_replicas
         self._ranges = ranges
         self._codec = codec
         self._declarations = declarations
@@ -207,7 +209,7 @@ class Webhooks:
             delivery_id = _id_of(definition, headers, body)
             self.rejections.note(definition, rejected.verdict, delivery_id, str(rejected))
             return rejected.reply
-        waiting = _Waiting(self._replicas, self._sources, definition, submitted.envelope.command_id)
+        waiting = self._waiting(definition, submitted.envelope.command_id, taken.input.user_id)
         try:
             try:
                 await self._submit(definition.tenant, definition.name, submitted)
@@ -316,6 +318,18 @@ class Webhooks:
 
     # --- the decision ------------------------------------------------------------------------------------------------
 
+    def _waiting(self, definition: WebhookDefinition, command_id: str, user_id: str = "") -> "_Waiting":
+        """Wait for what owners answer to a delivery that is about to be appended."""
+        block = definition.webhook
+        if block.delivery == SPAWN:
+            run_id = run_id_of(definition.aggregate, command_id)
+            return _Waiting(self._sources, [(self._replicas, definition.aggregate, command_id)], run_id)
+        answers = [(self._replicas, definition.aggregate, command_id + step) for step in ("", REFUSED_STEP)]
+        if self._declarations is not None:
+            queue = queue_of_message(self._declarations, definition.tenant, block.channel, user_id)
+            answers += [(self._channel_replicas, queue, command_id + PUBLISH_STEP)] if queue else []
+        return _Waiting(self._sources, answers)
+
     async def _decided(self, definition: WebhookDefinition, taken: _Taken, waiting: "_Waiting") -> WebhookReply:
         """Return the answer, as far as it is known in time."""
         block = definition.webhook
@@ -335,10 +349,10 @@ class Webhooks:
             case CommandRefused():
                 return _error(400, "bad_delivery", event.message)
         if block.delivery == CHANNEL:
-            note = await waiting.note(deadline)
-            if isinstance(note, HookDispatched) and note.status != PUBLISHED:
-                return _error(503, "channel_unavailable", note.message)
-            pending = {} if note is not None else {"pending": True}
+            outcome = await waiting.message(deadline)
+            if isinstance(outcome, HookDispatched):
+                return _error(503, "channel_unavailable", outcome.message)
+            pending = {} if outcome is not None else {"pending": True}
             return WebhookReply(status=202, body={**names, **what, **pending})
         first_event = await waiting.first_event(deadline)
         if isinstance(first_event, RunRefused):
@@ -443,7 +457,7 @@ class Webhooks:
             replay_of=delivery_id,
             by=caller.subject,
         )
-        waiting = _Waiting(self._replicas, self._sources, definition, submitted.envelope.command_id)
+        waiting = self._waiting(definition, submitted.envelope.command_id)
         try:
             await self._submit(definition.tenant, name, submitted)
             event = await waiting.decision(asyncio.get_running_loop().time() + self._wait_s)
@@ -531,31 +545,37 @@ class Webhooks:
 class _Waiting:
     """What a request waits for: events with which owners answer it. Close it after use."""
 
-    def __init__(
-        self, replicas: Replicas, sources: StreamSources, definition: WebhookDefinition, command_id: str
-    ) -> None:
-        self.run_id = run_id_of(definition.aggregate, command_id)
-        self._replicas = replicas
-        self._aggregate = definition.aggregate
-        self._ids = (command_id, command_id + DONE_STEP)
-        self._answers = [replicas.expect(self._aggregate, one) for one in self._ids]
-        is_spawn = definition.webhook.delivery == SPAWN
-        self._subscription = sources.hub.subscribe(self.run_id) if is_spawn else None
+    def __init__(self, sources: StreamSources, expected: Sequence[tuple[Replicas, str, str]], run_id: str = "") -> None:
+        """`expected`: aggregates and the ids of commands that they answer; the first one is that of the delivery."""
+        self.run_id = run_id
+        self._expected = expected
+        self._answers = [replicas.expect(aggregate, command_id) for replicas, aggregate, command_id in expected]
+        self._subscription = sources.hub.subscribe(run_id) if run_id else None
 
     async def decision(self, deadline: float) -> Any:
         """Return the last event that answers the delivery; None when there is none in time."""
-        return await self._answer(0, deadline)
-
-    async def note(self, deadline: float) -> Any:
-        """Return the event with which the webhook learnt that the message is published; None when none in time."""
-        return await self._answer(1, deadline)
-
-    async def _answer(self, number: int, deadline: float) -> Any:
         try:
             async with asyncio.timeout_at(deadline):
-                return (await asyncio.shield(self._answers[number])).events[-1]
+                return (await asyncio.shield(self._answers[0])).events[-1]
         except (TimeoutError, ConnectorError):
             return None
+
+    async def message(self, deadline: float) -> MessagePublished | HookDispatched | None:
+        """Return the event that published the message, or with which the webhook was told that it is refused; None when
+        there is neither in time.
+        """
+        waiting, clock = set(self._answers[1:]), asyncio.get_running_loop().time
+        while waiting:
+            done, waiting = await asyncio.wait(
+                waiting, timeout=max(0.0, deadline - clock()), return_when=asyncio.FIRST_COMPLETED
+            )
+            if not done:
+                break
+            for answer in done:
+                event = None if answer.exception() else answer.result().events[-1]
+                if isinstance(event, MessagePublished | HookDispatched):
+                    return event
+        return None
 
     async def first_event(self, deadline: float) -> RunStarted | RunRefused | None:
         """Return the first event of the run; None when there is none in time."""
@@ -572,8 +592,8 @@ class _Waiting:
 
     def close(self) -> None:
         """Wait for nothing more."""
-        for command_id, answer in zip(self._ids, self._answers, strict=True):
-            self._replicas.forget(self._aggregate, command_id, answer)
+        for (replicas, aggregate, command_id), answer in zip(self._expected, self._answers, strict=True):
+            replicas.forget(aggregate, command_id, answer)
             answer.cancel()
         if self._subscription is not None:
             self._subscription.close()

@@ -11,7 +11,7 @@ import hmac
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 
@@ -22,8 +22,12 @@ from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.protocols import LogRecord, ProducerRecord
 from loomlog.projections.entity_items import ItemPage, ItemRow
 from loomlog.schemas.codec import local_codec
+from loomlog.services.application.channels import ChannelOptions
 from loomlog.services.application.webhooks import WebhookOptions
 from loomlog.services.families.channel.caller import ChannelCaller, Declaration
+from loomlog.services.families.channel.message_cache import MessageCache
+from loomlog.services.families.channel.operations import ChannelOperations
+from loomlog.services.families.channel.store import ChannelStore
 from loomlog.services.families.definition.table import FileDefinition, file_definition
 from loomlog.services.families.operation import OperationRefused
 from loomlog.services.families.registry import all_families
@@ -46,6 +50,7 @@ DEAD_LETTERS = "loom.dead-letter"
 SECRET = "hush"
 ENVIRON = {"LOOMLOG_HOOK": SECRET, "LOOMLOG_KEY": "from the environment"}
 HMAC = WebhookAuth(kind="hmac", signing_secret_env="LOOMLOG_HOOK", delivery_id_header="X-Delivery-Id")
+DECLARED = {"feed": Declaration(name="feed", scope="global")}
 ISSUES = WebhookBlock(agent="soaker", auth=HMAC, payload_mapping={"goal": "$.goal"})
 
 
@@ -74,7 +79,16 @@ class WebhookEntities(LogEntities):
         return self._items_of(family).list(tenant, kind, **more)
 
     async def newest_items(
-        self, family: str, tenant: str, kind: str, by: Any, keys: Any, *, positions: Sequence[str] = (), **bounds: Any
+        self,
+        family: str,
+        tenant: str,
+        kind: str,
+        by: Any,
+        keys: Any,
+        *,
+        lag_max: int = 0,
+        positions: Sequence[str] = (),
+        **bounds: Any,
     ) -> Mapping[str, ItemRow]:
         return self._items_of(family).newest(tenant, kind, by, keys, **bounds)
 
@@ -113,12 +127,20 @@ class MemoryGroup:
 
 
 class Channels:
-    """Protocol ChannelPublisher: messages by command id, of declared channels."""
+    """Protocol ChannelPublisher: messages by command id, of declared channels; they are in their queues too."""
 
-    def __init__(self) -> None:
-        self.declared = {"feed": Declaration(name="feed", scope="global")}
+    def __init__(self, entities: WebhookEntities) -> None:
+        self.declared = dict(DECLARED)
         self.messages: dict[str, tuple[str, Any, ChannelCaller]] = {}
         self.error: Exception | None = None
+        store = ChannelStore(
+            entities,
+            cast(Any, entities),
+            MessageCache(local_codec(), topic=entities.topic),
+            clock_ms=lambda: NOW_MS,
+            decrypt=_plain,
+        )
+        self._operations = ChannelOperations(self, store, clock_ms=lambda: NOW_MS)
 
     @property
     def declarations(self) -> "Channels":
@@ -130,12 +152,22 @@ class Channels:
     async def publish(self, fields: Mapping[str, Any], caller: ChannelCaller) -> None:
         if self.error is not None:
             raise self.error
-        if fields["channel"] not in self.declared:
-            raise OperationRefused("channel_not_declared", "there is no such channel")
         self.messages.setdefault(caller.command_id, (fields["channel"], fields["value"], caller))
+        try:
+            await self._operations.publish(fields, caller)
+        except OperationRefused:
+            del self.messages[caller.command_id]
+            raise
 
     def values(self, channel: str = "feed") -> list[Any]:
         return [value for name, value, _ in self.messages.values() if name == channel]
+
+    def list(self, tenant: str) -> Sequence[Declaration]:
+        return [*self.declared.values()]
+
+
+async def _plain(value: Any, tenant: str) -> Any:
+    return value
 
 
 class CredentialBox:
@@ -159,7 +191,7 @@ class WebhookWorld:
         self.log = here.world.log
         self.entities = entities
         self.files = files
-        self.channels = Channels()
+        self.channels = Channels(entities)
         self.credentials = CredentialBox()
         self.committed: dict[int, int] = {}
         self._secret = secret
@@ -261,6 +293,7 @@ async def webhook_world(
     parts: dict[str, Any] = {"entity_commands": entities, "entity_reads": entities, "webhooks": webhooks}
     parts |= {
         "installation_key": secret,
+        "channel_options": ChannelOptions(files=DECLARED),
         "files": {("webhook", name): _file(name, block) for name, block in files.items()},
     }
     async with served(folder, **parts, **more) as here:

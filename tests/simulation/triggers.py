@@ -332,10 +332,11 @@ class TriggerReads(ChannelReads):
         by: Any,
         keys: Any,
         *,
+        lag_max: int = 0,
         positions: Sequence[str] = (),
         **bounds: Any,
     ) -> Mapping[str, ItemRow]:
-        await self._wait_for_rows(family, tenant, positions)
+        await self._wait_for_rows(family, tenant, positions, lag_max=lag_max)
         await self._wired.reach()
         items = MemoryItems(self._families.by_name[family].declaration)
         rows = [row for row in self._items.values() if row.family == family]

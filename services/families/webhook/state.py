@@ -18,7 +18,6 @@ KEY_CHARACTERS = 16
 """Characters of the hash of a delivery id, 5 bits each."""
 REFUSED = "refused"
 """Status of a delivery whose run or message was refused: its id counts as new again."""
-PUBLISHED = "published"
 WebhookEvent = EventReceived | DeliveryRepeated | DeliveryRejected | HookDispatched
 
 

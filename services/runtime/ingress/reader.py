@@ -5,8 +5,8 @@ delivery is known to its webhook. A record that cannot be read, or goes nowhere,
 While an owner, the log or a store is away, the records wait, and apis go on accepting.
 
     webhook, delivery spawn     ReceiveDelivery; the outbox of the webhook starts the run
-    webhook, delivery channel   ReceiveDelivery; then the message is published and the webhook is told. Both have ids
-                                that follow from the record, so a reader that dies in between does no harm
+    webhook, delivery channel   ReceiveDelivery; then the message is published, and a refusal is told to the webhook.
+                                Their ids follow from the record, so a reader that dies in between does no harm
     channel (CloudEvents)       the message is published
 
 All records of a poll are asked about at once, in the order of the log.
@@ -34,7 +34,8 @@ from loomlog.services.families.webhook.bodies import BodyInvalid, parse_body
 from loomlog.services.families.webhook.decide import CHANNEL
 from loomlog.services.families.webhook.definition import WebhookDefinition, WebhookDefinitions
 from loomlog.services.families.webhook.deliveries import DeliveryRows
-from loomlog.services.families.webhook.state import PUBLISHED, REFUSED
+from loomlog.services.families.webhook.messages import PUBLISH_STEP, REFUSED_STEP
+from loomlog.services.families.webhook.state import REFUSED
 from loomlog.services.families.webhook.verdicts import REJECTED_PUBLISH
 from loomlog.services.runtime.ingress.deliveries import Delivery, DeliveryBuilder, DeliveryRefused
 from loomlog.services.runtime.ingress.records import Unreadable, read_record
@@ -54,11 +55,13 @@ READ_WAIT_S = 5.0
 """How long a delivery waits until the definition that its api used has been read here."""
 BATCHES_MAX = 8
 """Polls whose records are on their way to their owners."""
+COMMIT_EVERY_S = 0.2
+"""Shortest time between two commits: under load there are hundreds of polls a second, and what is not committed is only
+read again.
+"""
 RETRY_S, RETRY_MAX_S = 0.2, 5.0
 """Pause before a delivery is tried again, doubled each time up to the second."""
 SYSTEM_PREFIX, SYSTEM = "_system/", "system"
-PUBLISH_STEP, DONE_STEP = ".publish", ".done"
-"""What is added to the id of a delivery's command for the message and for the note."""
 
 
 class GroupReader(Protocol):
@@ -112,12 +115,16 @@ class IngressReader:
         self._dead_letters = dead_letters
         self._clock_ms = clock_ms
         self._bodies = asyncio.Semaphore(BODIES_MAX)
+        self._answered: dict[int, int] = {}
+        """Offsets to commit, by partition."""
+        self._has_answered = asyncio.Event()
 
     async def run(self) -> None:
         """Read, ask, commit, until cancelled. What is read next waits for no answers to what was read before."""
         places = asyncio.Semaphore(BATCHES_MAX)
         before: asyncio.Task[None] | None = None
         async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._commit())
             while True:
                 await places.acquire()
                 polled = await self._poll()
@@ -136,15 +143,25 @@ class IngressReader:
             return {}
 
     async def _carry_out(self, polled: Mapping[int, Sequence[LogRecord]], before: "asyncio.Task[None] | None") -> None:
-        """Commit what was read once all of it is answered, and what was read before it is committed."""
+        """Let be committed what was read once all of it is answered, and what was read before it."""
         await asyncio.gather(*(self._handle(record) for records in polled.values() for record in records))
         if before is not None:
             await asyncio.wait([before])
-        offsets = {number: records[-1].offset + 1 for number, records in polled.items() if records}
-        try:
-            await self._group.commit(offsets)
-        except Transient as error:  # the next commit includes it; without one, all of it is read again
-            log.warning("loom.ingress is not committed: %s", error)
+        self._answered |= {number: records[-1].offset + 1 for number, records in polled.items() if records}
+        self._has_answered.set()
+
+    async def _commit(self) -> None:
+        """Commit what is answered, until cancelled."""
+        while True:
+            await self._has_answered.wait()
+            self._has_answered.clear()
+            offsets, self._answered = self._answered, {}
+            try:
+                await self._group.commit(offsets)
+            except Transient as error:  # the next commit includes it; without one, all of it is read again
+                log.warning("loom.ingress is not committed: %s", error)
+                self._answered = offsets | self._answered
+            await asyncio.sleep(COMMIT_EVERY_S)
 
     async def _handle(self, record: LogRecord) -> None:
         """Carry out a record, however long what it needs is away."""
@@ -244,21 +261,22 @@ class IngressReader:
         await self._ask(command)
 
     async def _publish(self, definition: WebhookDefinition, delivery: Delivery, event: EventReceived) -> None:
-        """Publish the body of a delivery that was taken, and tell the webhook."""
+        """Publish the body of a delivery that was taken, or tell the webhook why it cannot be."""
         command = delivery.command
         caller = self._caller(command.envelope, f"webhook:{definition.name}", command.user_id)
-        note = NoteRunEnded(
-            envelope=replace(command.envelope, command_id=command.envelope.command_id + DONE_STEP),
-            name=definition.name,
-            delivery_id=event.delivery_id,
-            status=PUBLISHED,
-        )
         fields = {"channel": command.channel, "value": parse_body(delivery.value), "scope_id": command.user_id or None}
         try:
             await self._channels.publish(fields, caller)
         except OperationRefused as refused:
-            note = replace(note, status=REFUSED, code=refused.code, message=str(refused))
-        await self._ask(note)
+            note = NoteRunEnded(
+                envelope=replace(command.envelope, command_id=command.envelope.command_id + REFUSED_STEP),
+                name=definition.name,
+                delivery_id=event.delivery_id,
+                status=REFUSED,
+                code=refused.code,
+                message=str(refused),
+            )
+            await self._ask(note)
 
     async def _ask(self, command: Any) -> Answer:
         try:

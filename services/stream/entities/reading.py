@@ -152,9 +152,10 @@ class EntityReader:
         *,
         number_max: float = math.inf,
         offset_max: int = OFFSET_MAX,
+        lag_max: int = 0,
         positions: Sequence[str] = (),
     ) -> Mapping[str, ItemRow]:
-        await self._wait_for_rows(family, tenant, positions)
+        await self._wait_for_rows(family, tenant, positions, lag_max=lag_max)
         with tables_may_be_missing():
             return await entity_items.newest_items(
                 self._reader, family, tenant, kind, by, keys, number_max=number_max, offset_max=offset_max
@@ -214,11 +215,11 @@ class EntityReader:
             offsets[partition] = max(offset, offsets.get(partition, -1))
         return offsets
 
-    async def _wait_for_rows(self, family: str, tenant: str, positions: Sequence[str]) -> None:
-        await self._wait(self._tenant_offsets(family, tenant, positions), in_memory=False)
+    async def _wait_for_rows(self, family: str, tenant: str, positions: Sequence[str], *, lag_max: int = 0) -> None:
+        await self._wait(self._tenant_offsets(family, tenant, positions), in_memory=False, lag_max=lag_max)
 
-    async def _wait(self, offsets: dict[int, int], *, in_memory: bool) -> None:
-        """Wait until what answers the read has passed the offsets. Raises PositionNotRead."""
+    async def _wait(self, offsets: dict[int, int], *, in_memory: bool, lag_max: int = 0) -> None:
+        """Wait until what answers the read has passed the offsets, or lacks no more records. Raises PositionNotRead."""
         deadline = asyncio.get_running_loop().time() + self._wait_s
         for partition, offset in offsets.items():
             while True:
@@ -227,7 +228,7 @@ class EntityReader:
                     lag = await self._replicas.wait(partition, offset, timeout_s=max(0.0, rest_s))
                 else:
                     lag = max(0, offset + 1 - await self._rows.next_offset(partition))
-                if not lag:
+                if lag <= lag_max:
                     break
                 if rest_s <= 0:
                     raise PositionNotRead(f"{self._replicas.topic}/{partition}:{offset} is not read yet", lag)

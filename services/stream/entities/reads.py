@@ -118,10 +118,11 @@ class EntityReads(Protocol):
         *,
         number_max: float = math.inf,
         offset_max: int = OFFSET_MAX,
+        lag_max: int = 0,
         positions: Sequence[str] = (),
     ) -> Mapping[str, ItemRow]:
         """Return for each key the item of the highest seq, among those with a number and an offset up to these; keys
-        without one are left out.
+        without one are left out. `lag_max`: so many records that the read should include may be missing.
         """
         ...
 

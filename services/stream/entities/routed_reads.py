@@ -102,10 +102,19 @@ class RoutedReads:
         *,
         number_max: float = math.inf,
         offset_max: int = OFFSET_MAX,
+        lag_max: int = 0,
         positions: Sequence[str] = (),
     ) -> Mapping[str, ItemRow]:
         return await self.of(family).newest_items(
-            family, tenant, kind, by, keys, number_max=number_max, offset_max=offset_max, positions=positions
+            family,
+            tenant,
+            kind,
+            by,
+            keys,
+            number_max=number_max,
+            offset_max=offset_max,
+            lag_max=lag_max,
+            positions=positions,
         )
 
     async def sum_items(

@@ -23,7 +23,7 @@ from loomlog.services.families.webhook.limits import GENERATIONS
 from loomlog.services.runtime.ingress import reader as ingress
 from loomlog.services.runtime.ingress.records import Unreadable, read_record
 from loomlog.services.stream.entities.answers import CommandUnanswered
-from tests.services.webhook_world import INGRESS, ISSUES, WebhookWorld, webhook_world
+from tests.services.webhook_world import INGRESS, ISSUES, MemoryGroup, WebhookWorld, webhook_world
 
 FEED = dataclasses.replace(ISSUES, delivery="channel", agent="", channel="feed", payload_mapping={})
 FILES = {"issues": ISSUES, "feed": FEED, "system": dataclasses.replace(FEED, channel="_system/x")}
@@ -46,6 +46,22 @@ def submission(**fields: Any) -> bytes:
 async def test_a_record_is_committed_once_it_is_answered(here: WebhookWorld) -> None:
     await here.send("issues", {"goal": "x"}, delivery="d1")
     await here.until(lambda: sum(here.committed.values()) == 1)
+
+
+async def test_a_commit_that_fails_is_part_of_the_next(here: WebhookWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ingress, "COMMIT_EVERY_S", 0.0)
+    commit, failures = MemoryGroup.commit, [Transient("away", kind="unavailable")]
+
+    async def failing(group: MemoryGroup, offsets: Any) -> None:
+        if failures:
+            raise failures.pop()
+        await commit(group, offsets)
+
+    monkeypatch.setattr(MemoryGroup, "commit", failing)
+    here.put(submission(name="issues"))
+    await here.until(lambda: not failures)
+    here.put(submission(name="issues", command_id="c2", delivery_id="d2"), partition=1)
+    await here.until(lambda: here.committed == {0: 1, 1: 1})
 
 
 async def test_a_reader_that_dies_before_it_commits_does_no_harm(here: WebhookWorld) -> None:

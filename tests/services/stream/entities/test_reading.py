@@ -116,6 +116,14 @@ async def test_a_position_that_is_not_read_in_time_is_refused(it: Stage, read: A
     assert refused.value.lag == 8
 
 
+async def test_a_read_may_lack_as_many_records_as_it_allows(it: Stage) -> None:
+    it.written.offsets, it.reads._wait_s = {0: 2}, 0.05
+    asked: dict[str, Any] = {"family": "counter", "tenant": "acme", "kind": "step", "by": "key_a", "keys": ["x"]}
+    with pytest.raises(PositionNotRead):
+        await it.reads.newest_items(**asked, lag_max=2)
+    assert await it.reads.newest_items(**asked, lag_max=3) == {}
+
+
 @pytest.fixture
 async def empty(options: PostgresOptions, entity_prefix: str) -> AsyncIterator[PostgresReader]:
     """A reader of tables that no projector has made."""
