@@ -74,10 +74,10 @@ function Waiting({ run }) {
     };
     const soon = () => (timer ||= setTimeout(read, Math.max(0, readAt + GAP_MS - Date.now())));
     soon();
-    const stream = follow("/v1/runs/stream", {
+    const stream = follow("/v1/runs/stream?status=running", {
       whileVisible: true,
       onFrames: (frames) => {
-        if (frames.some((frame) => frame.event === "stream_open" || frame.event === "run_change" || (frame.event === "run_state" && frame.data.status !== "running"))) soon();
+        if (frames.some((frame) => frame.event === "stream_open" || frame.event === "run_change")) soon();
       },
     });
     const stop = every(READ_EVERY_MS, soon);

@@ -131,7 +131,7 @@ function Waits({ row }) {
 
 function Tools({ row }) {
   if (!row.tool_errors) return html`<span>${formatShort(row.tool_calls)}</span>`;
-  return html`<span class="bad" title=${`${formatCount(row.tool_calls)} calls, ${formatCount(row.tool_errors)} errors`}><${Icon} name="circle-alert" size=${11} /> ${formatShort(row.tool_calls)}<span class="spoken"> with ${row.tool_errors} errors</span></span>`;
+  return html`<span class="bad" title=${`${formatCount(row.tool_calls)} calls, ${formatCount(row.tool_errors)} errors`}><${Icon} name="circle-alert" size=${11} /> ${formatShort(row.tool_calls)}<span class="spoken"> (with errors: ${formatCount(row.tool_errors)})</span></span>`;
 }
 
 function Who({ row, isAdmin }) {

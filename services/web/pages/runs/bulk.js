@@ -10,7 +10,7 @@ import { formatCount } from "../../components/time.js";
 import { link } from "../../router.js";
 import { me } from "../../session.js";
 import { useResource } from "../../resource.js";
-import { apiQueryOf, waitsFor, whereOf } from "./filter.js";
+import { apiQueryOf, whereOf } from "./filter.js";
 import { rowOf } from "./rows.js";
 
 const ORDERS = {
@@ -63,7 +63,7 @@ async function previewOf(order, rows, filter, isWhole) {
   let cursor = "";
   do {
     const answer = await runs.list({ ...apiQueryOf(filter, now), status: "running", limit: PAGE, cursor });
-    all.push(...answer.runs.map(rowOf).filter((row) => waitsFor(row, filter.waits) && canChange(order, row)));
+    all.push(...answer.runs.map(rowOf).filter((row) => canChange(order, row)));
     cursor = answer.next ?? "";
   } while (cursor && all.length < SINGLE_MAX);
   return { matched: Math.min(all.length, SINGLE_MAX), hasMore: Boolean(cursor) || all.length > SINGLE_MAX, first: all, all: all.slice(0, SINGLE_MAX), where: "", ended: 0 };

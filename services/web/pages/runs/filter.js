@@ -54,7 +54,8 @@ export function momentOf(text, now) {
 /** The query of GET /v1/runs. @param {Filter} filter @param {number} now */
 export function apiQueryOf(filter, now) {
   return {
-    status: filter.waits ? "running" : filter.status,
+    status: filter.waits ? "" : filter.status,
+    waiting: filter.waits,
     agent: filter.agent,
     user_id: filter.user_id,
     tenant: filter.tenant,

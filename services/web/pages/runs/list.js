@@ -7,7 +7,7 @@ import { useCallback, useEffect, useMemo, useRef, useState } from "../../ui.js";
 import { connection, runs } from "../../api.js";
 import { every, usePages } from "../../resource.js";
 import { follow } from "../../stream.js";
-import { addressOf, apiQueryOf, fits, waitsFor } from "./filter.js";
+import { addressOf, apiQueryOf, fits } from "./filter.js";
 import { applyFrames, applyReadings, insertRows, rowOf } from "./rows.js";
 
 const FIRST_PAGE = 100;
@@ -30,7 +30,7 @@ export function useRunList(filter, view) {
   const pages = usePages(
     async (cursor, signal) => {
       const answer = await runs.list({ ...query, limit: cursor ? FURTHER_PAGE : FIRST_PAGE, cursor }, { signal });
-      return { rows: answer.runs.map(rowOf).filter((row) => waitsFor(row, filter.waits)), next: answer.next };
+      return { rows: answer.runs.map(rowOf), next: answer.next };
     },
     [key],
     { reloadsOnReconnect: false },
@@ -66,11 +66,11 @@ export function useRunList(filter, view) {
 
   /** Reads the newest page again after the stream was away; what lies between is only found by reading the list anew. */
   const catchUp = useCallback(async () => {
-    const { pages: list, query: asked, filter: wanted } = current.current;
+    const { pages: list, query: asked } = current.current;
     if (list.error) return list.error.isTransient ? list.reload() : undefined;
     if (list.isLoading) return void setTimeout(() => catchUp().catch(() => {}), 1_000);
     const answer = await runs.list({ ...asked, limit: FIRST_PAGE });
-    const rows = answer.runs.map(rowOf).filter((row) => waitsFor(row, wanted.waits));
+    const rows = answer.runs.map(rowOf);
     const newest = list.rows[0];
     const hasGap = answer.next && newest && rows.length && rows[rows.length - 1].started_at > newest.started_at;
     if (hasGap && !current.current.view.isHolding()) return list.reload();
@@ -90,6 +90,7 @@ export function useRunList(filter, view) {
       const answer = await runs.list({
         ...asked,
         status,
+        waiting: "",
         from: seen[seen.length - 1].started_at,
         to: new Date(newest + 1).toISOString(),
         limit: REFRESH_ROWS_MAX,
@@ -178,7 +179,7 @@ export function useRunCounts(filter, rows) {
     state.current.timer = setTimeout(() => {
       state.current.timer = 0;
       state.current.readAt = Date.now();
-      const { status, ...query } = apiQueryOf(filter, Date.now());
+      const { status, waiting, ...query } = apiQueryOf(filter, Date.now());
       runs.counts(query).then(
         (answer) => state.current.key === key && setCounts(answer),
         () => {},
