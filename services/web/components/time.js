@@ -33,7 +33,8 @@ export function Time({ at, relative = false }) {
 /** @param {number} ms */
 export function formatAgo(ms) {
   if (ms < 0) return `in ${formatDuration(-ms)}`;
-  return ms < 2_000 ? "now" : `${formatDuration(ms)} ago`;
+  if (ms < 2_000) return "now";
+  return ms >= 60_000 && ms < 3_600_000 ? `${Math.floor(ms / 60_000)} min ago` : `${formatDuration(ms)} ago`;
 }
 
 /** "840 ms", "12.4 s", "3 min 05 s", "2 h 10 min", "4 d". @param {number} ms */

@@ -68,7 +68,7 @@ export function WebhookList() {
             { key: "does", title: "What it does", width: "minmax(9rem, 1.2fr)", cell: (row) => html`<${WithContent} row=${row} tenant=${tenant} show=${doesWords} />` },
             { key: "proof", title: "Proof", width: "5.5rem", cell: (row) => html`<${WithContent} row=${row} tenant=${tenant} show=${proofCell} />` },
             { key: "rate", title: "Per minute", width: "5.5rem", align: "right", cell: (row) => html`<${WithContent} row=${row} tenant=${tenant} show=${(definition) => formatCount(definition.rate_limit?.requests_per_minute || 60)} />` },
-            { key: "address", title: "Address", width: "minmax(12rem, 1.6fr)", cell: (row) => html`<span class="id"><code>${addressPath(addressOf(row))}</code><${CopyButton} text=${location.origin + addressPath(addressOf(row))} label="Copy the address" /></span>` },
+            { key: "address", title: "Address", width: "minmax(12rem, 1.6fr)", cell: (row) => html`<span class="id" title=${addressPath(addressOf(row))}><code>…/${addressOf(row)}</code><${CopyButton} text=${location.origin + addressPath(addressOf(row))} label="Copy the address" /></span>` },
             { key: "source", title: "Declared", width: "6.5rem", cell: (row) => html`<${Chip} tone=${SOURCES[row.source]?.[0] ?? ""}>${SOURCES[row.source]?.[1] ?? row.source}<//>` },
             { key: "changed", title: "Changed", width: "7.5rem", align: "right", cell: (row) => html`<${Time} at=${row.last_updated} relative />` },
           ]}

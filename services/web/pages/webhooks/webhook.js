@@ -2,7 +2,7 @@
 import { html } from "../../ui.js";
 import { library } from "../../api.js";
 import { Button, Chip, CopyButton, Id, Tabs } from "../../components/controls.js";
-import { Empty, Forbidden, Resource } from "../../components/states.js";
+import { Empty, Resource } from "../../components/states.js";
 import { PlainTable } from "../../components/table.js";
 import { formatBytes, formatCount, formatDuration } from "../../components/time.js";
 import { usePageTitle } from "../../frame.js";
@@ -46,7 +46,9 @@ function Found({ row, tenant }) {
   const id = activeId(row);
   const definition = useContent(id, tenant);
   const address = addressOf(row);
-  const view = ["test", "about"].includes(here.value.query.get("view") ?? "") ? here.value.query.get("view") : "deliveries";
+  const tabs = [...(may(ADMIN) ? [{ key: "deliveries", title: "Deliveries", icon: "inbox" }, { key: "test", title: "Dry run", icon: "play" }] : []), { key: "about", title: "About", icon: "info" }];
+  const wanted = here.value.query.get("view") ?? "";
+  const view = tabs.some((tab) => tab.key === wanted) ? wanted : tabs[0].key;
   const name = row.name.split("/").map(encodeURIComponent).join("/");
   return html`
     <header>
@@ -60,10 +62,11 @@ function Found({ row, tenant }) {
       ${row.description ? html`<p class="sub"><bdi>${row.description}</bdi></p>` : null}
     </header>
     ${definition === undefined ? null : definition ? html`<${Address} row=${row} address=${address} definition=${definition} />` : html`<p class="note warn">No version of it is active, so it answers 404. Its deliveries stay listed.</p>`}
-    <${Tabs} label=${row.name} selected=${view} onSelect=${(key) => setQuery({ view: key === "deliveries" ? "" : key })} tabs=${[{ key: "deliveries", title: "Deliveries", icon: "inbox" }, { key: "test", title: "Dry run", icon: "play" }, { key: "about", title: "About", icon: "info" }]} />
+    <${Tabs} label=${row.name} selected=${view} onSelect=${(key) => setQuery({ view: key === tabs[0].key ? "" : key })} tabs=${tabs} />
     ${view === "about" ? html`<${About} row=${row} definition=${definition} id=${id} tenant=${tenant} />` : null}
-    ${view === "deliveries" ? (may(ADMIN) ? html`<${Deliveries} address=${address} isOn=${Boolean(definition) && definition.enabled !== false} definition=${definition} />` : html`<${Forbidden} scope=${ADMIN} />`) : null}
-    ${view === "test" ? (may(ADMIN) ? html`<${DryRun} address=${address} definition=${definition} />` : html`<${Forbidden} scope=${ADMIN} />`) : null}
+    ${view === "deliveries" ? html`<${Deliveries} address=${address} isOn=${Boolean(definition) && definition.enabled !== false} definition=${definition} />` : null}
+    ${view === "test" ? html`<${DryRun} address=${address} definition=${definition} />` : null}
+    ${may(ADMIN) ? null : html`<p class="hint">Deliveries, dry runs and replays need the scope <code>${ADMIN}</code>.</p>`}
   `;
 }
 
