@@ -76,7 +76,7 @@ test("a hundred thousand rows take a frame without being copied when nothing cha
 });
 
 test("what a run waits for is said in its own words", () => {
-  assert.equal(waitText(run("r_1", { awaited_state: "interrupted" })), "an answer to its question");
+  assert.equal(waitText(run("r_1", { awaited_state: "interrupted" })), "an answer");
   assert.equal(waitText(run("r_1", { pause_requested: true, pause_reason: "budget" })), "paused: budget");
   assert.equal(waitText(run("r_1", { status: "failed", error: "no key" })), "no key");
   assert.equal(waitText(run("r_1", { under_way: ["model"] })), "model");

@@ -140,7 +140,7 @@ function Who({ row, isAdmin }) {
 
 function wideColumns(isAdmin) {
   return [
-    { key: "status", title: "Status", width: "9.25rem", cell: (row) => html`<${RunStatus} run=${row} />` },
+    { key: "status", title: "Status", width: "10.25rem", cell: (row) => html`<${RunStatus} run=${row} />` },
     { key: "agent", title: "Agent", width: "minmax(6.5rem, 1.2fr)", cell: (row) => html`<${Agent} row=${row} />` },
     { key: "run", title: "Run", width: "5.75rem", cell: (row) => html`<${Id} id=${row.run_id} short=${8} />` },
     { key: "who", title: isAdmin ? "User, tenant" : "User", width: "minmax(6.5rem, 1.2fr)", cell: (row) => html`<${Who} row=${row} isAdmin=${isAdmin} />` },

@@ -142,7 +142,7 @@ export function waitText(row) {
   if (row.status === "failed") return row.error || "";
   if (row.status !== "running") return row.status === "cancelled" ? (row.stop_reason ?? "") : "";
   if (row.pause_requested) return row.pause_reason ? `paused: ${row.pause_reason}` : "paused";
-  if (row.awaited_state === "interrupted") return "an answer to its question";
+  if (row.awaited_state === "interrupted") return "an answer";
   if (row.parked) return "input";
   return row.under_way.join(", ");
 }
