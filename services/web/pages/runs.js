@@ -140,11 +140,11 @@ function Who({ row, isAdmin }) {
 
 function wideColumns(isAdmin) {
   return [
-    { key: "status", title: "Status", width: "10.25rem", cell: (row) => html`<${RunStatus} run=${row} />` },
+    { key: "status", title: "Status", width: "10.9rem", cell: (row) => html`<${RunStatus} run=${row} />` },
     { key: "agent", title: "Agent", width: "minmax(6.5rem, 1.2fr)", cell: (row) => html`<${Agent} row=${row} />` },
-    { key: "run", title: "Run", width: "5.75rem", cell: (row) => html`<${Id} id=${row.run_id} short=${8} />` },
+    { key: "run", title: "Run", width: "5.6rem", cell: (row) => html`<${Id} id=${row.run_id} short=${8} />` },
     { key: "who", title: isAdmin ? "User, tenant" : "User", width: "minmax(6.5rem, 1.2fr)", cell: (row) => html`<${Who} row=${row} isAdmin=${isAdmin} />` },
-    { key: "started", title: "Started", width: "5.75rem", cell: (row) => html`<${Time} at=${row.started_at} />` },
+    { key: "started", title: "Started", width: "5.6rem", cell: (row) => html`<${Time} at=${row.started_at} />` },
     { key: "duration", title: "Duration", width: "5.5rem", align: /** @type {const} */ ("right"), cell: (row) => html`<${Duration} from=${row.started_at} to=${row.completed_at} />` },
     { key: "turns", title: "Turns", width: "2.4rem", align: /** @type {const} */ ("right"), cell: (row) => formatCount(row.iterations) },
     { key: "tools", title: "Tools", width: "3rem", align: /** @type {const} */ ("right"), cell: (row) => html`<${Tools} row=${row} />` },
