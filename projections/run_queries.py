@@ -18,7 +18,9 @@ PAGE_MAX = 500
 ACTIVE_ROWS_MAX = 10_000
 """Most rows of the count of active runs; a longer list would be of no use."""
 COUNT_MAX = 10_000
-"""Runs of a filter up to which counts are exact. Counting that many takes 10 ms; a page shows more as "10,000+"."""
+"""Runs of a filter up to which counts are exact: 15 ms among 300,000 runs, 2 cores. A filter without an index (agent,
+prefix, parent) may read all runs of its tenant, as the list does.
+"""
 SAME_HANDLE_MAX = 20
 """Newest runs of a handle that are searched for a live one. Usually the newest is: a start with a live handle is
 refused, and only simultaneous starts in two partitions get the same one."""
