@@ -45,6 +45,10 @@ SHAPES = (content_type_conformance, response_schema_conformance)
 load_all_checks()
 ENDLESS = ["/v1/users/{user_id}/agents/stream", "/v1/_memory/changes", "/v1/_document/changes"]
 """Open until their client leaves; test_interrupt_endpoints.py and test_memory_feed_endpoints.py listen to them."""
+STREAMED = ["/v1/_audit/verify"]
+"""Answered by a stream that ends; its frames are objects, which the document's text is not. test_audit_endpoints.py
+reads them.
+"""
 ROWS = (*ROUTES, *entity_routes([COUNTER]))
 
 
@@ -61,7 +65,7 @@ class CountersAndDefinitions(LogEntities):
         return await (self._counters if is_counter else super()).ask(command, wait_s=wait_s)
 
 
-schema = schemathesis.openapi.from_dict(build_document("1.2.3", ROWS)).exclude(path=ENDLESS)
+schema = schemathesis.openapi.from_dict(build_document("1.2.3", ROWS)).exclude(path=[*ENDLESS, *STREAMED])
 
 
 @pytest.fixture(scope="module")
