@@ -119,7 +119,7 @@ def test_other_topics_can_be_looked_at(stack: Installation, reviewed: str) -> No
         "events", "tail", "--topic", "run.commands", "--run", reviewed, "--from", "beginning", "--no-follow", "--json"
     ).lines
     assert [record["type"] for record in commands] == ["StartRun"]
-    stack.loomlog("events", "get", "loom.dead-letter/0/0", code=1)
+    stack.loomlog("events", "get", "loom.dead-letter/0/0", code=4)
 
 
 def test_the_read_models_are_told_and_rebuilt_equal(stack: Installation, reviewed: str) -> None:
