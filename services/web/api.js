@@ -218,3 +218,80 @@ export const webhooks = {
   test: (address, raw, headers) => request("POST", `/v1/_webhooks/${segs(address)}/test`, { raw, headers }),
   replay: (address, delivery) => post(`/v1/_webhooks/${segs(address)}/replay`, { delivery_id: delivery }),
 };
+
+/** What agents, users and tenants remember; `query` may name a tenant (administrators). Shown by pages/memory. */
+const memoryPath = (scope, id) => `/v1/_memory/scopes/${seg(scope)}/${seg(id || (scope === "tenant" ? "-" : ""))}`;
+export const memory = {
+  scopeIds: (scope, query = {}, options = {}) => get(`/v1/_memory/scopes/${seg(scope)}`, query, options),
+  keys: (scope, id, query = {}, options = {}) => get(`${memoryPath(scope, id)}/keys`, query, options),
+  entry: (scope, id, key, query = {}, options = {}) => get(`${memoryPath(scope, id)}/keys/${seg(key)}`, query, options),
+  put: (scope, id, key, body, query = {}) => put(`${memoryPath(scope, id)}/keys/${seg(key)}`, body, { query }),
+  remove: (scope, id, key, query = {}) => del(`${memoryPath(scope, id)}/keys/${seg(key)}`, query),
+  drop: (scope, id, query = {}, options = {}) => del(memoryPath(scope, id), query, options),
+  superseded: (query, options) => get("/v1/_memory/superseded", query, options),
+  at: (query, options) => get("/v1/_memory/at", query, options),
+  usage: (query, options) => get("/v1/_memory/usage", query, options),
+  search: (body, query = {}, options = {}) => post("/v1/_memory/search", body, { query, ...options }),
+  sql: (body, query = {}) => post("/v1/_memory/sql", body, { query }),
+  embedStats: (query, options) => get("/v1/_memory/embed_stats", query, options),
+  administer: (operation, query) => post(`/v1/_memory/${operation}`, {}, { query }),
+  changesPath: (query) => `/v1/_memory/changes${Object.keys(query).length ? `?${new URLSearchParams(query)}` : ""}`,
+};
+
+/** Topics and records, dead letters, verifications and problems of the read models. Shown by pages/log. */
+export const log = {
+  topics: (options) => get("/v1/_log/topics", {}, options),
+  records: (topic, partition, query, options) => get(`/v1/_log/topics/${seg(topic)}/${seg(partition)}`, query, options),
+  letters: (query, options) => get("/v1/_dead_letters", query, options),
+  letter: (offset, options) => get(`/v1/_dead_letters/${seg(offset)}`, {}, options),
+  replay: (offset, body, options) => post(`/v1/_dead_letters/${seg(offset)}/replay`, body, options),
+  verifyPath: "/v1/_audit/verify",
+  checkpoints: (query, options) => get("/v1/_audit/checkpoints", query, options),
+};
+
+/** Live figures and partitions. Shown by pages/activity. */
+export const activity = {
+  insights: (options) => get("/v1/_insights", {}, options),
+  partitions: (query, options) => get("/v1/_partitions", query, options),
+  concurrency: (options) => get("/v1/_concurrency/stats", {}, options),
+};
+
+/** What was used and what it cost. Shown by pages/usage. */
+export const usage = {
+  report: (query, options) => get("/v1/_usage", query, options),
+};
+
+/** The orders of operators and what they look at first. Shown by pages/operations. */
+export const operations = {
+  pauses: (options) => get("/v1/_state", {}, options),
+  pause: (body) => post("/v1/_pause", body),
+  resume: (body) => post("/v1/_resume", body),
+  limits: (query, options) => get("/v1/_limits", query, options),
+  setLimit: (body) => put("/v1/_limits", body),
+  removeLimit: (query) => del("/v1/_limits", query),
+  routing: (options) => get("/v1/_routing", {}, options),
+  resolver: (options) => get("/v1/_resolver", {}, options),
+  probe: () => post("/v1/_resolve/probe"),
+  aliases: (options) => get("/v1/_models", {}, options),
+  models: (provider, options) => get(`/v1/_providers/${seg(provider)}/models`, {}, options),
+  snapshots: (options) => get("/v1/_snapshots", {}, options),
+  createSnapshot: (body) => post("/v1/_snapshots", body),
+  removeSnapshot: (id) => del(`/v1/_snapshots/${seg(id)}`),
+  restoreSnapshot: (id, body) => post(`/v1/_snapshots/${seg(id)}/restore`, body),
+  restoreFile: (file, query) => request("POST", "/v1/_snapshots/restore", { query, raw: file, headers: { "content-type": "application/octet-stream" } }),
+  snapshotPath: (id, format) => `/v1/_snapshots/${seg(id)}/export?format=${seg(format)}`,
+  subjects: (query, options) => get("/v1/_erasure", query, options),
+  erase: (body, query) => post("/v1/_erasure", body, { query }),
+  rewrapKeys: () => post("/v1/_erasure/rewrap"),
+  ready: (options) => get("/readyz", {}, options),
+  checks: (options) => get("/v1/_doctor", {}, options),
+  projections: (options) => get("/v1/_projections", {}, options),
+  aggregate: (aggregate, options) => get("/v1/_repair", { aggregate }, options),
+  repair: (body) => post("/v1/_repair", body),
+  presets: (options) => get("/v1/_presets", {}, options),
+  preset: (name, options) => get(`/v1/_presets/${seg(name)}`, {}, options),
+  environment: (options) => get("/v1/_env_template", {}, { as: "text", ...options }),
+  hooks: (options) => get("/v1/hooks", {}, options),
+  addHook: (body) => post("/v1/hooks", body),
+  removeHook: (id) => del(`/v1/hooks/${seg(id)}`),
+};

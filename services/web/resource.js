@@ -9,7 +9,7 @@ import { connection } from "./api.js";
  * @param {any[]} inputs
  * @param {{everyMs?: number}} [options] everyMs: read again so often while the tab is visible (at least 2,000)
  * @returns {{data: T | undefined, error: any, isLoading: boolean, reload: () => void, setData: (data: T) => void}}
- *   data stays while it is read again, so that nothing on the page jumps.
+ *   data and the error of the last reading stay while it is read again, so that nothing on the page jumps.
  */
 export function useResource(load, inputs, { everyMs = 0 } = {}) {
   const [state, setState] = useState(/** @type {any} */ ({ data: undefined, error: null, isLoading: true }));
@@ -21,7 +21,7 @@ export function useResource(load, inputs, { everyMs = 0 } = {}) {
     const now = JSON.stringify(inputs);
     const isOther = key.current !== now;
     key.current = now;
-    setState((before) => ({ data: isOther ? undefined : before.data, error: null, isLoading: true }));
+    setState((before) => ({ data: isOther ? undefined : before.data, error: isOther ? null : before.error, isLoading: true }));
     load(abort.signal).then(
       (data) => !abort.signal.aborted && setState({ data, error: null, isLoading: false }),
       (error) => !abort.signal.aborted && setState((before) => ({ data: before.data, error, isLoading: false })),
