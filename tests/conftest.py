@@ -4,6 +4,7 @@
     postgres       connection string of a database with pgvector; make your tables in `pg_schema`
     topic_prefix   a name no other test has, for `redpanda.apply(..., prefix=topic_prefix)`, groups, transactional ids
     pg_schema      a schema no other test has, dropped afterwards
+    stack          one installation as a person has it, everything up, for the tests of commands and of the web page
 
 LOOMLOG_KAFKA and LOOMLOG_POSTGRES use servers that run already. What the stack caches (jars, class archive) is kept in
 .loomlog/cache, so only the first session on a machine is slow.
@@ -24,6 +25,7 @@ from hypothesis import HealthCheck, settings
 
 from loomlog.services.cli.stack.home import open_home
 from loomlog.services.cli.stack.local import LocalStack, local_stack
+from tests.acceptance.installation import Installation
 
 # An example that takes long, or is long in the making, tells of the machine and not of the code.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -58,6 +60,20 @@ async def session_stack(session_folder: Path) -> AsyncIterator[LocalStack]:
         postgres_port=0,
     ) as stack:
         yield stack
+
+
+@pytest.fixture(scope="session")
+def stack() -> Iterator[Installation]:
+    # Not pytest's own temporary folder: those of three sessions are kept, and a broker's is large.
+    folder = Path(tempfile.mkdtemp(prefix="loomlog-acceptance-"))
+    installation = Installation(folder)
+    installation.make()
+    try:
+        installation.up()
+        yield installation
+    finally:
+        installation.loomlog("down")
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 ROOT = Path(__file__).parent.parent
 STACKS, OUTSIDE = "stacks", "outside"
-STACK_FOLDERS = frozenset({"acceptance", "chaos"})
+STACK_FOLDERS = frozenset({"acceptance", "browser", "chaos"})
 OUTSIDE_FOLDERS = frozenset({"cli", "projections", "projector", "redpanda"})
 """Folders of tests that start programs of their own or share fixtures of the broker and of Postgres."""
 OUTSIDE_WORDS = ("pytest.mark.integration", "pytest.mark.stack", "pg_schema", "topic_prefix")

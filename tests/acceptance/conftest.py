@@ -1,27 +1,8 @@
-"""One installation for the whole session, up while tests run."""
-
-import shutil
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
+"""What several acceptance tests look at."""
 
 import pytest
 
 from tests.acceptance.installation import Installation
-
-
-@pytest.fixture(scope="session")
-def stack() -> Iterator[Installation]:
-    # Not pytest's own temporary folder: those of three sessions are kept, and a broker's is large.
-    folder = Path(tempfile.mkdtemp(prefix="loomlog-acceptance-"))
-    installation = Installation(folder)
-    installation.make()
-    try:
-        installation.up()
-        yield installation
-    finally:
-        installation.loomlog("down")
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

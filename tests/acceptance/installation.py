@@ -50,6 +50,16 @@ agents:
   guest-reviewer: { provider: guest, model: lab-1, tools: [Glob, Grep, Read, Write], volumes: [source, out] }
   gemini-reviewer: { provider: lab-gemini, model: lab-1, tools: [Glob, Grep, Read, Write], volumes: [source, out] }
   ollama-reviewer: { provider: lab-ollama, model: lab-1, tools: [Glob, Grep, Read, Write], volumes: [source, out] }
+  analyst:
+    description: answers questions about the shop, and asks back
+    provider: lab
+    model: lab-1
+    tools: [Glob, Grep, Read, Write, Memory, Channel, Interruption, Agent]
+    volumes: [source, out]
+    memory_scopes: [user]
+    channels: { subscribe: [acceptance/issues], publish: [acceptance/reports] }
+    interruption: { enabled: true, kinds: [question] }
+    system_prompt: "You answer questions about a small shop. Look before you answer; ask when you cannot know."
   sleeper: { provider: slow, model: mock-generic }
   talker: { provider: mock, model: mock-generic }
   tree: { provider: mock, model: mock-tree, tools: [Agent] }
@@ -127,7 +137,7 @@ pricing:
   models:
     lab/lab-1: { input: 3.00, output: 15.00 }
 """
-"""Some on models of somebody else's, one that can be cancelled in peace, one that fails, one that falls back, one whose
+"""Some on models of somebody else's, one of them for the web page, one that can be cancelled in peace, one that fails, one that falls back, one whose
 prompt is the list of its calls, one that uses a tool of a client, one that uses the tool of a family, two
 that use memory, one that passes messages from a channel to another."""
 HOOK_SECRET = "acceptance-hook-secret"

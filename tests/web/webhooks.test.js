@@ -1,6 +1,5 @@
 // The rules of the pages of webhooks, without a page.
 import assert from "node:assert/strict";
-import { createHmac } from "node:crypto";
 import test from "node:test";
 import { addressOf, addressPath, curlOf, detailOf, mappingRows, parseHeaders, partsOf, proofHeaders, proofOf, verdictOf } from "../../services/web/pages/webhooks/model.js";
 
@@ -20,11 +19,11 @@ test("verdicts have words, also those of a newer server", () => {
 
 test("the proof of each kind is made as the server checks it", async () => {
   const at = 1_795_667_000_500;
-  const hex = (text) => createHmac("sha256", "s3cret").update(text).digest("hex");
+  // printf %s "$BODY" | openssl dgst -sha256 -hmac s3cret
   const signed = proofOf({ kind: "hmac", signing_secret_env: "S", header: "X-Hub-Signature-256" });
-  assert.deepEqual(await proofHeaders(signed, "s3cret", "körper", at), { "X-Hub-Signature-256": `sha256=${hex("körper")}` });
+  assert.deepEqual(await proofHeaders(signed, "s3cret", "körper", at), { "X-Hub-Signature-256": "sha256=40a786b05e406d83c3c60faffdd213c5cdabe47c15982c45b4d661b6f19a5409" });
   const stripe = proofOf({ kind: "hmac", header: "Stripe-Signature" });
-  assert.deepEqual(await proofHeaders(stripe, "s3cret", "b", at), { "Stripe-Signature": `t=1795667000,v1=${hex("1795667000.b")}` });
+  assert.deepEqual(await proofHeaders(stripe, "s3cret", "b", at), { "Stripe-Signature": "t=1795667000,v1=b0c5106ded6bf0ff5a9226e3d36791a1e0cd73553d83601900d876a2ef8f3616" });
   const token = proofOf({ kind: "bearer", header: "X-Token", bearer_token_env: "T" });
   assert.deepEqual(await proofHeaders(token, "s3cret", "b", at), { "X-Token": "s3cret" });
   assert.equal(proofOf(undefined).kind, "none");
