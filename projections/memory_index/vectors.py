@@ -11,7 +11,7 @@ Before: embedding.py, services/families/memory/index_administration.py. After: P
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple, Protocol
 
@@ -234,6 +234,19 @@ class VectorStore:
         if is_embedded:
             return "embedded"
         return "none" if attempts is None else "failed" if attempts >= GIVEN_UP else "pending"
+
+    async def models(self, scope: str, revisions: Mapping[str, int]) -> dict[str, EmbeddingSet]:
+        """Return the set in which each of these keys has a vector of this revision: the one that answers, if it has."""
+        rows = await self._fetch(
+            "SELECT v.key, s.id, s.provider, s.model, s.dimension, s.is_active, s.is_target "
+            "FROM unnest(%s::text[], %s::bigint[]) AS k(key, revision) JOIN {schema}.vectors v "
+            "ON v.scope = %s AND v.key = k.key AND v.revision = k.revision JOIN {kept}.sets s ON s.id = v.set_id "
+            "ORDER BY s.is_active, s.id",
+            list(revisions),
+            list(revisions.values()),
+            scope,
+        )
+        return {key: EmbeddingSet._make(of) for key, *of in rows}
 
     # --- administration ------------------------------------------------------------------------------------------
 

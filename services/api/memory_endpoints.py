@@ -30,6 +30,7 @@ USAGE_HEADER = "x-loomlog-memory-usage"
 BODY_MAX = VALUE_BYTES_MAX * 6 + 64 * 1024
 """A value with every character escaped."""
 SEARCH_BODY_MAX = 256 * 1024
+SQL_BODY_MAX = 1024 * 1024
 HISTORY = "/history"
 Json = JsonResponse[dict[str, Any]]
 
@@ -56,6 +57,9 @@ async def list_memory_keys(service: Service, caller: Caller, request: Request) -
         prefix=query_text(request, "prefix", max_length=KEY_CHARACTERS_MAX),
         after=query_text(request, "after", max_length=KEY_CHARACTERS_MAX),
         limit=query_integer(request, "limit", LIST_DEFAULT, minimum=1, maximum=LIST_MAX),
+        kind=query_text(request, "kind"),
+        with_details=query_flag(request, "details"),
+        with_models=query_flag(request, "include_embedding_metadata"),
     )
     return json_response(page)
 
@@ -127,6 +131,19 @@ async def drop_memory_scope(service: Service, caller: Caller, request: Request) 
     return json_response(answer, headers=position_headers(position))
 
 
+async def list_superseded_entries(service: Service, caller: Caller, request: Request) -> Json:
+    return json_response(
+        await service.application.memory.list_superseded(
+            caller,
+            query_text(request, "scope") or "user",
+            query_text(request, "scope_id"),
+            tenant=query_text(request, "tenant"),
+            limit=query_integer(request, "limit", HISTORY_MAX, minimum=1, maximum=HISTORY_MAX),
+            cursor=query_text(request, "cursor"),
+        )
+    )
+
+
 async def read_memory_at(service: Service, caller: Caller, request: Request) -> Json:
     at = query_text(request, "at")
     return json_response(
@@ -157,6 +174,11 @@ async def read_memory_usage(service: Service, caller: Caller, request: Request) 
 async def search_memory(service: Service, caller: Caller, request: Request) -> Json:
     body = await json_value(request, limit=SEARCH_BODY_MAX)
     return json_response(await service.application.memory.search(caller, body, tenant=query_text(request, "tenant")))
+
+
+async def query_memory_sql(service: Service, caller: Caller, request: Request) -> Json:
+    body = await json_value(request, limit=SQL_BODY_MAX)
+    return json_response(await service.application.memory_sql.query(caller, body, tenant=query_text(request, "tenant")))
 
 
 async def read_embed_stats(service: Service, caller: Caller, request: Request) -> Json:

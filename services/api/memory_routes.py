@@ -128,6 +128,10 @@ MEMORY_ROUTES: tuple[Route, ...] = (
             QueryParameter(name="after", description="Only keys after this one."),
             LIMIT_PARAMETER,
             QueryParameter(name="include_embedding_metadata", description="1: with the vectors' models."),
+            QueryParameter(name="kind", description="fact or note: only entries of this kind; by default all."),
+            QueryParameter(
+                name="details", description="1: with revision, bytes, source, provenance and the model of the vector."
+            ),
             TENANT,
         ),
         refusal_statuses=(400, 503),
@@ -145,6 +149,17 @@ MEMORY_ROUTES: tuple[Route, ...] = (
             QueryParameter(name="reason", description="Why, for people."),
             TENANT,
         ),
+        refusal_statuses=(400, 503),
+    ),
+    Route(
+        method="GET",
+        path="/v1/_memory/superseded",
+        access=Access.MEMBER,
+        handler=memory_endpoints.list_superseded_entries,
+        tag=TAG,
+        summary="List the entries of a scope that were superseded in the last 30 days, with the values they had.",
+        response=NamedSchema(name="MemorySuperseded", schema=OBJECT),
+        query=(SCOPE, SCOPE_ID, LIMIT_PARAMETER, CURSOR_PARAMETER, TENANT),
         refusal_statuses=(400, 503),
     ),
     Route(
@@ -200,6 +215,34 @@ MEMORY_ROUTES: tuple[Route, ...] = (
         response=NamedSchema(name="MemoryHits", schema=OBJECT),
         query=(TENANT,),
         refusal_statuses=(400, 503),
+    ),
+    Route(
+        method="POST",
+        path="/v1/_memory/sql",
+        access=Access.MEMBER,
+        handler=memory_endpoints.query_memory_sql,
+        tag=TAG,
+        summary="Read the SQL database of a scope with one SELECT: at most 1,000 rows, within 2 seconds.",
+        body=NamedSchema(
+            name="MemorySqlQuery",
+            schema={
+                "type": "object",
+                "properties": {
+                    "scope": {"type": "string", "description": "agent, user, tenant or run; by default user."},
+                    "scope_id": {
+                        "type": "string",
+                        "description": "Name of the agent, id of the user, or id of the root run.",
+                    },
+                    "statement": FIELD_SCHEMAS["statement"],
+                    "args": FIELD_SCHEMAS["args"],
+                },
+                "required": ["statement"],
+            },
+            example={"statement": "SELECT name FROM sqlite_schema", "scope": "user", "scope_id": "ada"},
+        ),
+        response=NamedSchema(name="MemorySqlRows", schema=OBJECT),
+        query=(TENANT,),
+        refusal_statuses=(400, 409, 503),
     ),
     Route(
         method="GET",

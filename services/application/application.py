@@ -90,6 +90,7 @@ from loomlog.services.application.log.dead_letters import DeadLetters
 from loomlog.services.application.log.verifier import LogSources, LogVerifier
 from loomlog.services.application.memory import Memory
 from loomlog.services.application.memory_changes import NO_EMBEDDER, ChangeFeed, MemoryChanges
+from loomlog.services.application.memory_sql import MemorySql
 from loomlog.services.application.queries.audit_log import AuditLog
 from loomlog.services.application.queries.partitions import FollowedTopic, Partitions
 from loomlog.services.application.queries.read_models import Positions, ReadModels
@@ -346,6 +347,7 @@ class Application:
         self._evaluations: RunEvaluations | None = None
         self._volumes: Volumes | None = None
         self._memory: Memory | None = None
+        self._memory_sql: MemorySql | None = None
         self._channels: Channels | None = None
         self._schedules: Schedules | None = None
         self._webhooks: Webhooks | None = None
@@ -370,6 +372,15 @@ class Application:
                 clock_ms=clock_ms,
             )
             self._memory = Memory(self.memory_services, projection, clock_ms=clock_ms, new_token=new_token)
+            self._memory_sql = MemorySql(
+                memory_options,
+                entity_commands,
+                entity_reads,
+                blobs,
+                clock_ms=clock_ms,
+                decrypt=sources.content.decrypt,
+                keys=keys,
+            )
             active_schedules = ActiveSchedules(table, entities.replicas, schedules)
             operations.after_change = ScheduleArming(active_schedules, entity_commands, clock_ms=clock_ms).after_change
             self._schedules = Schedules(
@@ -536,6 +547,12 @@ class Application:
         """The use cases of memory."""
         assert self._memory is not None, "this process was not given commands and reads of families"
         return self._memory
+
+    @property
+    def memory_sql(self) -> MemorySql:
+        """Statements on the databases of memory."""
+        assert self._memory_sql is not None, "this process was not given commands and reads of families"
+        return self._memory_sql
 
     @property
     def channels(self) -> Channels:

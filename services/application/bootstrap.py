@@ -239,6 +239,7 @@ async def open_application(
         )
         if layer.memory_services is not None:
             stack.push_async_callback(layer.memory_services.close)
+            stack.push_async_callback(layer.memory_sql.close)
         await layer.publisher.open()
 
         opened: list[GlobalTable[Any]] = [layer.provider_table]

@@ -10,9 +10,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from loomlog.connectors.embedders.health import ABSENT
+from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.projections.entity_items import OFFSET_MAX
 from loomlog.projections.frames.frame_json import format_rfc3339
+from loomlog.projections.memory_index.reads import IndexMissing
 from loomlog.projections.tables import InvalidPageToken
 from loomlog.schemas.ids import hashed_token
 from loomlog.schemas.position import Position
@@ -42,6 +44,9 @@ DESCRIPTIONS: Mapping[str, str] = {
     "tenant": "What all agents and users of the tenant share.",
 }
 SCOPE_IDS_MAX = 10_000
+FACT, NOTE = "fact", "note"
+KINDS = (FACT, NOTE)
+REVISION_DIGITS_MAX = 15
 LIST_DEFAULT, LIST_MAX = 200, 1_000
 HISTORY_MAX = 100
 
@@ -101,18 +106,85 @@ class Memory:
         prefix: str = "",
         after: str = "",
         limit: int = LIST_DEFAULT,
+        kind: str = "",
+        with_details: bool = False,
+        with_models: bool = False,
     ) -> dict[str, Any]:
-        """Return entries by key."""
+        """Return entries by key; `kind` fact or note: only those. Details are revision, size, source, provenance and
+        the model of the vector; `with_models` names that by key.
+        """
         author = self._author(caller, tenant)
-        scope = _scope(author.tenant, name, scope_id)
-        entries, truncated = await self._run(self._store.list(scope, author, prefix=prefix, after=after, limit=limit))
-        shown = [entry_json(entry) for entry in entries]
-        return {"scope": scope.name, "scope_id": scope.id, "entries": shown, "truncated": truncated}
+        scope = named_scope_of(author.tenant, name, scope_id)
+        if kind not in ("", *KINDS):
+            raise bad_request(f"kind: expected one of {', '.join(KINDS)}, not {kind[:60]!r}")
+        entries, truncated = list[StoredEntry](), True
+        while truncated and len(entries) < limit:
+            page, truncated = await self._run(
+                self._store.list(scope, author, prefix=prefix, after=after, limit=LIST_MAX if kind else limit)
+            )
+            after = page[-1].key if page else after
+            entries += [entry for entry in page if not kind or (entry.provenance is not None) == (kind == FACT)]
+        if len(entries) > limit:
+            entries, truncated = entries[:limit], True
+        models = await self._models(scope, entries) if with_details or with_models else {}
+        shown = [
+            {**entry_json(entry), **(_details(entry, models.get(entry.key)) if with_details else {})}
+            for entry in entries
+        ]
+        answer = {"scope": scope.name, "scope_id": scope.id, "entries": shown, "truncated": truncated}
+        return answer | ({"embedding_metadata": models} if with_models else {})
+
+    async def _models(self, scope: Scope, entries: Sequence[StoredEntry]) -> Mapping[str, Mapping[str, Any]]:
+        """Return the models of the vectors of entries as they are now, by key."""
+        index = self._services.index
+        revisions = {entry.key: entry.revision for entry in entries if entry.embed}
+        if index is None or not revisions:
+            return {}
+        try:
+            store = await index.vectors()
+            if store is None:
+                return {}
+            found = await store.models(aggregate_id(FAMILY_NAME, scope.tenant, scope.aggregate), revisions)
+        except IndexMissing:
+            return {}
+        except ConnectorError as error:
+            text = f"the vectors cannot be read: {error}"
+            raise RequestRefused("memory_unavailable", text, retry_after_s=RETRY_SOON_S) from error
+        return {
+            key: {"provider": of.provider, "model": of.model, "dimension": of.dimension} for key, of in found.items()
+        }
+
+    async def list_superseded(
+        self,
+        caller: Caller,
+        name: str,
+        scope_id: str,
+        *,
+        tenant: str = "",
+        limit: int = HISTORY_MAX,
+        cursor: str = "",
+    ) -> dict[str, Any]:
+        """Return the entries of a scope that were superseded in the last 30 days, the earliest first, each with the
+        value it had. One call reads a bounded part of the changes of the scope, so a page may be short, or empty with
+        a `next`.
+        """
+        author = self._author(caller, tenant)
+        scope = named_scope_of(author.tenant, name, scope_id)
+        if cursor and not (cursor.isascii() and cursor.isdecimal() and len(cursor) <= REVISION_DIGITS_MAX):
+            raise bad_request("cursor: expected `next` of an earlier answer")
+        found, following = await self._run(self._store.superseded(scope, after=int(cursor or 0), limit=limit))
+        shown = [superseded_json(change, before) for change, before in found]
+        return {
+            "scope": scope.name,
+            "scope_id": scope.id,
+            "superseded": shown,
+            "next": str(following) if following else None,
+        }
 
     async def get(self, caller: Caller, name: str, scope_id: str, key: str, *, tenant: str = "") -> dict[str, Any]:
         """Return an entry with its source."""
         author = self._author(caller, tenant)
-        scope = _scope(author.tenant, name, scope_id)
+        scope = named_scope_of(author.tenant, name, scope_id)
         entry = await self._run(self._store.get(scope, _key(key), author))
         if entry is None:
             raise RequestRefused("not_found", f"there is no key {key[:120]!r} in {scope.name} {scope.id!r}")
@@ -133,7 +205,7 @@ class Memory:
     ) -> dict[str, Any]:
         """Return the changes of a key, newest first, each with its source. Those of 30 days; older are in the log."""
         author = self._author(caller, tenant)
-        scope = _scope(author.tenant, name, scope_id)
+        scope = named_scope_of(author.tenant, name, scope_id)
         try:
             versions, following = await self._run(self._store.history(scope, _key(key), limit=limit, cursor=cursor))
         except InvalidPageToken as error:
@@ -155,7 +227,7 @@ class Memory:
     ) -> dict[str, Any]:
         """Return a key as it was at a time, at a position of the log, or when a run started."""
         author = self._author(caller, tenant)
-        scope = _scope(author.tenant, name, scope_id)
+        scope = named_scope_of(author.tenant, name, scope_id)
         if sum((at_ms is not None, bool(position), bool(before_run))) != 1:
             raise bad_request("expected one of at (a time), event (a position) and before_run (a run)")
         bounds: dict[str, Any] = {"at_ms": math.inf if at_ms is None else at_ms, "offset_max": OFFSET_MAX}
@@ -191,7 +263,7 @@ class Memory:
     async def usage(self, caller: Caller, name: str, scope_id: str, *, tenant: str = "") -> dict[str, Any]:
         """Return what a scope holds, and how much it may."""
         author = self._author(caller, tenant)
-        scope = _scope(author.tenant, name, scope_id)
+        scope = named_scope_of(author.tenant, name, scope_id)
         usage = await self._run(self._store.usage(scope))
         return {"scope": scope.name, "scope_id": scope.id, **usage_fields(usage), "keys_max": limits.KEYS_MAX}
 
@@ -205,7 +277,7 @@ class Memory:
         The answer has `value` when an earlier request with the same Idempotency-Key wrote another one.
         """
         author = self._author(caller, tenant)
-        scope = _scope(author.tenant, name, scope_id)
+        scope = named_scope_of(author.tenant, name, scope_id)
         if not isinstance(body, Mapping):
             raise RequestRefused("invalid_value", 'the body must be an object such as {"value": 1}')
         known = {"value", "embed", "ttl_seconds", "if_revision"}
@@ -237,7 +309,7 @@ class Memory:
     async def delete(self, caller: Caller, name: str, scope_id: str, key: str, *, tenant: str = "") -> str:
         """Delete a key, if there is one; return the position of the event."""
         author = self._author(caller, tenant)
-        scope = _scope(author.tenant, name, scope_id)
+        scope = named_scope_of(author.tenant, name, scope_id)
         _, position = await self._run(self._store.delete(scope, _key(key), author))
         return position
 
@@ -246,7 +318,7 @@ class Memory:
     ) -> tuple[dict[str, Any], str]:
         """Delete all keys of a scope; return how many, and the position of the event."""
         author = self._author(caller, tenant)
-        scope = _scope(author.tenant, name, scope_id)
+        scope = named_scope_of(author.tenant, name, scope_id)
         usage = await self._run(self._store.usage(scope))
         answer = {"scope": scope.name, "scope_id": scope.id, "dry_run": dry_run}
         if dry_run:
@@ -266,7 +338,7 @@ class Memory:
         name = body.get("scope", "user")
         if name != "tenant" and not body.get("scope_id"):
             raise RequestRefused("missing_scope_id", f"scope_id: scope {str(name)[:60]} needs an id")
-        scope = _scope(author.tenant, str(name), str(body.get("scope_id") or ""))
+        scope = named_scope_of(author.tenant, str(name), str(body.get("scope_id") or ""))
         fields = {key: value for key, value in body.items() if key not in ("scope", "scope_id") and value is not None}
         reply = await self._run(self._entries.run("search", fields, author, scope))
         return dict(reply.fields)
@@ -297,7 +369,7 @@ class Memory:
     ) -> dict[str, Any]:
         """Do `reembed`, `backfill` or `purge_stale` in a scope; a dry run tells what would be done."""
         author = self._author(caller, tenant)
-        scope = _scope(author.tenant, name, scope_id)
+        scope = named_scope_of(author.tenant, name, scope_id)
         return await self._run(getattr(self._administration(), op)(scope, dry_run=dry_run))
 
     def _administration(self) -> IndexAdministration:
@@ -351,6 +423,26 @@ def entry_json(entry: StoredEntry) -> dict[str, Any]:
     return shown | ({"expires_at": format_rfc3339(entry.expires_at_ms)} if entry.expires_at_ms else {})
 
 
+def _details(entry: StoredEntry, model: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {
+        "revision": entry.revision,
+        "bytes": entry.bytes,
+        "embed": entry.embed,
+        "embedded_with": model,
+        "source": entry.source,
+        "provenance": provenance_json(entry),
+    }
+
+
+def superseded_json(change: Mapping[str, Any], before: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return a superseded entry as it is shown: the change, and the version that it ended, if that is still kept."""
+    shown = {"key": change["key"], **version_json(change)}
+    if before is None:
+        return shown
+    was = version_json(before)
+    return {**shown, "value": was.get("value"), "provenance": was.get("provenance"), "valid_from": was["at"]}
+
+
 def version_json(version: Mapping[str, Any]) -> dict[str, Any]:
     """Return a change of a key as it is shown."""
     hidden = ("value", "key", "at_ms", "created_at_s", "expires_at_ms", "embed", "previous_revision")
@@ -383,7 +475,8 @@ def _by_key_alone(author: Author) -> Author:
     )
 
 
-def _scope(tenant: str, name: str, scope_id: str) -> Scope:
+def named_scope_of(tenant: str, name: str, scope_id: str) -> Scope:
+    """Return a scope by its names. Raises RequestRefused(invalid_scope)."""
     try:
         return named_scope(tenant, name, scope_id)
     except OperationRefused as refused:
@@ -396,4 +489,4 @@ def _key(key: str) -> str:
     return key
 
 
-__all__: Sequence[str] = ("Memory", "request_refusal", "run_refusing")
+__all__: Sequence[str] = ("Memory", "named_scope_of", "request_refusal", "run_refusing")

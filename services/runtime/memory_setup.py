@@ -10,7 +10,6 @@ from functools import partial
 
 from loomlog.connectors.configuration import ProcessConfiguration
 from loomlog.connectors.configuration.principals import isolated_subjects
-from loomlog.connectors.configuration.settings import Settings
 from loomlog.connectors.memory_peer.client import PeerClient
 from loomlog.connectors.storage.blobs import FileBlobs
 from loomlog.connectors.storage.postgres import PostgresReader
@@ -20,7 +19,6 @@ from loomlog.services.families.consolidation.decide import CONSOLIDATOR
 from loomlog.services.families.consolidation.facts import FactLearning
 from loomlog.services.families.consolidation.operations import ConsolidationOperations, ConsolidationPolicy
 from loomlog.services.families.database.files import DatabaseFiles
-from loomlog.services.families.database.limits import SqlLimits
 from loomlog.services.families.database.operations import DatabaseOperations
 from loomlog.services.families.definition.table import DefinitionTable
 from loomlog.services.families.memory.backends import Backends
@@ -125,8 +123,8 @@ async def open_memory(
     )
     services.entries.learning = FactLearning(consolidation, services.entries.set_fact)
     databases: DatabaseOperations | None = None
-    if settings.sqlmem_enabled:
-        files = DatabaseFiles(settings.effective_sqlmem_root, sql_limits(settings))
+    if (sql := services.options.sql) is not None:
+        files = DatabaseFiles(sql.root, sql.limits)
         encryption.on_erased(lambda tenant, subject: files.forget(tenant))
         databases = DatabaseOperations(
             commands,
@@ -134,7 +132,7 @@ async def open_memory(
             files,
             blobs,
             clock_ms=clock_ms,
-            limits=sql_limits(settings),
+            limits=sql.limits,
             decrypt=encryption.decrypt_json,
             encrypt=encrypt,
             embed=None if embedder is None else partial(embed_for_sql, embedder),
@@ -197,15 +195,3 @@ def has_consolidator(agents: DefinitionResolver, tenant: str) -> bool:
     """Return whether a tenant has the agent that a target starts, on a model that can be called now."""
     resolved = agents.resolve(CONSOLIDATOR, tenant=tenant, user_tier="")
     return isinstance(resolved, AgentDefinition) or resolved.code == "definition_pending"
-
-
-def sql_limits(settings: Settings) -> SqlLimits:
-    """Return the bounds of SQL memory."""
-    return SqlLimits(
-        rows_max=settings.sqlmem_max_rows,
-        statement_s=settings.sqlmem_statement_timeout_ms / 1000,
-        idle_s=settings.sqlmem_txn_timeout_ms / 1000,
-        transactions_max=settings.sqlmem_max_open_txns,
-        depth_max=settings.sqlmem_max_txn_depth,
-        quota_bytes=settings.sqlmem_quota_bytes,
-    )

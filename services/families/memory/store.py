@@ -48,6 +48,8 @@ CACHE_BYTES_MAX = 32 * 1024 * 1024
 WRITTEN_MAX = 10_000
 """Scopes whose last change is remembered."""
 PAGE = 500
+SCANNED_MAX = 5_000
+"""Changes of a scope that one search for superseded entries reads."""
 
 Decrypt = Callable[[Any, str], Awaitable[Any]]
 """Returns JSON of a tenant in plaintext. Raises ConnectorError."""
@@ -295,6 +297,49 @@ class MemoryStore:
             "at_ms": row.at_ms,
             "position": self._position(row),
         }
+
+    async def superseded(
+        self, scope: Scope, *, after: int, limit: int, positions: Sequence[str] = ()
+    ) -> tuple[Sequence[tuple[Mapping[str, Any], Mapping[str, Any] | None]], int]:
+        """Return the changes behind a revision that superseded an entry, each with the version it ended if that is
+        kept; and the revision behind which the next page begins, 0 at the end. Reads at most SCANNED_MAX changes.
+        """
+        base, found = f"{scope.aggregate}#", list[ItemRow]()
+        start = f"{base}{after:010d}.~" if after else ""
+        following = after
+        for _ in range(SCANNED_MAX // PAGE):
+            rows = await self._read(
+                self._reads.list_items_by_id(
+                    FAMILY_NAME, scope.tenant, VERSION_ITEM, prefix=base, after=start, limit=PAGE, positions=positions
+                )
+            )
+            for row in rows:
+                document = _document(row)
+                # The id of another scope may begin with this one and a number sign.
+                is_own = row.id[len(base) :].partition(".")[0] == f"{document['revision']:010d}"
+                if is_own and document["op"] == "supersede":
+                    found.append(row)
+                following = document["revision"] if is_own else following
+                if len(found) == limit:
+                    return await self._with_ended(scope, found, positions), following
+            if len(rows) < PAGE:
+                return await self._with_ended(scope, found, positions), 0
+            start = rows[-1].id
+        return await self._with_ended(scope, found, positions), following
+
+    async def _with_ended(
+        self, scope: Scope, rows: Sequence[ItemRow], positions: Sequence[str]
+    ) -> Sequence[tuple[Mapping[str, Any], Mapping[str, Any] | None]]:
+        changes = [await self._version(scope, row) for row in rows]
+        ids = [f"{scope.aggregate}#{change['previous_revision']:010d}" for change in changes]
+        ended = await self._read(
+            self._reads.load_items(FAMILY_NAME, scope.tenant, VERSION_ITEM, ids, positions=positions)
+        )
+        by_id = {row.id: row for row in ended}
+        return [
+            (change, await self._version(scope, by_id[one]) if one in by_id else None)
+            for change, one in zip(changes, ids, strict=True)
+        ]
 
     def _position(self, row: ItemRow) -> str:
         return f"{self._reads.topic}/{row.partition}:{row.offset}"

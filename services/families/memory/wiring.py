@@ -6,9 +6,11 @@ index_administration.py.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from loomlog.connectors.configuration import ProcessConfiguration
 from loomlog.connectors.configuration.driver_options import embedder_options
+from loomlog.connectors.configuration.settings import Settings
 from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.embedders.catalog import build_embedder
 from loomlog.connectors.embedders.health import HealthTrackingEmbedder
@@ -16,6 +18,7 @@ from loomlog.connectors.storage.postgres import PostgresOptions
 from loomlog.projections.memory_index.embedding import EmbedderRefused, call_embedder
 from loomlog.projections.memory_index.reads import MemoryIndex, open_index
 from loomlog.projections.memory_index.tokens import index_key
+from loomlog.services.families.database.limits import SqlLimits
 from loomlog.services.families.memory.entry_operations import (
     DEFAULT_ENTRY_LIMITS,
     EntryLimits,
@@ -34,11 +37,22 @@ SQL_EMBED_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SqlOptions:
+    """What SQL memory takes of the configuration."""
+
+    root: Path
+    """Folder for the files of all processes of this machine."""
+    limits: SqlLimits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryOptions:
     """What memory takes of the configuration."""
 
     limits: EntryLimits = DEFAULT_ENTRY_LIMITS
     embedder: HealthTrackingEmbedder | None = None
+    sql: SqlOptions | None = None
+    """None: SQL memory is off."""
 
 
 DEFAULT_MEMORY_OPTIONS = MemoryOptions()
@@ -50,7 +64,23 @@ def memory_options(loaded: ProcessConfiguration, environment: Mapping[str, str])
     return MemoryOptions(
         limits=entry_limits(settings.memory_max_value_bytes, settings.memory_max_scope_bytes),
         embedder=build_embedder(embedder_options(loaded.configuration, settings), environment),
+        sql=sql_options(settings),
     )
+
+
+def sql_options(settings: Settings) -> SqlOptions | None:
+    """Return the folder and the bounds of SQL memory; None when it is off."""
+    if not settings.sqlmem_enabled:
+        return None
+    limits = SqlLimits(
+        rows_max=settings.sqlmem_max_rows,
+        statement_s=settings.sqlmem_statement_timeout_ms / 1000,
+        idle_s=settings.sqlmem_txn_timeout_ms / 1000,
+        transactions_max=settings.sqlmem_max_open_txns,
+        depth_max=settings.sqlmem_max_txn_depth,
+        quota_bytes=settings.sqlmem_quota_bytes,
+    )
+    return SqlOptions(root=settings.effective_sqlmem_root, limits=limits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
