@@ -65,6 +65,8 @@ export function Table({
   const first = Math.max(0, Math.floor((view.top * scale) / rowHeight) - OVERSCAN);
   const last = Math.min(rows.length, Math.ceil((view.top * scale + view.height) / rowHeight) + OVERSCAN);
 
+  // Instead of an empty table `empty` is shown: the box comes and goes with the rows.
+  const hasBox = rows.length > 0 || isLoading || !empty;
   useEffect(() => {
     const element = box.current;
     if (!element) return undefined;
@@ -84,7 +86,7 @@ export function Table({
       observer.disconnect();
       cancelAnimationFrame(frame);
     };
-  }, [rowHeight, stickToEnd]);
+  }, [rowHeight, stickToEnd, hasBox]);
 
   useLayoutEffect(() => {
     if (sticks.current && box.current) box.current.scrollTop = box.current.scrollHeight;
