@@ -14,12 +14,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
-from loomlog.connectors.errors import Transient
 from loomlog.redpanda.topics import ExistingTopic, Topic
 from loomlog.schemas.codec import Codec
 from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.content import ContentAccess
-from loomlog.services.application.errors import RequestRefused, unavailable
+from loomlog.services.application.errors import RequestRefused
 from loomlog.services.application.log.access import LogAccess
 from loomlog.services.application.log.json_types import LogPage, LogPartition, LogTopic, LogTopicList
 from loomlog.services.application.log.records import RecordClassifier, RecordView, has_terms, record_json
@@ -74,14 +73,12 @@ class LogBrowser:
         self._prefix = prefix
 
     async def topics(self, caller: Caller) -> LogTopicList:
-        """Return all topics with their partitions and settings."""
+        """Return all topics with their partitions and settings. Raises RequestRefused(backpressure) too."""
         require_scope(caller, ADMIN)
-        try:
+        async with self._reads.slot():
             existing = await self._access.existing_topics(list(self._topics))
             places = [(topic.name, number) for topic in existing.values() for number in range(topic.partitions)]
             offsets = await self._access.ranges.boundary_offsets(places)
-        except Transient as error:
-            raise unavailable("log", error) from error
         listed = []
         for topic in self._topics.values():
             count = existing[topic.name].partitions if topic.name in existing else 0

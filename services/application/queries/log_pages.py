@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
-from loomlog.connectors.errors import Transient
+from loomlog.connectors.errors import ConnectorError, Transient
 from loomlog.services.application import limits
 from loomlog.services.application.errors import RETRY_LATER_S, RequestRefused, bad_request, unavailable
 
@@ -81,5 +81,5 @@ async def answered_within(wait_s: float) -> AsyncIterator[None]:
     except TimeoutError as error:
         late = Transient(f"no answer in {wait_s:g} s", kind="timeout")
         raise unavailable("log", late) from error
-    except Transient as error:
+    except ConnectorError as error:
         raise unavailable("log", error) from error

@@ -1,7 +1,9 @@
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from loomlog.connectors.errors import Transient
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.codec import local_codec
@@ -142,6 +144,17 @@ async def test_a_cursor_of_another_partition_is_refused() -> None:
 
 async def test_a_topic_may_be_named_without_the_prefix() -> None:
     assert (await page(log_of(two_owners()), topic="run.events"))["topic"] == EVENTS_TOPIC
+
+
+async def test_a_broker_that_is_away_is_told() -> None:
+    async def away(*_: object) -> Any:
+        raise Transient("the broker is away", kind="unavailable")
+
+    access = replace(memory_access(MemoryLog({})), existing_topics=away, count_partitions=away)
+    browser = LogBrowser(access, local_codec(), ContentAccess(None), LogReadQueue(), prefix="loom")
+    query = RecordQuery(topic=EVENTS_TOPIC, partition=0)
+    for asked in (browser.topics(ADMIN_CALLER), browser.records(ADMIN_CALLER, query)):
+        assert (await declined(asked)).code == "log_unavailable"
 
 
 async def test_only_administrators_read_all_topics() -> None:
