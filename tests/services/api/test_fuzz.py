@@ -43,7 +43,7 @@ EXAMPLES = 20
 """For each route; the whole takes a few seconds."""
 SHAPES = (content_type_conformance, response_schema_conformance)
 load_all_checks()
-ENDLESS = ["/v1/users/{user_id}/agents/stream", "/v1/_memory/changes", "/v1/_document/changes"]
+ENDLESS = ["/v1/users/{user_id}/agents/stream", "/v1/runs/stream", "/v1/_memory/changes", "/v1/_document/changes"]
 """Open until their client leaves; test_interrupt_endpoints.py and test_memory_feed_endpoints.py listen to them."""
 STREAMED = ["/v1/_audit/verify"]
 """Answered by a stream that ends; its frames are objects, which the document's text is not. test_audit_endpoints.py
