@@ -99,7 +99,7 @@ function columnsOf(dimensions, measure, { from, to, tenant }) {
     key: name,
     title: DIMENSIONS[name].title,
     width: name === "day" ? "6.5rem" : "minmax(7rem, 1.2fr)",
-    cell: (row) => (row.isTotal ? (name === last ? html`<strong>All${row.currency ? ` in ${row.currency}` : " without price"}</strong>` : null) : html`<${Name} name=${name} row=${row} from=${from} to=${to} tenant=${tenant} />`),
+    cell: (row) => (row.isTotal ? (name === last ? html`<strong>${row.currency ? `All in ${row.currency}` : "Unpriced"}</strong>` : null) : html`<${Name} name=${name} row=${row} from=${from} to=${to} tenant=${tenant} />`),
   }));
   const number = (key, title, amount) => ({ key, title, width: "6.5rem", align: /** @type {const} */ ("right"), cell: (row) => html`<span title=${formatCount(amount(row))}>${formatShort(amount(row))}</span>` });
   return [

@@ -16,6 +16,6 @@ function Bar({ meter, account }) {
     <span class=${`budget-bar ${meter.state}`} role="meter" aria-label=${`Used by ${account}, ${meter.unit}`} aria-valuemin="0" aria-valuemax=${most} aria-valuenow=${Math.min(meter.used, most)} aria-valuetext=${`${amount(meter.used)} of ${amount(most)}`}>
       <i style=${{ width: `${meter.share * 100}%` }}></i>${softAt === null ? null : html`<b style=${{ left: `${softAt}%` }} title=${`soft limit: ${amount(meter.soft)}`}></b>`}
     </span>
-    <span class="number nowrap">${amount(meter.used)} <span class="dim">of ${amount(most)}${meter.hard === null ? " (soft)" : ""}</span>${meter.reserved ? html` <span class="dim">+ ${amount(meter.reserved)} reserved</span>` : null}</span>
+    <span class="number nowrap">${amount(meter.used)} <span class="dim">of ${amount(most)}${meter.hard === null ? " (soft)" : ""}</span>${meter.state === "bad" ? html` <strong class="bad">used up</strong>` : meter.state === "warn" ? html` <strong class="warn">above the soft limit</strong>` : null}${meter.reserved ? html` <span class="dim">+ ${amount(meter.reserved)} reserved</span>` : null}</span>
   </div>`;
 }
