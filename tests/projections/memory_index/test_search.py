@@ -60,6 +60,16 @@ async def filled(world) -> World:
     return world
 
 
+async def test_the_model_of_a_vector_is_told_for_the_revision_that_it_is_of(filled):
+    store = await filled.index.vectors()
+    assert store is not None
+    models = await store.models(SCOPE, {"trip": 1, "tea": 2, "note": 4, "none": 1})
+    assert {key: (of.provider, of.model, of.dimension) for key, of in models.items()} == {
+        "trip": (STUB.provider, STUB.model, STUB.dimension)
+    }
+    assert await store.models("memory:acme/user/another", {"trip": 1}) == {}
+
+
 async def found(search: MemorySearch, query: str, **more) -> list[str]:
     return [hit.key for hit in (await search.search(ANN, SearchRequest(query=query, **more))).hits]
 

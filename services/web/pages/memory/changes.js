@@ -47,7 +47,7 @@ export function ChangeFeed({ place, tenant }) {
   if (feed && !feed.enabled) return html`<${Empty} icon="activity" title="The feed of changes is off" command="export LOOMLOG_MEMORY_CHANGES_ENABLED=1"><p>Set it for the api and the projector, and start them again.</p><//>`;
   return html`
     <div class="bar list-filters">
-      <${Button} small isPressed=${!isPaused} icon=${isPaused ? "play" : "pause"} onClick=${go} title=${isPaused ? "Shows what has changed since" : "What is shown stays as it is"}>${isPaused ? `Go on${held.length ? ` (${formatCount(held.length)} new)` : ""}` : "Pause"}<//>
+      <${Button} small kind=${isPaused ? "primary" : ""} icon=${isPaused ? "play" : "pause"} onClick=${go} title=${isPaused ? "Shows what has changed since" : "What is shown stays as it is"}>${isPaused ? `Go on${held.length ? ` (${formatCount(held.length)} new)` : ""}` : "Pause"}<//>
       <input class="search" type="search" aria-label="Search changes" placeholder="Search scope or key" value=${text} onInput=${(event) => setText(event.currentTarget.value)} />
       ${stream.state === "waiting" ? html`<${Chip} tone="warn">connecting again<//>` : null}
       ${feed?.gap ? html`<${Chip} tone="warn" title="Changes in between are not kept any more">older changes are gone<//>` : null}

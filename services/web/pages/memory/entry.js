@@ -48,7 +48,7 @@ export function EntryView({ place, entryKey, tenant, onChanged }) {
       ${is404 ? html`<${Button} small icon="plus" onClick=${() => setAsked("edit")}>Set it<//>` : null}
     </div>
     ${entry.error && !is404 ? html`<${ErrorState} error=${entry.error} onRetry=${entry.reload} compact />` : null}
-    ${is404 ? html`<p class="note warn">${entry.error.message}. It was deleted, superseded, has expired, or was never set; what is known of its past is below.</p>` : null}
+    ${is404 ? html`<p class="note warn">There is no such key now: it was deleted, superseded or has expired, or it was never set. What is known of its past is below.</p>` : null}
     ${now ? html`<${Now} now=${now} />` : entry.isLoading && !is404 ? html`<${Loading} rows=${4} />` : null}
     <${Past} past=${past} place=${place} />
     <${Moment} place=${place} entryKey=${entryKey} tenant=${tenant} />
@@ -104,6 +104,7 @@ function Past({ past, place }) {
 
 function Version({ version, before, isNewest }) {
   const hasValue = "value" in version;
+  const what = hasValue ? (before && "value" in before ? "What changed" : "Its value") : before && "value" in before ? "What it was" : "Details";
   return html`<li>
     <div class="line">
       <span class="number nowrap"><${Time} at=${version.at} /></span>
@@ -115,8 +116,10 @@ function Version({ version, before, isNewest }) {
       <small class="dim number nowrap">revision ${version.revision}${hasValue ? ` · ${formatBytes(version.bytes)}` : ""}</small>
       ${version.position && may("substrate:admin") ? html`<a class="nowrap" href=${link(placeOf(version.position))} title=${version.position}>record</a>` : null}
     </div>
-    <details open=${isNewest && Boolean(before)}><summary>${before ? "What changed" : hasValue ? "Its value" : "Details"}</summary>
-      ${before ? html`<${Difference} before=${comparedText(before)} after=${comparedText(version)} label=${`Changes of revision ${version.revision}`} />` : hasValue ? html`<${Json} value=${version.value} open=${2} label=${`Value of revision ${version.revision}`} />` : html`<${Json} value=${version} open=${2} label="The change" />`}
+    <details open=${isNewest && Boolean(before)}><summary>${what}</summary>
+      ${what === "What changed"
+        ? html`<${Difference} before=${comparedText(before)} after=${comparedText(version)} label=${`Changes of revision ${version.revision}`} />`
+        : html`<${Json} value=${what === "Its value" ? version.value : what === "What it was" ? before.value : version} open=${2} label=${`${what}, revision ${version.revision}`} />`}
     </details>
   </li>`;
 }

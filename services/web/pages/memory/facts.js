@@ -53,7 +53,7 @@ function Fact({ row, place, tenant, isOver }) {
   const text = row.value === undefined ? "" : factText(row.value);
   const confidence = row.value?.confidence ?? row.value?.metadata?.confidence;
   return html`<li class="card">
-    <p class=${`text memory-text${isOver ? " superseded" : ""}`}>${text ? html`<bdi>${text.slice(0, TEXT_MAX)}${text.length > TEXT_MAX ? "…" : ""}</bdi>` : html`<span class="dim">Its value is not kept any more.</span>`}</p>
+    <p class=${`text memory-text${isOver && text ? " superseded" : ""}`}>${text ? html`<bdi>${text.slice(0, TEXT_MAX)}${text.length > TEXT_MAX ? "…" : ""}</bdi>` : html`<span class="dim">Its value is not kept any more.</span>`}</p>
     <div class="line soft">
       <a class="memory-key" href=${to(row.key)}><bdi>${row.key}</bdi></a>
       ${row.provenance ? html`<${Provenance} of=${row.provenance} knownRun=${row.source?.run_id ?? ""} />` : null}

@@ -1,5 +1,5 @@
 // The scopes that have keys, by kind, with their sizes.
-import { html, useState } from "../../ui.js";
+import { html, useEffect, useState } from "../../ui.js";
 import { memory } from "../../api.js";
 import { Button, Field } from "../../components/controls.js";
 import { Icon } from "../../components/icon.js";
@@ -22,6 +22,7 @@ export function ScopeTree({ chosen, tenant, round, isFolded }) {
     { everyMs: EVERY_MS },
   );
   const [isOpen, setOpen] = useState(!isFolded);
+  useEffect(() => setOpen(!isFolded), [chosen?.scope, chosen?.id]);
   return html`<nav class=${`card memory-tree${isOpen ? " open" : ""}`} aria-label="Scopes">
     <button type="button" class="memory-tree-fold" aria-expanded=${isOpen} onClick=${() => setOpen(!isOpen)}><${Icon} name=${isOpen ? "chevron-down" : "chevron-right"} /> Scopes</button>
     <div class="memory-tree-inside">
