@@ -213,11 +213,23 @@ function leastWidth({ width = "minmax(6rem, 1fr)" }) {
  */
 export function PlainTable({ columns, rows, rowKey, label, empty, rowClass }) {
   const [order, setOrder] = useState({ key: "", up: true });
+  const box = useRef(/** @type {HTMLDivElement | null} */ (null));
+  const [isScrolled, setScrolled] = useState(false);
   const shown = columns.filter((column) => !column.hidden);
-  if (!rows.length && empty) return empty;
+  const hasBox = rows.length > 0 || !empty;
+  useLayoutEffect(() => {
+    const element = box.current;
+    if (!element) return undefined;
+    // Wider than its box and without a control inside, only the box itself can be reached to scroll it with the keyboard.
+    const measure = () => setScrolled(element.scrollWidth > element.clientWidth);
+    const observer = new ResizeObserver(measure);
+    observer.observe(element);
+    return () => observer.disconnect();
+  }, [hasBox]);
+  if (!hasBox) return empty;
   const by = shown.find((column) => column.key === order.key)?.sort;
   const sorted = by ? [...rows].sort((a, b) => (order.up ? 1 : -1) * compare(by(a), by(b))) : rows;
-  return html`<div class="plain-table"><table aria-label=${label}>
+  return html`<div class="plain-table" ref=${box} ...${isScrolled ? { tabindex: 0, role: "group", "aria-label": label } : {}}><table aria-label=${label}>
     <thead><tr>${shown.map((column) => html`<th scope="col" class=${column.align ?? ""} key=${column.key} aria-sort=${order.key === column.key ? (order.up ? "ascending" : "descending") : undefined}>
       ${column.sort ? html`<button class="sort" type="button" onClick=${() => setOrder({ key: column.key, up: order.key === column.key ? !order.up : true })}>${column.title}${order.key === column.key ? html`<${Icon} name=${order.up ? "arrow-up" : "arrow-down"} size=${12} />` : null}</button>` : column.title}
     </th>`)}</tr></thead>

@@ -41,10 +41,10 @@ export function limitBody(form) {
     body.scope_id = form.user.trim();
   }
   const amounts = {
-    soft_limit: whole("Soft limit of tokens", form.softTokens),
-    hard_limit: whole("Hard limit of tokens", form.hardTokens),
-    soft_limit_micros: micros("Soft limit of money", form.softMoney),
-    hard_limit_micros: micros("Hard limit of money", form.hardMoney),
+    soft_limit: whole("Tokens, soft", form.softTokens),
+    hard_limit: whole("Tokens, hard", form.hardTokens),
+    soft_limit_micros: micros("Money, soft", form.softMoney),
+    hard_limit_micros: micros("Money, hard", form.hardMoney),
   };
   for (const [name, value] of Object.entries(amounts)) if (value !== null) body[name] = value;
   if (Object.values(amounts).every((value) => value === null)) throw new Error("Give at least one of the four amounts. To end a limit, remove it.");

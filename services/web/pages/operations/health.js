@@ -65,7 +65,7 @@ function Checks({ checks }) {
 }
 
 function Lag({ lag }) {
-  return html`<div class="halves">
+  return html`
     <${PlainTable} label="Projectors" rows=${lag.projectors} rowKey=${(one) => `${one.topic}/${one.owner}`} empty=${html`<p class="state quiet">No projector has said anything yet.</p>`} columns=${[
       { key: "topic", title: "Topic", cell: (one) => one.topic },
       { key: "owner", title: "Projector", cell: (one) => html`<bdi>${one.owner}</bdi>` },
@@ -81,6 +81,5 @@ function Lag({ lag }) {
       { key: "end", title: "End", align: "right", cell: (one) => formatCount(one.end_offset) },
       { key: "lag", title: "Lag", align: "right", cell: (one) => html`<span class=${one.lag ? "warn" : "dim"}>${formatCount(one.lag)}</span>` },
       { key: "owner", title: "Projector", cell: (one) => html`<bdi>${one.owner ?? "none"}</bdi>` },
-    ]} />
-  </div>`;
+    ]} />`;
 }

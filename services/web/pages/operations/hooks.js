@@ -58,7 +58,7 @@ function RegisterDialog({ onClose, onDone }) {
   };
   if (made) return html`<${Dialog} title="The hook is registered" onClose=${onClose} actions=${html`<${Button} kind="primary" onClick=${onClose}>Close<//>`}>
     ${made.signing_secret
-      ? html`<p class="note warn">Keep this secret now: it is not shown again. With it your service checks the signature of each request.</p><p class="command"><code>${made.signing_secret}</code><${CopyButton} text=${made.signing_secret} label="Copy the secret" /></p>`
+      ? html`<p class="note warn">Keep this secret now: it is not shown again. With it your service checks the signature of each request.</p><p class="command"><code class="wraps">${made.signing_secret}</code><${CopyButton} text=${made.signing_secret} label="Copy the secret" /></p>`
       : html`<p>It replaces the earlier hook of this owner and name, and keeps its secret.</p>`}
   <//>`;
   return html`<${Dialog} title="Register a hook" onClose=${onClose} actions=${html`<${Button} onClick=${onClose}>Cancel<//><${Button} kind="primary" isBusy=${action.isBusy} isDisabled=${!isReady} onClick=${register}>Register<//>`}>
