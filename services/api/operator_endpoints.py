@@ -17,6 +17,7 @@ from loomlog.connectors.models.catalog import build_model
 from loomlog.projections.engine.lag import ProjectionLag, lag_json
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.services.api.metrics import CONTENT_TYPE
+from loomlog.services.api.request_parsing import query_integer
 from loomlog.services.api.response_models import (
     Concurrency,
     Health,
@@ -33,6 +34,8 @@ from loomlog.services.api.routing_view import resolver_json as resolver_view
 from loomlog.services.api.service import Service
 from loomlog.services.application.application import clock_ms
 from loomlog.services.application.errors import RETRY_LATER_S, RequestRefused
+from loomlog.services.application.log.json_types import ProjectionProblemReport
+from loomlog.services.application.log.projection_problems import PROBLEMS_DEFAULT, PROBLEMS_MAX
 from loomlog.services.application.queries.read_models import has_no_tables
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import SCOPES
@@ -99,6 +102,13 @@ async def get_projections(service: Service, caller: Caller, request: Request) ->
     layer = service.application
     progress = await layer.projection.progress()
     return json_response(lag_json(progress, layer.barrier.topic, layer.barrier.log_ends(), now_s=time.time()))
+
+
+async def list_projection_problems(
+    service: Service, caller: Caller, request: Request
+) -> JsonResponse[ProjectionProblemReport]:
+    limit = query_integer(request, "limit", PROBLEMS_DEFAULT, minimum=1, maximum=PROBLEMS_MAX)
+    return json_response(await service.application.projection_problems.report(caller, limit=limit))
 
 
 async def get_routing(service: Service, caller: Caller, request: Request) -> JsonResponse[Routing]:

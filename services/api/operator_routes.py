@@ -11,7 +11,7 @@ from loomlog.services.api import (
     operator_endpoints,
     partition_endpoints,
 )
-from loomlog.services.api.route import POSITIVE_INTEGER, Access, QueryParameter, Route
+from loomlog.services.api.route import LIMIT_PARAMETER, POSITIVE_INTEGER, Access, QueryParameter, Route
 from loomlog.services.core.access.scopes import ADMIN, RUNS_READ
 
 OPERATOR_ROUTES: tuple[Route, ...] = (
@@ -50,6 +50,14 @@ OPERATOR_ROUTES: tuple[Route, ...] = (
         access=ADMIN,
         handler=operator_endpoints.get_projections,
         summary="Get the lag of the read models: cursors, ends of the log, projectors, unprojected records.",
+    ),
+    Route(
+        method="GET",
+        path="/v1/_projections/problems",
+        access=ADMIN,
+        handler=operator_endpoints.list_projection_problems,
+        summary="List the records that could not be projected, and the aggregates that are quarantined.",
+        query=(LIMIT_PARAMETER,),
     ),
     Route(
         method="GET",

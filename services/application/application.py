@@ -20,6 +20,7 @@ running next to its transport. Every transport identifies the caller with `gate`
     dead_letters list, get, replay
     audits    verify, checkpoints
     health    checks
+    projection_problems report       (what the read models lack)
     histories replay, at, compare, export
     snapshots create, list, manifest, open, remove   (state files)
     restoring restore
@@ -51,6 +52,7 @@ from typing import Any
 
 from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.protocols import Blobs, LogAppender, LogRanges, LogTail
+from loomlog.connectors.storage.postgres import PostgresReader
 from loomlog.connectors.storage.run_credentials import RunCredentials
 from loomlog.connectors.storage.state_files import StateFiles
 from loomlog.projections.memory_index.reads import MemoryIndex
@@ -87,6 +89,7 @@ from loomlog.services.application.log.access import LogAccess
 from loomlog.services.application.log.audits import AuditVerifications
 from loomlog.services.application.log.browser import LogBrowser
 from loomlog.services.application.log.dead_letters import DeadLetters
+from loomlog.services.application.log.projection_problems import ProjectionProblems
 from loomlog.services.application.log.verifier import LogSources, LogVerifier
 from loomlog.services.application.memory import Memory
 from loomlog.services.application.memory_changes import NO_EMBEDDER, ChangeFeed, MemoryChanges
@@ -234,12 +237,13 @@ class Application:
         change_feed: ChangeFeed | None = None,
         log_access: LogAccess | None = None,
         entity_tables: Sequence[EntityTables] = (),
+        run_tables: PostgresReader | None = None,
     ) -> None:
         """`files`: the definitions of the configuration, by kind and name. `entity_commands` and `entity_reads` None:
         no transport offers families; `reads_beside`: of the further topic sets, for positions in their topics. `keys`
         None: content is not encrypted. `installation_key` None: callbacks are not signed. `credentials` None: requests
         with credentials are refused. `change_feed` None: it is off. `log_access` None: no transport offers all topics.
-        `entity_tables`: the rows that health is told of.
+        `entity_tables`: the rows that health is told of; these and `run_tables` have the problems of projections.
         """
         new_token = repeatable(new_token)
         self.keys = keys
@@ -442,6 +446,7 @@ class Application:
         self.audit_log = AuditLog(sources, ranges, codec, events_topic=topics.events, commands_topic=topics.commands)
         log_reads = self.audit_log.reads
         self.dead_letters = DeadLetters(ranges, appender, codec, log_reads, clock_ms=clock_ms, request_token=new_token)
+        self.projection_problems = ProjectionProblems(run_tables, [tables.reader for tables in entity_tables])
         self._log: LogBrowser | None = None
         self._audits: AuditVerifications | None = None
         self._health: HealthChecks | None = None

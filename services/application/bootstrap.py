@@ -236,6 +236,7 @@ async def open_application(
                 EntityTables(name=table, topic=one.parts.topics.events, reader=one.reader)
                 for table, one in zip((ENTITIES, CHANNELS), opened_sets, strict=True)
             ],
+            run_tables=reader,
         )
         if layer.memory_services is not None:
             stack.push_async_callback(layer.memory_services.close)

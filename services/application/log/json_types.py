@@ -248,6 +248,39 @@ class Verification(TypedDict):
     partitions: list[VerifiedPartition]
 
 
+class ProjectionProblemJson(TypedDict):
+    """A record that could not be projected to the read models; `run_id` is the run or aggregate that it halts."""
+
+    topic: str
+    partition: int
+    offset: int
+    at: str
+    run_id: str | None
+    kind: str
+    error: str
+
+
+class QuarantinedAggregate(TypedDict):
+    """An aggregate in which nothing is decided: its state is that of `seq`. `halted_offset` is that of the record that
+    could not be folded, null when its owner has quarantined it.
+    """
+
+    aggregate: str
+    tenant_id: str | None
+    seq: int
+    reason: str
+    halted_offset: int | None
+
+
+class ProjectionProblemReport(TypedDict):
+    """The first problems of the read models and the first quarantined aggregates, and how many there are."""
+
+    count: int
+    problems: list[ProjectionProblemJson]
+    quarantined_count: int
+    quarantined: list[QuarantinedAggregate]
+
+
 class HealthCheck(TypedDict):
     """A finding about a part of the installation; `remedy` is empty when there is no problem."""
 

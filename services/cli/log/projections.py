@@ -43,9 +43,9 @@ from loomlog.projections.engine.parallel_rebuild import ParallelRebuild
 from loomlog.projections.engine.read_models import EntityModel, ReadModel, RunModel
 from loomlog.projections.engine.rebuild import RebuildProgress, RebuildReport, rebuild
 from loomlog.projections.entities import count_entities, list_folds
-from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.projections.problems import PAGE_MAX, ProblemRow, count_problems, list_problems
 from loomlog.schemas.position import Position
+from loomlog.services.application.log.projection_problems import problem_json
 from loomlog.services.application.log.records import CHANNEL_TOPIC, ENTITY_TOPIC, EVENTS_TOPIC
 from loomlog.services.cli.commands import run
 from loomlog.services.cli.errors import FAILED, CliError
@@ -459,13 +459,7 @@ def _print_report(out: Console, report: RebuildReport, positions: Sequence[str])
 
 def _problem_json(row: ProblemRow) -> dict[str, Any]:
     return {
-        "topic": row.topic,
-        "partition": row.partition,
-        "offset": row.offset,
-        "at": format_rfc3339(row.timestamp_ms),
-        "run_id": row.run_id or None,
-        "kind": row.kind,
-        "error": row.error,
+        **problem_json(row),
         "key_hex": None if row.key is None else row.key.hex(),
         "value_hex": None if row.value is None else row.value.hex(),
     }

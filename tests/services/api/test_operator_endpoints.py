@@ -327,3 +327,10 @@ async def test_the_lag_of_the_read_models_is_for_administrators(here):
     assert lag["topic"] == "loom.run.events"
     assert [one["partition"] for one in lag["partitions"]] == sorted(here.service.application.barrier.log_ends())
     assert lag["lag"] == sum(one["lag"] for one in lag["partitions"])
+
+
+async def test_what_the_read_models_lack_is_for_administrators(here: Served) -> None:
+    answer = await here.client().get("/v1/_projections/problems")
+    assert answer.json() == {"count": 0, "problems": [], "quarantined_count": 0, "quarantined": []}
+    assert (await here.client().get("/v1/_projections/problems?limit=0")).status_code == 400
+    assert (await here.client(READER).get("/v1/_projections/problems")).status_code == 403
