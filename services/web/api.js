@@ -247,6 +247,7 @@ export const log = {
   replay: (offset, body, options) => post(`/v1/_dead_letters/${seg(offset)}/replay`, body, options),
   verifyPath: "/v1/_audit/verify",
   checkpoints: (query, options) => get("/v1/_audit/checkpoints", query, options),
+  problems: (query, options) => get("/v1/_projections/problems", query, options),
 };
 
 /** Live figures and partitions. Shown by pages/activity. */

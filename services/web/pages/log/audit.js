@@ -13,7 +13,7 @@ import { Verdict } from "./verdict.js";
 
 const CHECKPOINTS_EVERY_MS = 10_000;
 const WHAT = [
-  { value: "all", title: "Everything: runs, entities, channels" },
+  { value: "all", title: "Everything" },
   { value: "entities", title: "Entities only" },
   { value: "channels", title: "Channels only" },
   { value: "run", title: "One run or aggregate" },

@@ -104,13 +104,13 @@ export function verdictOf(result) {
   }
   if (!result.records) return { tone: "warn", title: "There was nothing to verify", text: "No record is in what was asked for." };
   const covered = sum("covered");
-  if (!covered) return { tone: "warn", title: "The hash chains fit, but nothing is signed", text: `${scope} were verified. Without signed checkpoints whoever can write to the broker can also write other chains.` };
+  if (!covered) return { tone: "warn", title: "The hash chains fit, but nothing is signed", text: `${scope} were verified. Without signed checkpoints a program that can write to the broker could also write other chains.` };
   const unsigned = sum("unsigned");
   return { tone: "good", title: "The log is what was written and signed", text: `${scope} were verified, ${count(covered)} are covered by signatures${unsigned ? `; ${count(unsigned)} are newer than the last checkpoint and covered by hash chains alone` : ""}.` };
 }
 
-/** All findings, violations first. @param {any} result */
-export const findingsOf = (result) => result.partitions.flatMap((one) => one.findings).sort((a, b) => Number(b.violation) - Number(a.violation));
+/** The findings to list, violations first; how much is unsigned is said of each partition. @param {any} result */
+export const findingsOf = (result) => result.partitions.flatMap((one) => one.findings.filter((finding) => finding.kind !== "unsigned")).sort((a, b) => Number(b.violation) - Number(a.violation));
 
 /** Keys that signed what was verified, with how much each did. @param {any} result */
 export function keysOf(result) {

@@ -119,7 +119,7 @@ function LetterBody({ letter, onReplayed }) {
       <${CopyButton} text=${command} label="Copy the loomlog command"><span>loomlog</span><//>
     </div>
     <h3>Original${original.type ? html` <code>${original.type}</code>` : ""}</h3>
-    ${original.unreadable ? html`<p class="problem"><bdi>${original.unreadable}</bdi></p>` : null}
+    ${original.unreadable && original.unreadable !== letter.error ? html`<p class="problem"><bdi>${original.unreadable}</bdi></p>` : null}
     ${original.payload ? html`<${Json} value=${original.payload} open=${2} label="Original" />` : null}
     ${original.value_hex === null ? null : html`<details open=${!original.payload}><summary class="dim">Bytes</summary><${Bytes} bytes=${fromHex(original.value_hex)} /></details>`}
     ${isAsked ? html`<${Replay} letter=${letter} onClose=${() => setAsked(false)} onDone=${onReplayed} />` : null}`;

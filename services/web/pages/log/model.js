@@ -152,8 +152,8 @@ export function retentionOf(topic, formatBytes) {
   const limits = [];
   if (topic.retention_ms !== null) limits.push(periodOf(topic.retention_ms));
   if (topic.retention_bytes !== null) limits.push(formatBytes(topic.retention_bytes));
-  if (topic.is_compacted) return limits.length ? `newest of a key, ${limits.join(" or ")}` : "newest of a key";
-  return limits.length ? limits.join(" or ") : "ever";
+  if (topic.is_compacted) return limits.length ? `newest of each key, ${limits.join(" or ")}` : "newest of each key";
+  return limits.length ? limits.join(" or ") : "for ever";
 }
 
 const PERIODS = /** @type {[number, string][]} */ ([[86_400_000, "day"], [3_600_000, "hour"], [60_000, "minute"], [1_000, "second"]]);

@@ -33,7 +33,7 @@ export function Topics() {
           { key: "kind", title: "Kind", sort: (topic) => topic.kind, cell: (topic) => html`<${Chip} tone=${TONES[topic.kind] ?? ""}>${topic.kind.replace("_", " ")}<//>` },
           { key: "offsets", title: "Offsets", align: "right", sort: (topic) => topic.offsets, cell: (topic) => formatCount(topic.offsets) },
           { key: "partitions", title: "Partitions and their offsets", cell: (topic) => html`<${PartitionLinks} topic=${topic} />` },
-          { key: "kept", title: "Kept for", sort: (topic) => topic.retention_ms ?? Infinity, cell: (topic) => html`<span class="nowrap">${retentionOf(topic, formatBytes)}</span>` },
+          { key: "kept", title: "Kept", sort: (topic) => topic.retention_ms ?? Infinity, cell: (topic) => html`<span class="nowrap">${retentionOf(topic, formatBytes)}</span>` },
           { key: "about", title: "What it holds", cell: (topic) => html`<span class="soft log-about" title=${topic.about}>${topic.about}</span>` },
         ]}
       />`}<//>
@@ -66,7 +66,7 @@ function Partitions({ topic }) {
   const figure = (name, value) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`;
   return html`
     <p class="soft">${topic.about}</p>
-    <dl class="figures">${figure("Kind", topic.kind.replace("_", " "))}${figure("Offsets", formatCount(topic.offsets))}${figure("Kept for", retentionOf(topic, formatBytes))}${figure("Replicas", topic.replicas || "–")}</dl>
+    <dl class="figures">${figure("Kind", topic.kind.replace("_", " "))}${figure("Offsets", formatCount(topic.offsets))}${figure("Kept", retentionOf(topic, formatBytes))}${figure("Replicas", topic.replicas || "–")}</dl>
     <section class="card" aria-label="Partitions"><${PlainTable}
       label="Partitions" rows=${topic.partitions} rowKey=${(one) => String(one.partition)}
       empty=${html`<${Empty} icon="layers" title="The broker does not have this topic" command="loomlog topics apply"><p>This command creates the topics that are missing.</p><//>`}
