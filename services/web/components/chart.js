@@ -6,7 +6,7 @@ const HEIGHT = 180;
 /** Width of a bar: part of its place, and most pixels. */
 const BAR = [0.72, 40];
 /** Pixels of a letter beside the axis. */
-const LETTER = 6.2;
+const LETTER = 6.7;
 const DAYS = [1, 2, 7, 14, 30, 60, 90, 180, 365];
 const MINUTE = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hour12: false });
 const SECOND = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });

@@ -11,6 +11,7 @@ import { here, link, setQuery } from "../router.js";
 import { WINDOWS, chartsOf, windowOf } from "./activity/model.js";
 import { Partitions } from "./activity/partitions.js";
 import { BudgetBars } from "./operations/budget_bars.js";
+import { BudgetMonth } from "./operations/budget_month.js";
 import { accountOf } from "./operations/budget_model.js";
 
 const REPORT_EVERY_MS = 2_000;
@@ -133,5 +134,6 @@ function Budgets({ limits }) {
   return html`<div class="scrolls"><${PlainTable} label="Budgets" rows=${limits} rowKey=${(one) => `${one.tenant_id}/${one.scope}/${one.scope_id}`} columns=${[
     { key: "account", title: "Whose", cell: (one) => html`<bdi>${accountOf(one)}</bdi>` },
     { key: "use", title: "Used", cell: (one) => html`<${BudgetBars} limit=${one} />` },
-  ]} /></div>`;
+  ]} /></div>
+  <${BudgetMonth} limits=${limits} />`;
 }

@@ -1,5 +1,7 @@
 // A budget limit as bars: how much of it is used, and what that means. No part of the page is needed here.
 
+const DAY_MS = 86_400_000;
+
 /**
  * @typedef {{unit: "tokens" | "money", used: number, reserved: number, soft: number | null, hard: number | null, currency: string | null, share: number, state: "good" | "warn" | "bad"}} Meter
  *   share: of the hard limit, or of the soft one where there is no other; 0 to 1
@@ -20,6 +22,45 @@ function meter(unit, used, reserved, soft, hard, currency) {
   const share = most > 0 ? Math.min(1, used / most) : 1;
   const state = hard !== null && used >= hard ? "bad" : soft !== null && used >= soft ? "warn" : "good";
   return /** @type {Meter} */ ({ unit, used, reserved, soft, hard, currency, share, state });
+}
+
+/** The account of a limit, as one text. @param {any} limit */
+export const keyOf = (limit) => [limit.scope, limit.tenant_id, limit.scope === "user" ? limit.scope_id : ""].join("/");
+
+/** The limit of which most is used, by the share of its bars. @param {any[]} limits */
+export const tightest = (limits) => limits.reduce((most, one) => (shareOf(one) > shareOf(most) ? one : most), limits[0]);
+
+const shareOf = (limit) => Math.max(0, ...metersOf(limit).map((one) => one.share));
+
+/** The first day of the month of a time, in UTC, and the query of GET /v1/_usage for a limit. @param {any} limit @param {number} now milliseconds */
+export function monthQuery(limit, now) {
+  const from = `${new Date(now).toISOString().slice(0, 8)}01`;
+  return { from, tenant: limit.scope === "operator" ? "" : limit.tenant_id, group_by: limit.scope === "user" ? "user,day" : "day" };
+}
+
+/**
+ * What was used of a limit up to the end of each day of this month, and the amounts that limit it.
+ * @param {any[]} rows of GET /v1/_usage with monthQuery @param {any} limit @param {"tokens" | "money"} unit @param {number} now
+ */
+export function monthOf(rows, limit, unit, now) {
+  const first = Date.parse(monthQuery(limit, now).from);
+  const counted = rows.filter((row) => (limit.scope !== "user" || row.user_id === limit.scope_id) && (unit === "tokens" || row.currency === limit.currency));
+  const ofDay = new Map();
+  for (const row of counted) {
+    const amount = unit === "money" ? row.cost_micros : row.input_tokens + row.output_tokens + row.cache_creation_input_tokens + row.cache_read_input_tokens;
+    ofDay.set(row.day, (ofDay.get(row.day) ?? 0) + amount);
+  }
+  const times = [];
+  const used = [];
+  let sum = 0;
+  for (let ms = first; ms <= now; ms += DAY_MS) {
+    sum += ofDay.get(new Date(ms).toISOString().slice(0, 10)) ?? 0;
+    times.push(ms / 1_000);
+    used.push(sum);
+  }
+  const line = (name, tone, value) => (value === null ? [] : [{ name, tone, values: times.map(() => value) }]);
+  const [soft, hard] = unit === "money" ? [limit.soft_limit_micros, limit.hard_limit_micros] : [limit.soft_limit, limit.hard_limit];
+  return { times, series: [{ name: "used", tone: "c1", fill: true, values: used }, ...line("soft limit", "warn", soft), ...line("hard limit", "bad", hard)] };
 }
 
 /** Whose limit it is, as words. @param {any} limit */

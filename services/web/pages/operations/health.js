@@ -66,14 +66,14 @@ function Checks({ checks }) {
 
 function Lag({ lag }) {
   return html`
-    <${PlainTable} label="Projectors" rows=${lag.projectors} rowKey=${(one) => `${one.topic}/${one.owner}`} empty=${html`<p class="state quiet">No projector has said anything yet.</p>`} columns=${[
+    <${PlainTable} label="Projectors" rows=${lag.projectors} rowKey=${(one) => `${one.topic}/${one.owner}`} empty=${html`<p class="state quiet">No projector has reported yet.</p>`} columns=${[
       { key: "topic", title: "Topic", cell: (one) => one.topic },
       { key: "owner", title: "Projector", cell: (one) => html`<bdi>${one.owner}</bdi>` },
       { key: "state", title: "State", cell: (one) => (one.said_s_ago > SILENT_AFTER_S ? html`<${Chip} tone="bad" title="It reports every two seconds">silent<//>` : html`<${Chip} tone=${one.state === "projecting" ? "good" : "info"}>${one.state}<//>`) },
       { key: "behind", title: "Behind", align: "right", cell: (one) => html`<span class=${one.events_behind ? "warn" : "dim"}>${formatCount(one.events_behind)}</span>` },
       { key: "lag", title: "Lag", align: "right", cell: (one) => formatDuration(one.lag_ms) },
       { key: "applied", title: "Applied", align: "right", cell: (one) => html`<span title=${one.stale_records ? `${formatCount(one.stale_records)} records of fenced owners were left out` : ""}>${formatCount(one.applied_events)}</span>` },
-      { key: "said", title: "Said", align: "right", cell: (one) => html`<${Time} at=${Date.now() - one.said_s_ago * 1_000} relative />` },
+      { key: "said", title: "Reported", align: "right", cell: (one) => html`<${Time} at=${Date.now() - one.said_s_ago * 1_000} relative />` },
     ]} />
     <${PlainTable} label=${`Partitions of ${lag.topic}`} rows=${lag.partitions} rowKey=${(one) => String(one.partition)} columns=${[
       { key: "partition", title: lag.topic, cell: (one) => html`<a href=${link(`/log/${lag.topic}/${one.partition}`)}>partition ${one.partition}</a>` },

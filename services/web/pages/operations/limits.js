@@ -12,6 +12,7 @@ import { useAction, useResource } from "../../resource.js";
 import { here, link } from "../../router.js";
 import { may, me } from "../../session.js";
 import { BudgetBars } from "./budget_bars.js";
+import { BudgetMonth } from "./budget_month.js";
 import { accountOf, formOf, limitBody } from "./budget_model.js";
 
 const EVERY_MS = 5_000;
@@ -38,7 +39,7 @@ export default function Limits() {
           { key: "set", title: "Set", cell: (one) => html`<${Time} at=${one.updated_at} relative /> <span class="dim">by <bdi>${one.updated_by}</bdi></span>` },
           { key: "act", title: html`<span class="spoken">Actions</span>`, align: "right", hidden: !canSet, cell: (one) => (one.scope === "operator" && !may("substrate:admin") ? null : html`<span class="actions right"><${Button} small onClick=${() => setEdited({ limit: one })}>Change<//><${Button} small icon="trash-2" label=${`Remove the limit of ${accountOf(one)}`} onClick=${() => setRemoved(one)} /></span>`) },
         ]}
-      />`}<//>
+      />${limits.length ? html`<${BudgetMonth} limits=${limits} />` : null}`}<//>
     </section>
     ${may("substrate:admin") ? html`<${Admission} />` : null}
     ${edited ? html`<${LimitDialog} limit=${edited.limit} onClose=${() => setEdited(null)} onDone=${list.reload} />` : null}

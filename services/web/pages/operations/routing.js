@@ -88,7 +88,7 @@ function Matrix({ resolver }) {
   const fits = ([name]) => name.toLowerCase().includes(text.toLowerCase());
   if (!rows.length) return html`<${Empty} icon="network" title="No provider has listed its models" command="loomlog routing --probe"><p>Runtimes probe the usable providers when they start, and then now and again.</p><//>`;
   return html`<div class="inside"><input type="search" class="search" aria-label="Only models that contain" placeholder="Only models that contain" value=${text} onInput=${(event) => setText(event.currentTarget.value)} /></div>
-    <div class="scrolls"><${PlainTable} label="Availability of models" rows=${rows} rowKey=${(one) => one.provider} columns=${[
+    <div class="scrolls" tabindex="0" role="group" aria-label="Availability of models"><${PlainTable} label="Availability of models" rows=${rows} rowKey=${(one) => one.provider} columns=${[
       { key: "provider", title: "Provider", cell: (one) => html`<bdi>${one.provider}</bdi>` },
       { key: "models", title: "Models", cell: (one) => html`<span class="chips">${Object.entries(one.models).filter(fits).map(([name, model]) => html`<${Model} key=${name} name=${name} model=${model} provider=${one} />`)}</span>` },
     ]} /></div>`;
