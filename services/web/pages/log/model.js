@@ -115,22 +115,21 @@ export function commandsOf({ topic, partition, offset }, origin) {
   return { curl: `curl -sH "Authorization: Bearer $LOOMLOG_TOKEN" '${origin}${path}'`, cli: `loomlog events get ${topic}/${partition}/${offset}` };
 }
 
-const HEX_ROW = 16;
+/** As many as fit beside the list, with their characters. */
+const HEX_ROW = 8;
 
 /** Bytes of a base64 text. @param {string} text @returns {Uint8Array} */
 export const fromBase64 = (text) => Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
 /** Bytes of a hexadecimal text. @param {string} text @returns {Uint8Array} */
 export const fromHex = (text) => Uint8Array.from(text.match(/../g) ?? [], (pair) => Number.parseInt(pair, 16));
 
-/** "00000010  68 65 …  he…" for at most `most` bytes. @param {Uint8Array} bytes @param {number} most */
+/** "000010  68 65 …  he…" for at most `most` bytes. @param {Uint8Array} bytes @param {number} most */
 export function hexDump(bytes, most) {
   const lines = [];
   for (let at = 0; at < Math.min(bytes.length, most); at += HEX_ROW) {
     const row = [...bytes.slice(at, Math.min(at + HEX_ROW, most))];
-    const hex = row.map((byte) => byte.toString(16).padStart(2, "0"));
-    const left = hex.slice(0, 8).join(" ").padEnd(23);
-    const right = hex.slice(8).join(" ").padEnd(23);
-    lines.push(`${at.toString(16).padStart(8, "0")}  ${left}  ${right}  ${row.map((byte) => (byte >= 0x20 && byte < 0x7f ? String.fromCharCode(byte) : ".")).join("")}`);
+    const hex = row.map((byte) => byte.toString(16).padStart(2, "0")).join(" ");
+    lines.push(`${at.toString(16).padStart(6, "0")}  ${hex.padEnd(HEX_ROW * 3 - 1)}  ${row.map((byte) => (byte >= 0x20 && byte < 0x7f ? String.fromCharCode(byte) : ".")).join("")}`);
   }
   return lines.join("\n");
 }

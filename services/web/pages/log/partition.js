@@ -11,7 +11,7 @@ import { useResource } from "../../resource.js";
 import { here, link, navigate, setQuery } from "../../router.js";
 import { toneOf } from "../run/records.js";
 import { LogCrumbs } from "./crumbs.js";
-import { isOffset, lineOf, parsePlace, whyStale } from "./model.js";
+import { claimText, isOffset, lineOf, parsePlace, whyStale } from "./model.js";
 import { RecordPanel } from "./record.js";
 import { topicOf } from "./topics.js";
 import { useWindow } from "./use_window.js";
@@ -176,7 +176,7 @@ const WIDE = [
   { key: "type", title: "Type", width: "minmax(8rem, 12rem)", cell: (record) => html`<${TypeCell} record=${record} />` },
   { key: "run", title: "Run or aggregate", width: "minmax(8rem, 11rem)", cell: (record) => (record.run_id ? html`<span class="mono" title=${record.run_id}><bdi>${shortId(record.run_id)}</bdi></span>` : html`<span class="dim mono" title="Key of the record"><bdi>${record.kind === "claim" ? "" : (record.key ?? "")}</bdi></span>`) },
   { key: "seq", title: "Seq", width: "3rem", align: RIGHT, cell: (record) => html`<span class="dim">${record.seq ?? ""}</span>` },
-  { key: "line", title: "What", width: "minmax(14rem, 3fr)", cell: (record) => html`<bdi class="soft">${lineOf(record)}</bdi>` },
+  { key: "line", title: "What", width: "minmax(14rem, 3fr)", cell: (record) => html`<${What} record=${record} />` },
   { key: "size", title: "Size", width: "4.6rem", align: RIGHT, cell: (record) => html`<span class="dim">${formatBytes(record.size_bytes)}</span>` },
 ];
 const NARROW = WIDE.filter((column) => ["offset", "at", "type", "line"].includes(column.key));
@@ -186,9 +186,15 @@ const columnsOf = (isSplit) => (isSplit ? NARROW : WIDE);
 
 const shortId = (id) => (/^r_/.test(id) ? `r_…${id.slice(-10)}` : id);
 
+function What({ record }) {
+  if (record.kind === "claim") return null;
+  return html`${record.kind === "stale" ? html`<span class="warn" title=${whyStale(record)}>ignored, term ${record.term_in_force} was in force</span> ` : null}<bdi class="soft">${lineOf(record)}</bdi>`;
+}
+
 function TypeCell({ record }) {
-  if (record.kind === "claim") return html`<${Icon} name="git-branch" size=${13} /> <b>${record.type}</b>`;
-  if (record.kind === "stale") return html`<span title=${whyStale(record)}><s>${record.type}</s> <${Chip} tone="warn">stale<//></span>`;
+  // The cells after it are empty: the text of a new term runs through the whole row.
+  if (record.kind === "claim") return html`<${Icon} name="git-branch" size=${13} /> <b>${claimText(record)}</b>`;
+  if (record.kind === "stale") return html`<span title=${whyStale(record)}><s>${record.type}</s></span>`;
   if (record.kind === "unreadable") return html`<${Chip} tone="bad" icon="circle-alert" title=${record.error}>unreadable<//>`;
   return html`<span class=${`record-type ${toneOf(record)}`}>${record.type}</span>`;
 }

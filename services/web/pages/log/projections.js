@@ -2,6 +2,7 @@
 import { html } from "../../ui.js";
 import { log, operations } from "../../api.js";
 import { Chip, CopyButton, Id } from "../../components/controls.js";
+import { Icon } from "../../components/icon.js";
 import { LongText } from "../../components/json.js";
 import { Empty, Resource } from "../../components/states.js";
 import { PlainTable } from "../../components/table.js";
@@ -32,7 +33,7 @@ export function ProjectionsTab() {
   const problems = useResource((signal) => log.problems({}, { signal }), [], { everyMs: PROBLEMS_EVERY_MS });
   const aggregate = here.value.query.get("aggregate") ?? "";
   return html`<div class="log-audit">
-    <${Resource} of=${progress}>${(data) => html`<${Lag} data=${data} />`}<//>
+    <${Resource} of=${progress}>${(data) => html`<${Figures} data=${data} />`}<//>
     <section class="card" aria-labelledby="problems-title">
       <header><h2 id="problems-title">Records that could not be projected</h2>${problems.data ? html`<span class="dim number">${formatCount(problems.data.count)}</span>` : null}</header>
       <${Resource} of=${problems} rows=${2}>${(data) => html`<${Problems} data=${data} />`}<//>
@@ -41,11 +42,12 @@ export function ProjectionsTab() {
       <header><h2 id="quarantined-title">Aggregates to repair</h2>${problems.data ? html`<span class="dim number">${formatCount(problems.data.quarantined_count)}</span>` : null}</header>
       <${Resource} of=${problems} rows=${2}>${(data) => html`<${Quarantined} data=${data} />`}<//>
     </section>
+    ${progress.data ? html`<${Projectors} data=${progress.data} />` : null}
     <${Repair} key=${aggregate} aggregate=${aggregate} onRepaired=${problems.reload} />
   </div>`;
 }
 
-function Lag({ data }) {
+function Figures({ data }) {
   const figure = (name, value, tone = "") => html`<div><dt>${name}</dt><dd class=${tone}>${value}</dd></div>`;
   const slowest = data.projectors.reduce((most, one) => Math.max(most, one.lag_ms), 0);
   return html`
@@ -54,7 +56,11 @@ function Lag({ data }) {
       ${figure("Slowest projector", data.projectors.length ? formatDuration(slowest) : "–", slowest > 10_000 ? "warn" : "")}
       ${figure("Projectors", formatCount(new Set(data.projectors.map((one) => one.owner)).size), data.projectors.length ? "" : "bad")}
       ${figure("Records of runs not projected", formatCount(data.problems), data.problems ? "bad" : "")}
-    </dl>
+    </dl>`;
+}
+
+function Projectors({ data }) {
+  return html`
     <section class="card" aria-labelledby="projectors-title"><header><h2 id="projectors-title">Projectors</h2></header><${PlainTable}
       label="Projectors" rows=${data.projectors} rowKey=${(one) => `${one.topic} ${one.owner}`}
       empty=${html`<${Empty} icon="database" title="No projector has said anything" command="loomlog status"><p>Lists and pages show what was projected last. The command shows whether the projector runs.</p><//>`}
@@ -87,7 +93,7 @@ function Lag({ data }) {
 function Problems({ data }) {
   return html`<${PlainTable}
       label="Records that could not be projected" rows=${data.problems} rowKey=${(one) => `${one.topic}/${one.partition}/${one.offset} ${one.kind}`}
-      empty=${html`<${Empty} icon="circle-check" title="Everything in the log is projected" command="loomlog projections problems" />`}
+      empty=${html`<p class="inside"><${Icon} name="circle-check" /> Everything in the log is projected.</p>`}
       columns=${[
         { key: "place", title: "Record", cell: (one) => html`<a class="mono nowrap" href=${link(`/log/${one.topic}/${one.partition}`, { from: one.offset })}>${one.topic}/${one.partition}/${one.offset}</a>` },
         { key: "at", title: "Written", cell: (one) => html`<span class="nowrap"><${Time} at=${one.at} /></span>` },
@@ -103,13 +109,13 @@ function Problems({ data }) {
 
 function Owner({ id }) {
   const place = placeOfAggregate(id);
-  return html`<${Id} id=${id} short=${18} href=${place ? link(place.path, place.query) : undefined} />`;
+  return html`<${Id} id=${id} short=${/^r_/.test(id ?? "") ? 10 : 0} href=${place ? link(place.path, place.query) : undefined} />`;
 }
 
 function Quarantined({ data }) {
   return html`<${PlainTable}
       label="Aggregates to repair" rows=${data.quarantined} rowKey=${(one) => one.aggregate}
-      empty=${html`<${Empty} icon="circle-check" title="No aggregate is quarantined"><p>Runs that are quarantined are in <a href=${link("/runs", { waits: "quarantined" })}>their own list</a>.</p><//>`}
+      empty=${html`<p class="inside"><${Icon} name="circle-check" /> No aggregate is quarantined. Runs that are quarantined have <a href=${link("/runs", { waits: "quarantined" })}>a list of their own</a>.</p>`}
       columns=${[
         { key: "aggregate", title: "Aggregate", cell: (one) => html`<${Owner} id=${one.aggregate} />` },
         { key: "reason", title: "Why nothing is decided in it", cell: (one) => html`<${LongText} text=${one.reason} />` },

@@ -40,7 +40,7 @@ export function RecordPanel({ record, onBefore, onAfter, onClose }) {
         <dt>Size</dt><dd class="number">${formatBytes(record.size_bytes)}</dd>
         <${Cause} record=${record} />
         ${record.prev_hash ? html`<dt>Hash before</dt><dd><${Chain} record=${record} /></dd>` : null}
-        ${headers.length ? html`<dt>Headers</dt><dd><details><summary class="dim">${headers.length} headers</summary><dl class="facts inner">${headers.map(([name, value]) => html`<dt><bdi>${name}</bdi></dt><dd class="mono"><bdi>${value}</bdi></dd>`)}</dl></details></dd>` : null}
+        ${headers.length ? html`<dt>Headers</dt><dd><details><summary class="dim">${headers.length === 1 ? "1 header" : `${headers.length} headers`}</summary><dl class="facts inner">${headers.map(([name, value]) => html`<dt><bdi>${name}</bdi></dt><dd class="mono"><bdi>${value}</bdi></dd>`)}</dl></details></dd>` : null}
       </dl>
       <div class="actions">
         <${CopyButton} text=${commands.curl} label="Copy a curl command for this record"><span>curl</span><//>

@@ -1,5 +1,5 @@
 // Repair of an aggregate: what is known of it, and an event that restates it. Nothing is deleted.
-import { html, useState } from "../../ui.js";
+import { html, useEffect, useRef, useState } from "../../ui.js";
 import { operations } from "../../api.js";
 import { Button, Chip, Field } from "../../components/controls.js";
 import { Confirm } from "../../components/dialog.js";
@@ -14,11 +14,15 @@ import { parsePosition } from "./model.js";
 /** @param {{aggregate: string, onRepaired: () => void}} properties aggregate: full id, "" for none yet */
 export function Repair({ aggregate, onRepaired }) {
   const [id, setId] = useState(aggregate);
+  const box = useRef(/** @type {HTMLElement | null} */ (null));
+  useEffect(() => {
+    if (aggregate) box.current?.scrollIntoView({ block: "nearest" });
+  }, []);
   const look = (event) => {
     event.preventDefault();
     if (id.trim()) setQuery({ aggregate: id.trim() });
   };
-  return html`<section class="card" aria-labelledby="repair-title">
+  return html`<section class="card" aria-labelledby="repair-title" ref=${box}>
     <header><h2 id="repair-title">Look at an aggregate</h2></header>
     <div class="inside fields">
       <form class="actions" onSubmit=${look}><div class="grow"><${Field} label="Full id" inline code value=${id} onInput=${setId} placeholder="family:tenant/name" /></div><${Button} type="submit" icon="search" isDisabled=${!id.trim()}>Look<//>

@@ -61,5 +61,5 @@ function Findings({ findings }) {
 function Owner({ id, seq }) {
   const place = placeOfAggregate(id, seq > 0 ? seq : null);
   if (!id) return html`<span class="dim">–</span>`;
-  return html`<${Id} id=${id} href=${place ? link(place.path, place.query) : undefined} />${seq > 0 ? html` <span class="dim nowrap">seq ${seq}</span>` : null}`;
+  return html`<${Id} id=${id} short=${/^r_/.test(id) ? 10 : 0} href=${place ? link(place.path, place.query) : undefined} />${seq > 0 ? html` <span class="dim nowrap">seq ${seq}</span>` : null}`;
 }

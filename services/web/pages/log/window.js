@@ -7,8 +7,9 @@ const LIMIT = 200;
 const LIMIT_FILTERED = 500;
 /** Steps without a matching record after which a person is asked whether to go on. */
 const EMPTY_STEPS_MAX = 4;
-/** Reads of one step back: a step of 5,000 offsets may have more matches than one answer takes. */
-const READS_MAX = 30;
+/** Reads of one step: more matches than one answer takes. A step that needs more is made smaller: answers are bounded by bytes too. */
+const READS_MAX = 12;
+const SMALLER = 10;
 /** Records kept while new ones come in; the oldest are let go. */
 export const ROWS_MAX = 20_000;
 
@@ -30,8 +31,13 @@ const spanOf = (filter) => (isFiltered(filter) ? SPAN_FILTERED : SPAN);
  * @param {Read} read @param {string} from @param {Filter} filter @returns {Promise<Window>}
  */
 export async function openWindow(read, from, filter) {
-  const tail = spanOf(filter);
+  let tail = spanOf(filter);
   let page = await read({ ...filter, limit: limitOf(filter), ...(from ? { from } : { tail }) });
+  // Large records: as many offsets as one answer takes are enough.
+  if (!from && page.next && !isFiltered(filter)) {
+    tail = Math.max(1, page.next_offset - Math.max(page.beginning_offset, page.end_offset - tail));
+    page = await read({ limit: limitOf(filter), tail });
+  }
   const { beginning_offset: beginning } = page;
   const clamp = (offset) => Math.max(beginning, Math.min(offset, page.end_offset));
   // Where a time begins is not said: records that do not fit the filter may be read a second time.
@@ -67,9 +73,10 @@ export async function readOn(read, window, filter) {
  */
 export async function readBack(read, window, filter) {
   let { first, beginning, end } = window;
-  let reads = 0;
+  let span = spanOf(filter);
   for (let steps = 0; first > beginning && steps < EMPTY_STEPS_MAX; steps += 1) {
-    const start = Math.max(beginning, first - spanOf(filter));
+    const start = Math.max(beginning, first - span);
+    let reads = 0;
     /** @type {any[]} */
     const before = [];
     let cursor = "";
@@ -83,8 +90,12 @@ export async function readBack(read, window, filter) {
       before.push(...page.records.filter((record) => record.offset < first));
       cursor = page.next ?? "";
     } while (cursor && reached < first && reads < READS_MAX);
-    // A step that was not read to its end would leave a gap: the window stays as it is.
-    if (reached < first && cursor) throw new Error("These offsets have too many records that match: filter for less, or jump to an offset before them.");
+    // A step that was not read to its end would leave a gap.
+    if (cursor && reached < first) {
+      span = Math.ceil(Math.min(span, first - start) / SMALLER);
+      steps -= 1;
+      continue;
+    }
     first = start;
     if (before.length) return { ...window, rows: [...before, ...window.rows], first, beginning, end, emptyBack: 0 };
   }
