@@ -25,6 +25,8 @@ export default function Operations({ params }) {
   const allowed = TABS.filter((tab) => may(tab.scope));
   const wanted = params.rest ?? "";
   const tab = wanted ? TABS.find((one) => one.key === wanted) : allowed[0];
+  // Every tab has an address of its own, so that the page is the same one for all of them and the focus stays.
+  useEffect(() => void (!wanted && allowed.length && navigate(`/operations/${allowed[0].key}`, { replace: true })), [wanted]);
   usePageTitle(tab ? `${tab.title} · Operations` : "Operations");
   return html`<div class="page operations">
     <header><h1>Operations</h1></header>

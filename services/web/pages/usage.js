@@ -40,8 +40,8 @@ export default function Usage() {
     </header>
     <div class="bar usage-filters">
       <span class="bar" role="group" aria-label="Days">${Object.entries(RANGES).map(([key, title]) => html`<${Button} key=${key} small isPressed=${named === key} onClick=${() => setQuery({ range: key, from: "", to: "" })}>${title}<//>`)}</span>
-      <${Field} label="From" inline type="date" value=${from} max=${to || undefined} onInput=${(value) => setQuery({ from: value, to, range: "" })} />
-      <${Field} label="To" inline type="date" value=${to} min=${from || undefined} onInput=${(value) => setQuery({ to: value, from, range: "" })} />
+      <${Field} label="From" inline type="date" value=${rangeProblem(from, "") ? "" : from} max=${problem ? undefined : to || undefined} onInput=${(value) => setQuery({ from: value, to, range: "" })} />
+      <${Field} label="To" inline type="date" value=${rangeProblem("", to) ? "" : to} min=${problem ? undefined : from || undefined} onInput=${(value) => setQuery({ to: value, from, range: "" })} />
       <small class="dim">days in UTC</small>
     </div>
     <div class="bar usage-filters">
