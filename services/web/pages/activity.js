@@ -72,7 +72,7 @@ function Figures({ window, active }) {
 
 function Charts({ report }) {
   const charts = useMemo(() => chartsOf(report), [report.at_ms]);
-  if (!charts.times.length) return html`<section class="card"><${Empty} icon="activity" title=${`No run ended in the last ${report.history_minutes} minutes`} command="loomlog runs start assistant 'Say hello'"><p>The charts show runs by the minute in which they ended. <a href=${link("/start")}>Start one</a>.</p><//></section>`;
+  if (!charts.times.length) return html`<section class="card"><${Empty} icon="activity" title=${`No run ended in the last ${report.history_minutes} minutes`} command="loomlog run assistant 'Say hello'"><p>The charts show runs by the minute in which they ended. <a href=${link("/start")}>Start one</a>.</p><//></section>`;
   const shared = { times: charts.times };
   return html`<div class="charts">
     <${Card} title="Runs that ended, each minute" note="by status"><${Chart} ...${shared} title="Runs that ended, each minute" series=${charts.runs} stacked format=${formatCount} /><//>
