@@ -62,6 +62,12 @@ export function Chip({ tone = "", icon, title, children }) {
  */
 export function Tabs({ tabs, selected, onSelect, label }) {
   const list = useRef(/** @type {HTMLElement | null} */ (null));
+  // In a narrow window the tabs scroll: the one that is shown is in view.
+  useEffect(() => {
+    const box = list.current?.getBoundingClientRect();
+    const tab = list.current?.querySelector("[aria-selected=true]")?.getBoundingClientRect();
+    if (list.current && box && tab && (tab.left < box.left || tab.right > box.right)) list.current.scrollLeft += tab.left - box.left - 12;
+  }, [selected]);
   const move = (event) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!step) return;
