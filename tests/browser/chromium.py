@@ -6,8 +6,7 @@ is downloaded when they run. Without one they fail, with the command that instal
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -84,13 +83,9 @@ class Window:
         self.page.goto(f"/ui{path}")
         return self.page
 
-    @contextmanager
-    def tolerating(self, *parts: str) -> Iterator[None]:
-        """Expect console messages that contain one of `parts`: a test refuses or stops something on purpose."""
-        before = self._tolerated
-        self._tolerated = (*before, *parts)
-        yield
-        self._tolerated = before
+    def tolerate(self, *parts: str) -> None:
+        """Expect console messages with one of `parts` from now on: something is refused or stopped on purpose."""
+        self._tolerated = (*self._tolerated, *parts)
 
     def find_barriers(self) -> list[str]:
         """Return what axe finds that is serious or critical, one line for each rule."""

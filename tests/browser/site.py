@@ -39,6 +39,7 @@ class Site:
     stack: Installation
     environ: dict[str, str] = field(default_factory=dict)
     _api: subprocess.Popen[bytes] | None = None
+    _callers: "dict[str, Caller]" = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         status = self.stack.loomlog("status", "--json").json
@@ -87,6 +88,8 @@ class Site:
             self._api = None
 
     def stop(self) -> None:
+        for caller in self._callers.values():
+            caller.close()
         if self._api is not None:
             self._api.terminate()
             self._api.wait(STOP_WITHIN_S)
@@ -99,7 +102,10 @@ class Site:
         os.kill(api["pid"], signal.SIGKILL)
 
     def client(self, token: str = "") -> "Caller":
-        return Caller(self.origin if token else self.open_origin, token)
+        """Return a client of the API for a token; without one, of the api in open mode."""
+        if token not in self._callers:
+            self._callers[token] = Caller(self.origin if token else self.open_origin, token)
+        return self._callers[token]
 
     def _until_ready(self) -> None:
         deadline = time.monotonic() + READY_WITHIN_S

@@ -32,37 +32,37 @@ def test_without_configured_tokens_the_page_just_opens(open_as: OpenAs) -> None:
 
 
 def test_a_token_signs_in_and_lies_where_no_script_reads_it(stranger: Window) -> None:
-    with stranger.tolerating(REFUSED):
-        page = stranger.open("/runs?status=failed")
-        sign_in(page, ACME)
-        expect(page.get_by_role("heading", name="Runs", level=1)).to_be_visible()
-        expect(page).to_have_url(f"{stranger.origin}/ui/runs?status=failed")
-        assert page.evaluate("document.cookie + JSON.stringify(localStorage)").count(ACME) == 0
-        page.get_by_role("button", name="Sign out").click()
-        expect(page.get_by_label("Token")).to_be_visible()
-        page.reload()
-        expect(page.get_by_label("Token")).to_be_visible()
+    stranger.tolerate(REFUSED)
+    page = stranger.open("/runs?status=failed")
+    sign_in(page, ACME)
+    expect(page.get_by_role("heading", name="Runs", level=1)).to_be_visible()
+    expect(page).to_have_url(f"{stranger.origin}/ui/runs?status=failed")
+    assert page.evaluate("document.cookie + JSON.stringify(localStorage)").count(ACME) == 0
+    page.get_by_role("button", name="Sign out").click()
+    expect(page.get_by_label("Token")).to_be_visible()
+    page.reload()
+    expect(page.get_by_label("Token")).to_be_visible()
 
 
 def test_a_wrong_token_is_refused_in_the_words_of_the_server(stranger: Window) -> None:
-    with stranger.tolerating(REFUSED):
-        page = stranger.open("/runs")
-        sign_in(page, "no-such-token")
-        expect(page.get_by_role("alert")).to_contain_text("token")
-        expect(page.get_by_label("Token")).to_have_attribute("aria-invalid", "true")
-        sign_in(page, ACME)
-        expect(page.get_by_role("heading", name="Runs", level=1)).to_be_visible()
+    stranger.tolerate(REFUSED)
+    page = stranger.open("/runs")
+    sign_in(page, "no-such-token")
+    expect(page.get_by_role("alert")).to_contain_text("token")
+    expect(page.get_by_label("Token")).to_have_attribute("aria-invalid", "true")
+    sign_in(page, ACME)
+    expect(page.get_by_role("heading", name="Runs", level=1)).to_be_visible()
 
 
 def test_a_token_that_is_no_longer_known_leads_to_the_sign_in_and_back(acme: Window, site: Site) -> None:
     page = acme.open("/library")
     expect(page.get_by_role("heading", name="Agents", level=1)).to_be_visible()
-    with acme.tolerating(REFUSED):
-        acme.context.clear_cookies()
-        page.get_by_role("link", name="Channels").click()
-        expect(page.get_by_role("heading", name="Sign in to loomlog")).to_be_visible()
-        sign_in(page, ACME)
-        expect(page.get_by_role("heading", name="Channels", level=1)).to_be_visible()
+    acme.tolerate(REFUSED)
+    acme.context.clear_cookies()
+    page.get_by_role("link", name="Channels").click()
+    expect(page.get_by_role("heading", name="Sign in to loomlog")).to_be_visible()
+    sign_in(page, ACME)
+    expect(page.get_by_role("heading", name="Channels", level=1)).to_be_visible()
 
 
 def test_what_a_caller_may_not_do_is_not_shown(open_as: OpenAs) -> None:
