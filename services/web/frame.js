@@ -1,6 +1,6 @@
 // The frame around every page: navigation, top bar, banner, and the page that the address names.
 import { computed, html, signal, useEffect, useErrorBoundary, useRef, useState } from "./ui.js";
-import { ApiError, connection, health, interrupts, servedVersion, signedOut } from "./api.js";
+import { ApiError, connection, health, interrupts, signedOut } from "./api.js";
 import { Button, CopyButton } from "./components/controls.js";
 import { Icon } from "./components/icon.js";
 import { ErrorState, Forbidden, Loading } from "./components/states.js";
@@ -11,6 +11,7 @@ import { every } from "./resource.js";
 import { here, link, match, navigate } from "./router.js";
 import { loadSession, login, may, me, signIn, signOut } from "./session.js";
 import { navigationClosed, theme } from "./settings.js";
+import { checkBuild } from "./version.js";
 
 const NAME = "loomlog";
 const INBOX_EVERY_MS = 10_000;
@@ -180,11 +181,7 @@ function Retry() {
   useEffect(() => {
     const timer = setInterval(() => {
       health().then(
-        async () => {
-          const build = document.querySelector('meta[name="build"]')?.getAttribute("content");
-          const served = await servedVersion().catch(() => null);
-          if (served && build && served.build !== build) location.reload();
-        },
+        () => checkBuild({ isUrgent: true }),
         () => {},
       );
     }, 2_000);
@@ -254,7 +251,10 @@ function CurrentPage() {
     if (known) return setState({ page, view: known, error: null });
     page.load().then(
       (module) => (modules.set(page.load, module.default), setState({ page, view: module.default, error: null })),
-      (error) => setState({ page, view: null, error }),
+      (error) => {
+        setState({ page, view: null, error });
+        checkBuild({ isUrgent: true }); // modules of an older build are gone after an upgrade
+      },
     );
   };
   useEffect(load, [page]);
