@@ -93,7 +93,7 @@ function Projectors({ data }) {
 function Problems({ data }) {
   return html`<${PlainTable}
       label="Records that could not be projected" rows=${data.problems} rowKey=${(one) => `${one.topic}/${one.partition}/${one.offset} ${one.kind}`}
-      empty=${html`<p class="inside"><${Icon} name="circle-check" /> Everything in the log is projected.</p>`}
+      empty=${html`<p class="inside log-none"><${Icon} name="circle-check" /> Everything in the log is projected.</p>`}
       columns=${[
         { key: "place", title: "Record", cell: (one) => html`<a class="mono nowrap" href=${link(`/log/${one.topic}/${one.partition}`, { from: one.offset })}>${one.topic}/${one.partition}/${one.offset}</a>` },
         { key: "at", title: "Written", cell: (one) => html`<span class="nowrap"><${Time} at=${one.at} /></span>` },
@@ -115,7 +115,7 @@ function Owner({ id }) {
 function Quarantined({ data }) {
   return html`<${PlainTable}
       label="Aggregates to repair" rows=${data.quarantined} rowKey=${(one) => one.aggregate}
-      empty=${html`<p class="inside"><${Icon} name="circle-check" /> No aggregate is quarantined. Runs that are quarantined have <a href=${link("/runs", { waits: "quarantined" })}>a list of their own</a>.</p>`}
+      empty=${html`<p class="inside log-none"><${Icon} name="circle-check" /> No aggregate is quarantined. Runs that are quarantined have <a href=${link("/runs", { waits: "quarantined" })}>a list of their own</a>.</p>`}
       columns=${[
         { key: "aggregate", title: "Aggregate", cell: (one) => html`<${Owner} id=${one.aggregate} />` },
         { key: "reason", title: "Why nothing is decided in it", cell: (one) => html`<${LongText} text=${one.reason} />` },
