@@ -87,9 +87,10 @@ class Window:
         """Expect console messages with one of `parts` from now on: something is refused or stopped on purpose."""
         self._tolerated = (*self._tolerated, *parts)
 
-    def find_barriers(self) -> list[str]:
-        """Return what axe finds that is serious or critical, one line for each rule."""
-        found = Axe().run(self.page).response["violations"]
+    def find_barriers(self, *rules: str) -> list[str]:
+        """Return what axe finds that is serious or critical, one line for each rule; of `rules`, or of all."""
+        options = {"runOnly": list(rules)} if rules else None
+        found = Axe().run(self.page, options=options).response["violations"]
         return [
             f"{one['impact']}: {one['id']}: {one['help']}: {[node['target'] for node in one['nodes']][:3]}"
             for one in found
@@ -115,8 +116,11 @@ class Window:
         dialog.dismiss()
 
     def _hear(self, message: ConsoleMessage) -> None:
-        if message.type in ("error", "warning") and not any(part in message.text for part in self._tolerated):
-            self.faults.append(f"console: {message.text} ({message.location.get('url', '')})")
+        if message.type not in ("error", "warning"):
+            return
+        text = f"console: {message.text} ({message.location.get('url', '')})"
+        if not any(part in text for part in self._tolerated):
+            self.faults.append(text)
 
     def _stop(self, route: Route, request: Request) -> None:
         self.faults.append(f"a request to another host: {request.url}")

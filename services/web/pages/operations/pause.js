@@ -101,7 +101,7 @@ function PauseForm({ widths, onDone }) {
   return html`<form class="card" aria-label="Pause" onSubmit=${(event) => (event.preventDefault(), isReady && setAsked(true))}>
     <header><h2>Pause</h2></header>
     <div class="inside fields">
-      <p class="hint">A pause holds runs before their next model call. Calls under way are finished, nothing is cancelled, and runs that start meanwhile wait too.</p>
+      <p class="hint">A pause holds runs before their next model call. Calls under way are finished and nothing is cancelled; what would start meanwhile is refused.</p>
       <${Field} label="What" value=${width} options=${widths.map((value) => ({ value, title: WIDTHS[value] }))} onInput=${setWidth} />
       ${width === "run" ? html`<${Field} label="Run" code value=${target.run} onInput=${set("run")} required placeholder="r_…" hint=${html`To pause many at once, choose them in <a href=${link("/runs", { status: "running" })}>the list of runs</a>.`} />` : null}
       ${width === "agent" ? html`<${Field} label="Agent" value=${target.agent} onInput=${set("agent")} required list=${(names.data?.agents ?? []).map((one) => one.name)} />` : null}
