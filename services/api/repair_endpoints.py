@@ -19,7 +19,13 @@ BODY_MAX = 2 * 1024 * 1024
 async def show_aggregate(service: Service, caller: Caller, request: Request) -> JsonResponse[Aggregate]:
     view = await service.application.repairs.show(caller, query_text(request, "aggregate"))
     return json_response(
-        {"aggregate": view.aggregate, "seq": view.seq, "quarantine": view.quarantine or None, "state": view.state}
+        {
+            "aggregate": view.aggregate,
+            "seq": view.seq,
+            "quarantine": view.quarantine or None,
+            "state": view.state,
+            "position": view.position,
+        }
     )
 
 

@@ -378,12 +378,15 @@ class LimitList(TypedDict):
 
 
 class Aggregate(TypedDict):
-    """An aggregate as far as it can be folded; `quarantine` says why nothing is decided in it."""
+    """An aggregate as far as it can be folded; `quarantine` says why nothing is decided in it, `position` is that of
+    its last event.
+    """
 
     aggregate: str
     seq: int
     quarantine: str | None
     state: dict[str, Any] | None
+    position: str
 
 
 class AggregateRepaired(TypedDict):

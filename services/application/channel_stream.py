@@ -83,5 +83,5 @@ class ChannelStream:
 
 
 def _chunk(message: Message) -> StreamChunk:
-    shown = {**message_json(message), "cursor": message.cursor}
+    shown = {**message_json(message), "cursor": message.cursor, "position": message.log_position}
     return StreamChunk(None, MESSAGE, orjson.dumps(shown), id=message.cursor)

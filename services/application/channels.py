@@ -74,6 +74,8 @@ AWAIT_FIELDS = frozenset({"channels", "scope", "scope_id", "mode", "n", "from_cu
 OLDEST, NEWEST = "oldest", "newest"
 QUEUES_DEFAULT, QUEUES_MAX = 50, 200
 BROADCAST_FIELDS = frozenset({"channels", "scope", "scope_id", "payload", "deliver_at", "ttl"})
+NULLABLE = frozenset({"payload", "ttl"})
+"""Fields that may be null: a ttl is the declared one then, and the operation says what a payload must be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,7 +241,10 @@ class Channels:
             raise RequestRefused("invalid_request", f"order is {str(order)[:40]!r}: expected {OLDEST} or {NEWEST}")
         asked = {"channel": name, **_without(fields, "order")}
         queue, messages = await run_refusing(self._operations.peek_messages(asked, asker, newest_first=order == NEWEST))
-        shown = [{**message_json(message), "cursor": message.cursor} for message in messages]
+        shown = [
+            {**message_json(message), "cursor": message.cursor, "position": message.log_position}
+            for message in messages
+        ]
         next_cursor = {"next_cursor": messages[-1].cursor} if messages else {}
         return {"channel": queue.channel, "messages": shown, **next_cursor}
 
@@ -519,6 +524,8 @@ def _object(body: Any, known: frozenset[str] | None) -> Mapping[str, Any]:
     if known is not None and (unknown := sorted(set(body) - known)):
         text = f"{unknown[0][:60]!r} is unknown, expected are {', '.join(sorted(known))}"
         raise RequestRefused("invalid_request", text)
+    if known is not None and (empty := sorted(name for name in set(body) - NULLABLE if body[name] is None)):
+        raise RequestRefused("invalid_request", f"{empty[0]}: null is no value of it; leave the field out")
     return body
 
 

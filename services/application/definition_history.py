@@ -132,7 +132,26 @@ class DefinitionHistory:
         return rows
 
     def _active(self, lines: Sequence[Line], rows: Mapping[tuple[str, str], ItemRow]) -> list[ActiveDefinition]:
-        return [_active_json(line, row) for line in lines if (row := rows.get(_key(line))) is not None and row.key_b]
+        return [
+            self._active_json(line, row) for line in lines if (row := rows.get(_key(line))) is not None and row.key_b
+        ]
+
+    def _active_json(self, line: Line, row: ItemRow) -> ActiveDefinition:
+        document = _document(row)
+        return {
+            "kind": line.kind,
+            "name": line.name,
+            "tenant_id": line.tenant,
+            "active_def_id": row.key_b,
+            "version": document["version"],
+            "promoted_at": format_rfc3339(int(row.number or 0)),
+            "promoted_by": document["by"],
+            "why": document["why"],
+            "position": self._position(row),
+        }
+
+    def _position(self, row: ItemRow) -> str:
+        return str(Position(topic=self._reads.topic, partition=row.partition, offset=row.offset))
 
     def _partition_of(self, line: Line) -> int:
         full = aggregate_id(NAME, line.tenant, line_id(line.kind, line.name))
@@ -204,8 +223,7 @@ class DefinitionHistory:
             blame["promoted_at"] = format_rfc3339(int(promotion.number or 0))
             blame["promoted_by"] = document["by"] or None
             blame["promoted_why"] = document["why"] or None
-            position = Position(topic=self._reads.topic, partition=promotion.partition, offset=promotion.offset)
-            blame["promotion_position"] = str(position)
+            blame["promotion_position"] = self._position(promotion)
 
     def _file_now(self, row: RunRow, place: tuple[Line, Version] | None) -> FileNow | None:
         file = self._table.files.get((AGENT, row.agent))
@@ -239,20 +257,6 @@ def _is_read(row: ItemRow | None, position: Position) -> TypeGuard[ItemRow]:
 def _document(row: ItemRow) -> Mapping[str, Any]:
     document: Mapping[str, Any] = orjson.loads(row.document)
     return document
-
-
-def _active_json(line: Line, row: ItemRow) -> ActiveDefinition:
-    document = _document(row)
-    return {
-        "kind": line.kind,
-        "name": line.name,
-        "tenant_id": line.tenant,
-        "active_def_id": row.key_b,
-        "version": document["version"],
-        "promoted_at": format_rfc3339(int(row.number or 0)),
-        "promoted_by": document["by"],
-        "why": document["why"],
-    }
 
 
 def _no_record(position: Position) -> int:

@@ -78,6 +78,7 @@ class ActiveDefinition(TypedDict):
     promoted_at: str
     promoted_by: str
     why: str
+    position: str
 
 
 class DefinitionsAt(TypedDict):

@@ -17,10 +17,12 @@ from loomlog.connectors.configuration.schedule_block import ScheduleBlock
 from loomlog.connectors.cron import parse_times
 from loomlog.connectors.definitions.problems import DefinitionProblem
 from loomlog.connectors.definitions.schedule import SCHEDULE
+from loomlog.projections.entity_items import ItemRow
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.projections.tables import InvalidPageToken
 from loomlog.schemas.generated.schedule_commands import PauseSchedule, ResumeSchedule, RunScheduleNow
 from loomlog.schemas.generated.values import ScheduleSpec
+from loomlog.schemas.position import Position
 from loomlog.services.application.authentication import require_member, require_scope
 from loomlog.services.application.definitions import Definitions
 from loomlog.services.application.entities import Entities, resolve_tenant
@@ -175,7 +177,7 @@ class Schedules:
             )
         except InvalidPageToken as error:
             raise bad_request("cursor: expected `next` of an earlier answer") from error
-        fires = [fire_json(orjson.loads(row.document)) for row in page.rows]
+        fires = [fire_json(orjson.loads(row.document)) | {"position": self._position(row)} for row in page.rows]
         return {"def_id": def_id, "name": name, "fires": fires, "next": page.next or None}
 
     # --- changing ----------------------------------------------------------------------------------------------------
@@ -209,6 +211,10 @@ class Schedules:
             if refused.details.get("refusal") == "invalid_request":
                 raise bad_request(str(refused)) from refused
             raise
+
+    def _position(self, row: ItemRow) -> str:
+        """Return the position of the event that made a fire what it is: its start, or its end."""
+        return str(Position(topic=self._reads.topic, partition=row.partition, offset=row.offset))
 
     # --- finding -----------------------------------------------------------------------------------------------------
 

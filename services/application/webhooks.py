@@ -625,6 +625,8 @@ def _delivery_json(row: DeliveryRow) -> dict[str, Any]:
         "replay_of": row.replay_of,
         "by": row.by,
         "run_metadata": row.run_metadata,
+        "position": row.position,
+        "source_position": row.source_position,
     }
     shown = {name: value for name, value in shown.items() if value not in ("", None, {})}
     return {**shown, **({"count": row.count} if row.count > 1 else {})}

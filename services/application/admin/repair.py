@@ -16,6 +16,7 @@ from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.schemas.generated.entity_commands import RepairAggregate
 from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.schemas.generated.values import CommandEnvelope
+from loomlog.schemas.position import Position
 from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.errors import RETRY_LATER_S, RequestRefused, bad_request, unavailable
 from loomlog.services.core.access.decide import Caller
@@ -35,6 +36,8 @@ class RepairView:
     seq: int
     quarantine: str
     state: Any
+    position: str
+    """Position of its last event."""
 
 
 class AggregateRepair:
@@ -57,7 +60,11 @@ class AggregateRepair:
             if entity is None:
                 raise RequestRefused("not_found", f"{aggregate[:120]} has no events")
             return RepairView(
-                aggregate=aggregate, seq=entity.seq, quarantine=entity.quarantine, state=_state_json(family, entity)
+                aggregate=aggregate,
+                seq=entity.seq,
+                quarantine=entity.quarantine,
+                state=_state_json(family, entity),
+                position=parts.replicas.position(aggregate),
             )
         assert parts.rows is not None, "a process with an api has the rows of the read model"
         partition = partition_of(aggregate_key(aggregate), parts.replicas.partitions)
@@ -73,6 +80,7 @@ class AggregateRepair:
             seq=row.seq,
             quarantine=row.problem or row.state.quarantine,
             state=None if row.state is None else _state_json(family, row.state),
+            position=str(Position(topic=parts.replicas.topic, partition=partition, offset=row.last_offset)),
         )
 
     async def repair(self, caller: Caller, aggregate: str, *, state: Any = None, reason: str = "") -> str:

@@ -157,6 +157,8 @@ class Interrupt(TypedDict):
     resolved_at: str | None
     answer: str | None
     resolved_by: str | None
+    seq: int
+    """Seq of the event of the run that asked it."""
 
 
 class SessionSummary(TypedDict):

@@ -193,6 +193,7 @@ def interrupt_json(row: InterruptRow) -> Interrupt:
         "resolved_at": _rfc3339_or_none(row.ended_at_ms),
         "answer": row.answer,
         "resolved_by": row.resolved_by,
+        "seq": row.seq,
     }
 
 

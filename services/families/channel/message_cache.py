@@ -47,6 +47,9 @@ class CachedMessage(Value, frozen=True, kw_only=True):
     visible_ns: int
     expires_at_ms: int = 0
     """UTC milliseconds; 0: never."""
+    partition: int = 0
+    offset: int = 0
+    """Where the event is that published it."""
 
 
 class QueueWatch:
@@ -79,7 +82,7 @@ class MessageCache:
     def __init__(self, codec: Codec, *, topic: str, bytes_max: int = BYTES_MAX) -> None:
         """`topic` has the events of the family."""
         self._codec = codec
-        self._topic = topic
+        self.topic = topic
         self._bytes_max = bytes_max
         self._read_ids = codec.schema_ids_of(READ)
         self._messages: OrderedDict[tuple[str, int], CachedMessage] = OrderedDict()
@@ -104,7 +107,7 @@ class MessageCache:
         """Take an event of a queue, by its full id; the same one again changes nothing."""
         match event:
             case MessagePublished():
-                self._keep(aggregate, event.position or -event.number, _message(event))
+                self._keep(aggregate, event.position or -event.number, _message(event, partition, offset))
                 if not event.position:
                     return
             case MessagesSurfaced():
@@ -148,7 +151,7 @@ class MessageCache:
     def position(self, queue: Queue) -> tuple[str, ...]:
         """Return the position token of the last event that brought a message: rows that include it have all of them."""
         last = self._last.get(full_id(queue))
-        return () if last is None else (f"{self._topic}/{last[0]}:{last[1]}",)
+        return () if last is None else (f"{self.topic}/{last[0]}:{last[1]}",)
 
     @contextmanager
     def watch(self, queues: Collection[Queue]) -> Iterator[QueueWatch]:
@@ -171,7 +174,7 @@ class MessageCache:
             return await watch.wait(timeout_s)
 
 
-def _message(event: MessagePublished) -> CachedMessage:
+def _message(event: MessagePublished, partition: int, offset: int) -> CachedMessage:
     return CachedMessage(
         id=event.message_id,
         value=event.value,
@@ -179,6 +182,8 @@ def _message(event: MessagePublished) -> CachedMessage:
         published_ns=event.published_ns,
         visible_ns=event.visible_ns,
         expires_at_ms=event.expires_at_ms,
+        partition=partition,
+        offset=offset,
     )
 
 

@@ -18,6 +18,7 @@ import orjson
 
 from loomlog.connectors.errors import ConnectorError
 from loomlog.schemas.generated.entity_events import CommandRefused
+from loomlog.schemas.position import Position
 from loomlog.schemas.records import Value
 from loomlog.services.families.channel.caller import (
     FAMILY_NAME,
@@ -60,6 +61,8 @@ class Message(Value, frozen=True, kw_only=True):
     cursor: str
     """Cursor behind it."""
     position: int
+    log_position: str
+    """Position of the event that published it."""
 
 
 class ChannelStats(Value, frozen=True, kw_only=True):
@@ -165,7 +168,10 @@ class ChannelStore:
         prefix = row_prefix(queue.channel, queue.scope, queue.scope_id)
         ids = {row_id(prefix, number): number for number in numbers}
         rows = await self.reads.load_items(FAMILY_NAME, queue.tenant, kind, list(ids))
-        return {ids[row.id]: orjson.loads(row.document) for row in rows}
+        return {
+            ids[row.id]: {"partition": row.partition, "offset": row.offset, **orjson.loads(row.document)}
+            for row in rows
+        }
 
     async def _wait_for_rows(self, read: Callable[[], Awaitable[Any]]) -> Any:
         """Read rows, again and again while they are older than what is asked for."""
@@ -188,6 +194,7 @@ class ChannelStore:
             published_ns=message.published_ns,
             cursor=cursor_text(message.visible_ns, message.id),
             position=position,
+            log_position=str(Position(topic=self.cache.topic, partition=message.partition, offset=message.offset)),
         )
 
     async def _plain(self, text: str, queue: Queue) -> str:
@@ -319,4 +326,6 @@ def _message_of(document: Mapping[str, Any]) -> CachedMessage:
         published_ns=document["published_ns"],
         visible_ns=document["visible_ns"],
         expires_at_ms=document["expires_at_ms"],
+        partition=document["partition"],
+        offset=document["offset"],
     )

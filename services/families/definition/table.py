@@ -16,6 +16,7 @@ import orjson
 from loomlog.connectors.definitions import KINDS, DefinitionProblem, canonical_json
 from loomlog.connectors.errors import Permanent
 from loomlog.connectors.protocols import Blobs, VolumeBinding
+from loomlog.projections.entity_items import ItemRow
 from loomlog.schemas.generated.values import BlobRef
 from loomlog.schemas.position import Position
 from loomlog.schemas.records import Value
@@ -340,7 +341,10 @@ class DefinitionTable:
         return text
 
     async def item(self, line: Line, version: Version) -> Mapping[str, Any]:
-        """Return the row of a version: author, reason, content hash. Raises ConnectorError, PositionNotRead."""
+        """Return the row of a version: author, reason, content hash, and the position of its event.
+
+        Raises ConnectorError, PositionNotRead.
+        """
         rows = await self.items(line, [version])
         if not rows:
             raise Permanent(
@@ -354,7 +358,10 @@ class DefinitionTable:
         """Return the rows of versions, by number. Raises ConnectorError, PositionNotRead."""
         ids = {line.id_of(version.number): version.number for version in versions}
         rows = await self._reads.load_items(NAME, line.tenant, VERSION_ITEM, list(ids), positions=[self.position(line)])
-        return {ids[row.id]: orjson.loads(row.document) for row in rows}
+        return {ids[row.id]: {**orjson.loads(row.document), "position": self._position_of(row)} for row in rows}
+
+    def _position_of(self, row: ItemRow) -> str:
+        return str(Position(topic=self._reads.topic, partition=row.partition, offset=row.offset))
 
 
 def _of_file(file: FileDefinition) -> Resolved:

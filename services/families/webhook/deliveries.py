@@ -14,6 +14,7 @@ from weakref import WeakValueDictionary
 import orjson
 
 from loomlog.projections.entity_items import ItemRow
+from loomlog.schemas.position import Position
 from loomlog.schemas.records import Value, replace
 from loomlog.services.core.families import aggregate_id
 from loomlog.services.families.webhook.items import DELIVERY_ITEM, OUTCOME_ITEM, outcome_id, row_key
@@ -46,6 +47,8 @@ class DeliveryRow(Value, frozen=True, kw_only=True):
     by: str = ""
     source_position: str = ""
     """Its record in loom.ingress."""
+    position: str = ""
+    """The event that says so."""
     has_credentials: bool = False
     detail: str = ""
     count: int = 1
@@ -87,12 +90,18 @@ class DeliveryRows:
 
     async def _with_outcomes(self, tenant: str, name: str, items: Sequence[ItemRow]) -> list[DeliveryRow]:
         """Return the deliveries of these rows, each with the outcome that came after it."""
-        rows = [DeliveryRow(at_ms=item.at_ms, **orjson.loads(item.document)) for item in items]
+        rows = [
+            DeliveryRow(at_ms=item.at_ms, position=self._position(item), **orjson.loads(item.document))
+            for item in items
+        ]
         ids = [outcome_id(name, row.run_id, delivery_key(row.delivery_id)) for row in rows]
         asked = sorted({one for one, row in zip(ids, rows, strict=True) if row.run_id or row.channel})
         read = await self._reads.load_items(FAMILY_NAME, tenant, OUTCOME_ITEM, asked) if asked else ()
         outcomes = {item.id: item for item in read}
         return [_with_outcome(row, item, outcomes.get(one)) for one, row, item in zip(ids, rows, items, strict=True)]
+
+    def _position(self, item: ItemRow) -> str:
+        return str(Position(topic=self._reads.topic, partition=item.partition, offset=item.offset))
 
 
 class _TakenLookups:

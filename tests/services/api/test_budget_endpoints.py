@@ -118,8 +118,9 @@ async def test_whatever_starts_runs_waits_for_the_limit_whose_position_it_brings
 async def test_budgets_are_shown_and_stated_anew_by_an_administrator(here: Served) -> None:
     client, where = here.client(), {"aggregate": "budget:/installation"}
     assert (await client.get("/v1/_repair", params=where)).status_code == 404
-    await client.put("/v1/_limits", json={"scope": "operator", "hard_limit": 5})
+    limited = await client.put("/v1/_limits", json={"scope": "operator", "hard_limit": 5})
     shown = (await client.get("/v1/_repair", params=where)).json()
+    assert shown["position"] == limited.headers["x-loomlog-position"]
     assert (shown["aggregate"], shown["seq"], shown["quarantine"]) == ("budget:/installation", 2, None)
     answer = await client.post("/v1/_repair", json={**where, "state": {**shown["state"], "limits": {}, "accounts": {}}})
     assert answer.headers["x-loomlog-position"] == answer.json()["position"] == "loom.entity.events/3:3"

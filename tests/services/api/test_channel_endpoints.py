@@ -217,6 +217,21 @@ async def test_a_peek_pages_from_the_oldest_and_from_the_newest(here: Served) ->
     assert await refused(here, "GET", f"{PLAZA}/peek?order=best") == (400, "invalid_request")
 
 
+async def test_a_message_names_the_event_that_published_it(here: Served, process: Process) -> None:
+    positions = []
+    for n in range(2):
+        answer = await here.client(ACME).post(f"{PLAZA}/publish", json={"payload": n})
+        positions.append(answer.headers["x-loomlog-position"])
+    peeked = await send(here, "GET", f"{PLAZA}/peek")
+    assert [message["position"] for message in peeked["messages"]] == positions
+    wire = Wire(here.app, "GET", f"{PLAZA}/stream", caller=ACME).begin()
+    await wire.until(positions[1])
+    process.channels.stop()
+    assert [frame.data["position"] for frame in frames_of(await wire.done())] == positions
+    process.entities.cache._messages.clear()  # as in a process that has heard of none: they come from their rows
+    assert (await send(here, "GET", f"{PLAZA}/peek"))["messages"] == peeked["messages"]
+
+
 async def test_a_body_is_optional_for_subscribe(here: Served) -> None:
     await publish(here, 1)
     answer = await here.client(ACME).post(f"{PLAZA}/subscribe")

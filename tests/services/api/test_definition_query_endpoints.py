@@ -166,6 +166,9 @@ async def test_a_version_is_shown_with_its_author(here: Served) -> None:
     assert (row["kind"], row["tenant_id"], row["created_by"]) == ("agent", "acme", "acme-op")
     assert (row["version"], row["promoted"], row["description"]) == (1, True, "the first")
     assert row["definition"]["system_prompt"] == "one"
+    assert row["position"].startswith("loom.entity.events/")
+    later = await get(here, f"/{(await create(here, 'helper', 'two'))['def_id']}")
+    assert int(later["position"].rpartition(":")[2]) > int(row["position"].rpartition(":")[2])
     assert row["judgements"] == {"count": 0, "mean": None, "min": None, "max": None}
 
 
@@ -357,6 +360,7 @@ async def test_what_was_active_at_a_position(here: Served) -> None:
             "promoted_at": at[0]["definitions"][0]["promoted_at"],
             "promoted_by": "acme-op",
             "why": "begin",
+            "position": first["position"],
         }
     ]
     assert at[0]["at"] == first["position"]

@@ -92,6 +92,8 @@ async def test_lists_have_the_known_shape(here: Served) -> None:
         assert (row["status"], row["question"], row["options"]) == ("pending", "Shall I?", ["yes", "no"])
         assert (row["context"], row["priority"], row["user_id"]) == ("c", "high", "default")
         assert row["expires_at"] > row["created_at"]
+        events = (await here.client().get("/v1/events", params={"run_id": run_id})).json()["events"]
+        assert [event["type"] for event in events if event["seq"] == row["seq"]] == ["InterruptionOpened"]
         assert (row["answer"], row["resolved_at"], row["resolved_by"]) == (None, None, None)
     nobody = (await here.client().get("/v1/users/nobody/interrupts?status=all")).json()
     assert nobody == {"interrupts": [], "total": 0, "next": None}

@@ -92,6 +92,16 @@ async def test_run_now_is_told_by_the_state_and_by_the_fires(here: Served, entit
     assert page["next"] is None
 
 
+async def test_a_fire_names_its_event_in_the_log(here: Served) -> None:
+    made = await create(here)
+    positions = []
+    for _ in range(2):
+        fired = await here.client(ACME).post(f"/v1/_schedules/{made['def_id']}/run-now")
+        positions.append(fired.headers["x-loomlog-position"])
+    fires = (await get(here, f"/{made['def_id']}/fires"))["fires"]
+    assert sorted(fire["position"] for fire in fires) == sorted(positions)
+
+
 async def test_run_now_with_the_same_key_fires_once(here: Served, entities: ScheduleEntities) -> None:
     made = await create(here)
     headers = {"Idempotency-Key": "once"}

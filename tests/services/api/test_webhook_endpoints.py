@@ -315,6 +315,10 @@ async def test_recent_deliveries_are_for_administrators(here: WebhookWorld) -> N
     assert [(row["delivery_id"], row["verdict"]) for row in rows] == [("d1", "accepted_replay"), ("d1", "accepted")]
     assert rows == await here.recent("default/issues")
     assert rows[0]["received_at"].endswith("Z")
+    places = [row["position"].rpartition(":") for row in rows]
+    assert {place[0] for place in places} == {"loom.entity.events/" + places[0][0].rpartition("/")[2]}
+    assert int(places[0][2]) > int(places[1][2]), "each delivery has its own event"
+    assert rows[1]["source_position"].startswith("loom.ingress/")
     assert (await here.here.client(ACME).get(path)).status_code == 403
     assert (await here.here.client(None).get(path)).status_code == 401
     assert len((await here.here.client(ADMIN_CALLER).get(path, params={"limit": "1"})).json()["deliveries"]) == 1

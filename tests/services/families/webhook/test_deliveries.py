@@ -30,6 +30,8 @@ class Owned:
 class Reads:
     """The rows of a webhook. `late` are there for reads that wait for everything only."""
 
+    topic = "loom.entity.events"
+
     def __init__(self) -> None:
         self.items: dict[tuple[str, str], ItemRow] = {}
         self.late: set[tuple[str, str]] = set()
