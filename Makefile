@@ -13,8 +13,10 @@ AGGREGATES ?=
 LINES  ?=
 KEYS   ?=
 VECTORS ?=
+PICTURES ?=
+TYPESCRIPT := 5.9.3
 
-.PHONY: help run up down demo test check format schemas bench bench-takeover bench-parked bench-entities bench-definitions bench-memory bench-channels bench-projections bench-peers bench-smoke bench-scale diagram flame figures chaos simulate lock clean
+.PHONY: help run up down demo test check check-web format schemas bench bench-takeover bench-parked bench-entities bench-definitions bench-memory bench-channels bench-projections bench-peers bench-smoke bench-scale bench-web screenshots diagram flame figures chaos simulate lock clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,6 +57,12 @@ check: $(STAMP) ## formatting, lint, types, import rules, generated files
 	@$(BIN)/python -m tests.lint.words
 	@$(BIN)/python -m loomlog.connectors.configuration.document --check
 	@$(BIN)/python -m tests.lint.references --check
+	@$(BIN)/python -m tests.lint.web_types --check
+
+check-web: ## check the types of the web page (needs Node; nothing else does)
+	@command -v npx >/dev/null || { \
+	  echo "make check-web needs Node 18 or newer with npx, which is not installed (for example: apt-get install nodejs npm)"; exit 1; }
+	@npx --yes --package typescript@$(TYPESCRIPT) tsc --project services/web/jsconfig.json
 
 format: $(STAMP) ## format and fix what can be fixed
 	@$(BIN)/ruff format .
@@ -98,6 +106,12 @@ bench-smoke: $(STAMP) ## fail when ours has become a third slower against the ra
 bench-scale: $(STAMP) ## measure how the figures change with partitions, runs, streams, parked runs and the past, and write docs/SCALE.md (25 minutes)
 	@$(BIN)/python -m tests.benchmarks.scaling $(if $(CURVES),--curves $(CURVES)); measured=$$?; \
 	  $(BIN)/python -m tests.benchmarks.plots && $(BIN)/python -m tests.benchmarks.scale_page && exit $$measured
+
+bench-web: $(STAMP) ## measure the web page in Chromium: first paint, a run of 5,000 events, a token's way to the page, 50 tabs (two minutes)
+	@$(BIN)/python -m tests.benchmarks.web
+
+screenshots: $(STAMP) ## take the pictures of the web page in docs/figures, light and dark (PICTURES="run timeline"; look at each afterwards)
+	@$(BIN)/python -m tests.browser.screenshots $(PICTURES)
 
 diagram: $(STAMP) ## draw the state diagram of a run in docs/ARCHITECTURE.md from the transitions the tests take
 	@$(BIN)/python -m tests.services.core.run.draw_diagram

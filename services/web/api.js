@@ -90,12 +90,22 @@ export function newKey() {
   return "ui-" + Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
+/**
+ * @typedef {Record<string, any>} Query
+ * @typedef {Omit<NonNullable<Parameters<typeof request>[2]>, "query" | "body"> & {query?: Query}} Options
+ * The answer of a call has the type of the route at its path: `make check-web` reads api_types.d.ts.
+ */
+/** @template {string} Path @param {Path} path @param {Query} [query] @param {Options} [options] @returns {Promise<Api.Reply<"GET", Path>>} */
 export const get = (path, query = {}, options = {}) => request("GET", path, { query, ...options });
+/** @template {string} Path @param {Path} path @param {any} [body] @param {Options} [options] @returns {Promise<Api.Reply<"POST", Path>>} */
 export const post = (path, body = {}, options = {}) => request("POST", path, { body, ...options });
+/** @template {string} Path @param {Path} path @param {any} body @param {Options} [options] @returns {Promise<Api.Reply<"PUT", Path>>} */
 export const put = (path, body, options = {}) => request("PUT", path, { body, ...options });
+/** @template {string} Path @param {Path} path @param {any} body @param {Options} [options] @returns {Promise<Api.Reply<"PATCH", Path>>} */
 export const patch = (path, body, options = {}) => request("PATCH", path, { body, ...options });
+/** @template {string} Path @param {Path} path @param {Query} [query] @param {Options} [options] @returns {Promise<Api.Reply<"DELETE", Path>>} */
 export const del = (path, query = {}, options = {}) => request("DELETE", path, { query, ...options });
-/** A path segment. */
+/** A path segment. @returns {string} */
 export const seg = (value) => encodeURIComponent(value);
 /** A path of several segments, whose slashes stay. */
 export const segs = (value) => String(value).split("/").map(encodeURIComponent).join("/");
@@ -104,7 +114,8 @@ export const segs = (value) => String(value).split("/").map(encodeURIComponent).
 
 export const me = () => get("/v1/_me");
 export const loginConfig = () => get("/ui/login-config.json");
-export const servedVersion = () => get("/ui/version.json");
+/** @returns {Promise<{version: string, build: string}>} */
+export const servedVersion = () => request("GET", "/ui/version.json");
 export const health = () => get("/healthz");
 
 export const runs = {
@@ -175,11 +186,12 @@ export const library = {
   shelf: (shelf, query = {}, options = {}) => get(`/v1/_library/${seg(shelf)}`, query, options),
 };
 
-/** Aggregates of any family, whose routes are made from its declaration. Shown by pages/entities. */
+/** Aggregates of any family, whose routes are made from its declaration. Shown by pages/entities. @returns {string} */
+const familyPath = (family) => `/v1/_${seg(family)}`;
 export const entities = {
   document: (options) => get("/v1/openapi.json", {}, options),
-  list: (family, query, options) => get(`/v1/_${seg(family)}`, query, options),
-  show: (family, query, options) => get(`/v1/_${seg(family)}/show`, query, options),
+  list: (family, query, options) => get(familyPath(family), query, options),
+  show: (family, query, options) => get(`${familyPath(family)}/show`, query, options),
   question: (path, query, options) => get(path, query, options),
   command: (path, body, query = {}) => post(path, body, { query }),
 };

@@ -154,7 +154,7 @@ export class FrameDecoder {
 
 /** @param {string} block @returns {Frame | null} null for a comment */
 function parse(block) {
-  const frame = { id: "", event: "message", data: null };
+  const frame = { id: "", event: "message", data: /** @type {any} */ (null) };
   const data = [];
   for (const line of block.split("\n")) {
     const at = line.indexOf(":");

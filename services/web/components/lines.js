@@ -32,7 +32,7 @@ export function difference(before, after) {
 }
 
 function walkBack(a, b, trace) {
-  const lines = [];
+  const lines = /** @type {{kind: "same" | "added" | "removed", text: string}[]} */ ([]);
   let x = a.length;
   let y = b.length;
   for (let edits = trace.length - 1; edits > 0; edits -= 1) {

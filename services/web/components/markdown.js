@@ -19,8 +19,9 @@ async function loadPrism() {
   if (prism) return prism;
   /** @type {any} */ (window).Prism = { manual: true, disableWorkerMessageHandler: true };
   await import("../vendor/prism-core.js");
-  await import("../vendor/prism-clike.js");
-  await Promise.all(["javascript", "json", "yaml", "python", "bash", "sql", "diff"].map((name) => import(`../vendor/prism-${name}.js`)));
+  const grammar = (name) => import(`../vendor/prism-${name}.js`);
+  await grammar("clike"); // others extend it
+  await Promise.all(["javascript", "json", "yaml", "python", "bash", "sql", "diff"].map(grammar));
   prism = /** @type {any} */ (window).Prism;
   return prism;
 }

@@ -29,7 +29,7 @@ export default function Activity() {
       <h1>Activity</h1>
       ${data ? html`<${Tabs} label="Time of the figures" selected=${name} onSelect=${(key) => setQuery({ window: key })} tabs=${WINDOWS.filter((one) => data.windows[one]).map((one) => ({ key: one, title: `Last ${one.replace("m", " min")}` }))} />` : null}
       <span class="grow"></span>
-      ${data?.lag_records > 0 ? html`<${Chip} tone="warn" title="Records of the log that the figures do not include yet">${formatCount(data.lag_records)} records behind<//>` : data && !report.error ? html`<${Chip} tone="live" icon="activity">live<//>` : null}
+      ${data && data.lag_records > 0 ? html`<${Chip} tone="warn" title="Records of the log that the figures do not include yet">${formatCount(data.lag_records)} records behind<//>` : data && !report.error ? html`<${Chip} tone="live" icon="activity">live<//>` : null}
     </header>
     <${Figures} window=${data?.windows[name]} active=${active.data} />
     ${report.error && report.error.status !== 0 ? html`<${Away} error=${report.error} hasFigures=${Boolean(data)} onRetry=${report.reload} />` : null}
@@ -65,7 +65,7 @@ function Figures({ window, active }) {
     ["Median duration", took(window?.duration_ms.p50), "of runs, from start to end"],
     ["95th percentile", took(window?.duration_ms.p95), "of the durations of runs"],
     ["Tokens a minute", window ? formatShort(Math.round(window.input_tokens_per_minute + window.output_tokens_per_minute)) : "–", window ? `${formatCount(Math.round(window.input_tokens_per_minute))} in, ${formatCount(Math.round(window.output_tokens_per_minute))} out` : ""],
-    ...(costs.length ? costs : [["", null]]).map(([currency, micros]) => ["Cost a minute", micros === null ? "–" : html`${formatMoney(micros)} <small>${currency}</small>`, "of calls with a known price"]),
+    ...(costs.length ? costs : [/** @type {[string, any]} */ (["", null])]).map(([currency, micros]) => ["Cost a minute", micros === null ? "–" : html`${formatMoney(micros)} <small>${currency}</small>`, "of calls with a known price"]),
   ];
   return html`<dl class="figures">${figures.map(([name, value, title, tone], at) => html`<div key=${name + at} title=${title}><dt>${name}</dt><dd class=${tone ?? ""}>${value}</dd></div>`)}</dl>`;
 }

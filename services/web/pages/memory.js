@@ -56,11 +56,12 @@ export default function Memory({ params }) {
 function ScopeHead({ place, tenant, round, onDrop }) {
   const usage = useResource((signal) => (place.scope === "run" ? Promise.resolve(null) : memory.usage({ scope: place.scope, scope_id: place.id, tenant }, { signal })), [place.scope, place.id, tenant, round], { everyMs: EVERY_MS });
   const of = usage.data?.usage;
+  const most = usage.data?.keys_max ?? 0;
   const part = of ? share(of) : null;
   return html`<div class="memory-head">
     <h2><bdi>${place.scope === "tenant" ? "The tenant" : place.id}</bdi> <small class="dim">${place.scope === "tenant" ? "" : place.scope}</small></h2>
     ${of
-      ? html`<span class="number dim" title=${`at most ${formatCount(usage.data.keys_max)} keys`}>${formatCount(of.keys)} ${of.keys === 1 ? "key" : "keys"}</span>
+      ? html`<span class="number dim" title=${`at most ${formatCount(most)} keys`}>${formatCount(of.keys)} ${of.keys === 1 ? "key" : "keys"}</span>
           <span class="memory-quota" title=${of.quota_bytes > 0 ? `${formatCount(of.bytes)} of ${formatCount(of.quota_bytes)} bytes` : `${formatCount(of.bytes)} bytes; there is no quota`}>
             ${part === null ? null : html`<progress max="100" value=${part} aria-label="Part of the quota that is used"></progress>`}
             <span class=${`number ${part !== null && part >= 80 ? "warn" : "dim"}`}>${formatBytes(of.bytes)}${part === null ? "" : ` of ${formatBytes(of.quota_bytes)}`}</span>

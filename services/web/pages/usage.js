@@ -24,7 +24,7 @@ export default function Usage() {
   const named = hasDays ? "" : RANGES[query.get("range") ?? ""] ? /** @type {string} */ (query.get("range")) : DEFAULT_RANGE;
   const { from, to } = named ? rangeOf(named, now.peek()) : { from: query.get("from") ?? "", to: query.get("to") ?? "" };
   const problem = rangeProblem(from, to);
-  const load = (groups) => (signal) => (problem ? Promise.resolve({ rows: [] }) : usage.report({ group_by: groups.join(","), tenant, ...timesOf(from, to) }, { signal }));
+  const load = (groups) => (signal) => (problem ? Promise.resolve(/** @type {Api.UsageReport} */ ({ group_by: groups, from, to, rows: [] })) : usage.report({ group_by: groups.join(","), tenant, ...timesOf(from, to) }, { signal }));
   const report = useResource(load(dimensions), [dimensions.join(","), tenant, from, to]);
   const days = useResource(load(["day"]), [tenant, from, to]);
   const toggle = (name) => {

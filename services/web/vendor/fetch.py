@@ -18,8 +18,12 @@ PACKAGES: dict[str, tuple[str, str, dict[str, str]]] = {
     "@preact/signals": ("2.11.4", "MIT", {"dist/signals.mjs": "signals.js"}),
     "@preact/signals-core": ("1.14.5", "MIT", {"dist/signals-core.mjs": "signals-core.js"}),
     "htm": ("3.1.1", "Apache-2.0", {"dist/htm.module.js": "htm.js"}),
-    "uplot": ("1.6.32", "MIT", {"dist/uPlot.esm.js": "uplot.js", "dist/uPlot.min.css": "uplot.css"}),
-    "marked": ("18.2.1", "MIT", {"lib/marked.esm.js": "marked.js"}),
+    "uplot": (
+        "1.6.32",
+        "MIT",
+        {"dist/uPlot.esm.js": "uplot.js", "dist/uPlot.min.css": "uplot.css", "dist/uPlot.d.ts": "uplot.d.ts"},
+    ),
+    "marked": ("18.2.1", "MIT", {"lib/marked.esm.js": "marked.js", "lib/marked.d.ts": "marked.d.ts"}),
     "prismjs": (
         "1.30.0",
         "MIT",
@@ -32,9 +36,12 @@ PACKAGES: dict[str, tuple[str, str, dict[str, str]]] = {
         },
     ),
     "js-yaml": ("4.1.0", "MIT", {"dist/js-yaml.mjs": "yaml.js"}),
+    "@types/js-yaml": ("4.0.9", "MIT", {"index.d.ts": "yaml.d.ts"}),
+    "@types/prismjs": ("1.26.6", "MIT", {"index.d.ts": "prism-core.d.ts"}),
     "lucide-static": ("1.62.0", "ISC", {}),
 }
-"""Version, license and files of each package: name in the package and name here."""
+"""Version, license and files of each package: name in the package and name here. The .d.ts files are read by
+`make check-web` only; types.d.ts beside this folder has the types of the packages that are missing here."""
 ICONS = (
     "activity",
     "archive",
@@ -124,7 +131,7 @@ ICONS = (
     "x",
     "zap",
 )
-LICENSE = re.compile(r"package/licen[sc]e(\.\w+)?", re.IGNORECASE)
+LICENSE = re.compile(r"licen[sc]e(\.\w+)?", re.IGNORECASE)
 
 
 def main() -> None:
@@ -133,7 +140,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             contents = _unpack(package, version, Path(folder))
             license_text = next(data for path, data in contents.items() if LICENSE.fullmatch(path))
-            written = {target: contents[f"package/{source}"] for source, target in files.items()}
+            written = {target: contents[source] for source, target in files.items()}
             if package == "lucide-static":
                 written = {"icons.js": _icons(contents)}
         written[f"licenses/{package.replace('/', '-').removeprefix('@')}.txt"] = license_text
@@ -151,13 +158,13 @@ def main() -> None:
 
 
 def _unpack(package: str, version: str, folder: Path) -> dict[str, bytes]:
-    """Return the package's files by path."""
+    """Return the package's files by path; the root folder has another name in each package."""
     subprocess.run(
         ["npm", "pack", "--silent", f"{package}@{version}"], cwd=folder, check=True, stdout=subprocess.DEVNULL
     )
     with tarfile.open(next(folder.glob("*.tgz"))) as archive:
         return {
-            member.name: stream.read()
+            member.name.partition("/")[2]: stream.read()
             for member in archive.getmembers()
             if (stream := archive.extractfile(member)) is not None
         }
@@ -167,7 +174,7 @@ def _icons(contents: dict[str, bytes]) -> bytes:
     """Return a module with the shapes of the icons: name -> a list of [element, attributes]."""
     shapes = {}
     for name in ICONS:
-        text = contents[f"package/icons/{name}.svg"].decode()
+        text = contents[f"icons/{name}.svg"].decode()
         inner = re.sub(r"^.*?<svg[^>]*>", "", text, flags=re.S)
         shapes[name] = [
             [tag, dict(re.findall(r'([\w-]+)="([^"]*)"', attributes))]

@@ -33,7 +33,7 @@ export function publisherOf(row) {
 /** "7 d", "90 s"; no TTL: messages end with the 30 days after which none is kept. @param {number} seconds */
 export function formatKept(seconds) {
   if (!seconds) return "30 d";
-  for (const [size, unit] of [[86_400, "d"], [3_600, "h"], [60, "min"]]) {
+  for (const [size, unit] of /** @type {[number, string][]} */ ([[86_400, "d"], [3_600, "h"], [60, "min"]])) {
     if (seconds >= size && seconds % size === 0) return `${seconds / size} ${unit}`;
   }
   return `${seconds} s`;

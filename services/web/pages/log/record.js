@@ -1,7 +1,7 @@
 // One record of the log in full: where it lies, its envelope, what caused it, its payload or its bytes, and how to get it.
 import { html, useState } from "../../ui.js";
 import { log } from "../../api.js";
-import { Button, Chip, CopyButton, Id } from "../../components/controls.js";
+import { Button, CopyButton, Id } from "../../components/controls.js";
 import { Icon } from "../../components/icon.js";
 import { Json } from "../../components/json.js";
 import { ErrorState } from "../../components/states.js";

@@ -19,7 +19,7 @@ export default function Erasure() {
   const subject = query.get("subject") ?? "";
   const [form, setForm] = useState({ tenant, subject });
   useEffect(() => setForm({ tenant, subject }), [tenant, subject]);
-  const list = useResource((signal) => (tenant ? operations.subjects({ tenant }, { signal }) : Promise.resolve({ subjects: [] })), [tenant]);
+  const list = useResource((signal) => /** @type {Promise<Api.SubjectList>} */ (tenant ? operations.subjects({ tenant }, { signal }) : Promise.resolve({ subjects: [] })), [tenant]);
   const show = (event) => {
     event.preventDefault();
     setQuery({ tenant: form.tenant.trim(), subject: form.subject.trim() }, { replace: false });
@@ -42,7 +42,7 @@ function Subjects({ tenant, subjects }) {
 }
 
 function Subject({ tenant, subject, onDone }) {
-  const report = useResource((signal) => operations.subjects({ tenant, subject }, { signal }), [tenant, subject]);
+  const report = useResource((signal) => /** @type {Promise<Api.SubjectReport>} */ (operations.subjects({ tenant, subject }, { signal })), [tenant, subject]);
   const [preview, setPreview] = useState(/** @type {any} */ (null));
   const [erased, setErased] = useState(/** @type {any} */ (null));
   const [isAsked, setAsked] = useState(false);

@@ -4,7 +4,7 @@ import { operations } from "../../api.js";
 import { Button, Chip, Field } from "../../components/controls.js";
 import { Confirm } from "../../components/dialog.js";
 import { Json, safeText } from "../../components/json.js";
-import { ErrorState, Resource } from "../../components/states.js";
+import { Resource } from "../../components/states.js";
 import { toast } from "../../components/toast.js";
 import { useResource } from "../../resource.js";
 import { here, link, setQuery } from "../../router.js";

@@ -85,7 +85,7 @@ function ModelList({ provider, onClose }) {
 function Matrix({ resolver }) {
   const [text, setText] = useState("");
   const rows = Object.values(resolver.providers).filter((one) => Object.keys(one.models).length);
-  const fits = ([name]) => name.toLowerCase().includes(text.toLowerCase());
+  const fits = (/** @type {[string, any]} */ [name]) => name.toLowerCase().includes(text.toLowerCase());
   if (!rows.length) return html`<${Empty} icon="network" title="No provider has listed its models" command="loomlog routing --probe"><p>Runtimes probe the usable providers when they start, and then now and again.</p><//>`;
   return html`<div class="inside"><input type="search" class="search" aria-label="Only models that contain" placeholder="Only models that contain" value=${text} onInput=${(event) => setText(event.currentTarget.value)} /></div>
     <div class="scrolls" tabindex="0" role="group" aria-label="Availability of models"><${PlainTable} label="Availability of models" rows=${rows} rowKey=${(one) => one.provider} columns=${[

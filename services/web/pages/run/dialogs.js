@@ -5,6 +5,7 @@ import { Button, Chip, CopyButton, Field, Id } from "../../components/controls.j
 import { Dialog } from "../../components/dialog.js";
 import { Icon } from "../../components/icon.js";
 import { useKeys } from "../../components/keys.js";
+import { RecordLink } from "../../components/record_link.js";
 import { Resource } from "../../components/states.js";
 import { RunStatus } from "../../components/status.js";
 import { Time, formatCount } from "../../components/time.js";
@@ -90,7 +91,7 @@ function CompareDialog({ run, onClose }) {
         run.forked_from ? runs.one(run.forked_from.run_id, { signal }).then((one) => [one]).catch(none) : [],
       ]);
       const seen = new Set([run.run_id]);
-      return [["its origin", origin], ["a fork of it", forks], ["same session", session], [`also ${run.agent}`, agent]].flatMap(([why, found]) => found.filter((one) => !seen.has(one.run_id) && seen.add(one.run_id)).map((one) => ({ why, run: one })));
+      return /** @type {[string, Api.Run[]][]} */ ([["its origin", origin], ["a fork of it", forks], ["same session", session], [`also ${run.agent}`, agent]]).flatMap(([why, found]) => found.filter((one) => !seen.has(one.run_id) && seen.add(one.run_id)).map((one) => ({ why, run: one })));
     },
     [run.run_id],
   );
@@ -137,7 +138,7 @@ function BlameDialog({ run, onClose }) {
         ${found.def_id ? html`<dt>Version</dt><dd><${Id} id=${found.def_id} short=${0} href=${found.source === "file" ? undefined : link(`/library/version/${seg(found.def_id)}`)} /></dd>` : null}
         ${found.created_at ? html`<dt>Made</dt><dd><${Time} at=${found.created_at} /> by ${who(found)}</dd>` : null}
         ${found.description ? html`<dt>Why</dt><dd><bdi>${found.description}</bdi></dd>` : null}
-        ${found.promoted_at ? html`<dt>Made active</dt><dd><${Time} at=${found.promoted_at} /> by <bdi>${found.promoted_by ?? "unknown"}</bdi>${found.promoted_why ? html`: <bdi>${found.promoted_why}</bdi>` : null}</dd>` : null}
+        ${found.promoted_at ? html`<dt>Made active</dt><dd><${Time} at=${found.promoted_at} /> by <bdi>${found.promoted_by ?? "unknown"}</bdi>${found.promoted_why ? html`: <bdi>${found.promoted_why}</bdi>` : null}${found.promotion_position ? html` <${RecordLink} position=${found.promotion_position} />` : null}</dd>` : null}
         ${found.parent_def_id ? html`<dt>Made from</dt><dd><${Id} id=${found.parent_def_id} short=${0} href=${link(`/library/version/${seg(found.parent_def_id)}`)} /></dd>` : null}
         <dt>Pinned content</dt><dd><${Id} id=${found.definition_sha256} short=${16} /></dd>
         ${found.file?.differs_from_pin ? html`<dt>File now</dt><dd><${Chip} tone="warn">differs from what the run was pinned to<//></dd>` : null}

@@ -70,7 +70,7 @@ export function ForkDialog({ history, onClose }) {
       <details class="fork-more">
         <summary>System prompt and parameters</summary>
         <div class="fields">
-          <${Field} label="System prompt" rows=${6} code value=${form.systemPrompt} onInput=${(systemPrompt) => change({ systemPrompt })} placeholder="as it is" hint=${at?.system?.length && !form.systemPrompt ? html`<button class="link" type="button" onClick=${() => change({ systemPrompt: at.system.map(systemText).join("\n\n") })}>Begin with the present one</button>` : "Empty: as it is."} />
+          <${Field} label="System prompt" rows=${6} code value=${form.systemPrompt} onInput=${(systemPrompt) => change({ systemPrompt })} placeholder="as it is" hint=${at?.system?.length && !form.systemPrompt ? html`<button class="link" type="button" onClick=${() => change({ systemPrompt: (at.system ?? []).map(systemText).join("\n\n") })}>Begin with the present one</button>` : "Empty: as it is."} />
           <div class="fields two">
             <${Field} label="Effort" value=${form.effort} onInput=${(effort) => change({ effort })} options=${[{ value: "", title: "as it is" }, "low", "medium", "high"]} />
             <${Field} label="Most output tokens" value=${form.maxTokens} onInput=${(maxTokens) => change({ maxTokens })} placeholder=${String(at?.definition?.max_tokens || "as it is")} error=${shown("maxTokens")} />

@@ -84,6 +84,7 @@ export class HistoryReader {
   constructor(runId) {
     this.runId = runId;
     this.preview = signal(NO_PREVIEW);
+    /** @type {{run: any, error: any, events: import("./model.js").EventRecord[], frames: import("./model.js").RunFrame[], isComplete: boolean, isLive: boolean, isStreamOpen: boolean}} */
     this.state = { run: undefined, error: null, events: [], frames: [], isComplete: false, isLive: false, isStreamOpen: true };
     this.last = -1;
     this.cursor = "";

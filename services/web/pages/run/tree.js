@@ -19,16 +19,18 @@ const ROW = 34;
 /** @param {any} run @param {AbortSignal} signal */
 async function readTree(run, signal) {
   const root = run.root_run_id || run.run_id;
+  let forksError = null;
   const [tree, forks] = await Promise.all([
     runs.all({ root_run_id: root }, { signal }),
     runs.all({ forked_from_root: root }, { signal }).catch((error) => {
       if (signal.aborted) throw error;
-      return { runs: [], isAll: true, error };
+      forksError = error;
+      return { runs: [], isAll: true };
     }),
   ]);
   const first = tree.runs.find((one) => one.run_id === root) ?? run;
   const origin = first.forked_from ? await runs.one(first.forked_from.run_id, { signal }).catch(() => null) : null;
-  return { root, runs: tree.runs, forks: forks.runs, forksError: forks.error, origin, isAll: tree.isAll && forks.isAll };
+  return { root, runs: tree.runs, forks: forks.runs, forksError, origin, isAll: tree.isAll && forks.isAll };
 }
 
 /** @param {{history: any}} properties */

@@ -57,7 +57,7 @@ async function previewOf(order, rows, filter, isWhole) {
   const { where } = whereOf(filter, now);
   if (where && me.value?.is_admin) {
     const answer = await runs.bulk({ action: order, where, dry_run: true });
-    return { matched: answer.matched, hasMore: answer.more, first: answer.runs.map(rowOf), all: [], where, ended: 0 };
+    return { matched: answer.matched ?? 0, hasMore: answer.more ?? false, first: (answer.runs ?? []).map(rowOf), all: [], where, ended: 0 };
   }
   const all = [];
   let cursor = "";
@@ -92,6 +92,7 @@ function BulkDialog({ order, rows, filter, isWhole, onClose }) {
   const about = ORDERS[order];
 
   async function go() {
+    if (!preview.data) return;
     const { where, all } = preview.data;
     setRunning(true);
     setError(null);
@@ -106,7 +107,7 @@ function BulkDialog({ order, rows, filter, isWhole, onClose }) {
       if (where) {
         do {
           const answer = await runs.bulk({ action: order, where, dry_run: false, ...(reason ? { reason } : {}), ...(cursor ? { cursor } : {}) });
-          add(answer.results);
+          add(answer.results ?? []);
           cursor = answer.next ?? "";
         } while (cursor && !isStopped.current);
       } else {

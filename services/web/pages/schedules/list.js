@@ -1,5 +1,5 @@
 // The schedules, those that fire next first.
-import { html, useState } from "../../ui.js";
+import { html } from "../../ui.js";
 import { schedules } from "../../api.js";
 import { Button, Chip } from "../../components/controls.js";
 import { Empty, Resource } from "../../components/states.js";

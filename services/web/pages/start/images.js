@@ -5,7 +5,7 @@ import { Icon } from "../../components/icon.js";
 import { formatBytes } from "../../components/time.js";
 import { IMAGE_TYPES } from "./request.js";
 
-/** @param {{images: any[], onChange: (images: any[]) => void, onFiles: (files: FileList) => void, problem?: string}} properties */
+/** @param {{images: any[], onChange: (images: any[]) => void, onFiles: (files: Iterable<File>) => void, problem?: string}} properties */
 export function Images({ images, onChange, onFiles, problem }) {
   const input = useRef(/** @type {HTMLInputElement | null} */ (null));
   return html`<div class="images">

@@ -1,0 +1,1917 @@
+// Made by `python -m tests.lint.web_types` from the OpenAPI document; do not edit by hand.
+
+declare namespace Api {
+  type A2AAgentDefAnswer = Record<string, any>;
+  type A2AAgentDefNames = Record<string, any>;
+  interface A2AAgentDefOperation {
+    op: "create" | "fork" | "get" | "list" | "promote" | "rollback" | "retire";
+    name?: string | null;
+    overlay?: Record<string, any> | null;
+    description?: string | null;
+    promote?: boolean | null;
+    expect_active?: string | null;
+    expires_at?: string | null;
+    parent_def_id?: string | null;
+    def_id?: string | null;
+    retired?: boolean | null;
+    why?: string | null;
+  }
+  type A2AServerCardDefAnswer = Record<string, any>;
+  type A2AServerCardDefNames = Record<string, any>;
+  interface A2AServerCardDefOperation {
+    op: "create" | "fork" | "get" | "list" | "promote" | "rollback" | "retire";
+    name?: string | null;
+    overlay?: Record<string, any> | null;
+    description?: string | null;
+    promote?: boolean | null;
+    expect_active?: string | null;
+    expires_at?: string | null;
+    parent_def_id?: string | null;
+    def_id?: string | null;
+    retired?: boolean | null;
+    why?: string | null;
+  }
+  interface ActiveDefinition {
+    kind: string;
+    name: string;
+    tenant_id: string;
+    active_def_id: string;
+    version: number;
+    promoted_at: string;
+    promoted_by: string;
+    why: string;
+    position: string;
+  }
+  type AgentCursors = Record<string, any>;
+  type AgentDefAnswer = Record<string, any>;
+  type AgentDefNames = Record<string, any>;
+  interface AgentDefOperation {
+    op: "create" | "fork" | "get" | "list" | "promote" | "rollback" | "retire" | "verify";
+    name?: string | null;
+    overlay?: Record<string, any> | null;
+    description?: string | null;
+    promote?: boolean | null;
+    expect_active?: string | null;
+    expires_at?: string | null;
+    parent_def_id?: string | null;
+    def_id?: string | null;
+    retired?: boolean | null;
+    why?: string | null;
+    content_sha256?: string | null;
+  }
+  interface AgentDefinitionView {
+    name: string;
+    source: string;
+    description: string;
+    provider: string | null;
+    model: string | null;
+    tools: string[];
+    volumes: string[];
+    available: boolean;
+    unavailable_reason: string | null;
+    definition: Record<string, any>;
+  }
+  interface AgentList {
+    agents: Run[];
+    next: string | null;
+  }
+  interface AgentRate {
+    tenant: string;
+    agent: string;
+    runs: number;
+    errors: number;
+    error_ratio: number;
+  }
+  interface Aggregate {
+    aggregate: string;
+    seq: number;
+    quarantine: string | null;
+    state: Record<string, any> | null;
+    position: string;
+  }
+  interface AggregateRepaired {
+    aggregate: string;
+    position: string;
+  }
+  interface AliasTarget {
+    provider: string;
+    model: string;
+  }
+  interface AppliedDefinitions {
+    batch: string;
+    status: "applied";
+    definitions: Record<string, any>[];
+  }
+  interface Batch {
+    results: SpawnResult[];
+    spawned: number;
+  }
+  interface BatchBody {
+    spawns: RunBody[];
+    mode?: ("join" | "detach") | null;
+    timeout_ms?: number | null;
+  }
+  interface Blame {
+    run_id: string;
+    agent: string;
+    def_id: string;
+    version: number;
+    source: ("tenant" | "file" | "shared") | null;
+    content_sha256: string | null;
+    definition_sha256: string | null;
+    created_at: string | null;
+    created_by: string | null;
+    created_by_agent_id: string | null;
+    created_by_run_id: string | null;
+    description: string | null;
+    parent_def_id: string | null;
+    promoted_at: string | null;
+    promoted_by: string | null;
+    promoted_why: string | null;
+    promotion_position: string | null;
+    is_active_now: boolean;
+    file: FileNow | null;
+    skills: PinnedSkill[] | null;
+  }
+  interface BlockBody {
+    type: "trusted-text" | "untrusted-block" | "image";
+    text?: string | null;
+    kind?: string | null;
+    cacheable?: boolean | null;
+    media_type?: string | null;
+    data?: string | null;
+  }
+  interface BulkAction {
+    action: string;
+    where: string;
+    dry_run: boolean;
+    matched?: number;
+    more?: boolean;
+    runs?: Run[];
+    results?: BulkResult[];
+    next?: string | null;
+  }
+  interface BulkBody {
+    action: "pause" | "resume" | "cancel" | "quarantine" | "release";
+    where: string;
+    reason?: string | null;
+    dry_run?: boolean | null;
+    cursor?: string | null;
+  }
+  interface BulkResult {
+    run_id: string;
+    outcome: string;
+    position: string | null;
+    code: string | null;
+    error: string | null;
+  }
+  interface CallResolved {
+    run_id: string;
+    call: string;
+    repeated: boolean;
+  }
+  interface CallbackPage {
+    items: ({ id: string; tenant_id: string; state: Record<string, any>; quarantine: string | null; created_at: string; updated_at: string })[];
+    next: string | null;
+  }
+  interface CallbackRow {
+    id: string;
+    tenant_id: string;
+    state: Record<string, any>;
+    quarantine: string | null;
+    created_at: string;
+    updated_at: string;
+  }
+  interface CancelBody {
+    reason?: string | null;
+  }
+  interface CancelRunBody {
+    reason?: string | null;
+    run_id?: string | null;
+  }
+  interface Cancelled {
+    cancelled: boolean;
+    agent_id: string;
+    run_id: string;
+    cascaded: string[];
+    status: string;
+    reason: string;
+  }
+  interface Capabilities {
+    mcp_allow_dynamic_stdio: boolean;
+    http_host_allowlist_configured: boolean;
+  }
+  type Channel = Record<string, any>;
+  interface ChannelAck {
+    cursor: string;
+    reader?: string;
+    scope_id?: string;
+  }
+  type ChannelAcknowledged = Record<string, any>;
+  interface ChannelAwait {
+    channels: string[];
+    scope?: string;
+    scope_id?: string;
+    mode?: string;
+    n?: number;
+    from_cursor?: string;
+    max_messages?: number;
+    wait_ms?: number;
+  }
+  type ChannelAwaited = Record<string, any>;
+  type ChannelBatch = Record<string, any>;
+  interface ChannelBroadcast {
+    channels: string[];
+    scope?: string;
+    scope_id?: string;
+    payload: any;
+    deliver_at?: string;
+    ttl?: any;
+  }
+  type ChannelBroadcasted = Record<string, any>;
+  interface ChannelCreate {
+    name: string;
+    scope?: string;
+    description?: string;
+    semantic?: string;
+    default_ttl?: any;
+    max_messages?: number;
+    publisher?: string;
+    period?: any;
+  }
+  type ChannelMessages = Record<string, any>;
+  interface ChannelPublish {
+    payload: any;
+    deliver_at?: string;
+    ttl?: any;
+    scope_id?: string;
+  }
+  type ChannelPublished = Record<string, any>;
+  type ChannelPurged = Record<string, any>;
+  type ChannelQueues = Record<string, any>;
+  type ChannelReaders = Record<string, any>;
+  interface ChannelSubscribe {
+    from_cursor?: string;
+    max_messages?: number;
+    wait_ms?: number;
+    reader?: string;
+    scope_id?: string;
+  }
+  interface ChannelUpdate {
+    description?: string;
+    semantic?: string;
+    default_ttl?: any;
+    max_messages?: number;
+  }
+  type Channels = Record<string, any>;
+  interface CheckpointList {
+    checkpoints: SignedCheckpointJson[];
+  }
+  type CloudEvent = Record<string, any>;
+  type CloudEventAnswer = Record<string, any>;
+  interface Compacted {
+    run_id: string;
+    compacted: boolean;
+    before_tokens: number;
+    after_tokens: number;
+    applied: "live" | "marker" | "noop";
+  }
+  interface CompactionBody {
+    enabled?: boolean | null;
+    target_percentage?: number | null;
+    keep_last_n?: number | null;
+    keep_first?: boolean | null;
+    autocompact_at_pct?: number | null;
+    model?: string | null;
+    memory_flush?: boolean | null;
+  }
+  interface ComparedCall {
+    name: string;
+    text: string;
+    is_error: boolean;
+  }
+  interface ComparedRun {
+    run_id: string;
+    at: number;
+    status: string;
+    agent: string | null;
+    definition_sha256: string | null;
+    turns: number;
+    input_tokens: number;
+    output_tokens: number;
+    cost_micros: number;
+    currency: string | null;
+    forked_from: Record<string, any> | null;
+    state_sha256: string;
+  }
+  interface ComparedStep {
+    who: string;
+    turn: number | null;
+    seq: number | null;
+    text: string;
+    calls: ComparedCall[];
+    model: string | null;
+    stop_reason: string | null;
+    input_tokens: number;
+    output_tokens: number;
+    cost_micros: number;
+  }
+  interface Concurrency {
+    active: number;
+    at_work: number;
+    queued: number | null;
+    per_user: Record<string, any>;
+    providers: Record<string, any>;
+  }
+  interface ContextFill {
+    used_tokens: number;
+    max_tokens: number;
+    used_pct: number;
+  }
+  interface ConversationMessage {
+    role: "user" | "assistant";
+    content: MessageBlock[];
+    reasoning?: string;
+  }
+  interface CoveredContent {
+    counts: Record<string, number>;
+    total: number;
+  }
+  interface DeadLetterDetail {
+    offset: number;
+    at: string;
+    kind: string;
+    service: string;
+    error: string;
+    from: string;
+    replayed: string[];
+    original: DeadLetterOriginal;
+  }
+  interface DeadLetterList {
+    letters: DeadLetterSummary[];
+    next: string | null;
+  }
+  interface DeadLetterOriginal {
+    key: string;
+    headers: Record<string, string>;
+    timestamp: string;
+    value_hex: string | null;
+    type: string | null;
+    payload?: Record<string, any>;
+    unreadable?: string;
+  }
+  interface DeadLetterReplay {
+    offset: number;
+    position: string;
+    repeated: boolean;
+  }
+  interface DeadLetterSummary {
+    offset: number;
+    at: string;
+    kind: string;
+    service: string;
+    error: string;
+    from: string;
+    replayed: string[];
+  }
+  type Definition = Record<string, any>;
+  interface DefinitionBatch {
+    definitions: ({ kind: "agent" | "skill" | "team" | "mcpserver" | "schedule" | "webhook" | "memorybackend" | "documentsource" | "a2aagent" | "a2aservercard"; name: string; overlay?: Record<string, any> | null; parent_def_id?: string | null; expect_active?: string | null })[];
+    description?: string | null;
+  }
+  interface DefinitionDiff {
+    from: string | null;
+    to: string;
+    changes: FieldChange[];
+  }
+  interface DefinitionEntry {
+    kind: string;
+    name: string;
+    tenant_id: string;
+    source: "tenant" | "file" | "shared";
+    description: string | null;
+    active_def_id: string | null;
+    active_version: number;
+    version_count: number;
+    live_version_count: number;
+    latest_version: number;
+    last_updated: string | null;
+    made_by_agent: string | null;
+    static_def_id: string | null;
+    static_differs: boolean;
+    judgements: JudgementCount;
+  }
+  type DefinitionLineage = Record<string, any>;
+  interface DefinitionList {
+    definitions: DefinitionEntry[];
+    next: string | null;
+  }
+  interface DefinitionRuns {
+    runs: Run[];
+    next: string | null;
+  }
+  interface DefinitionsAt {
+    definitions: ActiveDefinition[];
+    at: string;
+  }
+  type DocumentSourceDefAnswer = Record<string, any>;
+  type DocumentSourceDefNames = Record<string, any>;
+  interface DocumentSourceDefOperation {
+    op: "create" | "fork" | "get" | "list" | "promote" | "rollback" | "retire";
+    name?: string | null;
+    overlay?: Record<string, any> | null;
+    description?: string | null;
+    promote?: boolean | null;
+    expect_active?: string | null;
+    expires_at?: string | null;
+    parent_def_id?: string | null;
+    def_id?: string | null;
+    retired?: boolean | null;
+    why?: string | null;
+  }
+  interface EndHookBody {
+    kind: "channel.publish" | "memory.set" | "http" | "mcp.call";
+    on?: ("completed" | "failed" | "cancelled" | "any") | null;
+    channel?: string | null;
+    scope?: ("agent" | "user" | "tenant" | "global") | null;
+    key?: string | null;
+    url?: string | null;
+    secret_env?: string | null;
+    payload?: any;
+    server?: string | null;
+    tool?: string | null;
+    args?: Record<string, any> | null;
+  }
+  type EphemeralVolumes = Record<string, any>;
+  interface ErasureBody {
+    subject: string;
+    dry_run?: boolean | null;
+    confirm?: string | null;
+    reason?: string | null;
+  }
+  interface ErasureRecord {
+    erasure_id: string;
+    at: string;
+    by: string;
+    reason: string;
+    position: string;
+  }
+  interface ErasureResult {
+    tenant: string;
+    subject: string;
+    known: boolean;
+    residue: Record<string, number>;
+    tier3_residue: Record<string, number>;
+    errors: string[];
+    notes: string[];
+    dry_run: boolean;
+    deleted: Record<string, number>;
+    retained: Record<string, string>;
+    erasure_id?: string;
+    cancelled_runs?: string[];
+    tier2_uncovered?: UncoveredContent;
+    incomplete?: string[];
+  }
+  interface Error {
+    code: string;
+    error: string;
+  }
+  type EvaluationAnswer = Record<string, any>;
+  interface EvaluationOperation {
+    op: "submit" | "get" | "list_for_run" | "list_for_def" | "aggregate";
+    run_id?: string | null;
+    score?: number | null;
+    dimensions?: Record<string, number> | null;
+    judgement?: any;
+    rationale?: string | null;
+    eval_id?: string | null;
+    def_id?: string | null;
+    include_lineage?: boolean | null;
+    limit?: number | null;
+    cursor?: string | null;
+  }
+  interface EventList {
+    events: EventRecord[];
+    next: string | null;
+    resume: string | null;
+  }
+  interface EventRecord {
+    position: string;
+    topic: string;
+    partition: number;
+    offset: number;
+    term: number;
+    seq: number;
+    run_id: string;
+    tenant_id: string;
+    type: string;
+    at: string;
+    cause_id: string | null;
+    cause_offset: number | null;
+    stale: boolean;
+    payload: Record<string, any>;
+  }
+  interface FieldChange {
+    field?: string;
+    before?: any;
+    after?: any;
+    diff?: string[];
+  }
+  interface FileNow {
+    def_id: string;
+    differs_from_pin: boolean | null;
+  }
+  interface ForkBody {
+    at: number;
+    agent?: string | null;
+    definition?: string | null;
+    overrides?: Record<string, any> | null;
+    prompt?: string | null;
+    segments?: SegmentBody[] | null;
+    agent_id?: string | null;
+    interactive?: boolean | null;
+    user_bearer?: string | null;
+    user_credentials?: Record<string, string> | null;
+    idempotency_key?: string | null;
+  }
+  interface ForkedFrom {
+    run_id: string;
+    seq: number;
+  }
+  interface Health {
+    ok: true;
+    version: string;
+    commit: string;
+    built: string;
+    uptime_seconds: number;
+    metrics_enabled: boolean;
+    replica_id: string;
+    replicas: string[];
+  }
+  interface HealthCheck {
+    name: string;
+    state: string;
+    text: string;
+    remedy: string;
+  }
+  interface HealthReport {
+    ok: boolean;
+    checks: HealthCheck[];
+  }
+  interface Hook {
+    id: string;
+    tenant_id: string;
+    owner: string;
+    name: string;
+    phase: string;
+    agents: string[];
+    tools: string[];
+    callback_url: string;
+    fail_mode: string;
+    timeout_ms: number;
+    registered_at: string;
+  }
+  interface HookBody {
+    owner: string;
+    name: string;
+    phase: string;
+    callback_url: string;
+    agents?: string[] | null;
+    tools?: string[] | null;
+    fail_mode?: string | null;
+    timeout_ms?: number | null;
+  }
+  interface HookCreated {
+    id: string;
+    signing_secret: string | null;
+  }
+  interface HookList {
+    hooks: Hook[];
+  }
+  interface HookRemoved {
+    deleted: string;
+  }
+  interface Imported {
+    run_id: string;
+    imported: boolean;
+    runs: ImportedRun[];
+  }
+  interface ImportedRun {
+    run_id: string;
+    imported: boolean;
+  }
+  interface InputAcknowledged {
+    run_id: string;
+    delivered: true;
+  }
+  interface InputBody {
+    text: string;
+    source?: ("api" | "webui") | null;
+  }
+  interface InsightsMinute {
+    start_ms: number;
+    runs: number;
+    completed: number;
+    failed: number;
+    cancelled: number;
+    tokens: number;
+    input_tokens: number;
+    output_tokens: number;
+    cost_micros: Record<string, number>;
+    duration_ms: Percentiles;
+    models: ModelLatency[];
+    model_calls: number;
+    model_errors: number;
+    tool_calls: number;
+    tool_errors: number;
+  }
+  interface InsightsReport {
+    at_ms: number;
+    is_whole: boolean;
+    lag_records: number;
+    history_minutes: number;
+    windows: Record<string, InsightsWindow>;
+    minutes: InsightsMinute[];
+    records: Record<string, number>;
+    parked: Record<string, number>;
+  }
+  interface InsightsWindow {
+    covered_s: number;
+    runs: number;
+    runs_per_minute: number;
+    statuses: Record<string, number>;
+    error_ratio: number;
+    input_tokens_per_minute: number;
+    output_tokens_per_minute: number;
+    cost_micros_per_minute: Record<string, number>;
+    duration_ms: Percentiles;
+    agents: AgentRate[];
+    models: ModelRate[];
+    tools: ToolRate[];
+    partitions: Record<string, number>;
+  }
+  interface Interrupt {
+    interrupt_id: string;
+    run_id: string;
+    session_id: string | null;
+    agent_id: string | null;
+    agent: string | null;
+    tenant_id: string | null;
+    user_id: string | null;
+    tool_use_id: string | null;
+    kind: string | null;
+    status: string | null;
+    question: string | null;
+    options: string[];
+    context: string | null;
+    priority: string | null;
+    created_at: string | null;
+    expires_at: string | null;
+    resolved_at: string | null;
+    answer: string | null;
+    resolved_by: string | null;
+    seq: number;
+  }
+  interface InterruptBody {
+    kind?: string | null;
+    answer?: string | null;
+    resolved_by?: string | null;
+    disposition?: string | null;
+  }
+  interface InterruptList {
+    interrupts: Interrupt[];
+    total: number;
+    next: string | null;
+  }
+  interface InterruptResolved {
+    interrupt_id: string;
+    status: string;
+    resolved_at: string;
+  }
+  interface JudgementCount {
+    count: number;
+    mean: number | null;
+  }
+  interface KeysRewrapped {
+    wrapped: number;
+  }
+  interface Library {
+    entries: LibraryEntry[];
+  }
+  interface LibraryEntry {
+    name: string;
+    source: string;
+    in_static: boolean;
+    in_substrate: boolean;
+    version_count: number;
+    live_version_count: number;
+    active_def_id: string | null;
+    active_retired: boolean;
+    latest_version: number;
+    last_updated: string | null;
+    static_definition: Record<string, any> | null;
+  }
+  interface Limit {
+    tenant_id: string;
+    scope: string;
+    scope_id: string;
+    soft_limit: number | null;
+    hard_limit: number | null;
+    used: number;
+    reserved: number;
+    strict: boolean;
+    soft_limit_micros: number | null;
+    hard_limit_micros: number | null;
+    used_micros: number;
+    reserved_micros: number;
+    currency: string | null;
+    updated_at: string;
+    updated_by: string;
+  }
+  interface LimitBody {
+    scope: "operator" | "tenant" | "user";
+    tenant_id?: string | null;
+    scope_id?: string | null;
+    soft_limit?: number | null;
+    hard_limit?: number | null;
+    soft_limit_micros?: number | null;
+    hard_limit_micros?: number | null;
+    strict?: boolean | null;
+  }
+  interface LimitList {
+    limits: Limit[];
+  }
+  interface LogPage {
+    topic: string;
+    partition: number;
+    beginning_offset: number;
+    end_offset: number;
+    records: LoggedRecord[];
+    scanned: number;
+    next: string | null;
+    next_offset: number;
+  }
+  interface LogPartition {
+    partition: number;
+    beginning_offset: number;
+    next_offset: number;
+    offsets: number;
+  }
+  interface LogTopic {
+    name: string;
+    kind: string;
+    about: string;
+    has_terms: boolean;
+    is_compacted: boolean;
+    retention_ms: number | null;
+    retention_bytes: number | null;
+    replicas: number;
+    offsets: number;
+    partitions: LogPartition[];
+  }
+  interface LogTopicList {
+    topics: LogTopic[];
+  }
+  interface LoggedRecord {
+    position: string;
+    topic: string;
+    partition: number;
+    offset: number;
+    kind: string;
+    stale: boolean;
+    term: number | null;
+    term_in_force: number | null;
+    seq: number | null;
+    run_id: string | null;
+    tenant_id: string | null;
+    type: string | null;
+    at: string;
+    cause_id: string | null;
+    cause_offset: number | null;
+    key: string | null;
+    headers: Record<string, string>;
+    prev_hash: string | null;
+    size_bytes: number;
+    error: string | null;
+    value_base64: string | null;
+    payload: Record<string, any>;
+  }
+  interface LoginConfig {
+    login_origins: string[];
+    open_mode: boolean;
+    version: string;
+  }
+  type MCPServerDefAnswer = Record<string, any>;
+  type MCPServerDefNames = Record<string, any>;
+  interface MCPServerDefOperation {
+    op: "create" | "fork" | "get" | "list" | "promote" | "rollback" | "retire" | "verify";
+    name?: string | null;
+    overlay?: Record<string, any> | null;
+    description?: string | null;
+    promote?: boolean | null;
+    expect_active?: string | null;
+    expires_at?: string | null;
+    parent_def_id?: string | null;
+    def_id?: string | null;
+    retired?: boolean | null;
+    why?: string | null;
+    content_sha256?: string | null;
+  }
+  interface Me {
+    tenant_id: string;
+    subject: string;
+    name: string;
+    scopes: string[];
+    is_admin: boolean;
+    is_isolated: boolean;
+    legacy: boolean;
+    open_mode: boolean;
+    capabilities: Capabilities;
+  }
+  type MemoryAt = Record<string, any>;
+  type MemoryBackendDefAnswer = Record<string, any>;
+  type MemoryBackendDefNames = Record<string, any>;
+  interface MemoryBackendDefOperation {
+    op: "create" | "fork" | "get" | "list" | "promote" | "rollback" | "retire";
+    name?: string | null;
+    overlay?: Record<string, any> | null;
+    description?: string | null;
+    promote?: boolean | null;
+    expect_active?: string | null;
+    expires_at?: string | null;
+    parent_def_id?: string | null;
+    def_id?: string | null;
+    retired?: boolean | null;
+    why?: string | null;
+  }
+  type MemoryBackfillEmbeddings = Record<string, any>;
+  type MemoryEmbedStats = Record<string, any>;
+  type MemoryEntries = Record<string, any>;
+  type MemoryEntry = Record<string, any>;
+  type MemoryHits = Record<string, any>;
+  type MemoryPurgeStaleEmbeddings = Record<string, any>;
+  interface MemoryPut {
+    value: any;
+    embed?: boolean;
+    ttl_seconds?: number;
+    if_revision?: number;
+  }
+  type MemoryReembed = Record<string, any>;
+  type MemoryScopeDropped = Record<string, any>;
+  type MemoryScopeIds = Record<string, any>;
+  type MemoryScopes = Record<string, any>;
+  interface MemorySearch {
+    scope?: string;
+    scope_id?: string;
+    query: string;
+    top_k?: number;
+    prefix?: string;
+    sources?: ("facts" | "notes" | "documents")[];
+    rank?: Record<string, any>;
+    dedup?: Record<string, any>;
+  }
+  interface MemorySqlQuery {
+    scope?: string;
+    scope_id?: string;
+    statement: string;
+    args?: any[];
+  }
+  type MemorySqlRows = Record<string, any>;
+  type MemorySuperseded = Record<string, any>;
+  type MemoryUsage = Record<string, any>;
+  type MemoryWritten = Record<string, any>;
+  interface MessageBlock {
+    type: "text" | "image" | "tool_use" | "tool_result";
+    text?: string;
+    media_type?: string;
+    id?: string;
+    name?: string;
+    input?: string;
+    tool_use_id?: string;
+    is_error?: boolean;
+    blob?: Record<string, any>;
+  }
+  interface MessageBody {
+    agent?: string | null;
+    session_id?: string | null;
+    tenant_id?: string | null;
+    user_id?: string | null;
+    segments?: SegmentBody[] | null;
+    prompt?: string | null;
+    tools?: string[] | null;
+    allowed_hosts?: string[] | null;
+    web_search_filter?: ("drop" | "keep") | null;
+    agent_id?: string | null;
+    user_tier?: string | null;
+    user_bearer?: string | null;
+    user_credentials?: Record<string, string> | null;
+    parent_context?: (Record<string, string | null>) | null;
+    metadata?: Record<string, any> | null;
+    run_timeout_seconds?: number | null;
+    interactive?: boolean | null;
+    sampling?: SamplingBody | null;
+    compaction?: CompactionBody | null;
+    idempotency_key?: string | null;
+  }
+  interface ModelAlias {
+    name: string;
+    provider: string;
+    model: string | null;
+    model_pattern: string | null;
+    effort: string | null;
+  }
+  interface ModelAliasList {
+    aliases: Record<string, AliasTarget>;
+    models: ModelAlias[];
+  }
+  interface ModelChoiceStatus {
+    provider: string;
+    model: string;
+    primary: boolean;
+    available: boolean;
+    selected: boolean;
+    stalled: boolean;
+    rate_limited: boolean;
+    reachable: boolean;
+  }
+  interface ModelLatency {
+    provider: string;
+    model: string;
+    timed_calls: number;
+    duration_ms: Percentiles;
+  }
+  interface ModelRate {
+    provider: string;
+    model: string;
+    calls: number;
+    errors: number;
+    error_ratio: number;
+    timed_calls: number;
+    duration_ms: Percentiles;
+  }
+  interface ModelStatus {
+    listed: boolean;
+    stalled: boolean;
+    rate_limited: boolean;
+    rate_limited_until: string | null;
+    reason: string | null;
+  }
+  interface OpenToolCall {
+    index: number;
+    id: string;
+    name: string;
+    attempt: number;
+    channels?: string[];
+  }
+  interface PartitionLag {
+    partition: number;
+    next_offset: number;
+    end_offset: number;
+    lag: number;
+    term: number | null;
+    epoch: number | null;
+    owner: string | null;
+  }
+  interface PartitionList {
+    topics: TopicPartitions[];
+  }
+  interface PartitionOwnership {
+    partition: number;
+    term: number | null;
+    owner: string | null;
+    since: string | null;
+    reason: string | null;
+    takeovers: Takeover[];
+    has_more: boolean;
+    end_offset: number;
+    next_offset: number;
+    lag: number;
+    projector: string | null;
+  }
+  interface PauseApplied {
+    state: string;
+    duration_ms: number;
+    force_cancelled_count: number;
+    paused_runs_count: number;
+    warnings: string[];
+  }
+  interface PauseBody {
+    timeout_ms?: number | null;
+    scope?: ("all" | "tenant" | "agent") | null;
+    tenant?: string | null;
+    agent?: string | null;
+    reason?: string | null;
+  }
+  interface PauseEntry {
+    scope: string;
+    tenant: string | null;
+    agent: string | null;
+    reason: string | null;
+    by: string;
+    at: string;
+  }
+  interface PauseLifted {
+    state: string;
+    resumed_runs_count: number;
+  }
+  interface PauseState {
+    state: string;
+    paused_runs_count: number;
+    pauses: PauseEntry[];
+  }
+  interface Pausing {
+    run_id: string;
+    agent_id: string;
+    pausing: true;
+  }
+  interface Percentiles {
+    p50: number | null;
+    p95: number | null;
+  }
+  interface PinnedSkill {
+    name: string;
+    def_id: string;
+    version: number;
+    content_sha256: string;
+  }
+  interface PresetContent {
+    name: string;
+    kind: string;
+    description: string;
+    content: string;
+  }
+  interface PresetList {
+    units: PresetSummary[];
+  }
+  interface PresetSummary {
+    name: string;
+    kind: string;
+    description: string;
+  }
+  interface ProjectionLag {
+    topic: string;
+    lag: number;
+    problems: number;
+    partitions: PartitionLag[];
+    projectors: ProjectorStatus[];
+  }
+  interface ProjectionProblemJson {
+    topic: string;
+    partition: number;
+    offset: number;
+    at: string;
+    run_id: string | null;
+    kind: string;
+    error: string;
+  }
+  interface ProjectionProblemReport {
+    count: number;
+    problems: ProjectionProblemJson[];
+    quarantined_count: number;
+    quarantined: QuarantinedAggregate[];
+  }
+  interface ProjectorStatus {
+    topic: string;
+    owner: string;
+    build: number;
+    state: string;
+    events_behind: number;
+    lag_ms: number;
+    applied_events: number;
+    stale_records: number;
+    said_s_ago: number;
+  }
+  interface ProviderAvailability {
+    provider: string;
+    driver: string;
+    dialect: string;
+    available: boolean;
+    reachable: boolean;
+    max_concurrent: number;
+    why_not?: string | null;
+    excluded: boolean;
+    models: Record<string, ModelStatus>;
+    last_check: string | null;
+    last_error: string | null;
+  }
+  interface ProviderModels {
+    provider: string;
+    models: string[];
+  }
+  interface ProviderStatus {
+    provider: string;
+    driver: string;
+    dialect: string;
+    available: boolean;
+    reachable: boolean;
+    max_concurrent: number;
+    why_not?: string | null;
+  }
+  interface Quarantined {
+    run_id: string;
+    agent_id: string;
+    quarantined: true;
+  }
+  interface QuarantinedAggregate {
+    aggregate: string;
+    tenant_id: string | null;
+    seq: number;
+    reason: string;
+    halted_offset: number | null;
+  }
+  interface Readiness {
+    ready: boolean;
+    missing: string[];
+    code?: "not_ready";
+    error?: string;
+  }
+  interface ReasonBody {
+    reason?: string | null;
+  }
+  interface Released {
+    run_id: string;
+    agent_id: string;
+    released: true;
+  }
+  interface RepairBody {
+    aggregate: string;
+    state?: Record<string, any> | null;
+    reason?: string | null;
+  }
+  interface ReplayBody {
+    agent: string;
+    compress?: boolean | null;
+  }
+  interface ReplayLetterBody {
+    again?: boolean | null;
+  }
+  interface Resident {
+    child_run_id: string;
+    agent_id: string;
+    agent: string;
+    parent_agent_id: string;
+    tenant_id: string;
+    state: "running" | "awaiting_input" | "completed" | "failed" | "cancelled" | "closed";
+    idle_ttl_seconds: number;
+    last_used_at: string;
+  }
+  interface ResidentClosed {
+    child_run_id: string;
+    state: string;
+    closed: true;
+  }
+  interface ResidentList {
+    residents: Resident[];
+    next: string | null;
+  }
+  interface ResidentTurnCancelled {
+    child_run_id: string;
+    state: "running" | "awaiting_input" | "completed" | "failed" | "cancelled" | "closed";
+    cancelled: true;
+  }
+  interface ResolveBody {
+    outcome: "done" | "not_done";
+    result?: string | null;
+  }
+  interface Resolver {
+    providers: Record<string, ProviderAvailability>;
+    generated_at: string;
+  }
+  interface RestoreBody {
+    include_history?: boolean | null;
+    json?: Record<string, any> | null;
+    dry_run?: boolean | null;
+    sealed?: boolean | null;
+    in_clear?: boolean | null;
+  }
+  interface Restored {
+    dry_run: boolean;
+    runs_restored: number;
+    runs_continued: number;
+    runs_skipped: number;
+    runs_failed: number;
+    runs_sealed: number;
+    events_restored: number;
+    pauses_restored: number;
+    limits_restored: number;
+    blobs_restored: number;
+    aggregates_restored: number;
+    aggregates_skipped: number;
+    aggregates_failed: number;
+    aggregate_events_restored: number;
+    memory_restored: number;
+    warnings: string[];
+    positions: string[];
+  }
+  interface ResumeBody {
+    scope?: ("all" | "tenant" | "agent") | null;
+    tenant?: string | null;
+    agent?: string | null;
+  }
+  interface Resumed {
+    run_id: string;
+    agent_id: string;
+    resumed: true;
+  }
+  interface Routing {
+    admin: boolean;
+    providers: ProviderStatus[];
+    user_tiers: UserTier[];
+    operator_key_restricted: boolean;
+    search: Record<string, any>[];
+    generated_at: string;
+  }
+  interface Run {
+    agent_id: string;
+    run_id: string;
+    session_id: string;
+    agent: string;
+    tenant_id: string;
+    user_id: string;
+    user_tier: string | null;
+    parent_agent_id: string | null;
+    status: "running" | "completed" | "failed" | "cancelled";
+    started_at: string;
+    completed_at: string | null;
+    last_event_at: string;
+    stop_reason: string | null;
+    error: string | null;
+    error_code: string | null;
+    usage: RunUsage;
+    cost_micros: number;
+    currency: string | null;
+    iterations: number;
+    tool_calls: number;
+    tool_errors: number;
+    model_errors: number;
+    provider: string;
+    model: string;
+    context: ContextFill | null;
+    compactions: number;
+    live: boolean;
+    interactive: boolean;
+    parked: boolean;
+    paused: boolean;
+    pause_requested: boolean;
+    pause_reason: string | null;
+    under_way: string[];
+    quarantined: boolean;
+    quarantine_error: string | null;
+    last_heartbeat_at: null;
+    replica_id: null;
+    awaited_state: ("interrupted" | "awaiting_input") | null;
+    awaited_on: string | null;
+    resident: boolean;
+    resident_state: ("running" | "awaiting_input" | "completed" | "failed" | "cancelled" | "closed") | null;
+    parent_run_id: string | null;
+    root_run_id: string;
+    depth: number;
+    children: number;
+    parent_context: Record<string, any> | null;
+    metadata: Record<string, any> | null;
+    continues_run_id: string | null;
+    forked_from: ForkedFrom | null;
+    imported_from: string | null;
+    definition_sha256: string | null;
+    def_id: string | null;
+    def_version: number | null;
+    traceparent: string | null;
+    position: string;
+  }
+  interface RunBody {
+    agent: string;
+    session_id?: string | null;
+    tenant_id?: string | null;
+    user_id?: string | null;
+    segments?: SegmentBody[] | null;
+    prompt?: string | null;
+    tools?: string[] | null;
+    allowed_hosts?: string[] | null;
+    web_search_filter?: ("drop" | "keep") | null;
+    agent_id?: string | null;
+    user_tier?: string | null;
+    user_bearer?: string | null;
+    user_credentials?: Record<string, string> | null;
+    parent_context?: (Record<string, string | null>) | null;
+    metadata?: Record<string, any> | null;
+    run_timeout_seconds?: number | null;
+    interactive?: boolean | null;
+    sampling?: SamplingBody | null;
+    compaction?: CompactionBody | null;
+    idempotency_key?: string | null;
+    on_complete?: EndHookBody[] | null;
+  }
+  interface RunComparison {
+    a: ComparedRun;
+    b: ComparedRun;
+    same: boolean;
+    shared_steps: number;
+    first: StepPair | null;
+    definition: ValueDifference[];
+    system: ValueDifference[];
+    outcome: ValueDifference[];
+    steps: StepPair[];
+  }
+  interface RunCountsView {
+    running: number;
+    completed: number;
+    failed: number;
+    cancelled: number;
+    waiting: WaitingCounts;
+    is_exact: boolean;
+    is_live_exact: boolean;
+    counted_max: number;
+  }
+  interface RunList {
+    runs: Run[];
+    next: string | null;
+  }
+  interface RunReplay {
+    run_id: string;
+    partition: number;
+    first_offset: number | null;
+    last_offset: number;
+    seq: number;
+    status: string;
+    state_sha256: string;
+    tail_digest: string;
+    stale: number;
+    continues: number;
+    compared: boolean;
+    not_compared: string | null;
+    drift: string[];
+    first_drift_seq: number | null;
+    events: TimelineEvent[];
+  }
+  interface RunStateAt {
+    phase: "awaiting_model" | "awaiting_tools" | "parked" | "paused" | "compacting" | "ended" | "refused" | "absent";
+    turn: number;
+    attempt: number | null;
+    open_calls: OpenToolCall[];
+    reason?: string | null;
+    turns?: number;
+    usage?: Record<string, any>;
+    cost_micros?: number;
+    currency?: string | null;
+    model_errors?: number;
+    definition?: Record<string, any>;
+    system?: any[];
+    inherited_messages?: number;
+    waiting_inputs?: any[];
+    interactive?: boolean;
+    quarantined?: string | null;
+    run_id: string;
+    session_id: string;
+    at: number;
+    last_seq: number;
+    event: TimelineEvent | null;
+    status: string;
+    messages: ConversationMessage[];
+    forked_from: Record<string, any> | null;
+    forkable: boolean;
+    not_forkable: string | null;
+    fork_needs_prompt: boolean;
+    state_sha256: string;
+    tail_digest: string;
+    drift: string[];
+  }
+  interface RunUsage {
+    input_tokens: number;
+    output_tokens: number;
+    cache_creation_input_tokens: number;
+    cache_read_input_tokens: number;
+    model: string;
+    provider: string;
+    max_context_tokens: number;
+  }
+  interface RunnableAgent {
+    name: string;
+    source: string;
+    description: string;
+    provider: string | null;
+    model: string | null;
+    tools: string[];
+    volumes: string[];
+    available: boolean;
+    unavailable_reason: string | null;
+  }
+  interface RunnableAgents {
+    agents: RunnableAgent[];
+  }
+  interface SamplingBody {
+    temperature?: number | null;
+    top_p?: number | null;
+    top_k?: number | null;
+    frequency_penalty?: number | null;
+    presence_penalty?: number | null;
+    seed?: number | null;
+    stop?: string[] | null;
+  }
+  type ScheduleDefAnswer = Record<string, any>;
+  type ScheduleDefNames = Record<string, any>;
+  interface ScheduleDefOperation {
+    op: "create" | "fork" | "get" | "list" | "promote" | "rollback" | "retire" | "add_hook" | "remove_hook";
+    name?: string | null;
+    overlay?: Record<string, any> | null;
+    description?: string | null;
+    promote?: boolean | null;
+    expect_active?: string | null;
+    expires_at?: string | null;
+    parent_def_id?: string | null;
+    def_id?: string | null;
+    retired?: boolean | null;
+    why?: string | null;
+    hook?: Record<string, any> | null;
+    hook_index?: number | null;
+  }
+  type ScheduleFiredNow = Record<string, any>;
+  type ScheduleFires = Record<string, any>;
+  type ScheduleList = Record<string, any>;
+  type SchedulePause = Record<string, any>;
+  type SchedulePreview = Record<string, any>;
+  type ScheduleResume = Record<string, any>;
+  type ScheduleState = Record<string, any>;
+  interface SegmentBody {
+    role: "system" | "user";
+    content: BlockBody[];
+  }
+  interface SessionCopied {
+    new_session_id: string;
+    seed_run_id: string;
+    events_copied: number;
+    compacted: boolean;
+  }
+  interface SessionSummary {
+    id: string;
+    session_id: string;
+    tenant_id: string;
+    user_id: string;
+    user_tier: string | null;
+    agent: string;
+    last_run_id: string;
+    last_agent_id: string;
+    status: "running" | "completed" | "failed" | "cancelled";
+    last_event_at: string;
+  }
+  interface SignedCheckpointJson {
+    topic: string;
+    partition: number;
+    position: string;
+    first_offset: number;
+    next_offset: number;
+    records: number;
+    term: number | null;
+    at: string;
+    key_id: string;
+    chain: string;
+    signature: "valid" | "invalid" | "unknown_key";
+    unsigned: number;
+  }
+  type SkillDefAnswer = Record<string, any>;
+  type SkillDefNames = Record<string, any>;
+  interface SkillDefOperation {
+    op: "create" | "fork" | "get" | "list" | "promote" | "rollback" | "retire" | "verify";
+    name?: string | null;
+    overlay?: Record<string, any> | null;
+    description?: string | null;
+    promote?: boolean | null;
+    expect_active?: string | null;
+    expires_at?: string | null;
+    parent_def_id?: string | null;
+    def_id?: string | null;
+    retired?: boolean | null;
+    why?: string | null;
+    content_sha256?: string | null;
+  }
+  interface SnapshotBody {
+    label?: string | null;
+    tenant?: string | null;
+    include_history?: boolean | null;
+    include_history_since?: string | null;
+    max_bytes?: number | null;
+  }
+  interface SpawnResult {
+    agent_id: string | null;
+    run_id: string | null;
+    session_id: string | null;
+    status: string;
+    stop_reason: string | null;
+    final_text: string;
+    usage: Record<string, any> | null;
+    error: string | null;
+    error_code: string | null;
+    limits: Record<string, any>[];
+    parent_context: Record<string, any> | null;
+    position: string | null;
+  }
+  interface State {
+    format: string;
+    schema_version: number;
+    created_at: string;
+    label: string;
+    tenant?: string;
+    sections: Record<string, StateSection>;
+    counts: Record<string, any>;
+    sha256: string;
+  }
+  interface StateFile {
+    id: string;
+    created_at: string;
+    created_by: string;
+    label: string;
+    tenant: string | null;
+    schema_version: number;
+    byte_size: number;
+    sha256: string;
+    include_history: boolean;
+    runs: number;
+    live_runs: number;
+    events: number;
+    blobs: number;
+    pauses: number;
+    limits: number;
+    aggregates: number;
+    aggregate_events: number;
+    positions: string[];
+    warnings: string[];
+  }
+  interface StateFileContent {
+    id: string;
+    created_at: string;
+    created_by: string;
+    label: string;
+    tenant: string | null;
+    schema_version: number;
+    byte_size: number;
+    sha256: string;
+    include_history: boolean;
+    runs: number;
+    live_runs: number;
+    events: number;
+    blobs: number;
+    pauses: number;
+    limits: number;
+    aggregates: number;
+    aggregate_events: number;
+    positions: string[];
+    warnings: string[];
+    json_content: State;
+  }
+  interface StateFileList {
+    entries: StateFile[];
+  }
+  interface StateSection {
+    version: number;
+    entries: Record<string, any>[];
+  }
+  interface StepPair {
+    place: number;
+    differs: string[];
+    a: ComparedStep | null;
+    b: ComparedStep | null;
+  }
+  interface SubjectKey {
+    key_id: string;
+    made_at: string | null;
+    erased: boolean;
+    erasure: ErasureRecord | null;
+  }
+  interface SubjectList {
+    tenant: string;
+    subjects: string[];
+  }
+  interface SubjectReport {
+    tenant: string;
+    subject: string;
+    known: boolean;
+    residue: Record<string, number>;
+    tier3_residue: Record<string, number>;
+    errors: string[];
+    notes: string[];
+    encrypted: boolean;
+    tier1_covered: CoveredContent;
+    tier2_uncovered: UncoveredContent;
+    keys: SubjectKey[];
+    erasures: ErasureRecord[];
+  }
+  interface Takeover {
+    term: number;
+    owner: string;
+    reason: string;
+    liveness_address: string | null;
+    at: string;
+  }
+  type TeamDefAnswer = Record<string, any>;
+  type TeamDefNames = Record<string, any>;
+  interface TeamDefOperation {
+    op: "create" | "fork" | "get" | "list" | "promote" | "rollback" | "retire" | "delete" | "verify" | "render_diagram";
+    name?: string | null;
+    overlay?: Record<string, any> | null;
+    description?: string | null;
+    promote?: boolean | null;
+    expect_active?: string | null;
+    expires_at?: string | null;
+    parent_def_id?: string | null;
+    def_id?: string | null;
+    retired?: boolean | null;
+    why?: string | null;
+    content_sha256?: string | null;
+    format?: "mermaid";
+    highlight_state?: string | null;
+  }
+  interface TierCascade {
+    tier: string;
+    cascade: ModelChoiceStatus[];
+  }
+  interface TimelineEvent {
+    seq: number;
+    offset: number;
+    term: number;
+    at: string;
+    type: string;
+    cause_id: string | null;
+    payload: Record<string, any>;
+  }
+  type TimesPreview = Record<string, any>;
+  interface ToolRate {
+    tool: string;
+    calls: number;
+    errors: number;
+    error_ratio: number;
+  }
+  interface TopicPartitions {
+    name: string;
+    topic: string;
+    partitions: PartitionOwnership[];
+  }
+  interface Transcript {
+    session: SessionSummary;
+    events: TranscriptFrame[];
+    next: string | null;
+  }
+  interface TranscriptFrame {
+    seq: number;
+    run_id: string;
+    ts_ns: number;
+    type: string;
+    event: Record<string, any>;
+    payload?: any;
+  }
+  interface TurnCancelled {
+    run_id: string;
+    stopped: true;
+    parked: boolean;
+  }
+  interface UncoveredContent {
+    counts: Record<string, number>;
+    total: number;
+    runs: number;
+  }
+  interface UsageReport {
+    group_by: string[];
+    from: string | null;
+    to: string | null;
+    rows: Record<string, any>[];
+  }
+  interface UserTier {
+    name: string;
+    tiers: TierCascade[];
+  }
+  interface ValueDifference {
+    name: string;
+    a: any;
+    b: any;
+  }
+  interface VerifyBody {
+    run_id?: string | null;
+    partition?: number | null;
+    since?: string | null;
+    entities?: boolean | null;
+    channels?: boolean | null;
+    max_unsigned_s?: number | null;
+    blobs?: boolean | null;
+  }
+  type VolumeDefAnswer = Record<string, any>;
+  interface VolumeDefOperation {
+    op: "create" | "get" | "list" | "delete" | "purge";
+    name?: string | null;
+    mode?: "rw" | "ro";
+    ephemeral?: boolean | null;
+    mount_at?: string | null;
+    why?: string | null;
+  }
+  type Volumes = Record<string, any>;
+  interface WaitingCounts {
+    awaiting_input: number;
+    interrupted: number;
+    pause_requested: number;
+    quarantined: number;
+  }
+  type WebhookAnswer = Record<string, any>;
+  type WebhookBody = any;
+  type WebhookDefAnswer = Record<string, any>;
+  type WebhookDefNames = Record<string, any>;
+  interface WebhookDefOperation {
+    op: "create" | "fork" | "get" | "list" | "promote" | "rollback" | "retire";
+    name?: string | null;
+    overlay?: Record<string, any> | null;
+    description?: string | null;
+    promote?: boolean | null;
+    expect_active?: string | null;
+    expires_at?: string | null;
+    parent_def_id?: string | null;
+    def_id?: string | null;
+    retired?: boolean | null;
+    why?: string | null;
+  }
+  interface WebhookReplay {
+    delivery_id: string;
+  }
+  type WebhookReport = Record<string, any>;
+  /** Method, path, answer and body of each route. */
+  type Route =
+    | ["GET", `/healthz`, Health, any]
+    | ["GET", `/metrics`, string, any]
+    | ["GET", `/readyz`, Readiness, any]
+    | ["GET", `/ui/login-config.json`, LoginConfig, any]
+    | ["POST", `/ui/logout`, null, any]
+    | ["POST", `/ui/session`, null, any]
+    | ["POST", `/v1/_a2aagentdef`, A2AAgentDefAnswer, A2AAgentDefOperation]
+    | ["GET", `/v1/_a2aagentdef/names`, A2AAgentDefNames, any]
+    | ["POST", `/v1/_a2aservercarddef`, A2AServerCardDefAnswer, A2AServerCardDefOperation]
+    | ["GET", `/v1/_a2aservercarddef/names`, A2AServerCardDefNames, any]
+    | ["POST", `/v1/_agentdef`, AgentDefAnswer, AgentDefOperation]
+    | ["GET", `/v1/_agentdef/names`, AgentDefNames, any]
+    | ["GET", `/v1/_audit/checkpoints`, CheckpointList, any]
+    | ["POST", `/v1/_audit/verify`, string, VerifyBody]
+    | ["GET", `/v1/_callback`, CallbackPage, any]
+    | ["GET", `/v1/_callback/show`, CallbackRow, any]
+    | ["GET", `/v1/_channels`, Channels, any]
+    | ["POST", `/v1/_channels`, Channel, ChannelCreate]
+    | ["POST", `/v1/_channels/_await`, ChannelAwaited, ChannelAwait]
+    | ["POST", `/v1/_channels/_broadcast`, ChannelBroadcasted, ChannelBroadcast]
+    | ["POST", `/v1/_channels/${string}`, ChannelPublished, ChannelPublish]
+    | ["PATCH", `/v1/_channels/${string}`, Channel, ChannelUpdate]
+    | ["DELETE", `/v1/_channels/${string}`, null, any]
+    | ["POST", `/v1/_channels/${string}/ack`, ChannelAcknowledged, ChannelAck]
+    | ["GET", `/v1/_channels/${string}/peek`, ChannelMessages, any]
+    | ["POST", `/v1/_channels/${string}/publish`, ChannelPublished, ChannelPublish]
+    | ["POST", `/v1/_channels/${string}/purge`, ChannelPurged, any]
+    | ["GET", `/v1/_channels/${string}/queues`, ChannelQueues, any]
+    | ["GET", `/v1/_channels/${string}/readers`, ChannelReaders, any]
+    | ["GET", `/v1/_channels/${string}/stream`, string, any]
+    | ["POST", `/v1/_channels/${string}/subscribe`, ChannelBatch, ChannelSubscribe]
+    | ["GET", `/v1/_concurrency/stats`, Concurrency, any]
+    | ["GET", `/v1/_dead_letters`, DeadLetterList, any]
+    | ["GET", `/v1/_dead_letters/${string}`, DeadLetterDetail, any]
+    | ["POST", `/v1/_dead_letters/${string}/replay`, DeadLetterReplay, ReplayLetterBody]
+    | ["GET", `/v1/_definitions`, DefinitionList, any]
+    | ["POST", `/v1/_definitions/apply`, AppliedDefinitions, DefinitionBatch]
+    | ["GET", `/v1/_definitions/at`, DefinitionsAt, any]
+    | ["GET", `/v1/_definitions/${string}`, Definition, any]
+    | ["GET", `/v1/_definitions/${string}/diff`, DefinitionDiff, any]
+    | ["GET", `/v1/_definitions/${string}/lineage`, DefinitionLineage, any]
+    | ["GET", `/v1/_definitions/${string}/runs`, DefinitionRuns, any]
+    | ["GET", `/v1/_doctor`, HealthReport, any]
+    | ["GET", `/v1/_document/changes`, string, any]
+    | ["POST", `/v1/_documentsourcedef`, DocumentSourceDefAnswer, DocumentSourceDefOperation]
+    | ["GET", `/v1/_documentsourcedef/names`, DocumentSourceDefNames, any]
+    | ["GET", `/v1/_env_template`, string, any]
+    | ["GET", `/v1/_erasure`, SubjectReport | SubjectList, any]
+    | ["POST", `/v1/_erasure`, ErasureResult, ErasureBody]
+    | ["POST", `/v1/_erasure/rewrap`, KeysRewrapped, any]
+    | ["POST", `/v1/_evaluation`, EvaluationAnswer, EvaluationOperation]
+    | ["GET", `/v1/_insights`, InsightsReport, any]
+    | ["GET", `/v1/_library/${string}`, Library, any]
+    | ["GET", `/v1/_limits`, LimitList, any]
+    | ["PUT", `/v1/_limits`, Limit, LimitBody]
+    | ["DELETE", `/v1/_limits`, null, any]
+    | ["GET", `/v1/_log/topics`, LogTopicList, any]
+    | ["GET", `/v1/_log/topics/${string}/${string}`, LogPage, any]
+    | ["POST", `/v1/_mcpserverdef`, MCPServerDefAnswer, MCPServerDefOperation]
+    | ["GET", `/v1/_mcpserverdef/names`, MCPServerDefNames, any]
+    | ["GET", `/v1/_me`, Me, any]
+    | ["GET", `/v1/_memory/at`, MemoryAt, any]
+    | ["POST", `/v1/_memory/backfill_embeddings`, MemoryBackfillEmbeddings, any]
+    | ["GET", `/v1/_memory/changes`, string, any]
+    | ["GET", `/v1/_memory/embed_stats`, MemoryEmbedStats, any]
+    | ["POST", `/v1/_memory/purge_stale_embeddings`, MemoryPurgeStaleEmbeddings, any]
+    | ["POST", `/v1/_memory/reembed`, MemoryReembed, any]
+    | ["GET", `/v1/_memory/scopes`, MemoryScopes, any]
+    | ["GET", `/v1/_memory/scopes/${string}`, MemoryScopeIds, any]
+    | ["DELETE", `/v1/_memory/scopes/${string}/${string}`, MemoryScopeDropped, any]
+    | ["GET", `/v1/_memory/scopes/${string}/${string}/keys`, MemoryEntries, any]
+    | ["GET", `/v1/_memory/scopes/${string}/${string}/keys/${string}`, MemoryEntry, any]
+    | ["PUT", `/v1/_memory/scopes/${string}/${string}/keys/${string}`, MemoryWritten, MemoryPut]
+    | ["DELETE", `/v1/_memory/scopes/${string}/${string}/keys/${string}`, null, any]
+    | ["POST", `/v1/_memory/search`, MemoryHits, MemorySearch]
+    | ["POST", `/v1/_memory/sql`, MemorySqlRows, MemorySqlQuery]
+    | ["GET", `/v1/_memory/superseded`, MemorySuperseded, any]
+    | ["GET", `/v1/_memory/usage`, MemoryUsage, any]
+    | ["POST", `/v1/_memorybackenddef`, MemoryBackendDefAnswer, MemoryBackendDefOperation]
+    | ["GET", `/v1/_memorybackenddef/names`, MemoryBackendDefNames, any]
+    | ["GET", `/v1/_models`, ModelAliasList, any]
+    | ["GET", `/v1/_partitions`, PartitionList, any]
+    | ["POST", `/v1/_pause`, PauseApplied, PauseBody]
+    | ["GET", `/v1/_presets`, PresetList, any]
+    | ["GET", `/v1/_presets/${string}`, PresetContent, any]
+    | ["GET", `/v1/_projections`, ProjectionLag, any]
+    | ["GET", `/v1/_projections/problems`, ProjectionProblemReport, any]
+    | ["GET", `/v1/_providers/${string}/models`, ProviderModels, any]
+    | ["GET", `/v1/_repair`, Aggregate, any]
+    | ["POST", `/v1/_repair`, AggregateRepaired, RepairBody]
+    | ["GET", `/v1/_resident`, ResidentList, any]
+    | ["POST", `/v1/_resident/${string}/cancel`, ResidentTurnCancelled, ReasonBody]
+    | ["POST", `/v1/_resident/${string}/close`, ResidentClosed, ReasonBody]
+    | ["POST", `/v1/_resolve/probe`, Resolver, any]
+    | ["GET", `/v1/_resolver`, Resolver, any]
+    | ["POST", `/v1/_resume`, PauseLifted, ResumeBody]
+    | ["GET", `/v1/_routing`, Routing, any]
+    | ["GET", `/v1/_runnable-agents`, RunnableAgents, any]
+    | ["GET", `/v1/_runnable-agents/${string}`, AgentDefinitionView, any]
+    | ["POST", `/v1/_scheduledef`, ScheduleDefAnswer, ScheduleDefOperation]
+    | ["GET", `/v1/_scheduledef/names`, ScheduleDefNames, any]
+    | ["GET", `/v1/_schedules/list-all`, ScheduleList, any]
+    | ["GET", `/v1/_schedules/preview`, TimesPreview, any]
+    | ["GET", `/v1/_schedules/${string}/fires`, ScheduleFires, any]
+    | ["POST", `/v1/_schedules/${string}/pause`, SchedulePause, any]
+    | ["GET", `/v1/_schedules/${string}/preview`, SchedulePreview, any]
+    | ["POST", `/v1/_schedules/${string}/resume`, ScheduleResume, any]
+    | ["POST", `/v1/_schedules/${string}/run-now`, ScheduleFiredNow, any]
+    | ["GET", `/v1/_schedules/${string}/state`, ScheduleState, any]
+    | ["POST", `/v1/_skilldef`, SkillDefAnswer, SkillDefOperation]
+    | ["GET", `/v1/_skilldef/names`, SkillDefNames, any]
+    | ["POST", `/v1/_snapshots`, StateFile, SnapshotBody]
+    | ["GET", `/v1/_snapshots`, StateFileList, any]
+    | ["POST", `/v1/_snapshots/restore`, Restored, any]
+    | ["GET", `/v1/_snapshots/${string}`, StateFileContent, any]
+    | ["DELETE", `/v1/_snapshots/${string}`, null, any]
+    | ["GET", `/v1/_snapshots/${string}/export`, State, any]
+    | ["POST", `/v1/_snapshots/${string}/restore`, Restored, RestoreBody]
+    | ["GET", `/v1/_state`, PauseState, any]
+    | ["POST", `/v1/_teamdef`, TeamDefAnswer, TeamDefOperation]
+    | ["GET", `/v1/_teamdef/names`, TeamDefNames, any]
+    | ["GET", `/v1/_usage`, UsageReport, any]
+    | ["POST", `/v1/_volumedef`, VolumeDefAnswer, VolumeDefOperation]
+    | ["GET", `/v1/_volumes`, Volumes, any]
+    | ["GET", `/v1/_volumes/ephemeral`, EphemeralVolumes, any]
+    | ["POST", `/v1/_webhookdef`, WebhookDefAnswer, WebhookDefOperation]
+    | ["GET", `/v1/_webhookdef/names`, WebhookDefNames, any]
+    | ["POST", `/v1/_webhooks/${string}`, WebhookAnswer, WebhookBody]
+    | ["GET", `/v1/_webhooks/${string}/recent-deliveries`, WebhookReport, any]
+    | ["POST", `/v1/_webhooks/${string}/replay`, WebhookReport, WebhookReplay]
+    | ["POST", `/v1/_webhooks/${string}/test`, WebhookReport, WebhookBody]
+    | ["POST", `/v1/_webhooks/${string}/${string}`, WebhookAnswer, WebhookBody]
+    | ["GET", `/v1/_webhooks/${string}/${string}/recent-deliveries`, WebhookReport, any]
+    | ["POST", `/v1/_webhooks/${string}/${string}/replay`, WebhookReport, WebhookReplay]
+    | ["POST", `/v1/_webhooks/${string}/${string}/test`, WebhookReport, WebhookBody]
+    | ["GET", `/v1/agents/${string}`, Run, any]
+    | ["POST", `/v1/agents/${string}/cancel`, Cancelled, CancelRunBody]
+    | ["GET", `/v1/agents/${string}/channels`, AgentCursors, any]
+    | ["GET", `/v1/client-tools`, null, any]
+    | ["GET", `/v1/docs`, string, any]
+    | ["GET", `/v1/events`, EventList, any]
+    | ["POST", `/v1/events`, CloudEventAnswer, CloudEvent]
+    | ["GET", `/v1/events/${string}/${string}/${string}`, EventRecord, any]
+    | ["POST", `/v1/hooks`, HookCreated, HookBody]
+    | ["GET", `/v1/hooks`, HookList, any]
+    | ["DELETE", `/v1/hooks/${string}`, HookRemoved, any]
+    | ["GET", `/v1/interrupts`, InterruptList, any]
+    | ["GET", `/v1/openapi.json`, Record<string, any>, any]
+    | ["GET", `/v1/openapi.yaml`, string, any]
+    | ["POST", `/v1/runs`, string, RunBody]
+    | ["GET", `/v1/runs`, RunList, any]
+    | ["POST", `/v1/runs/bulk`, BulkAction, BulkBody]
+    | ["GET", `/v1/runs/counts`, RunCountsView, any]
+    | ["POST", `/v1/runs/import`, Imported, any]
+    | ["GET", `/v1/runs/stream`, string, any]
+    | ["GET", `/v1/runs/${string}`, Run, any]
+    | ["GET", `/v1/runs/${string}/blame`, Blame, any]
+    | ["POST", `/v1/runs/${string}/calls/${string}/resolve`, CallResolved, ResolveBody]
+    | ["POST", `/v1/runs/${string}/cancel`, TurnCancelled, CancelBody]
+    | ["POST", `/v1/runs/${string}/compact`, Compacted, ReasonBody]
+    | ["GET", `/v1/runs/${string}/diff`, RunComparison, any]
+    | ["GET", `/v1/runs/${string}/export`, string, any]
+    | ["POST", `/v1/runs/${string}/fork`, string, ForkBody]
+    | ["POST", `/v1/runs/${string}/input`, InputAcknowledged, InputBody]
+    | ["GET", `/v1/runs/${string}/interrupts`, InterruptList, any]
+    | ["POST", `/v1/runs/${string}/interrupts/${string}/resolve`, InterruptResolved, InterruptBody]
+    | ["POST", `/v1/runs/${string}/pause`, Pausing, ReasonBody]
+    | ["POST", `/v1/runs/${string}/quarantine`, Quarantined, ReasonBody]
+    | ["POST", `/v1/runs/${string}/release`, Released, ReasonBody]
+    | ["GET", `/v1/runs/${string}/replay`, RunReplay, any]
+    | ["POST", `/v1/runs/${string}/resume`, Resumed, any]
+    | ["GET", `/v1/runs/${string}/state`, RunStateAt, any]
+    | ["GET", `/v1/runs/${string}/stream`, string, any]
+    | ["POST", `/v1/runs:batch`, Batch, BatchBody]
+    | ["POST", `/v1/sessions/${string}/messages`, string, MessageBody]
+    | ["POST", `/v1/sessions/${string}/replay`, SessionCopied, ReplayBody]
+    | ["GET", `/v1/sessions/${string}/transcript`, Transcript, any]
+    | ["GET", `/v1/users/${string}/agents`, AgentList, any]
+    | ["GET", `/v1/users/${string}/agents/stream`, string, any]
+    | ["POST", `/v1/users/${string}/channels/${string}/ack`, ChannelAcknowledged, ChannelAck]
+    | ["GET", `/v1/users/${string}/channels/${string}/peek`, ChannelMessages, any]
+    | ["POST", `/v1/users/${string}/channels/${string}/publish`, ChannelPublished, ChannelPublish]
+    | ["POST", `/v1/users/${string}/channels/${string}/subscribe`, ChannelBatch, ChannelSubscribe]
+    | ["GET", `/v1/users/${string}/interrupts`, InterruptList, any];
+}
