@@ -163,8 +163,8 @@ class DefinitionQueries:
     async def _version_row(self, line: Line, version: Version) -> dict[str, Any]:
         row: dict[str, Any] = await self._definitions.read(self._definitions.operations.describe(line, version))
         item = await self._definitions.read(self._table.item(line, version))
-        said = {"created_by": item.get("by", ""), "position": item["position"]}
-        return {"kind": line.kind, "tenant_id": line.tenant} | said | row
+        origin = {"created_by": item.get("by", ""), "position": item["position"]}
+        return {"kind": line.kind, "tenant_id": line.tenant} | origin | row
 
     def _file_row(self, file: FileDefinition, owner: str) -> dict[str, Any]:
         resolved = self._table.resolve(file.kind, owner, file.name)

@@ -144,14 +144,14 @@ class Memory:
             store = await index.vectors()
             if store is None:
                 return {}
-            found = await store.models(aggregate_id(FAMILY_NAME, scope.tenant, scope.aggregate), revisions)
+            models = await store.models(aggregate_id(FAMILY_NAME, scope.tenant, scope.aggregate), revisions)
         except IndexMissing:
             return {}
         except ConnectorError as error:
             text = f"the vectors cannot be read: {error}"
             raise RequestRefused("memory_unavailable", text, retry_after_s=RETRY_SOON_S) from error
         return {
-            key: {"provider": of.provider, "model": of.model, "dimension": of.dimension} for key, of in found.items()
+            key: {"provider": of.provider, "model": of.model, "dimension": of.dimension} for key, of in models.items()
         }
 
     async def list_superseded(
@@ -172,8 +172,8 @@ class Memory:
         scope = named_scope_of(author.tenant, name, scope_id)
         if cursor and not (cursor.isascii() and cursor.isdecimal() and len(cursor) <= REVISION_DIGITS_MAX):
             raise bad_request("cursor: expected `next` of an earlier answer")
-        found, following = await self._run(self._store.superseded(scope, after=int(cursor or 0), limit=limit))
-        shown = [superseded_json(change, before) for change, before in found]
+        changes, following = await self._run(self._store.superseded(scope, after=int(cursor or 0), limit=limit))
+        shown = [superseded_json(change, before) for change, before in changes]
         return {
             "scope": scope.name,
             "scope_id": scope.id,

@@ -75,10 +75,9 @@ class MemorySql:
             raise bad_request('the body must be an object such as {"statement": "SELECT 1", "scope": "tenant"}')
         if unknown := sorted(set(body) - set(FIELDS)):
             raise bad_request(f"{unknown[0][:60]!r} is unknown, expected are {', '.join(FIELDS)}")
-        scope = _scope(owner, body)
+        scope, fields = _scope(owner, body), _statement_fields(body)
         databases = await self._open()
         author = Author(tenant=owner, subject=caller.subject, command_id="", issued_at_ms=0)
-        fields = {name: body[name] for name in ("statement", "args") if body.get(name) is not None}
         reply = await run_refusing(databases.run("sql_query", fields, author, scope))
         return {"scope": scope.name, "scope_id": scope.id, **reply.fields}
 
@@ -117,8 +116,32 @@ def _limits(options: SqlOptions) -> Any:
     )
 
 
+def _statement_fields(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the statement and its arguments. They are checked before the database is opened, which may be away."""
+    if "statement" not in body:
+        raise RequestRefused("missing_value", "statement: it is missing; expected the text of one SELECT")
+    if not isinstance(statement := body["statement"], str) or not statement:
+        raise RequestRefused("sql_refused", f"statement: expected the text of one SELECT, not {_shown(statement)}")
+    if not isinstance(args := body.get("args", []), list):
+        raise RequestRefused(
+            "sql_refused", f"args: expected a list of the values for the ? of the statement, not {_shown(args)}"
+        )
+    return {"statement": statement, "args": args}
+
+
+def _text(body: Mapping[str, Any], name: str, default: str) -> str:
+    value = body.get(name, default)
+    if not isinstance(value, str):
+        raise bad_request(f"{name}: expected text, not {_shown(value)}")
+    return value or default
+
+
+def _shown(value: Any) -> str:
+    return repr(value)[:60] if value is not None else "null"
+
+
 def _scope(tenant: str, body: Mapping[str, Any]) -> Scope:
-    name, scope_id = str(body.get("scope") or "user"), str(body.get("scope_id") or "")
+    name, scope_id = _text(body, "scope", "user"), _text(body, "scope_id", "")
     if name not in SQL_SCOPES:
         raise RequestRefused("invalid_scope", f"scope: expected one of {', '.join(SQL_SCOPES)}, not {name[:60]!r}")
     if name != "tenant" and not scope_id:

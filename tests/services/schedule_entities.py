@@ -10,8 +10,8 @@ from loomlog.services.families.schedule import FAMILY
 from loomlog.services.families.schedule.state import Schedule
 from loomlog.services.stream.entities.answers import Answer
 from loomlog.services.stream.entities.reads import EntityRow
-from tests.services.definition_entities import LogEntities
 from tests.services.entities import MemoryEntities
+from tests.services.log_entities import LogEntities
 
 RECORDS = frozenset(row.record for row in FAMILY.commands)
 

@@ -20,7 +20,6 @@ from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.definitions import KINDS
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.protocols import LogRecord, ProducerRecord
-from loomlog.projections.entity_items import ItemPage, ItemRow
 from loomlog.schemas.codec import local_codec
 from loomlog.services.application.channels import ChannelOptions
 from loomlog.services.application.webhooks import WebhookOptions
@@ -30,7 +29,6 @@ from loomlog.services.families.channel.operations import ChannelOperations
 from loomlog.services.families.channel.store import ChannelStore
 from loomlog.services.families.definition.table import FileDefinition, file_definition
 from loomlog.services.families.operation import OperationRefused
-from loomlog.services.families.registry import all_families
 from loomlog.services.families.webhook.definition import WebhookDefinitions
 from loomlog.services.families.webhook.deliveries import DeliveryRows
 from loomlog.services.families.webhook.secrets import WebhookSecrets
@@ -38,12 +36,10 @@ from loomlog.services.runtime.content.encryption import ContentEncryption
 from loomlog.services.runtime.ingress.deliveries import DeliveryBuilder
 from loomlog.services.runtime.ingress.reader import IngressReader
 from loomlog.services.stream.dead_letters import DeadLetters
-from loomlog.services.stream.entities.reads import EntityRow
 from tests.services.api.serving import Served, served
 from tests.services.application.owner import NOW_MS, PARTITIONS
 from tests.services.application.world import ADMIN_CALLER
-from tests.services.definition_entities import LogEntities
-from tests.services.memory_items import MemoryItems
+from tests.services.log_entities import LogEntities
 
 INGRESS = "loom.ingress"
 DEAD_LETTERS = "loom.dead-letter"
@@ -52,48 +48,6 @@ ENVIRON = {"LOOMLOG_HOOK": SECRET, "LOOMLOG_KEY": "from the environment"}
 HMAC = WebhookAuth(kind="hmac", signing_secret_env="LOOMLOG_HOOK", delivery_id_header="X-Delivery-Id")
 DECLARED = {"feed": Declaration(name="feed", scope="global")}
 ISSUES = WebhookBlock(agent="soaker", auth=HMAC, payload_mapping={"goal": "$.goal"})
-
-
-class WebhookEntities(LogEntities):
-    """As LogEntities, for all families; rows can be away."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._of_family = {family.name: MemoryItems(family) for family in all_families()}
-
-    def _items_of(self, family: str) -> MemoryItems:
-        self.items()
-        items = self._of_family[family]
-        rows = [row for row in self._rows.items.values() if row.family == family]
-        items.rows = {(row.tenant, row.kind, row.id): row for row in rows}
-        return items
-
-    async def load_items(
-        self, family: str, tenant: str, kind: str, ids: Sequence[str], *, positions: Sequence[str] = ()
-    ) -> Sequence[ItemRow]:
-        return self._items_of(family).load(tenant, kind, ids)
-
-    async def list_items(
-        self, family: str, tenant: str, kind: str, *, positions: Sequence[str] = (), **more: Any
-    ) -> ItemPage:
-        return self._items_of(family).list(tenant, kind, **more)
-
-    async def newest_items(
-        self,
-        family: str,
-        tenant: str,
-        kind: str,
-        by: Any,
-        keys: Any,
-        *,
-        lag_max: int = 0,
-        positions: Sequence[str] = (),
-        **bounds: Any,
-    ) -> Mapping[str, ItemRow]:
-        return self._items_of(family).newest(tenant, kind, by, keys, **bounds)
-
-    async def local(self, family: str, tenant: str, name: str, *, positions: Sequence[str] = ()) -> EntityRow | None:
-        return None
 
 
 class MemoryGroup:
@@ -129,7 +83,7 @@ class MemoryGroup:
 class Channels:
     """Protocol ChannelPublisher: messages by command id, of declared channels; they are in their queues too."""
 
-    def __init__(self, entities: WebhookEntities) -> None:
+    def __init__(self, entities: LogEntities) -> None:
         self.declared = dict(DECLARED)
         self.messages: dict[str, tuple[str, Any, ChannelCaller]] = {}
         self.error: Exception | None = None
@@ -183,9 +137,7 @@ class CredentialBox:
 class WebhookWorld:
     """See the module."""
 
-    def __init__(
-        self, here: Served, entities: WebhookEntities, files: dict[str, WebhookBlock], secret: SecretKey
-    ) -> None:
+    def __init__(self, here: Served, entities: LogEntities, files: dict[str, WebhookBlock], secret: SecretKey) -> None:
         self.here = here
         self.world = here.world
         self.log = here.world.log
@@ -220,7 +172,7 @@ class WebhookWorld:
             self.entities,
             definitions=WebhookDefinitions(self.here.service.application.definitions.table, self.files),
             builder=builder,
-            rows=DeliveryRows(self.entities),  # type: ignore[arg-type]  # what it reads is there
+            rows=DeliveryRows(self.entities),
             replicas=parts.replicas,
             channels=self.channels,
             dead_letters=self.dead_letters,
@@ -288,7 +240,7 @@ async def webhook_world(
     folder: Path, files: dict[str, WebhookBlock], *, options: Mapping[str, Any] | None = None, **more: Any
 ) -> AsyncIterator[WebhookWorld]:
     """The world at work, its reader too."""
-    entities, secret = WebhookEntities(), SecretKey(keys=(b"s" * 32,))
+    entities, secret = LogEntities(), SecretKey(keys=(b"s" * 32,))
     webhooks = WebhookOptions(files=files, environ=ENVIRON, **(options or {}))
     parts: dict[str, Any] = {"entity_commands": entities, "entity_reads": entities, "webhooks": webhooks}
     parts |= {

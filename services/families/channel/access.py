@@ -58,6 +58,8 @@ def resolve_queue(declared: Declaration, caller: ChannelCaller, scope_id: Any = 
 
     `scope_id` is that of an operator; None or empty: the caller's own user or agent.
     """
+    if scope_id is not None and not isinstance(scope_id, str):
+        raise OperationRefused("channel_scope_invalid", f"scope_id: expected text, not {str(scope_id)[:60]}")
     if caller.is_isolated and declared.scope not in (USER, AGENT):
         raise OperationRefused(
             "insufficient_scope",
@@ -79,9 +81,9 @@ def resolve_queue(declared: Declaration, caller: ChannelCaller, scope_id: Any = 
         raise OperationRefused(
             "channel_scope_invalid", f"{declared.name[:80]!r} has a queue for each {declared.scope}: {what}"
         )
-    if not isinstance(chosen, str) or len(chosen) > NAME_CHARACTERS_MAX or not chosen.isprintable():
+    if len(chosen) > NAME_CHARACTERS_MAX or not chosen.isprintable():
         raise OperationRefused(
             "channel_scope_invalid",
-            f"scope_id: expected 1 to {NAME_CHARACTERS_MAX} characters that can be printed, not {str(chosen)[:60]!r}",
+            f"scope_id: expected 1 to {NAME_CHARACTERS_MAX} characters that can be printed, not {chosen[:60]!r}",
         )
     return Queue(caller.tenant, declared.name, declared.scope, chosen)

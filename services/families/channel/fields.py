@@ -122,9 +122,11 @@ def mode_field(fields: Mapping[str, Any], channels: int) -> tuple[str, int]:
         mode = "any"
     if mode not in MODES:
         raise refuse(f"mode: expected one of {', '.join(MODES)}, not {str(mode)[:60]!r}")
+    most = limits.READ_MAX * channels
     if mode != "at_least":
+        integer_field(fields, "n", default=0, least=0, most=most)
         return mode, 0
-    return mode, integer_field(fields, "n", default=None, least=1, most=limits.READ_MAX * channels)
+    return mode, integer_field(fields, "n", default=None, least=1, most=most)
 
 
 def format_ns(at_ns: int) -> str:

@@ -205,6 +205,7 @@ class ChannelOperations:
             declared = require_channel(self.declarations, caller, name, publishes=True)
             places.append((declared, resolve_queue(declared, caller, fields.get("scope_id"))))
             ttl_field(fields, declared.default_ttl_s)
+        deliver_at_field(fields, self._clock_ms())
         rows, positions, uses = list[Mapping[str, Any]](), list[str](), list[ChannelUse]()
         for declared, queue in places:
             try:

@@ -304,7 +304,7 @@ class MemoryStore:
         """Return the changes behind a revision that superseded an entry, each with the version it ended if that is
         kept; and the revision behind which the next page begins, 0 at the end. Reads at most SCANNED_MAX changes.
         """
-        base, found = f"{scope.aggregate}#", list[ItemRow]()
+        base, superseding = f"{scope.aggregate}#", list[ItemRow]()
         start = f"{base}{after:010d}.~" if after else ""
         following = after
         for _ in range(SCANNED_MAX // PAGE):
@@ -318,14 +318,14 @@ class MemoryStore:
                 # The id of another scope may begin with this one and a number sign.
                 is_own = row.id[len(base) :].partition(".")[0] == f"{document['revision']:010d}"
                 if is_own and document["op"] == "supersede":
-                    found.append(row)
+                    superseding.append(row)
                 following = document["revision"] if is_own else following
-                if len(found) == limit:
-                    return await self._with_ended(scope, found, positions), following
+                if len(superseding) == limit:
+                    return await self._with_ended(scope, superseding, positions), following
             if len(rows) < PAGE:
-                return await self._with_ended(scope, found, positions), 0
+                return await self._with_ended(scope, superseding, positions), 0
             start = rows[-1].id
-        return await self._with_ended(scope, found, positions), following
+        return await self._with_ended(scope, superseding, positions), following
 
     async def _with_ended(
         self, scope: Scope, rows: Sequence[ItemRow], positions: Sequence[str]

@@ -15,8 +15,8 @@ from loomlog.services.stream.entities.reads import PositionNotRead
 from tests.services.api.serving import Served, served
 from tests.services.application.owner import NOW_MS
 from tests.services.application.world import ACME, ADMIN_CALLER, GLOBEX, IVY, READER
-from tests.services.definition_entities import LogEntities
 from tests.services.entities import UNANSWERED
+from tests.services.log_entities import LogEntities
 
 PATH = "/v1/_definitions"
 AGENT = KINDS["agent"]

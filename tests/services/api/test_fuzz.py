@@ -6,7 +6,7 @@ The application runs on a loop of its own in a thread, behind a real socket, bec
 import asyncio
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +33,12 @@ from loomlog.services.core.run.commands import CommandRefusal
 from loomlog.services.core.run.commands import StartCommand as StartOrder
 from loomlog.services.runtime.models.provider_probe import ProviderProber
 from loomlog.services.stream.entities.answers import Answer
+from loomlog.services.stream.entities.reads import EntityRow
 from tests.services.api.serving import Served, served
 from tests.services.application.owner import WAIT_S
 from tests.services.application.world import World
-from tests.services.definition_entities import LogEntities
 from tests.services.entities import COUNTER, MemoryEntities
+from tests.services.log_entities import LogEntities
 
 EXAMPLES = 20
 """For each route; the whole takes a few seconds."""
@@ -52,17 +53,27 @@ reads them.
 ROWS = (*ROUTES, *entity_routes([COUNTER]))
 
 
-class CountersAndDefinitions(LogEntities):
-    """Definitions with real owners, and counters in memory."""
+class CountersBeside(LogEntities):
+    """Counters in memory, beside the families of an installation."""
 
     def __init__(self) -> None:
         super().__init__()
         self._counters = MemoryEntities()
-        self.show, self.list = self._counters.show, self._counters.list
 
     async def ask(self, command: Any, *, wait_s: float) -> Answer:
-        is_counter = any(row.record is type(command) for row in COUNTER.commands)
-        return await (self._counters if is_counter else super()).ask(command, wait_s=wait_s)
+        if any(row.record is type(command) for row in COUNTER.commands):
+            return await self._counters.ask(command, wait_s=wait_s)
+        return await super().ask(command, wait_s=wait_s)
+
+    async def show(self, family: str, tenant: str, name: str, *, positions: Sequence[str] = ()) -> EntityRow | None:
+        if family == COUNTER.name:
+            return await self._counters.show(family, tenant, name, positions=positions)
+        return await super().show(family, tenant, name, positions=positions)
+
+    async def list(self, family: str, tenant: str, **page: Any) -> Sequence[EntityRow]:
+        if family == COUNTER.name:
+            return await self._counters.list(family, tenant, **page)
+        return await super().list(family, tenant, **page)
 
 
 schema = schemathesis.openapi.from_dict(build_document("1.2.3", ROWS)).exclude(path=[*ENDLESS, *STREAMED])
@@ -76,7 +87,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     listening = socket.create_server(("127.0.0.1", 0))
 
     async def serve(folder: Path) -> None:
-        entities = CountersAndDefinitions()
+        entities = CountersBeside()
         async with served(folder, routes=ROWS, entity_commands=entities, entity_reads=entities) as here:
             entities.attach(here.world.log, here.world.layer.entity_parts)
             refuse_all(here.world)
@@ -138,7 +149,7 @@ def refuse_all(made: World) -> None:
 @settings(
     max_examples=EXAMPLES, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), database=None
 )
-def test_every_answer_is_what_the_document_says(case: Case, address: str) -> None:
+def test_every_answer_is_what_the_document_says(case: Case[Any], address: str) -> None:
     answer = case.call(base_url=address, headers={"Authorization": "Bearer shared-token"}, timeout=WAIT_S)
     case.validate_response(answer, checks=[no_bug, status_code_conformance, *SHAPES])
     if breaks_the_body(case):
@@ -149,13 +160,13 @@ def test_every_answer_is_what_the_document_says(case: Case, address: str) -> Non
         assert actual["error"], actual
 
 
-def breaks_the_body(case: Case) -> bool:
+def breaks_the_body(case: Case[Any]) -> bool:
     """The body is not what the document says. (Query parameters nobody knows are let pass, so they do not count.)"""
     body = case.meta.components.get(ParameterLocation.BODY) if case.meta else None
     return body is not None and body.mode is GenerationMode.NEGATIVE
 
 
-def no_bug(ctx: object, response: object, case: Case) -> bool | None:
+def no_bug(ctx: object, response: object, case: Case[Any]) -> bool | None:
     """503 is an answer: something is not there yet. Any other 5xx is a bug."""
     if response.status_code == 503:  # type: ignore[attr-defined]
         return None

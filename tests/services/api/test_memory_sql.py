@@ -147,6 +147,9 @@ async def test_tenants_do_not_see_one_another_and_an_administrator_names_one(her
         ({"statement": "SELECT 1", "scope": "planet", "scope_id": "x"}, "invalid_scope"),
         ({"statement": "SELECT 1", "scope": "run", "scope_id": "a\nb"}, "invalid_scope"),
         ({"scope": "tenant"}, "missing_value"),
+        ({"statement": "SELECT 1", "scope": ["tenant"]}, "bad_request"),
+        ({"statement": "SELECT 1", "scope": "user", "scope_id": 7}, "bad_request"),
+        ({"statement": "SELECT ?", "scope": "tenant", "args": None}, "sql_refused"),
         ({"statement": "SELECT 1", "scope": "tenant", "timeout_ms": 1}, "bad_request"),
         ({"statement": "SELECT ?", "scope": "tenant", "args": [{"a": 1}]}, "sql_refused"),
         ({"statement": "SELECT ?", "scope": "tenant", "args": [{"$embed": "tea"}]}, "embedder_not_configured"),
@@ -160,6 +163,7 @@ async def test_a_body_that_says_nothing_is_refused(here: Served, body: Any, code
 async def test_it_says_when_sql_memory_is_off_or_has_no_folder(tmp_path: Path, log: Log) -> None:
     async with served(tmp_path, entity_commands=log, entity_reads=log) as here:
         assert refusal(await ask(here, "SELECT 1")) == (503, "sqlmem_unavailable")
+        assert refusal(await ask(here, 1)) == (400, "sql_refused"), "what is wrong with a request is told all the same"
     (tmp_path / "file").write_text("not a folder")
     options = MemoryOptions(sql=SqlOptions(root=tmp_path / "file", limits=LIMITS))
     async with served(tmp_path, entity_commands=log, entity_reads=log, memory_options=options) as here:

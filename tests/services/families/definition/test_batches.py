@@ -36,10 +36,10 @@ from loomlog.services.families.definition.decide import decide
 from loomlog.services.families.definition.operations import Author, DefinitionOperations, DefinitionsUnavailable
 from loomlog.services.families.definition.state import Line, def_id, evolve, line_id
 from loomlog.services.families.definition.table import DefinitionTable, file_definition
-from tests.services.definition_entities import LogEntities
 from tests.services.families.contract import loop_checks
 from tests.services.families.contract.cases import CASES, Case
 from tests.services.families.contract.world import TENANT, ContractWorld, Fault, world_of
+from tests.services.log_entities import LogEntities
 from tests.services.stream.entities.world import CODEC, TOPICS
 
 CASE = next(case for case in CASES if case.family is FAMILY)
@@ -80,7 +80,7 @@ class Told:
         world = world_of(CASE, partitions=len(self.partitions))
         parts = world.parts(world.log)
         await parts.replicas.open()
-        table = DefinitionTable(parts.replicas, {}, blobs=MemoryBlobs(), reads=LogEntities())  # type: ignore[arg-type]
+        table = DefinitionTable(parts.replicas, {}, blobs=MemoryBlobs(), reads=LogEntities())
         return parts.replicas, table
 
 
@@ -307,7 +307,7 @@ async def operation(**more: Any) -> AsyncIterator[tuple[ContractWorld, Definitio
     async with loop_checks.opened(CASE, partitions=3, shares=(frozenset({0, 1, 2}),)) as world:
         parts, entities = await world.sender(), LogEntities(3)
         entities.attach(world.log, parts)
-        table = DefinitionTable(parts.replicas, {}, blobs=MemoryBlobs(), reads=entities)  # type: ignore[arg-type]
+        table = DefinitionTable(parts.replicas, {}, blobs=MemoryBlobs(), reads=entities)
         operations = DefinitionOperations(parts.client, parts.replicas, table, blobs=MemoryBlobs(), **more)
         yield world, DefinitionBatches(operations), table
 

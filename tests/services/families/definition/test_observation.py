@@ -19,10 +19,10 @@ from loomlog.services.families.definition.operations import DefinitionsUnavailab
 from loomlog.services.families.definition.state import StaticContent
 from loomlog.services.families.definition.table import SHARED, DefinitionTable, file_definition
 from loomlog.services.stream.entities.answers import CommandUnanswered
-from tests.services.definition_entities import LogEntities
 from tests.services.families.contract import loop_checks
 from tests.services.families.contract.cases import CASES
 from tests.services.families.contract.world import ContractWorld
+from tests.services.log_entities import LogEntities
 
 CASE = next(case for case in CASES if case.family is FAMILY)
 
@@ -45,7 +45,7 @@ class Processes:
             ("agent", one): file_definition("agent", one, agent.compose(one, {"model": "m", "system_prompt": prompt}))
             for one, prompt in prompts.items()
         }
-        table = DefinitionTable(parts.replicas, files, blobs=self.blobs, reads=entities)  # type: ignore[arg-type]
+        table = DefinitionTable(parts.replicas, files, blobs=self.blobs, reads=entities)
         return FileObserver(name, table, entities, self.blobs, clock_ms=self.world.clock)
 
     async def observe(self, *observers: FileObserver) -> list[int]:

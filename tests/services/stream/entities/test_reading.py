@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -45,7 +45,7 @@ class Stage:
     """A reader of items, and the projector that it waits for."""
 
     def __init__(self, projection: EntityProjection, reader: PostgresReader, reads: Reads) -> None:
-        self.written: Any = Written()
+        self.written = cast(Any, Written())
         families = FamilySet([replace(ITEMIZED, reads=reads)])
         rows = EntityRows(reader, families, events_topic=TOPICS.events, seals=(plain_seal,))
         self.reads = EntityReader(families, self.written, rows, reader, self.written, wait_s=5.0)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from loomlog.schemas.generated.run_commands import ReportWait
 from loomlog.schemas.generated.run_events import (
     CallWaiting,
     HookActed,
@@ -259,12 +260,12 @@ def test_a_report_before_the_wait_is_in_the_log_completes_the_call_of_that_key()
     [reports(wait_id="other", lease_id="other"), reports(queue=OTHER_QUEUE, lease_id=WAIT)],
     ids=["wait", "queue"],
 )
-def test_a_report_of_another_wait_or_queue_is_not_for_the_call(report: object) -> None:
-    assert reported_wait(opened(waiting()), report) is None  # type: ignore[arg-type]  # as above
+def test_a_report_of_another_wait_or_queue_is_not_for_the_call(report: ReportWait) -> None:
+    assert reported_wait(opened(waiting()), report) is None
     assert run_ignores(waiting(), report)
 
 
-def run_ignores(run: Run, report: object) -> bool:
+def run_ignores(run: Run, report: ReportWait) -> bool:
     return run.give(replace(counts(), command=report)) == []
 
 
