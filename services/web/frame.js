@@ -6,9 +6,11 @@ import { Icon } from "./components/icon.js";
 import { ErrorState, Forbidden, Loading } from "./components/states.js";
 import { ShortcutsDialog, registerKeys, useKeys } from "./components/keys.js";
 import { Toasts } from "./components/toast.js";
+import { match } from "./match.js";
 import { PAGES } from "./navigation.js";
+import { placeOf } from "./places.js";
 import { every } from "./resource.js";
-import { here, link, match, navigate } from "./router.js";
+import { here, link, navigate } from "./router.js";
 import { loadSession, login, may, me, signIn, signOut } from "./session.js";
 import { navigationClosed, theme } from "./settings.js";
 import { checkBuild } from "./version.js";
@@ -155,16 +157,6 @@ function JumpBox() {
     <input ref=${input} aria-label="Jump to a run, session or record by its id" placeholder="Jump to an id" spellcheck="false" autocomplete="off" />
     <kbd>/</kbd>
   </form>`;
-}
-
-/** The page of an id: of a run, of a record (topic/partition/offset), of a definition, else a filter of the runs. @param {string} text */
-export function placeOf(text) {
-  const record = /^(loom\.[\w.-]+)[/:](\d+)[/:](\d+)$/.exec(text);
-  if (record) return `/log/${record[1]}/${record[2]}?from=${record[3]}`;
-  if (/^def_/.test(text)) return `/library/version/${encodeURIComponent(text)}`;
-  if (/^(r|run)_/.test(text)) return `/runs/${encodeURIComponent(text)}`;
-  if (/^(s|ses|session)_/.test(text)) return `/runs?session_id=${encodeURIComponent(text)}`;
-  return `/runs?prefix=${encodeURIComponent(text)}`;
 }
 
 function Banner() {

@@ -48,27 +48,6 @@ export function link(path, query = {}) {
   return BASE + path + (pairs.length ? `?${new URLSearchParams(pairs.map(([name, value]) => [name, String(value)]))}` : "");
 }
 
-/**
- * The parameters of a path that fits a pattern, or null. `:name` takes one segment, `*name` the rest.
- * @param {string} pattern @param {string} path @returns {Record<string, string> | null}
- */
-export function match(pattern, path) {
-  const wanted = pattern.split("/").filter(Boolean);
-  const given = path.split("/").filter(Boolean);
-  /** @type {Record<string, string>} */
-  const params = {};
-  for (let at = 0; at < wanted.length; at += 1) {
-    if (wanted[at].startsWith("*")) {
-      params[wanted[at].slice(1)] = given.slice(at).map(decodeURIComponent).join("/");
-      return params;
-    }
-    if (given[at] === undefined) return null;
-    if (wanted[at].startsWith(":")) params[wanted[at].slice(1)] = decodeURIComponent(given[at]);
-    else if (wanted[at] !== given[at]) return null;
-  }
-  return wanted.length === given.length ? params : null;
-}
-
 // Plain links work everywhere; those below /ui do not load the page anew.
 addEventListener("click", (event) => {
   if (event.defaultPrevented || event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;

@@ -5,6 +5,7 @@ import { Tabs } from "../components/controls.js";
 import { ErrorState } from "../components/states.js";
 import { usePageTitle } from "../frame.js";
 import { navigate } from "../router.js";
+import { AggregateJump } from "./log/aggregate.js";
 import { AuditTab } from "./log/audit.js";
 import { DeadLetters } from "./log/dead_letters.js";
 import { PartitionPage } from "./log/partition.js";
@@ -23,6 +24,7 @@ export default function Log({ params }) {
   const [first = "", second, ...others] = (params.rest ?? "").split("/");
   const tab = TABS.find((one) => one.key === first);
   usePageTitle(tab ? (tab.key ? tab.title : "Log") : [first, second].filter(Boolean).join("/"));
+  if (first === "aggregate" && second !== undefined) return html`<${AggregateJump} id=${[second, ...others].join("/")} />`;
   if (!tab) {
     if (others.length || (second !== undefined && !/^\d+$/.test(second))) return html`<${ErrorState} error=${new ApiError(404, "not_found", `There is no page /log/${params.rest}: records are at /log/<topic>/<partition>.`)} />`;
     return second === undefined ? html`<${TopicPage} key=${first} topic=${first} />` : html`<${PartitionPage} key=${params.rest} topic=${first} partition=${second} />`;

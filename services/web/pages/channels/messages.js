@@ -3,6 +3,7 @@ import { html, useEffect, useRef, useState } from "../../ui.js";
 import { channels } from "../../api.js";
 import { Button, Chip, CopyButton, Id } from "../../components/controls.js";
 import { Json } from "../../components/json.js";
+import { RecordLink } from "../../components/record_link.js";
 import { Empty, ErrorState } from "../../components/states.js";
 import { Table } from "../../components/table.js";
 import { Time, formatCount, formatTime } from "../../components/time.js";
@@ -61,7 +62,7 @@ export function Messages({ row, scopeId, tenant, queue, onMoved }) {
         ? html`<section class="card message-pane" aria-label="Message">
             <header><h2>${formatTime(selected.published_at)}</h2><${Button} small icon="bookmark" onClick=${() => setMoves(true)} title="Moves a reader's cursor behind this message">Move a cursor here<//><${Button} small kind="quiet" icon="x" label="Close the message" onClick=${() => setSelected(null)} /></header>
             <div class="inside">
-              <dl class="facts"><dt>Id</dt><dd><${Id} id=${selected.id} short=${0} /></dd><dt>Published</dt><dd><${Time} at=${selected.published_at} relative /></dd><dt>Cursor</dt><dd class="cursor-text"><code>${selected.cursor}</code><${CopyButton} text=${selected.cursor} label="Copy the cursor" /></dd></dl>
+              <dl class="facts"><dt>Id</dt><dd><${Id} id=${selected.id} short=${0} /></dd><dt>Published</dt><dd><${Time} at=${selected.published_at} relative /></dd><dt>Record</dt><dd><${RecordLink} position=${selected.position} label=${selected.position} /></dd><dt>Cursor</dt><dd class="cursor-text"><code>${selected.cursor}</code><${CopyButton} text=${selected.cursor} label="Copy the cursor" /></dd></dl>
               <${Json} key=${selected.id} value=${selected.value} open=${3} label="The message" />
             </div>
           </section>`

@@ -2,6 +2,7 @@
 import { html } from "../../ui.js";
 import { Chip, Id } from "../../components/controls.js";
 import { LongText } from "../../components/json.js";
+import { RunRecordLink } from "../../components/record_link.js";
 import { Time } from "../../components/time.js";
 import { link } from "../../router.js";
 
@@ -16,6 +17,9 @@ export function ClosedQuestion({ question }) {
       <h2><a href=${link(`/runs/${question.run_id}`)}><bdi>${question.agent ?? "a run"}</bdi></a></h2>
       <${Id} id=${question.run_id} short=${8} />
       <span class="dim"><${Time} at=${question.resolved_at ?? question.created_at} relative /></span>
+      <span class="grow"></span>
+      <${RunRecordLink} run=${question.run_id} seq=${question.seq} label=${question.kind === "notice" ? "record" : "record of the question"} />
+      ${question.kind === "notice" ? null : html`<${RunRecordLink} run=${question.run_id} type="InterruptionClosed" text=${question.interrupt_id} label="of its end" />`}
     </header>
     <div class="inside">
       <p><${LongText} text=${question.question ?? ""} max=${800} /></p>

@@ -5,6 +5,7 @@ import { Button, Chip, Field, Id } from "../../components/controls.js";
 import { LongText } from "../../components/json.js";
 import { useKeys } from "../../components/keys.js";
 import { Markdown } from "../../components/markdown.js";
+import { RunRecordLink } from "../../components/record_link.js";
 import { ErrorState } from "../../components/states.js";
 import { Time, formatDuration, now } from "../../components/time.js";
 import { toast } from "../../components/toast.js";
@@ -55,6 +56,7 @@ export function Question({ question, isCurrent, onCurrent, onLeft, canAnswer }) 
       <${Id} id=${question.run_id} short=${8} />
       ${question.user_id ? html`<span class="dim wide-only">for <bdi>${question.user_id}</bdi>${me.value?.is_admin && question.tenant_id ? html` of ${question.tenant_id}` : null}</span>` : null}
       <span class="dim"><${Time} at=${question.created_at} relative /></span>
+      <${RunRecordLink} run=${question.run_id} seq=${question.seq} />
       <${Countdown} left=${left} />
     </header>
     <div class="inside fields">

@@ -5,6 +5,7 @@ import { Button, Chip, Id, Tabs } from "../../components/controls.js";
 import { Graph } from "../../components/graph.js";
 import { Icon } from "../../components/icon.js";
 import { Json } from "../../components/json.js";
+import { RecordLink, RecordsLink } from "../../components/record_link.js";
 import { Empty, ErrorState, Forbidden, Resource } from "../../components/states.js";
 import { PlainTable } from "../../components/table.js";
 import { Time, formatAgo, formatCount, formatTime, now, toMs } from "../../components/time.js";
@@ -39,8 +40,9 @@ async function readDefinition(kind, name, tenant, signal) {
     const known = allVersions(own.versions, shared, entry?.static_def_id ?? null);
     const [missing] = missingIds(known, active);
     if (!missing) break;
-    shared.push({ ...(await library.lineage(missing, { tenant, depth: LINEAGE_DEPTH }, { signal })), asked: missing });
-    const answer = shared[shared.length - 1];
+    const lineage = /** @type {any} */ (await library.lineage(missing, { tenant, depth: LINEAGE_DEPTH }, { signal }));
+    const answer = { ...lineage, asked: missing };
+    shared.push(answer);
     if (![answer.root, ...answer.ancestors, ...answer.descendants].some((one) => one.def_id === missing)) {
       answer.descendants = [...answer.descendants, await library.version(missing, { tenant }, { signal })];
     }
@@ -53,7 +55,7 @@ export function DefinitionPage({ kind, name }) {
   usePageTitle(`${name} · ${kind.one}`);
   const tenant = here.value.query.get("tenant") ?? "";
   const mayRead = may("substrate:tenant");
-  const definition = useResource((signal) => (mayRead ? readDefinition(kind, name, tenant, signal) : readFile(kind, name, tenant, signal)), [kind.kind, name, tenant, mayRead]);
+  const definition = useResource((signal) => /** @type {Promise<any>} */ (mayRead ? readDefinition(kind, name, tenant, signal) : readFile(kind, name, tenant, signal)), [kind.kind, name, tenant, mayRead]);
   return html`<div class="page">
     <${Resource} of=${definition}>${(data) => {
       if (!data) return html`<${Missing} kind=${kind} name=${name} tenant=${tenant} mayWrite=${mayRead} />`;
@@ -116,6 +118,7 @@ function Lineage({ nodes, current, name }) {
   return html`<div class="lineage" ref=${box}><${Graph} nodes=${nodes} current=${current} label=${`Versions of ${name} and what they were made from`} /></div>`;
 }
 
+/** @param {{kind: any, name: any, entry: Api.DefinitionEntry | null, tenant: any}} properties */
 function Notes({ kind, name, entry, tenant }) {
   if (!entry) return null;
   return html`
@@ -178,6 +181,7 @@ function About({ version, versions, href }) {
     ${version.description ? html`<dt>Why</dt><dd><bdi>${version.description}</bdi></dd>` : null}
     ${version.parent_def_id ? html`<dt>Made from</dt><dd>${parent ? html`<a href=${href(parent)}>${versionTitle(parent)}</a>` : html`<${Id} id=${version.parent_def_id} href=${link(`/library/version/${version.parent_def_id}`)} />`}</dd>` : null}
     ${version.expires_at ? html`<dt>Retired by itself</dt><dd><${Time} at=${version.expires_at} /></dd>` : null}
+    ${version.position ? html`<dt>Record</dt><dd><${RecordLink} position=${version.position} label=${version.position} />${may("substrate:admin") ? html` <span class="dim">·</span> <${RecordsLink} aggregate=${`definition:${version.tenant_id}/${version.kind}/${version.name}`} label="all changes of this name" />` : null}</dd>` : null}
     ${version.content_sha256 ? html`<dt>Hash of the content</dt><dd><${Id} id=${version.content_sha256} short=${12} /></dd>` : null}
     ${count ? html`<dt>Judgements</dt><dd class="number">${mean.toFixed(2)} <span class="dim">mean of ${formatCount(count)}, from ${min.toFixed(2)} to ${max.toFixed(2)}</span></dd>` : null}
   </dl>`;
@@ -210,6 +214,7 @@ async function readFile(kind, name, tenant, signal) {
   return entries.find((entry) => entry.name === name) ?? null;
 }
 
+/** @param {{kind: any, name: any, entry: Api.LibraryEntry}} properties */
 function FileOnly({ kind, name, entry }) {
   return html`
     <header><${Crumbs} kind=${kind} tenant="" /><h1><bdi>${name}</bdi></h1><${Source} source=${entry.in_substrate ? "tenant" : "file"} hasFile=${entry.in_static} /></header>

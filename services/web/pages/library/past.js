@@ -2,6 +2,7 @@
 import { html, useState } from "../../ui.js";
 import { library } from "../../api.js";
 import { Button, Chip, Field } from "../../components/controls.js";
+import { RecordLink } from "../../components/record_link.js";
 import { Empty, Resource } from "../../components/states.js";
 import { PlainTable } from "../../components/table.js";
 import { Time, formatCount, formatTime, toMs } from "../../components/time.js";
@@ -70,6 +71,7 @@ export function PastPage() {
             { key: "version", title: "Version", align: "right", sort: (row) => row.version, cell: (row) => html`<a class="nowrap" href=${link(definitionPath(row.kind, row.name), { v: row.active_def_id, tenant })}>version ${row.version}</a>` },
             { key: "now", title: "Now", sort: (row) => nowWord(row, now), cell: (row) => sinceThen(row, now, tenant) },
             { key: "since", title: "Active since", align: "right", sort: (row) => row.promoted_at, cell: (row) => html`<span class="nowrap"><${Time} at=${row.promoted_at} /></span>` },
+            { key: "record", title: "Record", cell: (row) => html`<${RecordLink} position=${row.position} />` },
             { key: "by", title: "By", sort: (row) => row.promoted_by, cell: (row) => html`<bdi>${row.promoted_by || "–"}</bdi>` },
             { key: "why", title: "Reason", cell: (row) => html`<bdi class="soft">${row.why || "–"}</bdi>` },
           ]}
@@ -81,12 +83,14 @@ export function PastPage() {
 
 const key = (one) => `${one.tenant_id}/${one.kind}/${one.name}`;
 
+/** @param {Api.ActiveDefinition} row */
 function nowWord(row, now) {
   const current = now.get(key(row));
   if (!current) return "none";
   return current.active_def_id === row.active_def_id ? "the same" : `version ${current.version}`;
 }
 
+/** @param {Api.ActiveDefinition} row */
 function sinceThen(row, now, tenant) {
   const word = nowWord(row, now);
   const current = now.get(key(row));

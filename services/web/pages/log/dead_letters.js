@@ -16,6 +16,8 @@ import { Bytes } from "./record.js";
 
 const PAGE_SIZE = 50;
 const ROW = 32;
+/** Topic of dead letters, which has one partition. */
+const TOPIC = "loom.dead-letter";
 
 /** Kinds of dead letters: word, tone, what happened. @type {Record<string, [string, string, string]>} */
 const KINDS = {
@@ -95,6 +97,7 @@ function Letter({ offset, onClose, onReplayed }) {
   </section>`;
 }
 
+/** @param {{letter: Api.DeadLetterDetail, onReplayed: any}} properties */
 function LetterBody({ letter, onReplayed }) {
   const [isAsked, setAsked] = useState(false);
   const { original } = letter;
@@ -107,6 +110,7 @@ function LetterBody({ letter, onReplayed }) {
       <dt>Time</dt><dd><${Time} at=${letter.at} /> <span class="dim mono">${letter.at}</span></dd>
       <dt>Kind</dt><dd><${Kind} kind=${letter.kind} /> <span class="dim">found by ${letter.service}</span></dd>
       <dt>Where it is</dt><dd><${Position} position=${letter.from} /> <${CopyButton} text=${letter.from} label="Copy the place" /></dd>
+      <dt>This letter</dt><dd><${Position} position=${`${TOPIC}/0:${letter.offset}`} /></dd>
       <dt>Written</dt><dd><${Time} at=${original.timestamp} /></dd>
       <dt>Key</dt><dd>${original.key ? html`<${Id} id=${original.key} short=${0} />` : html`<span class="dim">none</span>`}</dd>
       ${headers.map(([name, value]) => html`<dt key=${name}><bdi>${name}</bdi></dt><dd class="mono"><bdi>${value}</bdi></dd>`)}
@@ -125,6 +129,7 @@ function LetterBody({ letter, onReplayed }) {
     ${isAsked ? html`<${Replay} letter=${letter} onClose=${() => setAsked(false)} onDone=${onReplayed} />` : null}`;
 }
 
+/** @param {{letter: Api.DeadLetterDetail, onClose: any, onDone: any}} properties */
 function Replay({ letter, onClose, onDone }) {
   // The same key for a repeated press: a replay whose answer was lost is not made twice.
   const [key] = useState(newKey);

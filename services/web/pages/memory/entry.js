@@ -5,13 +5,12 @@ import { Button, Chip, CopyButton, Field, Id } from "../../components/controls.j
 import { Confirm } from "../../components/dialog.js";
 import { Difference } from "../../components/difference.js";
 import { Json } from "../../components/json.js";
+import { RecordLink } from "../../components/record_link.js";
 import { ErrorState, Loading } from "../../components/states.js";
 import { Time, formatBytes } from "../../components/time.js";
 import { toast } from "../../components/toast.js";
-import { placeOf } from "../../frame.js";
 import { useAction, usePages, useResource } from "../../resource.js";
-import { here, link, setQuery } from "../../router.js";
-import { may } from "../../session.js";
+import { here, link } from "../../router.js";
 import { EntryDialog } from "./dialogs.js";
 import { authorOf, comparedText, operationOf, pathOf, runPathOf, toRfc3339, withBefore } from "./model.js";
 
@@ -114,7 +113,7 @@ function Version({ version, before, isNewest }) {
       ${version.reason ? html`<span class="soft">because: <bdi>${version.reason}</bdi></span>` : null}
       <span class="grow"></span>
       <small class="dim number nowrap">revision ${version.revision}${hasValue ? ` · ${formatBytes(version.bytes)}` : ""}</small>
-      ${version.position && may("substrate:admin") ? html`<a class="nowrap" href=${link(placeOf(version.position))} title=${version.position}>record</a>` : null}
+      ${version.position ? html`<${RecordLink} position=${version.position} />` : null}
     </div>
     <details open=${isNewest && Boolean(before)}><summary>${what}</summary>
       ${what === "What changed"

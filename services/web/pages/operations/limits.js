@@ -3,6 +3,7 @@ import { html, useState } from "../../ui.js";
 import { activity, operations } from "../../api.js";
 import { Button, Checkbox, Chip, Field } from "../../components/controls.js";
 import { Confirm, Dialog } from "../../components/dialog.js";
+import { RecordsLink } from "../../components/record_link.js";
 import { Empty, ErrorState, Resource } from "../../components/states.js";
 import { PlainTable } from "../../components/table.js";
 import { TenantField } from "../../components/tenant.js";
@@ -36,7 +37,7 @@ export default function Limits() {
         columns=${[
           { key: "account", title: "Whose", cell: (one) => html`<bdi>${accountOf(one)}</bdi>${one.strict ? html` <${Chip} title="A call begins only if its worst case fits">strict<//>` : null}` },
           { key: "use", title: "Used", cell: (one) => html`<${BudgetBars} limit=${one} />` },
-          { key: "set", title: "Set", cell: (one) => html`<${Time} at=${one.updated_at} relative /> <span class="dim">by <bdi>${one.updated_by}</bdi></span>` },
+          { key: "set", title: "Set", cell: (one) => html`<${Time} at=${one.updated_at} relative /> <span class="dim">by <bdi>${one.updated_by}</bdi></span> <${RecordsLink} aggregate="budget:/installation" from=${one.updated_at} type="LimitSet" label="record" />` },
           { key: "act", title: html`<span class="spoken">Actions</span>`, align: "right", hidden: !canSet, cell: (one) => (one.scope === "operator" && !may("substrate:admin") ? null : html`<span class="actions right"><${Button} small onClick=${() => setEdited({ limit: one })}>Change<//><${Button} small icon="trash-2" label=${`Remove the limit of ${accountOf(one)}`} onClick=${() => setRemoved(one)} /></span>`) },
         ]}
       />${limits.length ? html`<${BudgetMonth} limits=${limits} />` : null}`}<//>
@@ -47,6 +48,7 @@ export default function Limits() {
   `;
 }
 
+/** @param {{limit: Api.Limit | null, onClose: any, onDone: any}} properties */
 function LimitDialog({ limit, onClose, onDone }) {
   const [form, setForm] = useState(formOf(limit));
   const action = useAction();

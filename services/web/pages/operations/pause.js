@@ -3,6 +3,7 @@ import { html, useState } from "../../ui.js";
 import { agents, operations, runs } from "../../api.js";
 import { Button, Chip, Field, Id } from "../../components/controls.js";
 import { Confirm } from "../../components/dialog.js";
+import { RecordsLink } from "../../components/record_link.js";
 import { ErrorState, Resource } from "../../components/states.js";
 import { PlainTable } from "../../components/table.js";
 import { Time, formatCount, formatDuration } from "../../components/time.js";
@@ -35,6 +36,7 @@ export default function Pause() {
   </div>`;
 }
 
+/** @param {{state: Api.PauseState}} properties */
 function State({ state }) {
   const [tone, icon] = { running: ["live", "circle-play"], pausing: ["warn", "loader"], paused: ["warn", "circle-pause"] }[state.state] ?? ["", "circle-dot"];
   return html`<${Chip} tone=${tone} icon=${icon}>${state.state}<//>${state.paused_runs_count ? html`<span class="dim">${formatCount(state.paused_runs_count)} ${state.paused_runs_count === 1 ? "run stands" : "runs stand"} still</span>` : null}`;
@@ -43,6 +45,7 @@ function State({ state }) {
 const whatOf = (pause) =>
   pause.scope === "all" ? "Everything" : pause.scope === "tenant" ? html`Tenant <bdi>${pause.tenant}</bdi>` : html`Agent <bdi>${pause.agent}</bdi>${pause.tenant ? html` of <bdi>${pause.tenant}</bdi>` : " in all tenants"}`;
 
+/** @param {{pauses: Api.PauseEntry[], onDone: any}} properties */
 function Pauses({ pauses, onDone }) {
   const [lifted, setLifted] = useState(/** @type {any} */ (null));
   const lift = async () => {
@@ -54,12 +57,13 @@ function Pauses({ pauses, onDone }) {
       { key: "what", title: "What", cell: whatOf },
       { key: "reason", title: "Reason", cell: (one) => (one.reason ? html`<bdi class="wraps">${one.reason}</bdi>` : html`<span class="dim">none given</span>`) },
       { key: "by", title: "By", cell: (one) => html`<bdi>${one.by}</bdi>` },
-      { key: "at", title: "Since", cell: (one) => html`<${Time} at=${one.at} relative />` },
+      { key: "at", title: "Since", cell: (one) => html`<${Time} at=${one.at} relative /> <${RecordsLink} aggregate="pause:/installation" from=${one.at} type="PauseSet" label="record" />` },
       { key: "act", title: html`<span class="spoken">Actions</span>`, align: "right", cell: (one) => html`<${Button} small icon="play" onClick=${() => setLifted(one)}>Resume<//>` },
     ]} />
     ${lifted ? html`<${Confirm} title="Resume" confirm="Resume" onConfirm=${lift} onClose=${() => setLifted(null)}><p>${whatOf(lifted)} goes on. Other pauses that also hold a run still apply.</p><//>` : null}`;
 }
 
+/** @param {{list: Api.RunList, onDone: any}} properties */
 function PausedRuns({ list, onDone }) {
   const action = useAction();
   const resume = (run) => action.run(async () => {

@@ -77,7 +77,7 @@ function Menu({ label, entries }) {
   </span>`;
 }
 
-/** Chooses the other run: its origin, one of its forks, a run of its session or agent, or any by its id. */
+/** Chooses the other run: its origin, one of its forks, a run of its session or agent, or any by its id. @param {{run: Api.Run, onClose: any}} properties */
 function CompareDialog({ run, onClose }) {
   const [id, setId] = useState("");
   const near = useResource(
@@ -102,7 +102,7 @@ function CompareDialog({ run, onClose }) {
   <//>`;
 }
 
-/** Folds the run again from the log, without calls, and says whether it is what the read models show. */
+/** Folds the run again from the log, without calls, and says whether it is what the read models show. @param {{run: Api.Run, onClose: any}} properties */
 function ReplayDialog({ run, onClose }) {
   const replay = useResource(() => runs.replay(run.run_id), [run.run_id]);
   const command = `loomlog replay ${run.run_id}`;
@@ -126,7 +126,7 @@ function ReplayDialog({ run, onClose }) {
   <//>`;
 }
 
-/** Which version of the agent and of its skills the run was pinned to, who made it and why. */
+/** Which version of the agent and of its skills the run was pinned to, who made it and why. @param {{run: Api.Run, onClose: any}} properties */
 function BlameDialog({ run, onClose }) {
   const blame = useResource(() => runs.blame(run.run_id), [run.run_id]);
   const who = (one) => html`<bdi>${one.created_by || one.created_by_agent_id || "unknown"}</bdi>${one.created_by_run_id ? html` in <a href=${link(`/runs/${seg(one.created_by_run_id)}`)} onClick=${onClose}>a run</a>` : null}`;

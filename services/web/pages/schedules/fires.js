@@ -2,6 +2,7 @@
 import { html, useEffect, useRef } from "../../ui.js";
 import { schedules } from "../../api.js";
 import { Chip, Id } from "../../components/controls.js";
+import { RecordLink } from "../../components/record_link.js";
 import { Empty, ErrorState } from "../../components/states.js";
 import { Table } from "../../components/table.js";
 import { Time, formatCount, formatDuration } from "../../components/time.js";
@@ -51,6 +52,7 @@ export function Fires({ def, mark }) {
             { key: "run", title: "Run", width: "9rem", cell: (fire) => (fire.run_id ? html`<${Id} id=${fire.run_id} href=${link(`/runs/${fire.run_id}`)} />` : html`<span class="dim">none</span>`) },
             { key: "late", title: "Late by", width: "5.5rem", align: "right", cell: (fire) => (fire.late_ms === undefined ? html`<span class="dim">–</span>` : formatDuration(fire.late_ms)) },
             { key: "by", title: "How", width: "6rem", cell: (fire) => (fire.is_manual ? html`<${Chip} title="Run now">by hand<//>` : html`<span class="dim">at its time</span>`) },
+            { key: "record", title: "Record", width: "4.5rem", cell: (fire) => html`<${RecordLink} position=${fire.position} />` },
             { key: "why", title: "Why", width: "minmax(9rem, 1fr)", cell: (fire) => html`<bdi class="soft" title=${fireOf(fire).why}>${fireOf(fire).why.slice(0, 300)}</bdi>` },
           ]}
         />`}

@@ -3,12 +3,14 @@ import { html, useEffect, useState } from "../../ui.js";
 import { library, schedules } from "../../api.js";
 import { Button, Chip, Field, Id } from "../../components/controls.js";
 import { Confirm, Dialog } from "../../components/dialog.js";
+import { RecordsLink } from "../../components/record_link.js";
 import { Empty, ErrorState, Loading, Resource } from "../../components/states.js";
 import { Time, formatCount, now } from "../../components/time.js";
 import { toast } from "../../components/toast.js";
 import { usePageTitle } from "../../frame.js";
 import { useAction, useResource } from "../../resource.js";
 import { here, link } from "../../router.js";
+import { may } from "../../session.js";
 import { Fires } from "./fires.js";
 import { hookWords } from "./hooks.js";
 import { Countdown, LastStatus, ScheduleState } from "./list.js";
@@ -135,6 +137,7 @@ function About({ definition, def, tenant, entry }) {
     ${fact("Credentials", credentials.length ? credentials.map((one) => html`<${Chip} key=${one}>${one}<//> `) : "")}
     ${fact("Afterwards", definition.on_complete?.length ? html`<ol class="hooks">${definition.on_complete.map((hook, at) => html`<li key=${at}>${hookWords(hook)}</li>`)}</ol>` : "")}
     ${fact("Version", html`<${Id} id=${def} short=${0} href=${link(`/library/version/${encodeURIComponent(def)}`, { tenant })} />`)}
+    ${may("substrate:admin") ? fact("Records", html`<${RecordsLink} aggregate=${`schedule:${entry.tenant_id}/${entry.name}`} label="all its changes in the log" />`) : null}
     ${fact("Declared", entry.source === "static-only" ? "in a configuration file" : entry.source === "both" ? "here, over one of a file" : "here")}
     ${fact("Tenant", html`<bdi>${entry.tenant_id || "shared"}</bdi>`)}
   </dl>`;

@@ -3,6 +3,7 @@ import { html, useState } from "../../ui.js";
 import { webhooks } from "../../api.js";
 import { Button, Chip, Id } from "../../components/controls.js";
 import { Confirm } from "../../components/dialog.js";
+import { RecordLink } from "../../components/record_link.js";
 import { Empty, Resource } from "../../components/states.js";
 import { PlainTable } from "../../components/table.js";
 import { Time, formatCount } from "../../components/time.js";
@@ -61,6 +62,7 @@ export function Deliveries({ address, isOn, definition }) {
           { key: "id", title: "Delivery id", cell: (one) => (one.delivery_id ? html`<span class="delivery"><${Id} id=${one.delivery_id} short=${22} /></span>` : html`<span class="dim">several</span>`) },
           { key: "result", title: "Result", cell: (one) => html`<${Result} one=${one} />` },
           { key: "detail", title: "Detail", cell: (one) => html`<${Detail} one=${one} />` },
+          { key: "record", title: "Record", cell: (one) => html`<span class="nowrap"><${RecordLink} position=${one.position} />${one.source_position ? html` <span class="dim">·</span> <${RecordLink} position=${one.source_position} label="request" />` : null}</span>` },
           { key: "replay", title: html`<span class="spoken">Again</span>`, align: "right", cell: (one) => (isOn && one.verdict === "accepted" && one.delivery_id ? html`<${Button} small icon="rotate-ccw" onClick=${() => setReplayed(one)}>Replay<//>` : null) },
         ]}
       />`}<//>

@@ -1,0 +1,32 @@
+// The page of an id or of a record, as a path below /ui. No part of the page is needed here.
+
+/** Records are told as `loom.topic/partition:offset`, and found with a slash or a colon before the offset. */
+const RECORD = /^(loom\.[\w.-]+)\/(\d+)[/:](\d+)$/;
+/** `<family>:<tenant>/<name>`, of which the tenant may be empty. */
+const AGGREGATE = /^[a-z_]+:[^/\s]*\/.+$/s;
+
+/** The page of an id: of a run, of a record, of a definition, of an aggregate; else a filter of the runs. @param {string} text */
+export function placeOf(text) {
+  const record = RECORD.exec(text);
+  if (record) return `/log/${record[1]}/${record[2]}?from=${record[3]}`;
+  if (/^def_/.test(text)) return `/library/version/${encodeURIComponent(text)}`;
+  if (/^(r|run)_/.test(text)) return `/runs/${encodeURIComponent(text)}`;
+  if (/^(s|ses|session)_/.test(text)) return `/runs?session_id=${encodeURIComponent(text)}`;
+  if (AGGREGATE.test(text)) return recordsOf(text);
+  return `/runs?prefix=${encodeURIComponent(text)}`;
+}
+
+/**
+ * The records of an aggregate in the log, from a time on and of one type when these are given.
+ * @param {string} aggregate `<family>:<tenant>/<name>` @param {{from?: string, type?: string}} [filter] from: a time
+ */
+export function recordsOf(aggregate, { from = "", type = "" } = {}) {
+  const query = new URLSearchParams({ ...(from ? { from } : {}), ...(type ? { type } : {}) }).toString();
+  return `/log/aggregate/${encodeURIComponent(aggregate)}${query ? `?${query}` : ""}`;
+}
+
+/** A record of a run, on the page of its events. @param {string} run @param {{seq?: number, type?: string, text?: string}} which */
+export function recordOfRun(run, { seq, type = "", text = "" }) {
+  const query = new URLSearchParams({ ...(seq ? { seq: String(seq) } : {}), ...(type ? { type } : {}), ...(text ? { text } : {}) });
+  return `/runs/${encodeURIComponent(run)}/events?${query}`;
+}
