@@ -20,10 +20,11 @@ TOKENS_OF_PROMPT, TOKENS_OF_TURN = 1_240, 380
 
 
 class Gate(threading.Event):
-    """Holds an answer back until `set`. `reached` is set when the model has come to it."""
+    """Holds an answer back until `set`, or until its time is over. `reached` is set when the model has come to it."""
 
-    def __init__(self) -> None:
+    def __init__(self, timeout_s: float = GATE_TIMEOUT_S) -> None:
         super().__init__()
+        self.timeout_s = timeout_s
         self.reached = threading.Event()
 
 
@@ -91,7 +92,7 @@ class ScriptedModel:
         for piece in step.pieces:
             if isinstance(piece, Gate):
                 piece.reached.set()
-                piece.wait(GATE_TIMEOUT_S)
+                piece.wait(piece.timeout_s)
             else:
                 _send(handler, {"content": piece})
         for index, (name, arguments) in enumerate(step.calls):

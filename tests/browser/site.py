@@ -45,11 +45,10 @@ class Site:
         status = self.stack.loomlog("status", "--json").json
         principals = self.stack.folder / "principals.yaml"
         principals.write_text(PRINCIPALS)
-        record = json.loads((Path(self.stack.environ["LOOMLOG_HOME"]) / "stack.json").read_text())
         self.environ = {
             **self.stack.environ,
             "LOOMLOG_KAFKA": status["kafka"],
-            "LOOMLOG_POSTGRES": record["postgres"],
+            "LOOMLOG_POSTGRES": record_of(self.stack)["postgres"],
             "LOOMLOG_CONFIG_FILES": f"{self.stack.environ['LOOMLOG_CONFIG_FILES']}:{principals}",
             "LOOMLOG_LISTEN_ADDR": f"127.0.0.1:{pick_port()}",
             "LOOMLOG_AUTH_TOKEN": ADMIN,
@@ -97,8 +96,7 @@ class Site:
 
     def kill_open_api(self) -> None:
         """End the api of the stack with kill -9; its supervisor starts it again."""
-        record = json.loads((Path(self.stack.environ["LOOMLOG_HOME"]) / "stack.json").read_text())
-        (api,) = (child for child in record["children"] if child["name"] == "api")
+        (api,) = (child for child in record_of(self.stack)["children"] if child["name"] == "api")
         os.kill(api["pid"], signal.SIGKILL)
 
     def client(self, token: str = "") -> "Caller":
@@ -146,6 +144,11 @@ class Caller(httpx.Client):
         answer = self.post("/v1/runs", json={"agent": agent, "prompt": prompt, **body})
         assert answer.is_success, answer.text
         return next(str(frame["run_id"]) for frame in frames_of(answer.text) if "run_id" in frame)
+
+
+def record_of(stack: Installation) -> Any:
+    """Return what the stack has recorded about its processes and addresses."""
+    return json.loads((Path(stack.environ["LOOMLOG_HOME"]) / "stack.json").read_text())
 
 
 def frames_of(text: str) -> list[Mapping[str, Any]]:

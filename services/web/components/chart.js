@@ -8,6 +8,7 @@ const BAR = [0.72, 40];
 /** Pixels of a letter beside the axis. */
 const LETTER = 6.7;
 const DAYS = [1, 2, 7, 14, 30, 60, 90, 180, 365];
+const MINUTES = [1, 2, 5, 10, 15, 30, 60, 120, 360, 720, 1_440];
 const MINUTE = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hour12: false });
 const SECOND = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
 const DAY = new Intl.DateTimeFormat(undefined, { month: "short", day: "2-digit", timeZone: "UTC" });
@@ -60,7 +61,7 @@ export function Chart({ title, times, series, format = (value) => value.toLocale
           y: { range: (_, low, high) => [Math.min(0, low ?? 0), (high || 1) * 1.1] },
         },
         axes: [
-          { ...axis, size: 30, values: (_, ticks) => ticks.map((tick) => (days ? DAY : MINUTE).format(tick * 1_000)), ...(days ? { incrs: DAYS.map((count) => count * 86_400) } : {}) },
+          { ...axis, size: 30, values: (_, ticks) => ticks.map((tick) => (days ? DAY : MINUTE).format(tick * 1_000)), incrs: days ? DAYS.map((count) => count * 86_400) : MINUTES.map((count) => count * 60) },
           { ...axis, size: (_, labels) => 18 + LETTER * Math.max(4, ...(labels ?? []).map((label) => label.length)), values: (_, ticks) => ticks.map((tick) => format(tick)) },
         ],
         series: [

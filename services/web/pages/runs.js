@@ -141,16 +141,16 @@ function Who({ row, isAdmin }) {
 function wideColumns(isAdmin) {
   return [
     { key: "status", title: "Status", width: "10.9rem", cell: (row) => html`<${RunStatus} run=${row} />` },
-    { key: "agent", title: "Agent", width: "minmax(6rem, 1.2fr)", cell: (row) => html`<${Agent} row=${row} />` },
-    { key: "run", title: "Run", width: "5.6rem", cell: (row) => html`<${Id} id=${row.run_id} short=${8} />` },
-    { key: "who", title: isAdmin ? "User, tenant" : "User", width: "minmax(6rem, 1.2fr)", cell: (row) => html`<${Who} row=${row} isAdmin=${isAdmin} />` },
+    { key: "agent", title: "Agent", width: "minmax(5.3rem, 1.2fr)", cell: (row) => html`<${Agent} row=${row} />` },
+    { key: "run", title: "Run", width: "4.8rem", cell: (row) => html`<${Id} id=${row.run_id} short=${6} />` },
+    { key: "who", title: isAdmin ? "User, tenant" : "User", width: "minmax(5.3rem, 1.2fr)", cell: (row) => html`<${Who} row=${row} isAdmin=${isAdmin} />` },
     { key: "started", title: "Started", width: "5.6rem", cell: (row) => html`<${Time} at=${row.started_at} />` },
-    { key: "duration", title: "Duration", width: "5.5rem", align: /** @type {const} */ ("right"), cell: (row) => html`<${Duration} from=${row.started_at} to=${row.completed_at} />` },
+    { key: "duration", title: "Duration", width: "4.8rem", align: /** @type {const} */ ("right"), cell: (row) => html`<${Duration} from=${row.started_at} to=${row.completed_at} />` },
     { key: "turns", title: "Turns", width: "2.4rem", align: /** @type {const} */ ("right"), cell: (row) => formatCount(row.iterations) },
-    { key: "tools", title: "Tools", width: "3rem", align: /** @type {const} */ ("right"), cell: (row) => html`<${Tools} row=${row} />` },
-    { key: "tokens", title: "Tokens", width: "3.4rem", align: /** @type {const} */ ("right"), cell: (row) => html`<span title=${`${formatCount(row.input_tokens)} in, ${formatCount(row.output_tokens)} out`}>${formatShort(row.input_tokens + row.output_tokens)}</span>` },
-    { key: "cost", title: "Cost", width: "4.5rem", align: /** @type {const} */ ("right"), cell: (row) => (row.currency ? html`<span title=${`${formatMoney(row.cost_micros)} ${row.currency}`}>${formatMoney(row.cost_micros)}</span>` : html`<span class="dim">–</span>`) },
-    { key: "waits", title: "Waits for", width: "minmax(5.5rem, 1.8fr)", cell: (row) => html`<${Waits} row=${row} />` },
+    { key: "tools", title: "Tools", width: "2.6rem", align: /** @type {const} */ ("right"), cell: (row) => html`<${Tools} row=${row} />` },
+    { key: "tokens", title: "Tokens", width: "3.1rem", align: /** @type {const} */ ("right"), cell: (row) => html`<span title=${`${formatCount(row.input_tokens)} in, ${formatCount(row.output_tokens)} out`}>${formatShort(row.input_tokens + row.output_tokens)}</span>` },
+    { key: "cost", title: "Cost", width: "4.1rem", align: /** @type {const} */ ("right"), cell: (row) => (row.currency ? html`<span title=${`${formatMoney(row.cost_micros)} ${row.currency}`}>${formatMoney(row.cost_micros)}</span>` : html`<span class="dim">–</span>`) },
+    { key: "waits", title: "Waits for", width: "minmax(4.5rem, 1.8fr)", cell: (row) => html`<${Waits} row=${row} />` },
   ];
 }
 
