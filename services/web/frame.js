@@ -65,7 +65,7 @@ function skipToMain(event) {
 
 function useWindowTitle() {
   const waiting = waitingQuestions.value;
-  const title = pageTitle.value || found.value?.page.title || "";
+  const title = pageTitle.value || (found.value?.page.title ?? "Not found");
   useEffect(() => {
     document.title = `${waiting ? `(${waiting}) ` : ""}${title ? `${title} · ` : ""}${NAME}`;
   }, [title, waiting]);
@@ -97,7 +97,7 @@ function Navigation() {
               .map(
                 (page) => html`
                   <a href=${link(page.path)} aria-current=${first === page.path ? "page" : undefined} title=${page.title} key=${page.path}>
-                    <${Icon} name=${page.icon} /><span>${page.title}</span>
+                    <${Icon} name=${page.icon ?? ""} /><span>${page.title}</span>
                     ${page.path === "/inbox" && waitingQuestions.value ? html`<b class="count" title="questions that wait for an answer">${waitingQuestions.value}</b>` : null}
                   </a>
                 `,
@@ -233,10 +233,16 @@ function SignIn() {
 
 const modules = new Map();
 
+/** Loads the module of the page that the address names, so that the frame and the page are drawn together. @returns {Promise<void>} */
+export async function loadFirstPage() {
+  const page = found.peek()?.page;
+  if (page) modules.set(page.load, (await page.load()).default);
+}
+
 function CurrentPage() {
   const target = found.value;
-  const [state, setState] = useState(/** @type {any} */ ({ page: null, view: null, error: null }));
   const page = target?.page ?? null;
+  const [state, setState] = useState(/** @type {any} */ (() => ({ page: modules.has(page?.load) ? page : null, view: modules.get(page?.load), error: null })));
   const load = () => {
     if (!page) return;
     const known = modules.get(page.load);
@@ -250,10 +256,10 @@ function CurrentPage() {
     );
   };
   useEffect(load, [page]);
-  if (!target) return html`<${ErrorState} error=${new ApiError(404, "not_found", `There is no page ${here.value.path}.`)} />`;
-  if (!may(target.page.scope ?? "")) return html`<${Forbidden} scope=${target.page.scope} />`;
+  if (!target) return html`<${ErrorState} isPage error=${new ApiError(404, "not_found", `There is no page ${here.value.path}.`)} />`;
+  if (!may(target.page.scope ?? "")) return html`<${Forbidden} isPage scope=${target.page.scope} />`;
   if (state.page !== page) return html`<${Loading} />`;
-  if (state.error) return html`<${ErrorState} error=${new ApiError(0, "unreachable", "A part of this page could not be loaded.")} onRetry=${load} />`;
+  if (state.error) return html`<${ErrorState} isPage error=${new ApiError(0, "unreachable", "A part of this page could not be loaded.")} onRetry=${load} />`;
   return html`<${Guarded} key=${page?.load === undefined ? "" : PAGES.indexOf(page)}><${state.view} params=${target.params} /><//>`;
 }
 

@@ -45,7 +45,7 @@ def test_a_schedule_is_made_with_its_next_times_in_view_run_now_and_paused(acme:
     dialog.get_by_label("Prompt").fill("Count the till")
     dialog.get_by_role("button", name="Every night at 3").click()
     expect(dialog.get_by_role("region", name="Next times").get_by_role("row").nth(1)).to_contain_text("03:00")
-    dialog.get_by_role("button", name=re.compile("^(Save|Make)")).click()
+    dialog.get_by_role("button", name=re.compile("^(Save|Create)")).click()
     expect(page.get_by_role("heading", name=name, level=1)).to_be_visible()
     page.get_by_role("button", name="Run now").click()
     page.get_by_role("dialog").get_by_role("button", name="Run now").click()

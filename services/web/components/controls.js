@@ -27,7 +27,7 @@ export function CopyButton({ text, label = "Copy", children }) {
   </button>`;
 }
 
-/** An id in a narrow form that copies on click. @param {{id: string, short?: number, href?: string}} properties short: last characters shown; 0: all */
+/** An id in a narrow form that copies on click. @param {{id: string | null | undefined, short?: number, href?: string}} properties short: last characters shown; 0: all */
 export function Id({ id, short = 10, href }) {
   if (!id) return html`<span class="dim">none</span>`;
   const text = short && id.length > short + 4 ? `…${id.slice(-short)}` : id;

@@ -35,7 +35,7 @@ export function Confirm({ title, children, confirm, danger = false, typed = "", 
   const action = useAction();
   const isReady = (!typed || text === typed) && (!needsReason || reason.trim());
   const go = async () => (await action.run(() => onConfirm(reason.trim()))) !== false && onClose();
-  return html`<${Dialog} title=${title} onClose=${onClose} actions=${html`<${Button} onClick=${onClose}>Keep as it is<//><${Button} kind=${danger ? "danger" : "primary"} isBusy=${action.isBusy} isDisabled=${!isReady} onClick=${go}>${confirm}<//>`}>
+  return html`<${Dialog} title=${title} onClose=${onClose} actions=${html`<${Button} onClick=${onClose}>${/^Cancel/.test(confirm) ? "Keep it" : "Cancel"}<//><${Button} kind=${danger ? "danger" : "primary"} isBusy=${action.isBusy} isDisabled=${!isReady} onClick=${go}>${confirm}<//>`}>
     ${children}
     ${needsReason || takesReason ? html`<${Field} label="Reason" value=${reason} onInput=${setReason} required=${needsReason} hint="Kept in the log." />` : null}
     ${typed ? html`<${Field} label=${`Type ${typed} to go on`} value=${text} onInput=${setText} required />` : null}

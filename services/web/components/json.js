@@ -19,6 +19,7 @@ export function safeText(value) {
   }
 }
 
+/** @param {{value: any, open: number, name?: string | number}} properties */
 function Value({ value, open, name }) {
   const [count, setCount] = useState(CHILDREN_MAX);
   const key = name === undefined ? null : html`<span class="key">${name}</span>: `;

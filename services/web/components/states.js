@@ -26,33 +26,34 @@ export function Empty({ icon = "inbox", title, children, command }) {
   </div>`;
 }
 
-/** @param {{error: any, onRetry?: () => void, compact?: boolean}} properties */
-export function ErrorState({ error, onRetry, compact = false }) {
-  if (error instanceof ApiError && error.status === 403) return html`<${Forbidden} scope=${error.body?.scope ?? error.body?.details?.scope} text=${error.message} />`;
+/** @param {{error: any, onRetry?: () => void, compact?: boolean, isPage?: boolean}} properties isPage: there is nothing else on the page */
+export function ErrorState({ error, onRetry, compact = false, isPage = false }) {
+  if (error instanceof ApiError && error.status === 403) return html`<${Forbidden} scope=${error.body?.scope ?? error.body?.details?.scope} text=${error.message} isPage=${isPage} />`;
   const text = error instanceof Error ? error.message : String(error);
   const code = error instanceof ApiError && error.code ? error.code : "";
   if (compact) return html`<p class="problem" role="alert"><${Icon} name="circle-alert" /> ${text}${code ? html` <code>${code}</code>` : null} ${onRetry ? html`<${Button} small onClick=${onRetry}>Try again<//>` : null}</p>`;
   return html`<div class="state" role="alert">
     <${Icon} name=${error?.status === 404 ? "search" : "circle-alert"} size=${28} />
-    <h2>${error?.status === 404 ? "Not found" : error?.isTransient ? "Not available now" : "The server refused this"}</h2>
+    <${isPage ? "h1" : "h2"}>${error?.status === 404 ? "Not found" : error?.isTransient ? "Not available now" : "The server refused this"}<//>
     <p>${text}</p>
     ${code ? html`<p class="dim"><code>${code}</code>${error.body?.request_id ? html` request <code>${error.body.request_id}</code>` : null}</p>` : null}
     ${onRetry ? html`<p class="actions"><${Button} icon="rotate-ccw" onClick=${onRetry}>Try again<//></p>` : null}
   </div>`;
 }
 
-/** @param {{scope?: string, text?: string}} properties */
-export function Forbidden({ scope, text }) {
+/** @param {{scope?: string, text?: string, isPage?: boolean}} properties */
+export function Forbidden({ scope, text, isPage = false }) {
   return html`<div class="state">
     <${Icon} name="lock" size=${28} />
-    <h2>Your token may not see this</h2>
+    <${isPage ? "h1" : "h2"}>Your token may not see this<//>
     <p>${text ?? html`This needs the scope <code>${scope === "member" ? "substrate:tenant" : scope}</code>.`} Ask an operator for a token with it, or sign in with another one.</p>
   </div>`;
 }
 
 /**
  * The states of a resource (useResource): data is shown as soon as it is there, an error of a later reading above it.
- * @param {{of: {data: any, error: any, isLoading: boolean, reload: () => void}, children: (data: any) => any, rows?: number}} properties
+ * @template T
+ * @param {{of: {data: T | undefined, error: any, isLoading: boolean, reload: () => void}, children: (data: T) => any, rows?: number}} properties
  */
 export function Resource({ of, children, rows = 6 }) {
   if (of.data === undefined) return of.error ? html`<${ErrorState} error=${of.error} onRetry=${of.reload} />` : html`<${Loading} rows=${rows} />`;

@@ -13,10 +13,10 @@ const LOOKS = {
   parked: ["info", "clock"],
 };
 
-/** The word that says most about a run: its status, or why it stands still. @param {any} run @returns {string} */
+/** The word that says most about a run: its status, or why it stands still. @param {Partial<Api.Run>} run @returns {string} */
 export function statusOf(run) {
   if (run.quarantined) return "quarantined";
-  if (run.status !== "running") return run.status;
+  if (run.status !== "running") return run.status ?? "";
   if (run.paused) return "paused";
   if (run.awaited_state === "interrupted") return "interrupted";
   if (run.parked || run.awaited_state === "awaiting_input") return "parked";
@@ -25,7 +25,7 @@ export function statusOf(run) {
 
 const WORDS = { interrupted: "waits for an answer", parked: "waits for input" };
 
-/** @param {{run: any}} properties a Run of the API */
+/** @param {{run: Partial<Api.Run>}} properties a Run of the API */
 export function RunStatus({ run }) {
   const status = statusOf(run);
   const [tone, icon] = LOOKS[status] ?? ["", "circle-dot"];

@@ -53,6 +53,7 @@ function Away({ error, hasFigures, onRetry }) {
   </section>`;
 }
 
+/** @param {{window: Api.InsightsWindow | undefined, active: Api.Concurrency | undefined}} properties */
 function Figures({ window, active }) {
   const rate = (value) => (value === undefined ? "–" : value >= 100 ? formatShort(Math.round(value)) : String(Math.round(value * 10) / 10));
   const took = (ms) => (ms === null || ms === undefined ? "–" : formatDuration(ms));
@@ -61,7 +62,7 @@ function Figures({ window, active }) {
     ["Active now", active ? formatCount(active.active) : "–", "runs that have not ended"],
     ["At work", active ? formatCount(active.at_work) : "–", "active runs that do not wait for a person, a child or a pause"],
     ["Ended a minute", rate(window?.runs_per_minute), "runs that ended"],
-    ["Failed", window ? `${Math.round(window.error_ratio * 1000) / 10} %` : "–", "of the runs that ended", window?.error_ratio > 0.05 ? "bad" : ""],
+    ["Failed", window ? `${Math.round(window.error_ratio * 1000) / 10} %` : "–", "of the runs that ended", window && window.error_ratio > 0.05 ? "bad" : ""],
     ["Median duration", took(window?.duration_ms.p50), "of runs, from start to end"],
     ["95th percentile", took(window?.duration_ms.p95), "of the durations of runs"],
     ["Tokens a minute", window ? formatShort(Math.round(window.input_tokens_per_minute + window.output_tokens_per_minute)) : "–", window ? `${formatCount(Math.round(window.input_tokens_per_minute))} in, ${formatCount(Math.round(window.output_tokens_per_minute))} out` : ""],
@@ -70,6 +71,7 @@ function Figures({ window, active }) {
   return html`<dl class="figures">${figures.map(([name, value, title, tone], at) => html`<div key=${name + at} title=${title}><dt>${name}</dt><dd class=${tone ?? ""}>${value}</dd></div>`)}</dl>`;
 }
 
+/** @param {{report: Api.InsightsReport}} properties */
 function Charts({ report }) {
   const charts = useMemo(() => chartsOf(report), [report.at_ms]);
   if (!charts.times.length) return html`<section class="card"><${Empty} icon="activity" title=${`No run ended in the last ${report.history_minutes} minutes`} command="loomlog run assistant 'Say hello'"><p>The charts show runs by the minute in which they ended. <a href=${link("/start")}>Start one</a>.</p><//></section>`;
@@ -93,7 +95,7 @@ const counts = (what) => [
   { key: "errors", title: "Failed", align: /** @type {const} */ ("right"), sort: (row) => row.error_ratio, cell: failed },
 ];
 
-/** Agents, models and tools of the window. */
+/** Agents, models and tools of the window. @param {{window: Api.InsightsWindow}} properties */
 function Names({ window }) {
   const none = (what) => html`<p class="state quiet">No ${what} in this time.</p>`;
   return html`<div class="charts names">
@@ -112,6 +114,7 @@ function Names({ window }) {
   </div>`;
 }
 
+/** @param {{stats: Api.Concurrency}} properties */
 function Active({ stats }) {
   const users = Object.entries(stats.per_user).sort((a, b) => b[1] - a[1]);
   const providers = Object.entries(stats.providers);
@@ -129,6 +132,7 @@ function Active({ stats }) {
       : nobody}`;
 }
 
+/** @param {{limits: Api.Limit[]}} properties */
 function Budgets({ limits }) {
   if (!limits.length) return html`<${Empty} icon="coins" title="No limit is set" command="loomlog limits set --tenant acme --hard 2000000"><p>Nothing ends what is spent. <a href=${link("/operations/limits")}>Set a limit</a>.</p><//>`;
   return html`<div class="scrolls"><${PlainTable} label="Budgets" rows=${limits} rowKey=${(one) => `${one.tenant_id}/${one.scope}/${one.scope_id}`} columns=${[

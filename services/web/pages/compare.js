@@ -35,6 +35,7 @@ export default function Compare({ params }) {
   </div>`;
 }
 
+/** @param {{data: Api.RunComparison, at: any, withAt: any}} properties */
 function Compared({ data, at, withAt }) {
   const [showsSame, setShowsSame] = useState(false);
   const first = useRef(/** @type {HTMLElement | null} */ (null));
@@ -76,7 +77,7 @@ function Compared({ data, at, withAt }) {
     </section>`;
 }
 
-/** One of the two runs, and the moment at which it is looked at. */
+/** One of the two runs, and the moment at which it is looked at. @param {{side: Api.ComparedRun, name: any, at: any, queryName: any, other: any}} properties */
 function Side({ side, name, at, queryName, other }) {
   const [text, setText] = useState(at ? String(at) : "");
   const apply = (event) => {
@@ -97,6 +98,7 @@ function Side({ side, name, at, queryName, other }) {
   </section>`;
 }
 
+/** @param {{step: Api.ComparedStep | null, side: any, differs: any}} properties */
 function Step({ step, side, differs }) {
   if (!step) return html`<div class="compare-step none"><p class="dim">No such step.</p></div>`;
   const isOther = (name) => (differs.includes(name) ? "other" : "");
@@ -112,6 +114,7 @@ function Step({ step, side, differs }) {
 
 const stepText = (step) => [step.text, ...step.calls.map((call) => `${call.name}${call.is_error ? " (error)" : ""} ${call.text}`)].filter(Boolean).join("\n");
 
+/** @param {{a: Api.ComparedStep | null, b: Api.ComparedStep | null, isOpen: any}} properties */
 function TextChange({ a, b, isOpen }) {
   const [open, setOpen] = useState(isOpen);
   return html`<details open=${open} onToggle=${(event) => setOpen(event.currentTarget.open)}><summary>Line by line</summary>${open ? html`<${Difference} before=${stepText(a)} after=${stepText(b)} label="Line by line" />` : null}</details>`;
@@ -119,6 +122,7 @@ function TextChange({ a, b, isOpen }) {
 
 const textOf = (value) => (typeof value === "string" ? value : Array.isArray(value) && value.every((one) => typeof one === "string") ? value.join("\n\n") : safeText(value));
 
+/** @param {{one: Api.ValueDifference}} properties */
 function ValueChange({ one }) {
   const a = textOf(one.a ?? "");
   const b = textOf(one.b ?? "");

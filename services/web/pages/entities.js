@@ -24,7 +24,7 @@ export default function Entities({ params }) {
     const families = familiesOf(openapi);
     if (!params.family) return html`<${Families} families=${families} />`;
     const family = families.find((one) => one.name === params.family);
-    if (!family) return html`<${ErrorState} error=${new ApiError(404, "not_found", `This server has no family ${params.family} whose aggregates can be listed${families.length ? `; it has ${families.map((one) => one.name).join(", ")}` : ""}.`)} />`;
+    if (!family) return html`<${ErrorState} isPage error=${new ApiError(404, "not_found", `This server has no family ${params.family} whose aggregates can be listed${families.length ? `; it has ${families.map((one) => one.name).join(", ")}` : ""}.`)} />`;
     return html`<${FamilyPage} key=${family.name} family=${family} />`;
   }}<//>`;
 }

@@ -22,7 +22,7 @@ const READ_EVERY_MS = 20_000;
 
 export default function Inbox() {
   const { query } = here.value;
-  const tab = Object.hasOwn(TABS, query.get("tab") ?? "") ? query.get("tab") : "waiting";
+  const tab = Object.hasOwn(TABS, query.get("tab") ?? "") ? (query.get("tab") ?? "") : "waiting";
   const run = query.get("run") ?? "";
   return html`<div class="page inbox">
     <header><h1>Inbox</h1>${run ? html`<${Button} small icon="x" onClick=${() => setQuery({ run: "" })}>Only of run ${run.slice(-8)}<//>` : null}</header>

@@ -17,7 +17,7 @@ const WRITE = "substrate:tenant";
 export default function Library({ params }) {
   const [first = "", ...others] = (params.rest ?? "").split("/").filter(Boolean);
   const rest = others.join("/");
-  const needs = (page) => (may(WRITE) ? page : html`<${Forbidden} scope=${WRITE} />`);
+  const needs = (page) => (may(WRITE) ? page : html`<${Forbidden} isPage scope=${WRITE} />`);
   if (!first) return html`<${ShelfPage} kind=${KINDS[0]} />`;
   if (first === "at") return needs(html`<${PastPage} />`);
   if (first === "apply") return needs(html`<${ApplyPage} />`);
@@ -29,6 +29,6 @@ export default function Library({ params }) {
     if (kind && (first === "create" || name)) return needs(html`<${EditorPage} key=${params.rest} kind=${kind} name=${name} isFork=${first === "fork"} />`);
   }
   const kind = kindNamed(first);
-  if (!kind) return html`<${ErrorState} error=${new ApiError(404, "not_found", `There is no page /library/${params.rest}: a definition is at /library/<kind>/<name>, and the kinds are ${KINDS.map((one) => one.kind).join(", ")}.`)} />`;
+  if (!kind) return html`<${ErrorState} isPage error=${new ApiError(404, "not_found", `There is no page /library/${params.rest}: a definition is at /library/<kind>/<name>, and the kinds are ${KINDS.map((one) => one.kind).join(", ")}.`)} />`;
   return rest ? html`<${DefinitionPage} key=${params.rest} kind=${kind} name=${rest} />` : html`<${ShelfPage} kind=${kind} />`;
 }

@@ -23,10 +23,10 @@ const TABS = [
 export default function Log({ params }) {
   const [first = "", second, ...others] = (params.rest ?? "").split("/");
   const tab = TABS.find((one) => one.key === first);
-  usePageTitle(tab ? (tab.key ? tab.title : "Log") : [first, second].filter(Boolean).join("/"));
+  usePageTitle(tab ? (tab.key ? `${tab.title} · Log` : "Log") : [first, second].filter(Boolean).join("/"));
   if (first === "aggregate" && second !== undefined) return html`<${AggregateJump} id=${[second, ...others].join("/")} />`;
   if (!tab) {
-    if (others.length || (second !== undefined && !/^\d+$/.test(second))) return html`<${ErrorState} error=${new ApiError(404, "not_found", `There is no page /log/${params.rest}: records are at /log/<topic>/<partition>.`)} />`;
+    if (others.length || (second !== undefined && !/^\d+$/.test(second))) return html`<${ErrorState} isPage error=${new ApiError(404, "not_found", `There is no page /log/${params.rest}: records are at /log/<topic>/<partition>.`)} />`;
     return second === undefined ? html`<${TopicPage} key=${first} topic=${first} />` : html`<${PartitionPage} key=${params.rest} topic=${first} partition=${second} />`;
   }
   return html`<div class="page full log">

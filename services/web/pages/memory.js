@@ -29,8 +29,8 @@ export default function Memory({ params }) {
   const key = here.value.query.get("key");
   const [round, setRound] = useState(0);
   const [asked, setAsked] = useState("");
-  usePageTitle(place ? `${key ? `${key} · ` : ""}${nameOf(place.scope, place.id)}` : "Memory");
-  if (place && !SCOPES[place.scope]) return html`<${ErrorState} error=${new ApiError(404, "not_found", `There is no scope ${place.scope}: expected ${Object.keys(SCOPES).join(", ")}.`)} />`;
+  usePageTitle(place ? `${key ? `${key} · ` : ""}${nameOf(place.scope, place.id)} · Memory` : "Memory");
+  if (place && !SCOPES[place.scope]) return html`<${ErrorState} isPage error=${new ApiError(404, "not_found", `There is no scope ${place.scope}: expected ${Object.keys(SCOPES).join(", ")}.`)} />`;
   const isChosen = Boolean(place && (place.scope === "tenant" || place.id));
   const changed = () => setRound(round + 1);
   return html`<div class="page full memory">

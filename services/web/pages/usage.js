@@ -34,7 +34,6 @@ export default function Usage() {
   return html`<div class="page full usage-page">
     <header>
       <h1>Usage</h1>
-      <${TenantField} placeholder="all" />
       <span class="grow"></span>
       <${Button} icon="refresh-cw" label="Read again" isBusy=${report.isLoading && report.data !== undefined} onClick=${() => (report.reload(), days.reload())} />
     </header>
@@ -43,12 +42,13 @@ export default function Usage() {
       <${Field} label="From" inline type="date" value=${rangeProblem(from, "") ? "" : from} max=${problem ? undefined : to || undefined} onInput=${(value) => setQuery({ from: value, to, range: "" })} />
       <${Field} label="To" inline type="date" value=${rangeProblem("", to) ? "" : to} min=${problem ? undefined : from || undefined} onInput=${(value) => setQuery({ to: value, from, range: "" })} />
       <small class="dim">days in UTC</small>
+      <${TenantField} placeholder="all" />
     </div>
     <div class="bar usage-filters">
       <span class="bar" role="group" aria-label="Rows for each"><span class="soft">Rows for each</span>${Object.entries(DIMENSIONS).map(([key, { title }]) => html`<${Checkbox} key=${key} label=${title} checked=${dimensions.includes(key)} onChange=${() => toggle(key)} />`)}</span>
       <span class="grow"></span>
       <${Field} label="Order and bars" inline value=${measure} options=${Object.entries(MEASURES).map(([value, title]) => ({ value, title }))} onInput=${(value) => setQuery({ measure: value === "cost" ? "" : value })} />
-      <input class="search" type="search" aria-label="Only names that contain" placeholder="Only names that contain" value=${text} onInput=${(event) => setQuery({ q: event.currentTarget.value })} />
+      <input class="search" type="search" aria-label="Search names" placeholder="Search names" value=${text} onInput=${(event) => setQuery({ q: event.currentTarget.value })} />
     </div>
     ${problem ? html`<${ErrorState} error=${new Error(problem)} compact />` : html`<${Resource} of=${report}>${({ rows }) => html`<${Report} rows=${rows} days=${days.data?.rows} dimensions=${dimensions} measure=${measure} text=${text} from=${from} to=${to} tenant=${tenant} />`}<//>`}
   </div>`;

@@ -62,7 +62,7 @@ export function chartsOf(report) {
   };
 }
 
-/** The models with most timed calls over all minutes, in an order that does not change with the next minute. */
+/** The models with most timed calls over all minutes, in an order that does not change with the next minute. @param {Api.InsightsMinute[]} minutes */
 function busiestModels(minutes) {
   const calls = new Map();
   for (const minute of minutes) {

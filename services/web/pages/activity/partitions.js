@@ -44,7 +44,7 @@ const partitionColumns = [
 ];
 
 const takeoverColumns = [
-  { key: "at", title: "When", cell: (row) => html`<${Time} at=${row.at} />` },
+  { key: "at", title: "Time", cell: (row) => html`<${Time} at=${row.at} />` },
   { key: "partition", title: "Partition", cell: (row) => html`<a href=${record(row.topic, row.partition, row.term)} title="The record of this take-over">${row.name} ${row.partition}</a>` },
   { key: "owner", title: "New owner", cell: (row) => html`<bdi>${row.owner}</bdi>` },
   { key: "reason", title: "Reason", cell: (row) => html`<span title=${REASONS[row.reason] ?? ""}>${row.reason}</span>` },

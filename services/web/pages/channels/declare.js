@@ -27,7 +27,7 @@ export function DeclareDialog({ row = null, name = "", scope = "tenant", tenant,
     onDone(made);
   };
   const scopes = Object.keys(SCOPES).filter((one) => one !== "global" || may("substrate:admin"));
-  return html`<${Dialog} title=${row ? `Change ${row.name}` : "New channel"} onClose=${onClose} actions=${html`<${Button} onClick=${onClose}>Leave it<//><${Button} kind="primary" icon="save" isBusy=${action.isBusy} isDisabled=${!row && (!form.name.trim() || Boolean(wrongName))} onClick=${save}>${row ? "Save" : "Declare"}<//>`}>
+  return html`<${Dialog} title=${row ? `Change ${row.name}` : "New channel"} onClose=${onClose} actions=${html`<${Button} onClick=${onClose}>Cancel<//><${Button} kind="primary" icon="save" isBusy=${action.isBusy} isDisabled=${!row && (!form.name.trim() || Boolean(wrongName))} onClick=${save}>${row ? "Save" : "Declare"}<//>`}>
     ${row
       ? null
       : html`<div class="fields two">

@@ -67,6 +67,7 @@ export function ChannelList() {
   </div>`;
 }
 
+/** @returns {import("../../components/table.js").Column<any>[]} */
 function columns(path) {
   return [
     { key: "name", title: "Name", width: "minmax(10rem, 1.4fr)", cell: (row) => html`<a href=${path(row)} title=${row.name}><bdi>${row.name}</bdi></a>` },

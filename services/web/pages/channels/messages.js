@@ -51,7 +51,7 @@ export function Messages({ row, scopeId, tenant, queue, onMoved }) {
         onEnd=${list.more}
         isComplete=${list.isComplete}
         isLoading=${list.isLoading}
-        empty=${html`<${Empty} icon="radio" title="There is no message" command=${`loomlog channels publish ${row.name} '{"text": "ready"}'`}><p>Messages appear here as they are published.</p><//>`}
+        empty=${html`<${Empty} icon="radio" title="There is no message yet" command=${`loomlog channels publish ${row.name} '{"text": "ready"}'`}><p>Messages appear here as they are published.</p><//>`}
         columns=${[
           { key: "time", title: "Published", width: "8.5rem", cell: (one) => html`<${Time} at=${one.published_at} />` },
           { key: "value", title: "Message", width: "minmax(12rem, 1fr)", cell: (one) => html`<bdi class="mono">${oneLine(one.value)}</bdi>` },

@@ -11,7 +11,7 @@ import { useAction } from "../../resource.js";
 import { may } from "../../session.js";
 import { BROADCAST_MAX, hasQueues, parsePayload, publisherOf, toRfc3339 } from "./model.js";
 
-/** What both forms ask for. `change` gets the changed fields. */
+/** What both forms ask for. `change` gets the changed fields. @param {{form: any, change: (changes: any) => void, scope?: string, knownIds?: string[]}} properties */
 function MessageFields({ form, change, scope, knownIds = [] }) {
   const parsed = parsePayload(form.text);
   return html`
@@ -65,7 +65,7 @@ export function PublishDialog({ row, scopeId, knownIds, tenant, onClose, onDone 
     onClose();
     onDone();
   };
-  return html`<${Dialog} title=${`Publish to ${row.name}`} onClose=${onClose} actions=${html`<${Button} onClick=${onClose}>Leave it<//><${Button} kind="primary" icon="send" isBusy=${action.isBusy} isDisabled=${!isReady} onClick=${send}>Publish<//>`}>
+  return html`<${Dialog} title=${`Publish to ${row.name}`} onClose=${onClose} actions=${html`<${Button} onClick=${onClose}>Cancel<//><${Button} kind="primary" icon="send" isBusy=${action.isBusy} isDisabled=${!isReady} onClick=${send}>Publish<//>`}>
     <${MessageFields} form=${form} change=${(changed) => setForm({ ...form, ...changed })} scope=${needsId ? row.scope : ""} knownIds=${knownIds} />
     ${action.error ? html`<${ErrorState} error=${action.error} compact />` : null}
   <//>`;
@@ -107,7 +107,7 @@ export function BroadcastDialog({ rows, tenant, onClose }) {
       ]} />
     <//>`;
   }
-  return html`<${Dialog} title="Publish to several channels" onClose=${onClose} actions=${html`<${Button} onClick=${onClose}>Leave it<//><${Button} kind="primary" icon="send" isBusy=${action.isBusy} isDisabled=${!isReady} onClick=${send}>Publish to ${chosen.size}<//>`}>
+  return html`<${Dialog} title="Publish to several channels" onClose=${onClose} actions=${html`<${Button} onClick=${onClose}>Cancel<//><${Button} kind="primary" icon="send" isBusy=${action.isBusy} isDisabled=${!isReady} onClick=${send}>Publish to ${chosen.size}<//>`}>
     <p class="hint">Either all of them are allowed, or none gets it.</p>
     <${Field} label="Channels" type="search" value=${text} onInput=${setText} placeholder="Search" error=${problem} />
     <div class="channel-choices" role="group" aria-label="Channels">

@@ -52,7 +52,7 @@ export function MoveDialog({ row, scopeId, tenant, readers, reader = "", cursor 
     toast(`${named(name.trim())} was moved.`);
     onDone();
   };
-  return html`<${Confirm} title="Move a cursor forward" confirm="Move it" onClose=${onClose} onConfirm=${move}>
+  return html`<${Confirm} title="Move this cursor forward?" confirm="Move" onClose=${onClose} onConfirm=${move}>
     <p>What lies between is not read any more by this reader; the messages stay for others. A cursor never moves back${what ? html`. It goes ${what}` : null}.</p>
     <${Field} label="Reader" value=${name} onInput=${setName} placeholder=${SHARED} list=${readers.map((one) => one.reader).filter(Boolean)} hint="Empty: the shared cursor. A name that is new makes a reader of its own." />
     ${cursor ? null : html`<${Field} label="Behind the message with the cursor" code value=${text} onInput=${setText} placeholder="the end of the queue" hint="Empty: the end, so that only new messages are read." />`}

@@ -26,7 +26,7 @@ export function AgentForm({ value, onChange }) {
   const set = (changes) => onChange(changed(value, changes));
   // Models that the agents of this installation have: a start for typing.
   const known = useResource(() => agents.runnable().catch(() => ({ agents: [] })), []);
-  const models = [...new Set((known.data?.agents ?? []).map((one) => one.model).filter(Boolean))];
+  const models = [...new Set((known.data?.agents ?? []).flatMap((one) => one.model || []))];
   const choose = (how) => {
     setByTier(how === "tier");
     set(how === "tier" ? { provider: "", model: "" } : { tier: "" });

@@ -38,7 +38,7 @@ function ByField({ version, other, tenant }) {
       : html`<p class="dim">Both say the same.</p>`}<//>`;
 }
 
-/** The prompt without the bodies of skills usually changes as the prompt does: then it is shown once. */
+/** The prompt without the bodies of skills usually changes as the prompt does: then it is shown once. @param {Api.FieldChange[]} changes */
 function shownChanges(changes) {
   const said = (field) => JSON.stringify({ ...changes.find((one) => one.field === field), field: "" });
   return said("system_prompt") === said("system_prompt_base") ? changes.filter((one) => one.field !== "system_prompt_base") : changes;

@@ -66,7 +66,7 @@ export function DefinitionPage({ kind, name }) {
 
 function Missing({ kind, name, tenant, mayWrite }) {
   return html`<${Empty} icon=${kind.icon} title=${`There is no ${kind.one} ${name}`} command=${`loomlog defs ls --kind ${kind.kind}`}>
-    <p class="actions"><${Button} href=${link(`/library/${kind.kind}`, { tenant })}>All ${kind.many}<//>${mayWrite ? html`<${Button} kind="primary" icon="plus" href=${link(`/library/create/${kind.kind}`, { name, tenant })}>Make it<//>` : null}</p>
+    <p class="actions"><${Button} href=${link(`/library/${kind.kind}`, { tenant })}>All ${kind.many}<//>${mayWrite ? html`<${Button} kind="primary" icon="plus" href=${link(`/library/create/${kind.kind}`, { name, tenant })}>Create it<//>` : null}</p>
   <//>`;
 }
 

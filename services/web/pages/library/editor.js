@@ -106,7 +106,7 @@ function Editor({ kind, name: givenName, isFork, tenant, entry, origin }) {
           : null}
         ${action.error ? html`<${ErrorState} error=${action.error} compact />` : null}
       </div>
-      <footer class="form-actions"><${Button} href=${back}>Leave it<//><${Button} kind="primary" type="submit" icon="save" isBusy=${action.isBusy} isDisabled=${view === "changes" ? false : !isFork && !name.trim()}>${isActive ? "Save and make active" : "Save"}<//></footer>
+      <footer class="form-actions"><${Button} href=${back}>Cancel<//><${Button} kind="primary" type="submit" icon="save" isBusy=${action.isBusy} isDisabled=${view === "changes" ? false : !isFork && !name.trim()}>${isActive ? "Save and make active" : "Save"}<//></footer>
     </form>
   `;
 }
@@ -163,7 +163,7 @@ export function ApplyPage() {
           ? html`<div class="note good" role="status"><p>Active now:</p><ul>${done.definitions.map((one) => html`<li key=${one.def_id}><a href=${link(`/library/version/${encodeURIComponent(one.def_id)}`, { tenant })}><bdi>${one.name}</bdi>, version ${one.version}</a></li>`)}</ul></div>`
           : null}
       </div>
-      <footer class="form-actions"><${Button} href=${link("/library", { tenant })}>Leave it<//><${Button} kind="primary" type="submit" icon="save" isBusy=${action.isBusy}>Apply all<//></footer>
+      <footer class="form-actions"><${Button} href=${link("/library", { tenant })}>Cancel<//><${Button} kind="primary" type="submit" icon="save" isBusy=${action.isBusy}>Apply all<//></footer>
     </form>
   </div>`;
 }

@@ -36,7 +36,7 @@ export function Judgements({ id, tenant }) {
         { key: "by", title: "Judged by", cell: (row) => html`<span class="nowrap">${ROLES[row.emitter_role] ?? row.emitter_role}</span>${row.emitter_run_id ? html` <${Id} id=${row.emitter_run_id} href=${link(`/runs/${encodeURIComponent(row.emitter_run_id)}`)} />` : null}` },
         { key: "why", title: "Why", cell: (row) => html`${row.rationale ? html`<${LongText} text=${row.rationale} />` : html`<span class="dim">–</span>`}${row.judgement === undefined || row.judgement === null ? null : html`<${Json} value=${row.judgement} open=${0} label="Judgement" />`}` },
         { key: "dimensions", title: "Dimensions", cell: (row) => html`<span class="soft"><bdi>${Object.entries(row.dimensions ?? {}).map(([name, value]) => `${name} ${number(value)}`).join(", ") || "–"}</bdi></span>` },
-        { key: "at", title: "When", align: "right", sort: (row) => row.created_at, cell: (row) => html`<span class="nowrap"><${Time} at=${row.created_at} /></span>` },
+        { key: "at", title: "Time", align: "right", sort: (row) => row.created_at, cell: (row) => html`<span class="nowrap"><${Time} at=${row.created_at} /></span>` },
       ]}
     />
     ${list.isComplete || !list.rows.length ? null : html`<p><${Button} isBusy=${list.isLoading} onClick=${list.more}>Show more<//></p>`}

@@ -122,6 +122,7 @@ function Nothing({ kind, isFiltered, mayWrite, tenant }) {
   <//>`;
 }
 
+/** @returns {import("../../components/table.js").Column<any>[]} */
 function columns(path, by, isFull) {
   return [
     { key: "name", title: "Name", width: "minmax(9rem, 1.2fr)", cell: (row) => html`<a href=${path(row)} title=${row.name}><bdi>${row.name}</bdi></a>` },

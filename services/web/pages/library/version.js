@@ -19,6 +19,6 @@ export function VersionJump({ id }) {
     if (owner) query.set("tenant", owner);
     navigate(`${definitionPath(found.kind, found.name)}?${query}`, { replace: true });
   }, [version.data]);
-  if (version.error) return html`<${ErrorState} error=${version.error} onRetry=${version.reload} />`;
+  if (version.error) return html`<${ErrorState} isPage error=${version.error} onRetry=${version.reload} />`;
   return html`<${Loading} label="Looking for the version" />`;
 }

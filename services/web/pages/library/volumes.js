@@ -80,11 +80,11 @@ function NewVolume({ tenant, onClose, onDone }) {
   const save = async () => {
     const made = await action.run(() => library.operate("volume", { op: "create", name: name.trim(), mode }, { tenant }));
     if (!made) return;
-    toast(`The volume ${made.name} is made.`);
+    toast(`The volume ${made.name} is created.`);
     onDone();
     onClose();
   };
-  return html`<${Dialog} title="New volume" onClose=${onClose} actions=${html`<${Button} onClick=${onClose}>Leave it<//><${Button} kind="primary" isBusy=${action.isBusy} isDisabled=${!name.trim()} onClick=${save}>Make it<//>`}>
+  return html`<${Dialog} title="New volume" onClose=${onClose} actions=${html`<${Button} onClick=${onClose}>Cancel<//><${Button} kind="primary" isBusy=${action.isBusy} isDisabled=${!name.trim()} onClick=${save}>Create it<//>`}>
     <form class="fields" onSubmit=${(event) => (event.preventDefault(), name.trim() && save())}>
       <${Field} label="Name" value=${name} onInput=${setName} required autofocus hint="a-z, 0-9, _ and -, at most 64." />
       <${Field} label="Agents may" value=${mode} onInput=${setMode} options=${Object.entries(MODES).map(([value, title]) => ({ value, title }))} />

@@ -13,7 +13,7 @@ export function AggregateJump({ id }) {
   const type = query.get("type") ?? "";
   const target = useResource((signal) => read(id, from, type, signal), [id, from, type]);
   useEffect(() => void (target.data && navigate(target.data, { replace: true })), [target.data]);
-  if (target.error) return html`<${ErrorState} error=${target.error} onRetry=${target.reload} />`;
+  if (target.error) return html`<${ErrorState} isPage error=${target.error} onRetry=${target.reload} />`;
   return html`<${Loading} label="Looking for the records" />`;
 }
 

@@ -46,13 +46,12 @@ export function PartitionPage({ topic, partition }) {
   return html`<div class="page full log log-partition">
     <header>
       <${LogCrumbs} topic=${found?.name ?? topic} />
-      <h1><span class="mono">${topic}</span> <span class="dim">/</span>
+      <h1><span class="mono">${topic}</span><span class="spoken">, partition ${partition}</span></h1><span class="dim">/</span>
         ${found && found.partitions.length > 1
           ? html` <select aria-label="Partition" value=${partition} onChange=${(event) => navigate(`/log/${encodeURIComponent(topic)}/${event.currentTarget.value}${runId || type ? `?${new URLSearchParams({ ...(type ? { type } : {}), ...(runId ? { run_id: runId } : {}) })}` : ""}`)}>
               ${found.partitions.map((one) => html`<option value=${String(one.partition)} selected=${String(one.partition) === partition} key=${one.partition}>${one.partition}: ${formatCount(one.offsets)} offsets</option>`)}
             </select>`
           : html` <span class="mono">${partition}</span>`}
-      </h1>
     </header>
     <div class="bar" role="search">
       <${JumpForm} from=${from} />
@@ -186,15 +185,17 @@ const columnsOf = (isSplit) => (isSplit ? NARROW : WIDE);
 
 const shortId = (id) => (/^r_/.test(id) ? `r_…${id.slice(-10)}` : id);
 
+/** @param {{record: Api.LoggedRecord}} properties */
 function What({ record }) {
   if (record.kind === "claim") return null;
   return html`${record.kind === "stale" ? html`<span class="warn" title=${whyStale(record)}>ignored, term ${record.term_in_force} was in force</span> ` : null}<bdi class="soft">${lineOf(record)}</bdi>`;
 }
 
+/** @param {{record: Api.LoggedRecord}} properties */
 function TypeCell({ record }) {
   // The cells after it are empty: the text of a new term runs through the whole row.
   if (record.kind === "claim") return html`<${Icon} name="git-branch" size=${13} /> <b>${claimText(record)}</b>`;
   if (record.kind === "stale") return html`<span title=${whyStale(record)}><s>${record.type}</s></span>`;
-  if (record.kind === "unreadable") return html`<${Chip} tone="bad" icon="circle-alert" title=${record.error}>unreadable<//>`;
+  if (record.kind === "unreadable") return html`<${Chip} tone="bad" icon="circle-alert" title=${record.error ?? ""}>unreadable<//>`;
   return html`<span class=${`record-type ${toneOf(record)}`}>${record.type}</span>`;
 }

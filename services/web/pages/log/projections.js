@@ -90,6 +90,7 @@ function Projectors({ data }) {
     /></section>`;
 }
 
+/** @param {{data: Api.ProjectionProblemReport}} properties */
 function Problems({ data }) {
   return html`<${PlainTable}
       label="Records that could not be projected" rows=${data.problems} rowKey=${(one) => `${one.topic}/${one.partition}/${one.offset} ${one.kind}`}
@@ -112,6 +113,7 @@ function Owner({ id }) {
   return html`<${Id} id=${id} short=${/^r_/.test(id ?? "") ? 10 : 0} href=${place ? link(place.path, place.query) : undefined} />`;
 }
 
+/** @param {{data: Api.ProjectionProblemReport}} properties */
 function Quarantined({ data }) {
   return html`<${PlainTable}
       label="Aggregates to repair" rows=${data.quarantined} rowKey=${(one) => one.aggregate}

@@ -52,6 +52,7 @@ export function RecordPanel({ record, onBefore, onAfter, onClose }) {
   </section>`;
 }
 
+/** @param {{record: Api.LoggedRecord}} properties */
 function KindNote({ record }) {
   if (record.kind === "claim") return html`<p class="note">${claimText(record)}. Records of earlier terms that come after this one are stale.</p>`;
   if (record.kind === "stale") return html`<p class="note warn"><b>Stale.</b> ${whyStale(record)}</p>`;
@@ -59,7 +60,7 @@ function KindNote({ record }) {
   return null;
 }
 
-/** What caused a record: the command that its owner answered. */
+/** What caused a record: the command that its owner answered. @param {{record: Api.LoggedRecord}} properties */
 function Cause({ record }) {
   const action = useAction();
   const [command, setCommand] = useState(/** @type {any} */ (null));
@@ -82,9 +83,9 @@ function Cause({ record }) {
   </dd>`;
 }
 
-/** The hash of the aggregate's record before, and where the whole chain is verified. */
+/** The hash of the aggregate's record before, and where the whole chain is verified. @param {{record: Api.LoggedRecord}} properties */
 function Chain({ record }) {
-  return html`${FIRST_HASH.test(record.prev_hash)
+  return html`${FIRST_HASH.test(record.prev_hash ?? "")
       ? html`<span class="dim">none: this is the first record of the ${/^r_/.test(record.run_id ?? "") ? "run" : "aggregate"}</span>`
       : html`<${Id} id=${record.prev_hash} short=${0} />`}
     ${record.run_id ? html`<div><a href=${link("/log/audit", { what: "run", run: record.run_id })}>Verify its whole chain</a></div>` : null}`;

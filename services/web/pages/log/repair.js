@@ -50,7 +50,7 @@ function Known({ aggregate, onRepaired }) {
             </div>`
         : null}
       ${isAsked
-        ? html`<${Confirm} title="Restate this aggregate?" confirm="Repair" needsReason onClose=${() => setAsked(false)} onConfirm=${async (reason) => {
+        ? html`<${Confirm} title="Repair this aggregate?" confirm="Repair" needsReason onClose=${() => setAsked(false)} onConfirm=${async (reason) => {
             const { position } = await operations.repair({ aggregate, reason, ...(isEdited ? { state: stated.state } : {}) });
             const place = parsePosition(position);
             toast(html`Restated${place ? html` by <a href=${link(`/log/${place.topic}/${place.partition}`, { from: place.offset })}>${position}</a>` : ""}.`);

@@ -40,6 +40,7 @@ export function Topics() {
     </section>`;
 }
 
+/** @param {{topic: Api.LogTopic}} properties */
 function PartitionLinks({ topic }) {
   if (!topic.partitions.length) return html`<${Chip} tone="bad" icon="circle-alert" title="loomlog topics apply creates it">the broker does not have it<//>`;
   const rest = topic.partitions.length - LINKED_MAX;
@@ -61,6 +62,7 @@ export function TopicPage({ topic }) {
 /** A topic by its full name, or by the name without the prefix. @param {any[]} topics @param {string} name */
 export const topicOf = (topics, name) => topics.find((one) => one.name === name) ?? topics.find((one) => one.name === `loom.${name}`) ?? null;
 
+/** @param {{topic: Api.LogTopic}} properties */
 function Partitions({ topic }) {
   const most = Math.max(1, ...topic.partitions.map((one) => one.offsets));
   const figure = (name, value) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`;

@@ -57,7 +57,7 @@ export function ChangeFeed({ place, tenant }) {
       label="Changes" rows=${shown} rowKey=${(row) => String(row.seq)} href=${to} isLoading=${!feed && !rows.length} rowHeight=${34}
       empty=${html`<${Empty} icon="activity" title=${rows.length ? "No change fits" : "Nothing has changed in the last day"}><p>${place ? `Changes of ${nameOf(place.scope, place.id)} appear here as they happen.` : "Changes appear here as they happen."}</p><//>`}
       columns=${[
-        { key: "at", title: "When", width: "8.5rem", cell: (row) => html`<${Time} at=${row.at} />` },
+        { key: "at", title: "Time", width: "8.5rem", cell: (row) => html`<${Time} at=${row.at} />` },
         { key: "type", title: "What", width: "7.5rem", cell: (row) => html`<${Chip} tone=${(WORDS[row.type] ?? ["", ""])[0]}>${(WORDS[row.type] ?? ["", row.type])[1]}<//>` },
         { key: "tenant", title: "Tenant", width: "7rem", hidden: !seesAll, cell: (row) => html`<bdi>${row.tenant}</bdi>` },
         { key: "scope", title: "Scope", width: "minmax(8rem, 1fr)", cell: (row) => html`<span class="dim">${row.scope}</span> <bdi>${row.scope_id ?? ""}</bdi>` },

@@ -26,7 +26,7 @@ export default function Configuration() {
   return html`<div class="bar" role="group" aria-label="Part of the configuration">${allowed.map((one) => html`<${Button} key=${one.key} small isPressed=${one === part} onClick=${() => setQuery({ part: one === allowed[0] ? "" : one.key, name: "", q: "" })}>${one.title}<//>`)}</div><${part.view} key=${part.key} />`;
 }
 
-const contains = (value) => html`<input class="search" type="search" aria-label="Only names that contain" placeholder="Only names that contain" value=${value} onInput=${(event) => setQuery({ q: event.currentTarget.value })} />`;
+const contains = (value) => html`<input class="search" type="search" aria-label="Search names" placeholder="Search names" value=${value} onInput=${(event) => setQuery({ q: event.currentTarget.value })} />`;
 
 function Agents() {
   const text = here.value.query.get("q") ?? "";
@@ -69,7 +69,7 @@ function Agent({ name }) {
 function Aliases() {
   const list = useResource((signal) => operations.aliases({ signal }), []);
   return html`<section class="card"><header><h2>Model aliases</h2></header><${Resource} of=${list}>${({ models }) => html`<${PlainTable} label="Model aliases" rows=${models} rowKey=${(one) => one.name}
-    empty=${html`<${Empty} icon="bookmark" title="There is no alias" command="loomlog presets show base"><p>Names for models are under <code>models:</code> in a configuration file; the preset base has those of each vendor.</p><//>`}
+    empty=${html`<${Empty} icon="bookmark" title="There is no alias yet" command="loomlog presets show base"><p>Names for models are under <code>models:</code> in a configuration file; the preset base has those of each vendor.</p><//>`}
     columns=${[
       { key: "name", title: "Alias", sort: (one) => one.name, cell: (one) => html`<strong><bdi>${one.name}</bdi></strong>` },
       { key: "provider", title: "Provider", sort: (one) => one.provider, cell: (one) => html`<bdi>${one.provider}</bdi>` },

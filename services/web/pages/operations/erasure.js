@@ -36,6 +36,7 @@ export default function Erasure() {
   `;
 }
 
+/** @param {{tenant: any, subjects: string[]}} properties */
 function Subjects({ tenant, subjects }) {
   if (!subjects.length) return html`<${Empty} icon="users" title=${`No subject of ${tenant || "this tenant"} has a key`} command=${`loomlog subjects ls --tenant ${tenant || "acme"}`}><p>A subject gets a key with its first encrypted content; without LOOMLOG_ENCRYPTION_KEY content is not encrypted, and no erasure can make it unreadable. What is stored of any user is shown above by its name.</p><//>`;
   return html`<div class="scrolls"><${PlainTable} label="Subjects" rows=${subjects} rowKey=${(one) => one} columns=${[{ key: "subject", title: "Subject", cell: (one) => html`<a href=${link("/operations/erasure", { tenant, subject: one })}><bdi>${one}</bdi></a>` }]} /></div>`;
@@ -62,13 +63,14 @@ function Subject({ tenant, subject, onDone }) {
   return html`
     ${erased ? html`<section class="card" aria-live="polite"><header><h2>Erased</h2><${Id} id=${erased.erasure_id} short=${0} /></header><div class="inside"><${Outcome} result=${erased} /></div></section>` : null}
     <${Resource} of=${report}>${(data) => html`<${Report} report=${data} />
-      <section class="card"><header><h2>Erase</h2><${Button} isBusy=${action.isBusy} onClick=${check}>Dry run<//><${Button} kind="danger" icon="trash-2" isDisabled=${!preview} title=${preview ? "" : "First see what it would do"} onClick=${() => setAsked(true)}>Erase…<//></header>
+      <section class="card"><header><h2>Erase</h2><${Button} isBusy=${action.isBusy} onClick=${check}>Dry run<//><${Button} kind="danger" icon="trash-2" isDisabled=${!preview} title=${preview ? "" : "First see what it would do"} onClick=${() => setAsked(true)}>Erase<//></header>
         <div class="inside" aria-live="polite">${action.error ? html`<${ErrorState} error=${action.error} compact />` : preview ? html`<${Outcome} result=${preview} />` : html`<p class="hint">An erasure cancels the live runs of the subject, deletes its key, which makes all its encrypted content unreadable for everybody, and deletes its memory. It cannot be undone. The dry run says what it would do.</p>`}</div>
       </section>`}<//>
-    ${isAsked ? html`<${Confirm} title="Erase the subject" confirm="Erase for good" danger typed=${subject} needsReason onConfirm=${erase} onClose=${() => setAsked(false)}><p>All encrypted content of <bdi>${subject}</bdi> of tenant <bdi>${tenant}</bdi> becomes unreadable, its live runs are cancelled, and its memory is deleted. Nobody can undo this.</p><//>` : null}
+    ${isAsked ? html`<${Confirm} title="Erase this subject?" confirm="Erase for good" danger typed=${subject} needsReason onConfirm=${erase} onClose=${() => setAsked(false)}><p>All encrypted content of <bdi>${subject}</bdi> of tenant <bdi>${tenant}</bdi> becomes unreadable, its live runs are cancelled, and its memory is deleted. Nobody can undo this.</p><//>` : null}
   `;
 }
 
+/** @param {{report: Api.SubjectReport}} properties */
 function Report({ report }) {
   const { tier1_covered: covered, tier2_uncovered: clear, residue } = report;
   return html`<section class="card"><header><h2><bdi>${report.subject}</bdi></h2>${report.known ? null : html`<${Chip}>nothing is known of it<//>`}${report.encrypted ? html`<${Chip} tone="good" icon="lock">content is encrypted<//>` : html`<${Chip} tone="warn" icon="triangle-alert" title="LOOMLOG_ENCRYPTION_KEY is not set">content is not encrypted<//>`}</header>
@@ -92,7 +94,7 @@ function Counts({ counts, tone = "" }) {
   return html`<dl class="facts">${Object.entries(counts).map(([key, count]) => html`<dt key=${key}>${words(key)}</dt><dd class=${`number ${count ? tone : "dim"}`}>${formatCount(count)}</dd>`)}</dl>`;
 }
 
-/** What an erasure did, or would do. */
+/** What an erasure did, or would do. @param {{result: Api.ErasureResult}} properties */
 function Outcome({ result }) {
   const retained = Object.entries(result.retained ?? {});
   return html`<div class="fields">
@@ -109,6 +111,6 @@ function Rewrap() {
     const answer = await operations.rewrapKeys();
     toast(`${formatCount(answer.wrapped)} ${answer.wrapped === 1 ? "key is" : "keys are"} encrypted with the current installation key.`);
   };
-  return html`<${Button} icon="rotate-ccw" onClick=${() => setAsked(true)}>Encrypt keys again…<//>
-    ${isAsked ? html`<${Confirm} title="Encrypt all keys again" confirm="Encrypt again" onConfirm=${rewrap} onClose=${() => setAsked(false)}><p>Every key of a subject is encrypted with the current LOOMLOG_ENCRYPTION_KEY. Afterwards the previous one is no longer needed.</p><//>` : null}`;
+  return html`<${Button} icon="rotate-ccw" onClick=${() => setAsked(true)}>Encrypt keys again<//>
+    ${isAsked ? html`<${Confirm} title="Encrypt all keys again?" confirm="Encrypt again" onConfirm=${rewrap} onClose=${() => setAsked(false)}><p>Every key of a subject is encrypted with the current LOOMLOG_ENCRYPTION_KEY. Afterwards the previous one is no longer needed.</p><//>` : null}`;
 }

@@ -1,4 +1,4 @@
-// Health: this process, what the checks found and what to do, how far the read models are, and repair of one aggregate.
+// Health: this process, what the checks found and what to do, how far the read models are.
 import { html } from "../../ui.js";
 import { ApiError, health, operations } from "../../api.js";
 import { Button, Chip } from "../../components/controls.js";
@@ -7,7 +7,6 @@ import { PlainTable } from "../../components/table.js";
 import { Time, formatCount, formatDuration } from "../../components/time.js";
 import { useResource } from "../../resource.js";
 import { link } from "../../router.js";
-import { Repair } from "./repair.js";
 
 const EVERY_MS = 5_000;
 const CHECKS_EVERY_MS = 15_000;
@@ -27,7 +26,7 @@ export default function Health() {
       <p class="inside hint">These are the checks that a server can make by itself. <code>loomlog doctor</code> also looks at its machine: Java, ports, files, the disk.</p></section>
     <section class="card"><header><h2>Read models</h2>${lag.data?.problems ? html`<a href=${link("/log")}><${Chip} tone="bad" icon="triangle-alert">${formatCount(lag.data.problems)} ${lag.data.problems === 1 ? "record" : "records"} could not be projected<//></a>` : null}</header>
       <${Resource} of=${lag}>${(data) => html`<${Lag} lag=${data} />`}<//></section>
-    <${Repair} />
+    <p class="hint">An aggregate that is quarantined is looked at and repaired in <a href=${link("/log/projections")}>the projections of the log</a>.</p>
   `;
 }
 
@@ -37,6 +36,7 @@ const readiness = () => operations.ready().catch((error) => {
   throw error;
 });
 
+/** @param {{health: Api.Health, ready: Api.Readiness | undefined}} properties */
 function Process({ health: one, ready }) {
   return html`<dl class="figures">
     <div><dt>Ready</dt><dd class=${ready ? (ready.ready ? "good" : "bad") : "dim"}>${ready ? (ready.ready ? "yes" : `no: ${ready.missing.join(", ")}`) : "–"}</dd></div>
@@ -47,6 +47,7 @@ function Process({ health: one, ready }) {
   </dl>`;
 }
 
+/** @param {{checks: Api.HealthCheck[]}} properties */
 function Summary({ checks }) {
   const count = (state) => checks.filter((check) => check.state === state).length;
   const [failed, warned] = [count("fail"), count("warn")];
@@ -55,6 +56,7 @@ function Summary({ checks }) {
   return html`<${Chip} tone="good" icon="circle-check">all is well<//>`;
 }
 
+/** @param {{checks: Api.HealthCheck[]}} properties */
 function Checks({ checks }) {
   const order = { fail: 0, warn: 1, ok: 2 };
   const sorted = [...checks].sort((a, b) => order[a.state] - order[b.state]);
@@ -64,6 +66,7 @@ function Checks({ checks }) {
   })}</ul>`;
 }
 
+/** @param {{lag: Api.ProjectionLag}} properties */
 function Lag({ lag }) {
   return html`
     <${PlainTable} label="Projectors" rows=${lag.projectors} rowKey=${(one) => `${one.topic}/${one.owner}`} empty=${html`<p class="state quiet">No projector has reported yet.</p>`} columns=${[

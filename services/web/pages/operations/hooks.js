@@ -24,7 +24,7 @@ export default function Hooks() {
   return html`
     <section class="card"><header><h2>Hooks</h2><small class="dim">in the order in which they are called</small><${Button} icon="plus" onClick=${() => setNew(true)}>Register<//></header>
       <${Resource} of=${list}>${({ hooks }) => html`<${PlainTable} label="Hooks" rows=${hooks} rowKey=${(hook) => hook.id}
-        empty=${html`<${Empty} icon="link" title="There is no hook" command=${`curl -X POST ${location.origin}/v1/hooks -H 'authorization: Bearer ...' -H 'content-type: application/json' -d '{"owner": "security", "name": "review", "phase": "pre", "callback_url": "https://hooks.example.com/review"}'`}><p>A hook gets a signed request before a tool call, and allows, changes or denies it; or after the call, with its result.</p><//>`}
+        empty=${html`<${Empty} icon="link" title="There is no hook yet" command=${`curl -X POST ${location.origin}/v1/hooks -H 'authorization: Bearer ...' -H 'content-type: application/json' -d '{"owner": "security", "name": "review", "phase": "pre", "callback_url": "https://hooks.example.com/review"}'`}><p>A hook gets a signed request before a tool call, and allows, changes or denies it; or after the call, with its result.</p><//>`}
         columns=${[
           { key: "name", title: "Hook", cell: (hook) => html`<bdi>${hook.owner}/${hook.name}</bdi> <${Id} id=${hook.id} short=${6} />` },
           { key: "phase", title: "When", cell: (hook) => (hook.phase === "pre" ? "before the call" : "after the call") },
@@ -38,7 +38,7 @@ export default function Hooks() {
         ]} />`}<//>
     </section>
     ${isNew ? html`<${RegisterDialog} onClose=${() => setNew(false)} onDone=${list.reload} />` : null}
-    ${removed ? html`<${Confirm} title="Remove the hook" confirm="Remove" danger onConfirm=${remove} onClose=${() => setRemoved(null)}><p><bdi>${removed.owner}/${removed.name}</bdi> is not called any more.${removed.phase === "pre" ? " What it would have denied is allowed from now on." : ""}</p><//>` : null}
+    ${removed ? html`<${Confirm} title="Remove this hook?" confirm="Remove" danger onConfirm=${remove} onClose=${() => setRemoved(null)}><p><bdi>${removed.owner}/${removed.name}</bdi> is not called any more.${removed.phase === "pre" ? " What it would have denied is allowed from now on." : ""}</p><//>` : null}
   `;
 }
 

@@ -44,7 +44,7 @@ export default function Limits() {
     </section>
     ${may("substrate:admin") ? html`<${Admission} />` : null}
     ${edited ? html`<${LimitDialog} limit=${edited.limit} onClose=${() => setEdited(null)} onDone=${list.reload} />` : null}
-    ${removed ? html`<${Confirm} title="Remove the limit" confirm="Remove" danger onConfirm=${remove} onClose=${() => setRemoved(null)}><p>Nothing limits <bdi>${accountOf(removed)}</bdi> any more, other than wider limits. What it used this month is not counted on; reports of usage keep it.</p><//>` : null}
+    ${removed ? html`<${Confirm} title="Remove this limit?" confirm="Remove" danger onConfirm=${remove} onClose=${() => setRemoved(null)}><p>Nothing limits <bdi>${accountOf(removed)}</bdi> any more, other than wider limits. What it used this month is not counted on; reports of usage keep it.</p><//>` : null}
   `;
 }
 

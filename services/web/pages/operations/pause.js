@@ -29,7 +29,7 @@ export default function Pause() {
   const reload = () => (state.reload(), paused.reload());
   return html`<div class="halves">
     <div class="fields">
-      ${isAdmin ? html`<section class="card"><header><h2>Pauses in force</h2>${state.data ? html`<${State} state=${state.data} />` : null}</header><${Resource} of=${state} rows=${2}>${(data) => html`<${Pauses} pauses=${data.pauses} onDone=${reload} />`}<//></section>` : null}
+      ${isAdmin ? html`<section class="card"><header><h2>Pauses in force</h2>${state.data ? html`<${State} state=${state.data} />` : null}</header><${Resource} of=${state} rows=${2}>${(data) => (data ? html`<${Pauses} pauses=${data.pauses} onDone=${reload} />` : null)}<//></section>` : null}
       <section class="card"><header><h2>Paused runs</h2></header><${Resource} of=${paused} rows=${3}>${(data) => html`<${PausedRuns} list=${data} onDone=${reload} />`}<//></section>
     </div>
     <${PauseForm} widths=${isAdmin ? Object.keys(WIDTHS) : ["run"]} onDone=${reload} />
@@ -60,7 +60,7 @@ function Pauses({ pauses, onDone }) {
       { key: "at", title: "Since", cell: (one) => html`<${Time} at=${one.at} relative /> <${RecordsLink} aggregate="pause:/installation" from=${one.at} type="PauseSet" label="record" />` },
       { key: "act", title: html`<span class="spoken">Actions</span>`, align: "right", cell: (one) => html`<${Button} small icon="play" onClick=${() => setLifted(one)}>Resume<//>` },
     ]} />
-    ${lifted ? html`<${Confirm} title="Resume" confirm="Resume" onConfirm=${lift} onClose=${() => setLifted(null)}><p>${whatOf(lifted)} goes on. Other pauses that also hold a run still apply.</p><//>` : null}`;
+    ${lifted ? html`<${Confirm} title="Resume these runs?" confirm="Resume" onConfirm=${lift} onClose=${() => setLifted(null)}><p>${whatOf(lifted)} goes on. Other pauses that also hold a run still apply.</p><//>` : null}`;
 }
 
 /** @param {{list: Api.RunList, onDone: any}} properties */
@@ -113,8 +113,8 @@ function PauseForm({ widths, onDone }) {
       <${Field} label="Reason" value=${reason} onInput=${setReason} hint="Kept in the log and shown to whoever looks at a paused run." />
       <div aria-live="polite">${result ? html`<${Result} result=${result} />` : null}</div>
     </div>
-    <footer class="form-actions"><${Button} kind="primary" icon="pause" type="submit" isDisabled=${!isReady}>Pause…<//></footer>
-    ${isAsked ? html`<${Confirm} title=${`Pause: ${WIDTHS[width].toLowerCase()}`} confirm="Pause" danger=${width === "all"} typed=${width === "all" ? "everything" : ""} onConfirm=${pause} onClose=${() => setAsked(false)}>
+    <footer class="form-actions"><${Button} kind="primary" icon="pause" type="submit" isDisabled=${!isReady}>Pause<//></footer>
+    ${isAsked ? html`<${Confirm} title=${`Pause ${WIDTHS[width].toLowerCase()}?`} confirm="Pause" danger=${width === "all"} typed=${width === "all" ? "everything" : ""} onConfirm=${pause} onClose=${() => setAsked(false)}>
       <p>${width === "all" ? "No run of any tenant goes on until you resume." : html`<bdi>${target[width]}</bdi>${width === "agent" && target.tenant ? html` of <bdi>${target.tenant}</bdi>` : null} does not go on until you resume.`} ${width === "run" ? "" : `This waits at most ${WAIT_MS / 1_000} s until its runs stand still.`}</p>
     <//>` : null}
   </form>`;

@@ -29,11 +29,12 @@ export default function Routing() {
       <${Resource} of=${routing}>${(data) => html`<${Plans} routing=${data} />`}<//></section>
     <section class="card"><header><h2>Providers</h2>${isAdmin ? html`<${Button} icon="radio" isBusy=${probe.isBusy} title="Ask a runtime to reach each provider and list its models" onClick=${run}>Probe now<//>` : null}</header>
       ${probe.error ? html`<div class="inside"><${ErrorState} error=${probe.error} compact /></div>` : null}
-      <${Resource} of=${routing}>${(data) => html`<${Providers} providers=${data.providers} resolver=${resolver.data} />`}<//></section>
-    ${isAdmin ? html`<section class="card"><header><h2>Availability of models</h2>${resolver.data ? html`<small class="dim">as of <${Time} at=${resolver.data.generated_at} /></small>` : null}</header><${Resource} of=${resolver}>${(data) => html`<${Matrix} resolver=${data} />`}<//></section>` : null}
+      <${Resource} of=${routing}>${(data) => html`<${Providers} providers=${data.providers} resolver=${resolver.data ?? undefined} />`}<//></section>
+    ${isAdmin ? html`<section class="card"><header><h2>Availability of models</h2>${resolver.data ? html`<small class="dim">as of <${Time} at=${resolver.data.generated_at} /></small>` : null}</header><${Resource} of=${resolver}>${(data) => (data ? html`<${Matrix} resolver=${data} />` : null)}<//></section>` : null}
   `;
 }
 
+/** @param {{routing: Api.Routing}} properties */
 function Plans({ routing }) {
   const rows = routing.user_tiers.flatMap((plan) => plan.tiers.map((tier) => ({ plan: plan.name, ...tier })));
   return html`${routing.operator_key_restricted ? html`<p class="inside note">Your runs may not use the operator's keys: a provider counts as available only with a key of your own.</p>` : null}
@@ -44,11 +45,13 @@ function Plans({ routing }) {
     ]} />`;
 }
 
+/** @param {{choice: Api.ModelChoiceStatus}} properties */
 function Choice({ choice }) {
   const [tone, icon, words] = stateOf(choice);
   return html`<${Chip} tone=${tone} icon=${icon} title=${words}><bdi>${choice.provider}/${choice.model}</bdi><span class="spoken">: ${words}</span><//>`;
 }
 
+/** @param {{providers: Api.ProviderStatus[], resolver: Api.Resolver | undefined}} properties */
 function Providers({ providers, resolver }) {
   const [listed, setListed] = useState("");
   const isAdmin = may("substrate:admin");
@@ -73,7 +76,7 @@ function ModelList({ provider, onClose }) {
   const list = useResource((signal) => operations.models(provider, { signal }), [provider]);
   const [text, setText] = useState("");
   return html`<${Dialog} title=${`Models of ${provider}`} onClose=${onClose}>
-    <input type="search" class="search" aria-label="Only names that contain" placeholder="Only names that contain" value=${text} onInput=${(event) => setText(event.currentTarget.value)} />
+    <input type="search" class="search" aria-label="Search names" placeholder="Search names" value=${text} onInput=${(event) => setText(event.currentTarget.value)} />
     <${Resource} of=${list}>${({ models }) => {
       const found = models.filter((name) => name.toLowerCase().includes(text.toLowerCase()));
       return html`<p class="dim">${formatCount(found.length)} of ${formatCount(models.length)}</p><ul class="plain-list">${found.map((name) => html`<li key=${name}><code><bdi>${name}</bdi></code></li>`)}</ul>`;
@@ -81,19 +84,20 @@ function ModelList({ provider, onClose }) {
   <//>`;
 }
 
-/** A row for each provider that lists models, with a chip for each model. */
+/** A row for each provider that lists models, with a chip for each model. @param {{resolver: Api.Resolver}} properties */
 function Matrix({ resolver }) {
   const [text, setText] = useState("");
   const rows = Object.values(resolver.providers).filter((one) => Object.keys(one.models).length);
   const fits = (/** @type {[string, any]} */ [name]) => name.toLowerCase().includes(text.toLowerCase());
   if (!rows.length) return html`<${Empty} icon="network" title="No provider has listed its models" command="loomlog routing --probe"><p>Runtimes probe the usable providers when they start, and then now and again.</p><//>`;
-  return html`<div class="inside"><input type="search" class="search" aria-label="Only models that contain" placeholder="Only models that contain" value=${text} onInput=${(event) => setText(event.currentTarget.value)} /></div>
+  return html`<div class="inside"><input type="search" class="search" aria-label="Search models" placeholder="Search models" value=${text} onInput=${(event) => setText(event.currentTarget.value)} /></div>
     <div class="scrolls" tabindex="0" role="group" aria-label="Availability of models"><${PlainTable} label="Availability of models" rows=${rows} rowKey=${(one) => one.provider} columns=${[
       { key: "provider", title: "Provider", cell: (one) => html`<bdi>${one.provider}</bdi>` },
       { key: "models", title: "Models", cell: (one) => html`<span class="chips">${Object.entries(one.models).filter(fits).map(([name, model]) => html`<${Model} key=${name} name=${name} model=${model} provider=${one} />`)}</span>` },
     ]} /></div>`;
 }
 
+/** @param {{name: any, model: Api.ModelStatus, provider: Api.ProviderAvailability}} properties */
 function Model({ name, model, provider }) {
   const [tone, icon, words] = modelState(model, provider);
   return html`<${Chip} tone=${tone} icon=${icon} title=${words}><bdi>${name}</bdi><span class="spoken">: ${words}</span>${model.rate_limited ? html` until <${Time} at=${model.rate_limited_until} />` : null}<//>`;

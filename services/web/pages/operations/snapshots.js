@@ -28,7 +28,7 @@ export default function Snapshots() {
   return html`
     <section class="card"><header><h2>State files</h2>
         <input type="file" hidden ref=${file} accept=".gz,.json,.gzip,application/gzip,application/json" onChange=${chosen} aria-label="State file to restore" />
-        <${Button} icon="upload" onClick=${() => file.current?.click()}>Restore a file…<//>
+        <${Button} icon="upload" onClick=${() => file.current?.click()}>Restore a file<//>
         <${Button} kind="primary" icon="plus" onClick=${() => setMaking(true)}>Create<//></header>
       <${Resource} of=${list}>${({ entries }) => html`<${PlainTable} label="State files" rows=${entries} rowKey=${(one) => one.id}
         empty=${html`<${Empty} icon="archive" title="There is no state file yet" command="loomlog snapshot create"><p>A state file has every run with its events and payloads, pauses, limits, and what aggregates hold; another installation continues from it. It is stored beside the payloads, and can be downloaded.</p><//>`}
@@ -41,13 +41,13 @@ export default function Snapshots() {
           { key: "size", title: "Size", align: "right", sort: (one) => one.byte_size, cell: (one) => html`<span title=${`sha256 ${one.sha256}`}>${formatBytes(one.byte_size)}</span>` },
           { key: "act", title: html`<span class="spoken">Actions</span>`, align: "right", cell: (one) => html`<span class="actions right nowrap">
             <${Button} small icon="download" href=${operations.snapshotPath(one.id, "gzip")} download label=${`Download ${one.id}`} title="Download the file (gzip)" />
-            <${Button} small onClick=${() => setRestored({ entry: one })}>Restore…<//>
+            <${Button} small onClick=${() => setRestored({ entry: one })}>Restore<//>
             <${Button} small icon="trash-2" label=${`Delete ${one.id}`} onClick=${() => setRemoved(one)} /></span>` },
         ]} />`}<//>
     </section>
     ${isMaking ? html`<${CreateDialog} onClose=${() => setMaking(false)} onDone=${list.reload} />` : null}
     ${restored ? html`<${RestoreDialog} source=${restored} onClose=${() => setRestored(null)} />` : null}
-    ${removed ? html`<${Confirm} title="Delete the state file" confirm="Delete" danger typed=${removed.label || removed.id.slice(-6)} onConfirm=${remove} onClose=${() => setRemoved(null)}><p>${removed.id} of <${Time} at=${removed.created_at} /> is deleted for good. What is in the log stays as it is.</p><//>` : null}
+    ${removed ? html`<${Confirm} title="Delete this state file?" confirm="Delete" danger typed=${removed.label || removed.id.slice(-6)} onConfirm=${remove} onClose=${() => setRemoved(null)}><p>${removed.id} of <${Time} at=${removed.created_at} /> is deleted for good. What is in the log stays as it is.</p><//>` : null}
   `;
 }
 

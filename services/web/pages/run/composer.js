@@ -47,7 +47,7 @@ export function Composer({ history }) {
     setText("");
     drafts.delete(runId);
     if (done.next) {
-      toast("The session goes on with this run");
+      toast("The session goes on with this run.");
       navigate(`/runs/${done.next}`);
     } else reload();
     field.current?.focus();
@@ -59,7 +59,7 @@ export function Composer({ history }) {
     send();
   };
   const canStop = isLive && run.interactive && !run.parked && !run.paused;
-  const stop = async () => (await action.run(() => runs.cancelTurn(runId, {}))) !== false && (toast("The turn is stopped"), reload());
+  const stop = async () => (await action.run(() => runs.cancelTurn(runId, {}))) !== false && (toast("The turn is stopped."), reload());
   const [placeholder, verb] = run.quarantined ? ["The run is quarantined: release it before you write to it", "Send"] : !isLive ? ["Continue the session: the next run of the same agent begins with this text", "Continue"] : run.parked ? ["The run waits for your next message", "Send"] : ["Steer: this text joins before the next model call", "Steer"];
   return html`<footer class="composer">
     <${Busy} history=${history} />

@@ -71,7 +71,7 @@ function Seen({ runId, call, before, view }) {
   `}<//>`;
 }
 
-/** How much each part takes up. */
+/** How much each part takes up. @param {{state: Api.RunStateAt}} properties */
 function Shares({ state }) {
   const shares = sharesOf(state);
   const all = Math.max(1, Object.values(shares).reduce((sum, one) => sum + one, 0));
@@ -80,6 +80,7 @@ function Shares({ state }) {
     <ul>${shown.map(([part, length]) => html`<li key=${part}><i style=${{ background: `var(--${SHARES[part][1]})` }}></i>${SHARES[part][0]} <b class="number">${Math.round((length / all) * 100)} %</b></li>`)}<li class="dim">${formatCount(state.messages.length)} messages, ${formatShort(all)} characters</li></ul></div>`;
 }
 
+/** @param {{now: Api.RunStateAt, then: Api.RunStateAt | null}} properties */
 function System({ now, then }) {
   const text = (state) => (state?.system ?? []).map(systemText).join("\n\n");
   const isOther = then && text(now) !== text(then);
@@ -88,6 +89,7 @@ function System({ now, then }) {
   </section>`;
 }
 
+/** @param {{now: Api.RunStateAt, then: Api.RunStateAt | null}} properties */
 function Messages({ now, then }) {
   const [most, setMost] = useState(MESSAGES_MAX);
   const rows = useMemo(() => (then ? changesOf(then.messages, now.messages).filter((row) => row.kind !== "same") : now.messages.map((message, at) => ({ kind: "same", message, at }))), [now, then]);
@@ -97,7 +99,7 @@ function Messages({ now, then }) {
   return html`<section aria-label="Messages">
     <div class="bar"><h2>Messages</h2>${then ? html`<span class="dim">${rows.filter((row) => row.kind === "added").length} added, ${rows.filter((row) => row.kind === "removed").length} removed, ${same} the same</span>` : null}</div>
     ${rows.length > most ? html`<p><button class="link" type="button" onClick=${() => setMost(most + 300)}>${formatCount(rows.length - most)} earlier messages</button></p>` : null}
-    <ol class="messages">${shown.map((row) => html`<${Message} key=${`${row.kind}.${row.at}`} row=${row} isInherited=${row.kind !== "removed" && row.at < now.inherited_messages} />`)}</ol>
+    <ol class="messages">${shown.map((row) => html`<${Message} key=${`${row.kind}.${row.at}`} row=${row} isInherited=${row.kind !== "removed" && row.at < (now.inherited_messages ?? 0)} />`)}</ol>
   </section>`;
 }
 
@@ -131,6 +133,7 @@ function parsed(input) {
   }
 }
 
+/** @param {{now: Api.RunStateAt, then: Api.RunStateAt | null, call: any, before: any}} properties */
 function Aside({ now, then, call, before }) {
   const tools = now.definition?.tools ?? [];
   const earlier = then ? new Set(then.definition?.tools ?? []) : null;

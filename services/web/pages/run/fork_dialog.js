@@ -33,8 +33,8 @@ export function ForkDialog({ history, onClose }) {
   const state = useResource((signal) => runs.state(run.run_id, form.at, { signal }), [run.run_id, form.at]);
   const runnable = useResource(() => agents.runnable(), []);
   const known = runnable.data?.agents ?? [];
-  const models = useMemo(() => [...new Set(known.map((one) => one.model).filter(Boolean))].sort(), [known]);
-  const providers = useMemo(() => [...new Set(known.map((one) => one.provider).filter(Boolean))].sort(), [known]);
+  const models = useMemo(() => [...new Set(known.flatMap((one) => one.model || []))].sort(), [known]);
+  const providers = useMemo(() => [...new Set(known.flatMap((one) => one.provider || []))].sort(), [known]);
   const at = state.data;
   const problems = problemsOf(form, Boolean(at?.fork_needs_prompt));
   const canSend = at?.forkable && !Object.keys(problems).length;
@@ -48,7 +48,7 @@ export function ForkDialog({ history, onClose }) {
     const started = await action.run(() => startRun(bodyOf(form), key.current, runs.forkPath(run.run_id)));
     if (!started) return;
     onClose();
-    toast("The fork has begun");
+    toast("The fork has begun.");
     navigate(`/runs/${encodeURIComponent(started.run_id)}`);
   };
   const choosePoint = (value) => (value === OTHER ? setTyped(true) : (setTyped(false), change({ at: Number(value) })));

@@ -55,6 +55,7 @@ const fact = (name, value) => html`<div key=${name}><dt>${name}</dt><dd>${value}
 const cached = (usage) => usage.cache_read_input_tokens + usage.cache_creation_input_tokens;
 const tokensInWords = (usage) => `${formatCount(usage.input_tokens)} in, ${formatCount(usage.cache_read_input_tokens)} read from the cache, ${formatCount(usage.cache_creation_input_tokens)} written to it, ${formatCount(usage.output_tokens)} out`;
 
+/** @param {Api.Run} run */
 function agentLink(run) {
   const version = run.def_version ? html`<small class="dim"> v${run.def_version}</small>` : null;
   const to = run.def_id ? link(`/library/version/${encodeURIComponent(run.def_id)}`) : link(`/library/agent/${encodeURIComponent(run.agent)}`);
@@ -62,7 +63,7 @@ function agentLink(run) {
   return may("member") ? html`<a class="plain" href=${to} title=${hash}><bdi>${run.agent}</bdi>${version}</a>` : html`<span title=${hash}><bdi>${run.agent}</bdi>${version}</span>`;
 }
 
-/** The runs above this one, from the root on. */
+/** The runs above this one, from the root on. @param {{run: Api.Run}} properties */
 function Breadcrumbs({ run }) {
   const parents = useResource(async (signal) => (run.parent_run_id ? parentsOf(run, signal) : []), [run.run_id, run.parent_run_id]);
   if (!run.parent_run_id) return null;
@@ -73,6 +74,7 @@ function Breadcrumbs({ run }) {
   </nav>`;
 }
 
+/** @param {Api.Run} run */
 async function parentsOf(run, signal) {
   const chain = [];
   for (let id = run.parent_run_id; id && chain.length < PARENTS_MAX; ) {
@@ -83,7 +85,7 @@ async function parentsOf(run, signal) {
   return chain;
 }
 
-/** Fill of the context window at the last answer. */
+/** Fill of the context window at the last answer. @param {{context: Api.ContextFill}} properties */
 function Gauge({ context }) {
   const percent = Math.min(100, context.used_pct);
   const tone = percent >= RED_PCT ? "bad" : percent >= AMBER_PCT ? "warn" : "";
@@ -101,11 +103,11 @@ function Wait({ history }) {
   return html`<${Chip} tone=${wait.tone} icon=${wait.icon} title=${wait.why}><bdi>${wait.word.startsWith("pauses") ? wait.word : `waits for ${wait.word}`}</bdi><//>`;
 }
 
-/** What went wrong, and what can be done about it. */
+/** What went wrong, and what can be done about it. @param {{run: Api.Run, reload: any}} properties */
 function Trouble({ run, reload }) {
   const action = useAction();
   if (run.quarantined) {
-    const release = async () => (await action.run(() => runs.release(run.run_id))) !== false && (toast("Released: the run is folded again from the log"), reload());
+    const release = async () => (await action.run(() => runs.release(run.run_id))) !== false && (toast("The run is released: its state is read from the log again."), reload());
     return html`<div class="note bad trouble"><p><b>Quarantined.</b> Nothing of this run goes on until it is released; other runs are not affected.</p>
       <p><${LongText} text=${run.quarantine_error ?? ""} /></p>
       ${may("substrate:admin") ? html`<p class="actions"><${Button} small icon="circle-play" isBusy=${action.isBusy} onClick=${release}>Release<//><small class="soft">After the cause is repaired, such as by an upgrade. On the command line: <code>loomlog runs release ${run.run_id}</code></small></p>` : html`<p class="soft">An administrator can release it.</p>`}
@@ -150,11 +152,11 @@ export function RunControls({ run, reload }) {
     ${isLive && run.resident ? html`<${Button} small icon="log-out" onClick=${() => setClosing(true)}>Close<//>` : null}
     ${isLive ? html`<${Button} small kind="danger" icon="circle-slash" onClick=${() => setCancelling(true)}>Cancel<//>` : null}
     ${isCancelling
-      ? html`<${Confirm} title="Cancel this run?" confirm="Cancel the run" danger needsReason onClose=${() => setCancelling(false)} onConfirm=${async (reason) => (await runs.cancel(run.agent_id, { reason, run_id: run.run_id }), toast("Cancelled"), reload())}>
+      ? html`<${Confirm} title="Cancel this run?" confirm="Cancel the run" danger needsReason onClose=${() => setCancelling(false)} onConfirm=${async (reason) => (await runs.cancel(run.agent_id, { reason, run_id: run.run_id }), toast("The run is cancelled."), reload())}>
           <p>The run <code>${run.run_id}</code> and its sub-agents end; calls under way are stopped. What it did stays in the log, and its session can be continued.</p><//>`
       : null}
     ${isClosing
-      ? html`<${Confirm} title="Close this resident sub-agent?" confirm="Close it" danger onClose=${() => setClosing(false)} onConfirm=${async () => (await runs.closeResident(run.run_id), toast("Closed"), reload())}><p>Its parent cannot ask it any more.</p><//>`
+      ? html`<${Confirm} title="Close this resident sub-agent?" confirm="Close it" danger onClose=${() => setClosing(false)} onConfirm=${async () => (await runs.closeResident(run.run_id), toast("The sub-agent is closed."), reload())}><p>Its parent cannot ask it any more.</p><//>`
       : null}
   `;
 }

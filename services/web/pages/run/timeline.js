@@ -160,7 +160,7 @@ function Chart({ real, realNow, path, runId, isGrowing, typeOf, onLook }) {
     else select(one.bar);
   };
   const drawn = inView(lanes, size, { from, to, now, msPerPixel }, focused);
-  for (const strip of drawn.strips) Object.assign(strip, { isCritical: path.ids.has(strip.one.bar.id), isSelected: strip.one.bar.id === selected });
+  const strips = drawn.strips.map((strip) => ({ ...strip, isCritical: path.ids.has(strip.one.bar.id), isSelected: strip.one.bar.id === selected }));
   return html`<div class="timeline">
     <div class="timeline-head">
       <${PathSummary} path=${path} total=${realNow - real.start} />
@@ -179,7 +179,7 @@ function Chart({ real, realNow, path, runId, isGrowing, typeOf, onLook }) {
           ${range ? html`<b class="timeline-range" style=${{ transform: `translateX(${x(range.from)}px)`, width: `${(range.to - range.from) / msPerPixel}px` }}><span>${formatDuration(toReal(range.to) - toReal(range.from))}</span></b>` : null}
         </div>
         <${Marks} marks=${line.marks} from=${from} to=${to} x=${x} msPerPixel=${msPerPixel} runId=${runId} onHover=${setHover} />
-        <${Strips} strips=${drawn.strips} width=${size.width} top=${Math.max(0, size.top - AHEAD)} height=${size.height + 2 * AHEAD} onHover=${setHover} onChoose=${choose} />
+        <${Strips} strips=${strips} width=${size.width} top=${Math.max(0, size.top - AHEAD)} height=${size.height + 2 * AHEAD} onHover=${setHover} onChoose=${choose} />
         ${lanes.map((lane) => html`<div class="timeline-lane" key=${lane.lane} style=${{ top: `${lane.top}px`, height: `${lane.rows.length * ROW}px` }} role="group" aria-label=${NAMES[lane.lane]}>
           <div class="timeline-name">${NAMES[lane.lane]}${lane.rows.length > 1 ? html` <small>${lane.rows.length} at once</small>` : null}</div>
           <div class="timeline-rows">

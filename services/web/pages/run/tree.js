@@ -45,6 +45,7 @@ export default function Tree({ history }) {
   return html`<${Resource} of=${tree}>${(data) => html`<${Drawn} data=${data} run=${run} />`}<//>`;
 }
 
+/** @param {{data: any, run: Api.Run}} properties */
 function Drawn({ data, run }) {
   const rows = treeRows(data.runs, data.forks, data.origin);
   const drawn = rows.slice(0, NODES_MAX);

@@ -67,7 +67,7 @@ function Bars({ rows }) {
   </figure>`;
 }
 
-/** What the runs below this one used. */
+/** What the runs below this one used. @param {{run: Api.Run}} properties */
 function Children({ run }) {
   const tree = useResource((signal) => runs.all({ root_run_id: run.root_run_id || run.run_id }, { signal }), [run.root_run_id, run.run_id, run.children, run.status]);
   return html`<div class="card"><header><h2>Children</h2><a href=${viewLink(run.run_id, "tree")}>Tree</a></header><div class="inside"><${Resource} of=${tree} rows=${2}>${(data) => {

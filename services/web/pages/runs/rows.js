@@ -2,7 +2,7 @@
 
 /**
  * The fields of a run that the list shows; a list of 100,000 whole runs would fill the memory of the tab.
- * @param {any} run
+ * @param {Api.Run} run
  */
 export function rowOf(run) {
   const usage = run.usage ?? {};

@@ -52,11 +52,11 @@ export function NewSchedule({ tenant, onClose, onDone }) {
     const name = form.name.trim();
     const made = await action.run(() => library.operate("schedule", { op: "create", name, overlay: overlayOf(form) }, { tenant }));
     if (!made) return;
-    toast(`${name} is made; it fires at its times.`);
+    toast(`${name} is created; it fires at its times.`);
     onDone(name);
   };
   const isReady = form.name.trim() && form.agent.trim() && form.times.trim() && !preview.error;
-  return html`<${Dialog} wide title="New schedule" onClose=${onClose} actions=${html`<a class="grow" href=${link("/library/create/schedule", { tenant })}>All fields, as a definition</a><${Button} onClick=${onClose}>Leave it<//><${Button} kind="primary" icon="save" isBusy=${action.isBusy} isDisabled=${!isReady} onClick=${save}>Make it<//>`}>
+  return html`<${Dialog} wide title="New schedule" onClose=${onClose} actions=${html`<a class="grow" href=${link("/library/create/schedule", { tenant })}>All fields, as a definition</a><${Button} onClick=${onClose}>Cancel<//><${Button} kind="primary" icon="save" isBusy=${action.isBusy} isDisabled=${!isReady} onClick=${save}>Create it<//>`}>
     <div class="fields two">
       <${Field} label="Name" required autofocus value=${form.name} onInput=${set("name")} placeholder="morning-report" />
       <${Field} label="Agent" required value=${form.agent} onInput=${set("agent")} list=${(runnable.data?.agents ?? []).map((one) => one.name)} />

@@ -59,7 +59,7 @@ export function ScheduleList() {
       <select aria-label="State" value=${filters.state} onChange=${(event) => setQuery({ state: event.currentTarget.value })}>
         <option value="">any state</option>${Object.entries(STATES).map(([key, word]) => html`<option value=${key} key=${key}>${word}</option>`)}
       </select>
-      <${TenantField} placeholder="every one" />
+      <${TenantField} placeholder="all" />
       <span class="grow"></span>
       <span class="dim number" role="status">${list.data ? `${formatCount(rows.length)} shown` : ""}</span>
     </div>
@@ -77,6 +77,7 @@ export function ScheduleList() {
   </div>`;
 }
 
+/** @returns {import("../../components/table.js").Column<any>[]} */
 function columns(hasTenants) {
   return [
     { key: "name", title: "Name", width: "minmax(9rem, 1.4fr)", cell: (entry) => html`<a href=${scheduleLink(entry)} title=${entry.name}><bdi>${entry.name}</bdi></a>` },

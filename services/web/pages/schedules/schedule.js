@@ -37,7 +37,7 @@ function Crumbs({ tenant }) {
 function Missing({ id, tenant }) {
   return html`<header><${Crumbs} tenant=${tenant} /><h1><bdi>${id}</bdi></h1></header>
     <${Empty} icon="calendar-clock" title="There is no schedule of this name" command="loomlog schedules ls">
-      <p class="actions"><${Button} href=${link("/schedules", { tenant })}>All schedules<//>${/^def_/.test(id) ? html`<${Button} href=${link(`/library/version/${encodeURIComponent(id)}`, { tenant })}>This version in the library<//>` : html`<${Button} kind="primary" icon="plus" href=${link("/library/create/schedule", { name: id, tenant })}>Make it<//>`}</p>
+      <p class="actions"><${Button} href=${link("/schedules", { tenant })}>All schedules<//>${/^def_/.test(id) ? html`<${Button} href=${link(`/library/version/${encodeURIComponent(id)}`, { tenant })}>This version in the library<//>` : html`<${Button} kind="primary" icon="plus" href=${link("/library/create/schedule", { name: id, tenant })}>Create it<//>`}</p>
     <//>`;
 }
 
@@ -84,7 +84,7 @@ function Found({ first, reload }) {
       </section>
       <section class="card" aria-label="What it does">
         <header><h2>What it does</h2></header>
-        <div class="inside">${def ? html`<${Resource} of=${version}>${(data) => html`<${About} definition=${data.definition} def=${def} tenant=${tenant} entry=${entry} />`}<//>` : html`<p class="hint">No version of it is active.</p>`}</div>
+        <div class="inside">${def ? html`<${Resource} of=${version}>${(data) => (data ? html`<${About} definition=${data.definition} def=${def} tenant=${tenant} entry=${entry} />` : null)}<//>` : html`<p class="hint">No version of it is active.</p>`}</div>
       </section>
     </div>
     ${def ? html`<${Fires} def=${def} mark=${`${state?.last_run_id ?? ""} ${state?.last_status ?? ""} ${state?.last_run_at ?? ""} ${state?.running.join() ?? ""}`} />` : null}
@@ -154,7 +154,7 @@ function Pause({ name, def, onClose, onDone }) {
     onDone();
   };
   useEffect(() => action.clear(), [until]);
-  return html`<${Dialog} title=${`Pause ${name}`} onClose=${onClose} actions=${html`<${Button} onClick=${onClose}>Leave it<//><${Button} kind="primary" icon="pause" isBusy=${action.isBusy} isDisabled=${Boolean(problem)} onClick=${pause}>Pause<//>`}>
+  return html`<${Dialog} title=${`Pause ${name}`} onClose=${onClose} actions=${html`<${Button} onClick=${onClose}>Cancel<//><${Button} kind="primary" icon="pause" isBusy=${action.isBusy} isDisabled=${Boolean(problem)} onClick=${pause}>Pause<//>`}>
     <p>Its times pass without a run. Runs that work go on, and Run now works.</p>
     <${Field} label="Until" type="datetime-local" value=${until} onInput=${setUntil} error=${problem} hint="In your time zone. Empty: until it is resumed." />
     ${action.error ? html`<${ErrorState} error=${action.error} compact />` : null}

@@ -51,6 +51,7 @@ export function AgentPicker({ agents, value, onChange, problem }) {
   </fieldset>`;
 }
 
+/** @param {{agent: Api.RunnableAgent}} properties */
 function AgentFacts({ agent }) {
   return html`<div class="facts-box">
     ${agent.available ? null : html`<p class="note warn">${agent.unavailable_reason ?? "None of its models can be used now."}</p>`}

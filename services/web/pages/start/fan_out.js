@@ -91,7 +91,7 @@ async function startRows(rows) {
       list.map((one) => {
         const result = results.get(one.spawn);
         if (!result) return one;
-        const run = result.run_id ? rowOf({ ...result, agent: one.spawn.agent, started_at: new Date().toISOString(), status: "running", position: result.position ?? "" }) : null;
+        const run = result.run_id ? rowOf(/** @type {any} */ ({ ...result, agent: one.spawn.agent, started_at: new Date().toISOString(), status: "running", position: result.position ?? "" })) : null;
         return { ...one, run, error: result.error ?? (run ? "" : "The server did not say why.") };
       }),
     );

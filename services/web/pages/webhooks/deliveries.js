@@ -92,10 +92,10 @@ function Replay({ address, one, definition, onClose, onDone }) {
   const replay = async () => {
     const answer = await webhooks.replay(address, one.delivery_id);
     const what = answer.run_id ? html`: <a href=${link(`/runs/${answer.run_id}`)}>the run</a>` : answer.channel ? ` to ${answer.channel}` : "; what becomes of it is in the list soon";
-    toast(html`It was given again${what}.`);
+    toast(html`It was replayed${what}.`);
     onDone();
   };
-  return html`<${Confirm} title="Give this delivery again?" confirm="Replay" onClose=${onClose} onConfirm=${replay}>
+  return html`<${Confirm} title="Replay this delivery?" confirm="Replay" onClose=${onClose} onConfirm=${replay}>
     <p>The request <code>${one.delivery_id.slice(0, 80)}</code> is taken once more, with the definition as it is now${definition?.delivery === "channel" ? ": a further message is published" : ": a further run starts"}. Its signature is not asked for again. Requests are kept for two weeks.</p>
   <//>`;
 }

@@ -38,7 +38,7 @@ function Crumbs({ tenant }) {
 function Missing({ name, tenant }) {
   return html`<header><${Crumbs} tenant=${tenant} /><h1><bdi>${name}</bdi></h1></header>
     <${Empty} icon="webhook" title="There is no webhook of this name" command="loomlog webhooks ls">
-      <p class="actions"><${Button} href=${link("/webhooks", { tenant })}>All webhooks<//><${Button} kind="primary" icon="plus" href=${link("/library/create/webhook", { name, tenant })}>Make it<//></p>
+      <p class="actions"><${Button} href=${link("/webhooks", { tenant })}>All webhooks<//><${Button} kind="primary" icon="plus" href=${link("/library/create/webhook", { name, tenant })}>Create it<//></p>
     <//>`;
 }
 
