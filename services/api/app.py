@@ -27,6 +27,7 @@ from starlette.routing import compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from loomlog.connectors.errors import Transient
+from loomlog.services.api.compression import compress
 from loomlog.services.api.docs_page import render_page
 from loomlog.services.api.openapi import build_document, encode_document
 from loomlog.services.api.request_parsing import BodyTooLarge, BodyTooSlow, drain
@@ -157,6 +158,7 @@ def _build_endpoint(service: Service, route: Route) -> RequestHandler:
             if takes_position and (tokens := position_tokens(request)):
                 await service.application.barrier.wait_for(tokens)
             response: Response = await handler(service, caller, request)
+            await compress(request, response)
         except BodyTooLarge as too_large:
             response = _DrainBeforeResponse(request, refusal_response(too_large, {"connection": "close"}))
         except BodyTooSlow as too_slow:

@@ -28,6 +28,8 @@ SESSION_PATH = "/ui/session"
 LOGOUT_PATH = "/ui/logout"
 VERSION_PATH = "/ui/version.json"
 LOGIN_PAGE = "/ui/login"
+FIRST_PAGE = "/runs"
+"""What /ui itself shows (frame.js)."""
 FILES_LABEL = "/ui/-/{build}/{file}"
 """Path of files in metrics."""
 REVALIDATE, KEEP, NEVER = "no-cache", "public, max-age=31536000, immutable", "no-store"
@@ -97,6 +99,10 @@ class _ServedPage:
         self._login = _Variants(page.index, REVALIDATE, open_to_opener)
         self._version = _Variants(page.version_file, NEVER, alone)
         self._files = {path: _Variants(file, KEEP, alone) for path, file in page.files.items()}
+        self._links = [
+            (pattern, ", ".join(f"<{self._folder}{file}>; rel=modulepreload" for file in files).encode())
+            for pattern, files in page.modules
+        ]
 
     def respond(self, path: str, headers: Mapping[str, str]) -> tuple[int, RawHeaders, bytes]:
         """Return status, headers and body. Raises RequestRefused."""
@@ -110,7 +116,16 @@ class _ServedPage:
             return self._version.respond(headers)
         if headers.get("sec-fetch-dest") in SUBRESOURCES:
             raise RequestRefused("not_found", f"{path[:200]} is an address of the page; files are in {self._folder}")
-        return (self._login if path == LOGIN_PAGE else self._index).respond(headers)
+        if path == LOGIN_PAGE:
+            return self._login.respond(headers)
+        status, raw, body = self._index.respond(headers)
+        return status, [*raw, *self._link(path)], body
+
+    def _link(self, path: str) -> RawHeaders:
+        """Return the header that names what the module of an address imports."""
+        place = path.removeprefix(PREFIX).rstrip("/") or FIRST_PAGE
+        link = next((link for pattern, link in self._links if pattern.fullmatch(place)), b"")
+        return [(b"link", link)] if link else []
 
 
 class _Variants:

@@ -4,6 +4,9 @@
     /ui/-/<build>/<file>        all other files; what lies under a build never changes, so browsers keep it
     /ui/version.json            the version and the build that are served now
 
+What a page's module imports is named when its index is sent (`modules`), so that a browser asks for all of it at once
+and not level by level. navigation.js says which module is whose.
+
 The build is a hash of all files. Modules import each other by relative paths, so a page never mixes two builds: its
 files lie under the build of its index.html. `{{build}}` and `{{version}}` in index.html are replaced.
 
@@ -20,7 +23,9 @@ import base64
 import gzip
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+import posixpath
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path, PurePosixPath
@@ -45,6 +50,11 @@ FILE_BYTES_MAX = 8 * 1024 * 1024
 PAGE_BYTES_MAX = 32 * 1024 * 1024
 """Bytes of all files together: each api process keeps them in memory, and compressed once more."""
 BUILD_DIGITS = 16
+NAVIGATION, START = "navigation.js", "app.js"
+"""The table of pages, and the module that the index begins with."""
+_PAGE = re.compile(r"""path:\s*"(/[^"]*)".*?import\("\./([^"]+\.js)"\)""")
+"""An entry of the table: its address, such as /runs/:run/*view, and its module."""
+_IMPORT = re.compile(r"""^(?:import|export)\b[^"'()]*?["'](\.{1,2}/[^"']+)["']""", re.MULTILINE)
 GZIP_MIN_BYTES = 256
 """Smaller files gain nothing: they fit one packet either way."""
 
@@ -78,6 +88,10 @@ class WebPage:
     files: Mapping[str, StaticFile]
     version_file: StaticFile
     content_security_policy: str
+    modules: Sequence[tuple[re.Pattern[str], Sequence[str]]]
+    """Pages in the order in which addresses are looked up: which addresses below /ui are theirs, and the modules that
+    they need at once and that the index does not name.
+    """
 
 
 def load_web_page(version: str, folder: Path = FOLDER) -> WebPage:
@@ -97,6 +111,7 @@ def load_web_page(version: str, folder: Path = FOLDER) -> WebPage:
         files={path: _make_file(path, content) for path, content in contents.items()},
         version_file=_make_file("version.json", version_text.encode()),
         content_security_policy=policy,
+        modules=tuple(_page_modules(contents, text)),
     )
 
 
@@ -123,6 +138,29 @@ def _read_files(folder: Path) -> Iterator[tuple[str, bytes]]:
             limits = f"{FILE_BYTES_MAX} bytes for a file and {PAGE_BYTES_MAX} for all"
             raise WebPageError(f"{path} has {len(content)} bytes, {size} with those before; allowed are {limits}")
         yield PurePosixPath(path.relative_to(folder)).as_posix(), content
+
+
+def _page_modules(contents: Mapping[str, bytes], index: str) -> Iterator[tuple[re.Pattern[str], Sequence[str]]]:
+    start = _imported(START, contents)
+    for path, module in _PAGE.findall(contents.get(NAVIGATION, b"").decode()):
+        parts = (
+            "[^/]+" if part[0] == ":" else ".*" if part[0] == "*" else re.escape(part) for part in path.split("/")[1:]
+        )
+        # The rest that a * stands for may be nothing, without the slash before it.
+        pattern = re.compile(("/" + "/".join(parts)).replace("/.*", "(?:/.*)?"))
+        files = dict.fromkeys([*start, *_imported(module, contents)])
+        yield pattern, [file for file in files if f'/{file}"' not in index]
+
+
+def _imported(module: str, contents: Mapping[str, bytes]) -> list[str]:
+    """Return a module and all that it imports at once, each before what it imports itself; of the page's own files."""
+    found = [module] if module in contents else []
+    for file in found:  # grows meanwhile
+        for path in _IMPORT.findall(contents[file].decode()):
+            place = posixpath.normpath(posixpath.join(posixpath.dirname(file), path))
+            if place in contents and place not in found:
+                found.append(place)
+    return found
 
 
 def _build_id(version: str, contents: Mapping[str, bytes]) -> str:

@@ -111,7 +111,7 @@ def fill_rows(stack: Stack, rows: int) -> None:
         changed = {
             "run_id": "'r_' || lpad(number::text, 26, '0')",
             "agent_id": "'a_' || lpad(number::text, 26, '0')",
-            "user_id": "'user-' || number % 97",
+            "user_id": "'user-' || number %% 97",
             "started_at_ms": f"started_at_ms - (number * {FIRST_ROW_S * 1000})::bigint",
             "completed_at_ms": f"completed_at_ms - (number * {FIRST_ROW_S * 1000})::bigint",
             "root_run_id": "'r_' || lpad(number::text, 26, '0')",

@@ -31,6 +31,8 @@ function OneRun({ runId, view }) {
   const { run, error, reload } = history;
   const selected = view || "conversation";
   const pane = PANES.find((one) => one.key === selected);
+  // While the run is read: its view comes with it.
+  useEffect(() => void pane?.load().catch(() => {}), [pane]);
   usePageTitle(run ? `${run.agent} ${statusOf(run)}` : runId);
   const select = (key) => {
     const query = new URLSearchParams(here.value.query);

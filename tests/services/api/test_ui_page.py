@@ -250,3 +250,23 @@ def test_files_that_cannot_be_served_leave_the_api_without_a_page(
     monkeypatch.setattr(api_main, "load_web_page", fails)
     assert api_main._load_page(settings_of()) == (None, "index.html:3: <style>")
     assert "the web page is not served: index.html:3" in caplog.text
+
+
+async def test_an_address_names_the_modules_of_its_page(tmp_path: Path) -> None:
+    service = service_with_page(tmp_path)
+    folder = tmp_path / "page"
+    (folder / "navigation.js").write_text(
+        '{ path: "/runs", load: () => import("./pages/runs.js") },\n'
+        '{ path: "/runs/:run/*view", load: () => import("./pages/run.js") },\n'
+    )
+    (folder / "pages").mkdir()
+    for name in ("runs.js", "run.js"):
+        (folder / "pages" / name).write_text("export default 1;\n")
+    service.web_page = page = load_web_page("1.2.3", folder)
+    async with client_of(service) as client:
+        paths = ("/ui", "/ui/", "/ui/runs", "/ui/runs/r_1/events", "/ui/memory", "/ui/login")
+        links = {path: (await client.get(path)).headers.get("link") for path in paths}
+    of_runs = f"</ui/-/{page.build}/pages/runs.js>; rel=modulepreload"
+    assert [links[path] for path in ("/ui", "/ui/", "/ui/runs")] == [of_runs] * 3
+    assert links["/ui/runs/r_1/events"] == of_runs.replace("runs.js", "run.js")
+    assert links["/ui/memory"] is links["/ui/login"] is None

@@ -127,3 +127,32 @@ def test_an_exported_page_has_the_layout_of_its_addresses(tmp_path: Path) -> Non
     assert (target / "index.html").read_bytes() == page.index.content
     assert (target / "-" / page.build / "vendor" / "preact.js").read_bytes() == b"export const h = 1\n"
     assert page.build in (target / "version.json").read_text()
+
+
+TABLE = b"""export const PAGES = [
+  { path: "/runs", title: "Runs", load: () => import("./pages/runs.js") },
+  { path: "/runs/:run/*view", hidden: true, load: () => import("./pages/run.js") },
+];
+"""
+
+
+def test_the_modules_that_a_page_needs_at_once_are_known_by_its_address(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path)
+    (folder / "pages").mkdir()
+    (folder / "navigation.js").write_bytes(TABLE)
+    (folder / "app.js").write_text('import "./navigation.js";\n')
+    (folder / "pages" / "runs.js").write_text('import { row } from "./row.js";\nexport { x } from "../shared.js";\n')
+    (folder / "pages" / "row.js").write_text('import { h } from "preact";\nimport { a } from "../shared.js";\n')
+    (folder / "pages" / "run.js").write_text('const later = () => import("./row.js");\n')
+    (folder / "shared.js").write_text("export const a = 1, x = 2;\n")
+    (runs, of_runs), (run, of_run) = load_web_page("1", folder).modules
+    assert of_runs == ["navigation.js", "pages/runs.js", "pages/row.js", "shared.js"], "app.js is in the index"
+    assert of_run == ["navigation.js", "pages/run.js"], "what is loaded later is not asked for"
+    assert runs.fullmatch("/runs")
+    assert not runs.fullmatch("/runs/r_1")
+    assert [bool(run.fullmatch(path)) for path in ("/runs/r_1", "/runs/r_1/events", "/runs", "/runsx/r_1")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
