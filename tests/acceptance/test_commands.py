@@ -31,7 +31,7 @@ def test_a_run_that_fails_ends_with_1(stack: Installation) -> None:
 
 def test_an_unknown_agent_is_a_sentence(stack: Installation) -> None:
     refused = stack.loomlog("run", "nobody", "Hello", code=4)
-    assert "Unknown agent nobody; agents: assistant, " in refused.err
+    assert "Unknown agent nobody; agents: analyst, assistant, " in refused.err
     assert refused.out == ""
 
 
