@@ -638,8 +638,15 @@ class Settings:
         18911,
         "Port of a runtime's own /metrics on 127.0.0.1; a further runtime takes the next free one, 0 = any free one.",
     )
+    insights_host: str = setting(
+        _O,
+        TEXT,
+        "127.0.0.1",
+        "Address or host name that insights listens on, and a Host it answers to beside loopback. It asks for no "
+        "token: name another address only in a network that trusted processes alone reach.",
+    )
     insights_port: int = setting(
-        _O, integer(0, MAX_PORT), 18901, "Port of the insights service on 127.0.0.1; 0 = any free one."
+        _O, integer(0, MAX_PORT), 18901, "Port of the insights service on LOOMLOG_INSIGHTS_HOST; 0 = any free one."
     )
     insights_history_minutes: int = setting(
         _O, integer(1, 240, "minutes"), 15, "How long insights keeps its windows; a restart reads that much again."

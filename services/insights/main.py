@@ -65,7 +65,7 @@ async def run(settings: Settings, options: InsightsSettings) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    listening = bind_socket(options.port)
+    listening = bind_socket(options.port, host=options.host)
     with listening:
         port = listening.getsockname()[1]
         credentials = await asyncio.to_thread(build_credentials, options.kafka)
@@ -74,9 +74,9 @@ async def run(settings: Settings, options: InsightsSettings) -> None:
         async with insights.running(), asyncio.TaskGroup() as tasks:
             running = [
                 tasks.create_task(insights.watch()),
-                tasks.create_task(serve(create_app(insights.view), listening)),
+                tasks.create_task(serve(create_app(insights.view, host=options.host), listening)),
             ]
-            log.info("reads %s, reports on 127.0.0.1:%d", options.source_topic, port)
+            log.info("reads %s, reports on %s:%d", options.source_topic, options.host, port)
             await stop.wait()
             for task in running:
                 task.cancel()

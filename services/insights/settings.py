@@ -2,7 +2,8 @@
 
     LOOMLOG_KAFKA, LOOMLOG_KAFKA_*      where the log is
     LOOMLOG_REPLICATION_FACTOR          copies of the topic Faust creates for its table
-    LOOMLOG_INSIGHTS_PORT               port of /metrics and /insights on 127.0.0.1
+    LOOMLOG_INSIGHTS_HOST               address of /metrics and /insights, by default 127.0.0.1
+    LOOMLOG_INSIGHTS_PORT               their port
     LOOMLOG_INSIGHTS_HISTORY_MINUTES    how long windows are kept; a restart reads that much again, a record a
                                         second for each partition
 
@@ -19,6 +20,7 @@ from loomlog.connectors.kafka import KafkaOptions
 SOURCE_TOPIC = "loom.insights.runs"
 DEAD_LETTER_TOPIC = "loom.dead-letter"
 GROUP = "loomlog-insights"
+LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,8 +28,10 @@ class InsightsSettings:
     """Options of the process, without the codec."""
 
     kafka: KafkaOptions
+    host: str = LOOPBACK
+    """Address or host name that is listened on."""
     port: int = 0
-    """On 127.0.0.1; 0 takes a free one."""
+    """0 takes a free one."""
     history_minutes: int = 15
     replication_factor: int = 1
     source_topic: str = SOURCE_TOPIC
@@ -43,6 +47,7 @@ def insights_settings(settings: Settings) -> InsightsSettings:
         )
     return InsightsSettings(
         kafka=kafka_options(settings, "loomlog-insights"),
+        host=settings.insights_host,
         port=settings.insights_port,
         history_minutes=settings.insights_history_minutes,
         replication_factor=settings.replication_factor,

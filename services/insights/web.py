@@ -1,7 +1,8 @@
-"""The report over HTTP, on this machine only: /metrics for Prometheus, /insights for `loomlog status`, /healthz.
+"""The report over HTTP: /metrics for Prometheus, /insights for the api and `loomlog status`, /healthz.
 
-No token: it listens on 127.0.0.1 and accepts only that host name, so that a web page cannot read it through a name of
-its own. Served by uvicorn in the loop that runs Faust; Faust's own web server stays off.
+No token: it listens on loopback unless LOOMLOG_INSIGHTS_HOST names another address, and accepts only loopback and that
+name as Host, so that a web page cannot read it through a name of its own. Served by uvicorn in the loop that runs
+Faust; Faust's own web server stays off.
 
 Before: app.py gathers a ReportData. After: Prometheus, the command line, a supervisor.
 """
@@ -20,8 +21,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from loomlog.services.insights.report import ReportData, render_json, render_metrics
+from loomlog.services.insights.settings import LOOPBACK
 
-ADDRESS = "127.0.0.1"
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 BACKLOG = 16
 """Pending connections; the expected clients are a scraper and a person."""
@@ -31,8 +32,8 @@ GRACE_S = 1
 """How long a stop waits for a response under way."""
 
 
-def create_app(view: Callable[[], ReportData]) -> Starlette:
-    """The three routes; each request calls `view`."""
+def create_app(view: Callable[[], ReportData], *, host: str = LOOPBACK) -> Starlette:
+    """The three routes; each request calls `view`. `host` is accepted as Host beside loopback."""
 
     async def insights(request: Request) -> Response:
         return JSONResponse(render_json(view()))
@@ -46,23 +47,23 @@ def create_app(view: Callable[[], ReportData]) -> Starlette:
 
     return Starlette(
         routes=[Route("/insights", insights), Route("/metrics", metrics), Route("/healthz", healthz)],
-        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=[ADDRESS, "localhost"])],
+        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=[LOOPBACK, "localhost", host])],
     )
 
 
-def bind_socket(port: int) -> socket.socket:
-    """A listening socket; OSError names the port when it is taken."""
+def bind_socket(port: int, *, host: str = LOOPBACK) -> socket.socket:
+    """A listening socket; OSError names the address when it is taken or is not one of this machine."""
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((ADDRESS, port))
+        listening.bind((host, port))
         listening.listen(BACKLOG)
     except OSError as error:
         listening.close()
         raise OSError(
             error.errno,
-            f"cannot listen on {ADDRESS}:{port}: {error.strerror}; is another insights running? "
-            "Set LOOMLOG_INSIGHTS_PORT",
+            f"cannot listen on {host}:{port}: {error.strerror}; is another insights running, or is {host} no address "
+            "of this machine? Set LOOMLOG_INSIGHTS_HOST or LOOMLOG_INSIGHTS_PORT",
         ) from error
     return listening
 

@@ -74,6 +74,15 @@ def test_every_service_with_a_health_endpoint_has_a_healthcheck() -> None:
         assert COMPOSE["services"][name]["restart"] == "unless-stopped"
 
 
+def test_the_api_asks_insights_where_it_listens() -> None:
+    host = COMPOSE["services"]["insights"]["environment"]["LOOMLOG_INSIGHTS_HOST"]
+    assert host == "insights", "the name of its service, which only the others reach"
+    assert "ports" not in COMPOSE["services"]["insights"]
+    port = {row.name: row.default for row in setting_rows()}["LOOMLOG_INSIGHTS_PORT"]
+    assert COMPOSE["services"]["api"]["environment"]["LOOMLOG_INSIGHTS_URL"] == f"http://{host}:{port}"
+    assert f"http://{host}:{port}/" in COMPOSE["services"]["insights"]["healthcheck"]["test"][-1]
+
+
 def test_the_auditor_needs_its_profile_and_only_it_gets_the_key() -> None:
     profiles = {name: service["profiles"] for name, service in COMPOSE["services"].items() if "profiles" in service}
     assert profiles == {"auditor": ["audit"]}, "without a key it would be restarted for ever"

@@ -45,6 +45,7 @@ class Containers:
         self.files = folder / "srv"
         self.api = f"127.0.0.1:{pick_port()}"
         self.ports = [pick_port() for _ in range(3)]
+        self.insights_port = pick_port()
         shutil.copytree(ROOT / "docs" / "examples", self.files / "review")
         shutil.copy(ROOT / "loomlog.yaml", self.files)
 
@@ -58,6 +59,8 @@ class Containers:
             "LOOMLOG_CONFIG_FILES": str(self.files / "loomlog.yaml"),
             "LOOMLOG_LISTEN_ADDR": self.api,
             "LOOMLOG_STANDBY_ADDR": f"0.0.0.0:{self.ports[replica]}",
+            "LOOMLOG_INSIGHTS_HOST": "127.0.0.1",
+            "LOOMLOG_INSIGHTS_URL": f"http://127.0.0.1:{self.insights_port}",
         }
         environ |= {name: address for name, address in there.items() if name in environ}
         # What the image sets.
@@ -65,6 +68,7 @@ class Containers:
             "PATH": os.environ["PATH"],
             "PYTHONPATH": str(ROOT),
             "LOOMLOG_HOME": str(self._folder / "home"),
+            "LOOMLOG_INSIGHTS_PORT": str(self.insights_port),
         }
 
     @contextmanager
@@ -113,6 +117,7 @@ async def test_the_processes_of_compose_review_a_folder_while_a_runtime_dies(
         )
         async with client:
             await until(lambda: _is_ready(client), within_s=60)
+            await until(lambda: _has_insights(client))
             healthcheck = COMPOSE["services"]["runtime"]["healthcheck"]["test"]
             probe = [sys.executable, *healthcheck[2:-1], healthcheck[-1].replace("7950", str(containers.ports[1]))]
             await until(lambda: subprocess.run(probe, check=False, stderr=subprocess.DEVNULL).returncode == 0)
@@ -127,6 +132,10 @@ async def test_the_processes_of_compose_review_a_folder_while_a_runtime_dies(
             assert ["event: done" in answer.text for answer in answers] == [True] * REVIEWS
     report = next(containers.files.rglob("report.md")).read_text()
     assert "follow_events.py" in report
+
+
+async def _has_insights(client: httpx.AsyncClient) -> bool:
+    return (await client.get("/v1/_insights")).status_code == 200
 
 
 async def _is_ready(client: httpx.AsyncClient) -> bool:

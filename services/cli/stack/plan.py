@@ -133,6 +133,7 @@ def create_plan(
             f"{settings.start_paused[:MAX_START_PAUSED_CHARACTERS]}@{time.time_ns() // 1_000_000}"
         )
     if insights_port is not None:
+        environ["LOOMLOG_INSIGHTS_HOST"] = "127.0.0.1"  # where the stack asks it
         environ["LOOMLOG_INSIGHTS_PORT"] = str(insights_port)
     return StackPlan(
         settings=settings,

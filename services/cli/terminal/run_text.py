@@ -81,7 +81,7 @@ def display_status(row: Mapping[str, Any]) -> str:
         return "paused"
     if row.get("pause_requested"):
         return "pausing"
-    if row.get("awaited_state"):
+    if row.get("awaited_state") == "interrupted":
         return "asking"
     return "parked" if row["parked"] else str(row["status"])
 

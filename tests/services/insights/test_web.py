@@ -17,10 +17,10 @@ EMPTY_VIEW = ReportData(
 
 
 @asynccontextmanager
-async def served() -> AsyncIterator[httpx.AsyncClient]:
-    with bind_socket(0) as listening:
-        serving = asyncio.create_task(serve(create_app(lambda: EMPTY_VIEW), listening))
-        address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+async def served(host: str = "127.0.0.1") -> AsyncIterator[httpx.AsyncClient]:
+    with bind_socket(0, host=host) as listening:
+        serving = asyncio.create_task(serve(create_app(lambda: EMPTY_VIEW, host=host), listening))
+        address = "http://{}:{}".format(*listening.getsockname())
         try:
             async with httpx.AsyncClient(base_url=address, timeout=5, trust_env=False) as client:
                 yield client
@@ -44,6 +44,19 @@ async def test_another_host_name_and_an_unknown_route_are_refused() -> None:
         assert (await client.get("/insights", headers={"host": "evil.example"})).status_code == 400
         assert (await client.get("/elsewhere")).status_code == 404
         assert (await client.post("/insights")).status_code == 405
+
+
+async def test_an_address_that_is_configured_is_listened_on_and_accepted_as_host() -> None:
+    async with served("127.0.0.2") as client:
+        assert client.base_url.host == "127.0.0.2"
+        assert (await client.get("/healthz")).status_code == 200
+        assert (await client.get("/healthz", headers={"host": "localhost"})).status_code == 200
+        assert (await client.get("/healthz", headers={"host": "evil.example"})).status_code == 400
+
+
+def test_an_address_of_another_machine_is_named() -> None:
+    with pytest.raises(OSError, match=r"192\.0\.2\.1:0.*LOOMLOG_INSIGHTS_HOST"):
+        bind_socket(0, host="192.0.2.1")
 
 
 def test_a_port_in_use_is_named() -> None:

@@ -54,7 +54,7 @@ def watched(*arguments: str) -> list[str]:
 
 
 def test_each_change_is_a_line(fake: FakeApi) -> None:
-    waiting = {**STARTED, "parked": True, "awaited_state": "awaiting_input"}
+    waiting = {**STARTED, "parked": True, "awaited_state": "interrupted"}
     fake.streams += [
         Scripted(pieces=[OPEN, frame("run_state", STARTED), frame("run_change", waiting), frame("run_state", ENDED)]),
         refused(403, "insufficient_scope", "no"),

@@ -21,7 +21,8 @@ def test_a_run_under_way_has_taken_until_now():
 
 
 def test_parked_and_quarantined_are_told_before_the_status():
-    assert cells(status="running", parked=True)[2] == "parked"
+    assert cells(status="running", parked=True, awaited_state="awaiting_input")[2] == "parked"
+    assert cells(status="running", parked=True, awaited_state="interrupted")[2] == "asking"
     assert cells(status="running", quarantined=True, parked=True)[2] == "quarantined"
 
 
