@@ -4,7 +4,7 @@
     failures   statuses and errors to Transient/Permanent   foreign   reading JSON whose shape is not ours
     exchange   what all wires need of a conversation        tool_schema  schemas every provider takes
     anthropic  with anthropic_request, _reply, _thinking: a request to a body, events to one Reply
-    openai     with openai_request, _reply, coalescing; deepseek is a dialect of it, and so is any gateway
+    openai     with openai_request, _reply; deepseek is a dialect of it, and so is any gateway
     gemini     with gemini_request, _reply, _schema, _thoughts
     ollama     with ollama_request, _reply, written_calls
     mock       synthetic models without a network: mock_script, mock_circuit, mock_reviewer, mock_findings, mock_report

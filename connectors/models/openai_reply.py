@@ -18,7 +18,6 @@ from typing import Any
 from loomlog.connectors.errors import ConnectorError, Permanent, Transient
 from loomlog.connectors.http.sse import ServerSentEvent
 from loomlog.connectors.models import untrusted_json
-from loomlog.connectors.models.text_coalescer import TextCoalescer
 from loomlog.connectors.models.wire_format import normalise_calls
 from loomlog.connectors.protocols import ModelRequest, Reply, TextDelta
 from loomlog.schemas.generated.values import ToolCall, Usage
@@ -57,7 +56,6 @@ class OpenAiTurn:
         self._calls: list[_PartialCall] = []
         self._calls_by_index: dict[int, _PartialCall] = {}
         self._text: list[str] = []
-        self._coalescer = TextCoalescer()
         self._reasoning: list[str] = []
         self._usage = Usage()
         self._finish_reason = ""
@@ -128,24 +126,17 @@ class OpenAiTurn:
         deltas: list[TextDelta] = []
         reasoning = untrusted_json.text(delta.get("reasoning_content")) or untrusted_json.text(delta.get("reasoning"))
         if reasoning:
-            deltas += self._flush()
             self._reasoning.append(reasoning)
             deltas.append(TextDelta(text=reasoning, thinking=True))
         # A refusal is the model's text instead of content; the caller must see it.
         for text in (_content_text(delta.get("content")), untrusted_json.text(delta.get("refusal"))):
             if text:
                 self._text.append(text)
-                if shown := self._coalescer.add(text):
-                    deltas.append(TextDelta(text=shown))
+                deltas.append(TextDelta(text=text))
         for piece in untrusted_json.items(delta.get("tool_calls")):
-            deltas += self._flush()
             self._add_call_piece(untrusted_json.fields(piece))
         self._finish_reason = untrusted_json.text(choice.get("finish_reason")) or self._finish_reason
-        return deltas + self._flush() if self._finish_reason else deltas
-
-    def _flush(self) -> list[TextDelta]:
-        rest = self._coalescer.flush()
-        return [TextDelta(text=rest)] if rest else []
+        return deltas
 
     def _add_call_piece(self, piece: Any) -> None:
         function = untrusted_json.fields(piece.get("function"))

@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 
 FLUSH_INTERVAL_S = 0.04
 """Seconds for which characters are gathered: below what a person sees as a stutter, 25 records a second per stream."""
+RECORDS_PER_S = 4_000
+"""Records a second of all streams together: what 1,000 streams say is gathered for 250 ms."""
 FIRST_FLUSH_PAUSE_S = 0.005
 """Seconds of pause after first characters were sent, before those of other calls are, so that many calls share an
 append: at most 200 appends a second. It is a third of what a start may add to the first token of its provider (15 ms).
@@ -92,8 +94,8 @@ class Previews:
                     await self._wakeup.wait()
             self._wakeup.clear()
             if clock() >= group_at:
+                group_at = clock() + max(FLUSH_INTERVAL_S, len(self._more_text_waiting) / RECORDS_PER_S)
                 self._gather_all(self._more_text_waiting)
-                group_at = clock() + FLUSH_INTERVAL_S
             if self._first_text_waiting:
                 self._gather_all(self._first_text_waiting)
             if self._waiting:

@@ -136,7 +136,7 @@ def test_arguments_may_be_an_object() -> None:
     assert calls_of(openai_frame({"tool_calls": [piece]})) == [("x", "Search", '{"query":"ü"}')]
 
 
-def test_small_pieces_of_text_are_joined_and_nothing_overtakes_them() -> None:
+def test_pieces_of_text_are_passed_on_as_they_come_and_nothing_overtakes_them() -> None:
     frames = [
         *(openai_frame({"content": piece}) for piece in ("O", "n", "e", "\nt", "wo")),
         openai_frame({"reasoning": "hm"}),
@@ -145,7 +145,7 @@ def test_small_pieces_of_text_are_joined_and_nothing_overtakes_them() -> None:
         openai_frame({"content": "c"}),
     ]
     reply, deltas = played(openai_turn(*frames, finish="tool_calls"))
-    assert [delta.text for delta in deltas] == ["O", "ne\nt", "wo", "hm", "ab", "c"]
+    assert [delta.text for delta in deltas] == ["O", "n", "e", "\nt", "wo", "hm", "a", "b", "c"]
     assert reply.text == "One\ntwoabc"
 
 

@@ -50,6 +50,7 @@ class Sender:
 @pytest_asyncio.fixture(loop_scope="session")
 async def sender(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Sender]:
     monkeypatch.setattr(deltas_module, "FLUSH_INTERVAL_S", 0.0)
+    monkeypatch.setattr(deltas_module, "RECORDS_PER_S", float("inf"))
     monkeypatch.setattr(deltas_module, "FIRST_FLUSH_PAUSE_S", 0.0)
     made = Sender()
     task = asyncio.get_running_loop().create_task(made.previews.run())
@@ -104,6 +105,17 @@ async def test_first_characters_leave_at_once_and_what_follows_is_gathered(
         with sender.previews.open_preview(effect("r_b")) as two:
             two.add("now too", thinking=True)
             assert [delta.text for delta in await sender.round()] == ["now", "now too"]
+
+
+async def test_the_more_streams_say_something_the_longer_it_is_gathered(
+    sender: Sender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deltas_module, "RECORDS_PER_S", 1 / 60)
+    with sender.previews.open_preview(effect()) as preview:
+        for text in ("first", "second", "third"):
+            preview.add(text, thinking=False)
+            deltas = await sender.round()
+    assert [delta.text for delta in deltas] == ["first", "second"], "a record a minute has been sent"
 
 
 async def test_nobody_looks_at_calls_that_say_nothing(sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
