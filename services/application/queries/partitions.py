@@ -12,21 +12,19 @@ Before: services/api/partition_endpoints.py. After: event_hub.py and replicas.py
 Claims, projections/engine/cursors.py the cursors.
 """
 
-import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from typing_extensions import TypedDict
 
-from loomlog.connectors.errors import ConnectorError, Transient
 from loomlog.connectors.protocols import LogRanges
 from loomlog.projections.engine.cursors import CursorRow
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.schemas.codec import Codec, Undecodable
 from loomlog.schemas.generated.stream_events import Claim
 from loomlog.services.application.authentication import require_scope
-from loomlog.services.application.errors import RETRY_LATER_S, RequestRefused, unavailable
+from loomlog.services.application.queries.log_pages import LogReadQueue
 from loomlog.services.application.queries.read_models import ReadModels
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN
@@ -38,10 +36,6 @@ READS_MAX = 1_000
 """Most Claims that one request reads from the log; about a millisecond each. The next request continues."""
 CACHED_CLAIMS_MAX = 20_000
 """Claims kept in memory: the newest ones of 1,000 partitions of three topics."""
-READ_WAIT_S = 10.0
-"""Time limit of the reads of one request."""
-WAITING_MAX = 8
-"""Requests that may wait for one another; they share what is read."""
 
 
 class Takeover(TypedDict):
@@ -123,8 +117,7 @@ class Partitions:
         self._codec = codec
         self._claims: OrderedDict[Place, _ReadClaim | None] = OrderedDict()
         """None: the record is deleted."""
-        self._lock = asyncio.Lock()
-        self._waiting = 0
+        self._reads = LogReadQueue()
 
     async def list(self, caller: Caller, *, takeovers: int = TAKEOVERS_DEFAULT) -> PartitionList:
         """Return all partitions, each with its newest take-overs, newest first.
@@ -190,23 +183,8 @@ class Partitions:
 
     async def _read_claims(self, newest: Sequence[Place], takeovers: int) -> None:
         """Read what is missing of the newest Claims: first the newest of each partition, then those before."""
-        if self._waiting >= WAITING_MAX:
-            raise RequestRefused(
-                "backpressure",
-                f"{self._waiting} others are reading the partitions here; try again",
-                retry_after_s=RETRY_LATER_S,
-            )
-        self._waiting += 1
-        try:
-            async with asyncio.timeout(READ_WAIT_S), self._lock:
-                await self._follow_claims(newest, takeovers)
-        except TimeoutError as error:
-            late = Transient(f"no answer in {READ_WAIT_S:g} s", kind="timeout")
-            raise unavailable("log", late) from error
-        except ConnectorError as error:
-            raise unavailable("log", error) from error
-        finally:
-            self._waiting -= 1
+        async with self._reads.slot():
+            await self._follow_claims(newest, takeovers)
 
     async def _follow_claims(self, places: Sequence[Place], takeovers: int) -> None:
         left = READS_MAX

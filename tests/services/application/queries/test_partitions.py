@@ -14,6 +14,8 @@ from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.run_events import RunParked
 from loomlog.schemas.generated.stream_events import Claim
 from loomlog.schemas.generated.values import Envelope
+from loomlog.services.application import limits
+from loomlog.services.application.queries import log_pages
 from loomlog.services.application.queries import partitions as module
 from loomlog.services.application.queries.partitions import FollowedTopic, PartitionOwnership, Partitions
 from tests.services.application.world import ACME, ADMIN_CALLER, declined
@@ -208,8 +210,8 @@ async def test_a_broker_that_is_away_is_a_refusal(monkeypatch: pytest.MonkeyPatc
 
 
 async def test_a_broker_that_hangs_is_waited_for_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "READ_WAIT_S", 0.02)
-    monkeypatch.setattr(module, "WAITING_MAX", 2)
+    monkeypatch.setattr(log_pages, "READ_WAIT_S", 0.02)
+    monkeypatch.setattr(limits, "EVENTS_WAITING_MAX", 2)
     cluster = Cluster()
     cluster.claim("runtime-1")
 
