@@ -84,7 +84,7 @@ function Panes({ place, tenant, round, changed, entryKey }) {
     ...(may("substrate:tenant") ? [{ key: "changes", title: "Changes", icon: "activity" }] : []),
   ].filter((tab) => place?.scope !== "run" || tab.key === "sql");
   const wanted = here.value.query.get("tab") ?? "";
-  const selected = tabs.some((tab) => tab.key === wanted) ? wanted : place ? tabs[0].key : tabs.some((tab) => tab.key === "changes") ? "changes" : "vectors";
+  const selected = tabs.some((tab) => tab.key === wanted) ? wanted : place ? tabs[0].key : tabs.some((tab) => tab.key === "changes") ? "changes" : tabs[0].key;
   const at = place ? `${place.scope}/${place.id}` : "";
   const missing = html`<${Empty} icon="database" title="Choose a scope" command="loomlog memory ls"><p>Memory is kept for each agent, each user and the tenant. Choose one at the left.</p><//>`;
   const panes = {

@@ -41,7 +41,7 @@ function OneRun({ runId, view }) {
   };
   useKeys("Run", Object.fromEntries(PANES.map((one, at) => [String(at + 1), [one.title, () => select(one.key)]])));
 
-  if (!run) return error ? html`<${ErrorState} error=${error} onRetry=${reload} />` : html`<${Loading} rows=${8} label="Loading the run" />`;
+  if (!run) return error ? html`<${ErrorState} isPage error=${error} onRetry=${reload} />` : html`<${Loading} rows=${8} label="Loading the run" />`;
   return html`<div class="page full run-page">
     <${RunHeader} history=${history} actions=${html`<${Lazy} load=${loadActions} history=${history} isQuiet />`} />
     ${error ? html`<${ErrorState} error=${error} onRetry=${reload} compact />` : null}

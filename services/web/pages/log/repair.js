@@ -23,9 +23,9 @@ export function Repair({ aggregate, onRepaired }) {
     if (id.trim()) setQuery({ aggregate: id.trim() });
   };
   return html`<section class="card" aria-labelledby="repair-title" ref=${box}>
-    <header><h2 id="repair-title">Look at an aggregate</h2></header>
+    <header><h2 id="repair-title">Aggregate</h2></header>
     <div class="inside fields">
-      <form class="actions" onSubmit=${look}><div class="grow"><${Field} label="Full id" inline code value=${id} onInput=${setId} placeholder="family:tenant/name" /></div><${Button} type="submit" icon="search" isDisabled=${!id.trim()}>Look<//>
+      <form class="actions" onSubmit=${look}><div class="grow"><${Field} label="Full id" inline code value=${id} onInput=${setId} placeholder="family:tenant/name" /></div><${Button} type="submit" icon="search" isDisabled=${!id.trim()}>Show<//>
         ${aggregate ? html`<${Button} kind="quiet" icon="x" onClick=${() => setQuery({ aggregate: null })}>Close<//>` : null}</form>
       ${aggregate ? html`<${Known} aggregate=${aggregate} onRepaired=${onRepaired} />` : html`<p class="hint">Shows its state as far as it can be computed, and why it is quarantined if it is.</p>`}
     </div>
