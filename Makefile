@@ -62,7 +62,7 @@ check: $(STAMP) ## formatting, lint, types, import rules, generated files
 check-web: ## check the types of the web page (needs Node; nothing else does)
 	@command -v npx >/dev/null || { \
 	  echo "make check-web needs Node 18 or newer with npx, which is not installed (for example: apt-get install nodejs npm)"; exit 1; }
-	@npx --yes --package typescript@$(TYPESCRIPT) tsc --project services/web/jsconfig.json
+	@npx --yes --package typescript@$(TYPESCRIPT) --call "node tests/web/check_types.mjs"
 
 format: $(STAMP) ## format and fix what can be fixed
 	@$(BIN)/ruff format .

@@ -49,7 +49,7 @@ export function EntryView({ place, entryKey, tenant, onChanged }) {
     ${entry.error && !is404 ? html`<${ErrorState} error=${entry.error} onRetry=${entry.reload} compact />` : null}
     ${is404 ? html`<p class="note warn">There is no such key now: it was deleted, superseded or has expired, or it was never set. What is known of its past is below.</p>` : null}
     ${now ? html`<${Now} now=${now} />` : entry.isLoading && !is404 ? html`<${Loading} rows=${4} />` : null}
-    <${Past} past=${past} place=${place} />
+    <${Past} past=${past} />
     <${Moment} place=${place} entryKey=${entryKey} tenant=${tenant} />
     ${asked === "edit" ? html`<${EntryDialog} place=${place} entryKey=${entryKey} entry=${now} tenant=${tenant} onReload=${entry.reload} onClose=${() => setAsked("")} onDone=${changed} />` : null}
     ${asked === "delete" ? html`<${Confirm} title="Delete this key?" confirm="Delete" danger onClose=${() => setAsked("")} onConfirm=${remove}><p><bdi>${entryKey}</bdi> is not found any more by agents or by search. Its changes of the last 30 days stay readable here, all of them in the log.</p><//>` : null}
@@ -89,14 +89,14 @@ export function Author({ source }) {
   return html`<span>${name} in <a href=${link(path)} title=${source.run_id}>${source.turn ? `turn ${source.turn}, call ${source.call + 1}` : "a run"}</a> <${Id} id=${source.run_id} href=${link(`/runs/${encodeURIComponent(source.run_id)}`)} /></span>`;
 }
 
-function Past({ past, place }) {
+function Past({ past }) {
   const rows = withBefore(past.rows, past.isComplete);
   return html`<section class="card">
     <header><h2>History</h2><small class="dim">newest first, of the last 30 days</small></header>
     ${past.error ? html`<div class="inside"><${ErrorState} error=${past.error} onRetry=${past.reload} compact /></div>` : null}
     ${!rows.length && past.isLoading ? html`<${Loading} rows=${3} />` : null}
     ${!rows.length && past.isComplete ? html`<p class="inside dim">Nothing of this key is known from the last 30 days.</p>` : null}
-    <ol class="memory-past">${rows.map(({ version, before }, at) => html`<${Version} key=${`${version.revision}/${version.at}`} version=${version} before=${before} isNewest=${at === 0} place=${place} />`)}</ol>
+    <ol class="memory-past">${rows.map(({ version, before }, at) => html`<${Version} key=${`${version.revision}/${version.at}`} version=${version} before=${before} isNewest=${at === 0} />`)}</ol>
     ${rows.length && !past.isComplete ? html`<p class="inside"><${Button} small isBusy=${past.isLoading} onClick=${past.more}>Older changes<//></p>` : null}
   </section>`;
 }

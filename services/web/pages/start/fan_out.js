@@ -49,7 +49,7 @@ export function FanOut({ agents, draft, set }) {
         <div class="inside fields">
           <${AgentPicker} agents=${agents} value=${draft.agent} onChange=${(agent) => set({ agent })} problem=${shown.agent} />
           <div class="fields two">
-            <${Field} label="How they are written" value=${how} onInput=${setHow} options=${[
+            <${Field} label="How they are written" value=${how} onInput=${(/** @type {any} */ value) => setHow(value)} options=${[
               { value: "lines", title: "one on each line" },
               { value: "blocks", title: "separated by an empty line" },
               { value: "times", title: "the same one several times" },
