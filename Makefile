@@ -107,8 +107,8 @@ bench-scale: $(STAMP) ## measure how the figures change with partitions, runs, s
 	@$(BIN)/python -m tests.benchmarks.scaling $(if $(CURVES),--curves $(CURVES)); measured=$$?; \
 	  $(BIN)/python -m tests.benchmarks.plots && $(BIN)/python -m tests.benchmarks.scale_page && exit $$measured
 
-bench-web: $(STAMP) ## measure the web page in Chromium: first paint, a run of 5,000 events, a token's way to the page, 50 tabs (two minutes)
-	@$(BIN)/python -m tests.benchmarks.web
+bench-web: $(STAMP) ## measure the web page in Chromium: first paint, a run of 5,000 events, tokens, tabs, a list of 100,000 runs (4 minutes; PARTS=paint,run)
+	@$(BIN)/python -m tests.benchmarks.web $(if $(PARTS),--parts $(PARTS))
 
 screenshots: $(STAMP) ## take the pictures of the web page in docs/figures, light and dark (PICTURES="run timeline"; look at each afterwards)
 	@$(BIN)/python -m tests.browser.screenshots $(PICTURES)

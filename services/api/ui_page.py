@@ -100,8 +100,8 @@ class _ServedPage:
         self._version = _Variants(page.version_file, NEVER, alone)
         self._files = {path: _Variants(file, KEEP, alone) for path, file in page.files.items()}
         self._links = [
-            (pattern, ", ".join(f"<{self._folder}{file}>; rel=modulepreload" for file in files).encode())
-            for pattern, files in page.modules
+            (pattern, {view: self._link_to(files) for view, files in by_view.items()})
+            for pattern, by_view in page.modules
         ]
 
     def respond(self, path: str, headers: Mapping[str, str]) -> tuple[int, RawHeaders, bytes]:
@@ -124,8 +124,12 @@ class _ServedPage:
     def _link(self, path: str) -> RawHeaders:
         """Return the header that names what the module of an address imports."""
         place = path.removeprefix(PREFIX).rstrip("/") or FIRST_PAGE
-        link = next((link for pattern, link in self._links if pattern.fullmatch(place)), b"")
+        links = next((links for pattern, links in self._links if pattern.fullmatch(place)), {"": b""})
+        link = links.get(place.rpartition("/")[2], links[""])
         return [(b"link", link)] if link else []
+
+    def _link_to(self, files: Sequence[str]) -> bytes:
+        return ", ".join(f"<{self._folder}{file}>; rel=modulepreload" for file in files).encode()
 
 
 class _Variants:

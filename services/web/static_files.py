@@ -54,6 +54,8 @@ NAVIGATION, START = "navigation.js", "app.js"
 """The table of pages, and the module that the index begins with."""
 _PAGE = re.compile(r"""path:\s*"(/[^"]*)".*?import\("\./([^"]+\.js)"\)""")
 """An entry of the table: its address, such as /runs/:run/*view, and its module."""
+_VIEW = re.compile(r"""\bkey:\s*"([^"]+)".*?import\("(\./[^"]+\.js)"\)""")
+"""A view of a page that is loaded when it is shown: the last part of its address, and its module."""
 _IMPORT = re.compile(r"""^(?:import|export)\b[^"'()]*?["'](\.{1,2}/[^"']+)["']""", re.MULTILINE)
 GZIP_MIN_BYTES = 256
 """Smaller files gain nothing: they fit one packet either way."""
@@ -88,9 +90,9 @@ class WebPage:
     files: Mapping[str, StaticFile]
     version_file: StaticFile
     content_security_policy: str
-    modules: Sequence[tuple[re.Pattern[str], Sequence[str]]]
+    modules: Sequence[tuple[re.Pattern[str], Mapping[str, Sequence[str]]]]
     """Pages in the order in which addresses are looked up: which addresses below /ui are theirs, and the modules that
-    they need at once and that the index does not name.
+    they need at once and that the index does not name, by the last part of the address; "" is for all others.
     """
 
 
@@ -140,7 +142,9 @@ def _read_files(folder: Path) -> Iterator[tuple[str, bytes]]:
         yield PurePosixPath(path.relative_to(folder)).as_posix(), content
 
 
-def _page_modules(contents: Mapping[str, bytes], index: str) -> Iterator[tuple[re.Pattern[str], Sequence[str]]]:
+def _page_modules(
+    contents: Mapping[str, bytes], index: str
+) -> Iterator[tuple[re.Pattern[str], Mapping[str, Sequence[str]]]]:
     start = _imported(START, contents)
     for path, module in _PAGE.findall(contents.get(NAVIGATION, b"").decode()):
         parts = (
@@ -148,8 +152,18 @@ def _page_modules(contents: Mapping[str, bytes], index: str) -> Iterator[tuple[r
         )
         # The rest that a * stands for may be nothing, without the slash before it.
         pattern = re.compile(("/" + "/".join(parts)).replace("/.*", "(?:/.*)?"))
-        files = dict.fromkeys([*start, *_imported(module, contents)])
-        yield pattern, [file for file in files if f'/{file}"' not in index]
+        views = {key: _resolve(module, view) for key, view in _VIEW.findall(contents.get(module, b"").decode())}
+        # The first view is the one of an address that names none.
+        by_view = {"": next(iter(views.values()), ""), **views}
+        named = {
+            key: dict.fromkeys([*start, *_imported(module, contents), *_imported(view, contents)])
+            for key, view in by_view.items()
+        }
+        yield pattern, {key: [file for file in files if f'/{file}"' not in index] for key, files in named.items()}
+
+
+def _resolve(module: str, path: str) -> str:
+    return posixpath.normpath(posixpath.join(posixpath.dirname(module), path))
 
 
 def _imported(module: str, contents: Mapping[str, bytes]) -> list[str]:
@@ -157,7 +171,7 @@ def _imported(module: str, contents: Mapping[str, bytes]) -> list[str]:
     found = [module] if module in contents else []
     for file in found:  # grows meanwhile
         for path in _IMPORT.findall(contents[file].decode()):
-            place = posixpath.normpath(posixpath.join(posixpath.dirname(file), path))
+            place = _resolve(file, path)
             if place in contents and place not in found:
                 found.append(place)
     return found

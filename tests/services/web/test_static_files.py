@@ -143,11 +143,18 @@ def test_the_modules_that_a_page_needs_at_once_are_known_by_its_address(tmp_path
     (folder / "app.js").write_text('import "./navigation.js";\n')
     (folder / "pages" / "runs.js").write_text('import { row } from "./row.js";\nexport { x } from "../shared.js";\n')
     (folder / "pages" / "row.js").write_text('import { h } from "preact";\nimport { a } from "../shared.js";\n')
-    (folder / "pages" / "run.js").write_text('const later = () => import("./row.js");\n')
+    (folder / "pages" / "run.js").write_text(
+        """const VIEWS = [{ key: "said", load: () => import("./said.js") },\n"""
+        """  { key: "row", load: () => import("./row.js") }];\n"""
+        """const later = () => import("./later.js");\n"""
+    )
+    for name in ("said", "later"):
+        (folder / "pages" / f"{name}.js").write_text("export default 1;\n")
     (folder / "shared.js").write_text("export const a = 1, x = 2;\n")
     (runs, of_runs), (run, of_run) = load_web_page("1", folder).modules
-    assert of_runs == ["navigation.js", "pages/runs.js", "pages/row.js", "shared.js"], "app.js is in the index"
-    assert of_run == ["navigation.js", "pages/run.js"], "what is loaded later is not asked for"
+    assert of_runs == {"": ["navigation.js", "pages/runs.js", "pages/row.js", "shared.js"]}, "app.js is in the index"
+    said = ["navigation.js", "pages/run.js", "pages/said.js"]
+    assert of_run == {"": said, "said": said, "row": ["navigation.js", "pages/run.js", "pages/row.js", "shared.js"]}
     assert runs.fullmatch("/runs")
     assert not runs.fullmatch("/runs/r_1")
     assert [bool(run.fullmatch(path)) for path in ("/runs/r_1", "/runs/r_1/events", "/runs", "/runsx/r_1")] == [
