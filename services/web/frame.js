@@ -16,6 +16,8 @@ import { navigationClosed, theme } from "./settings.js";
 import { checkBuild } from "./version.js";
 
 const NAME = "loomlog";
+/** Of names of models and people: in a title they would turn what stands around them. */
+const DIRECTION_MARKS = /[\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
 const INBOX_EVERY_MS = 10_000;
 const THEMES = ["system", "light", "dark", "contrast"];
 /** Questions that wait for an answer; null while unknown. The inbox page sets it too. */
@@ -67,7 +69,7 @@ function useWindowTitle() {
   const waiting = waitingQuestions.value;
   const title = pageTitle.value || (found.value?.page.title ?? "Not found");
   useEffect(() => {
-    document.title = `${waiting ? `(${waiting}) ` : ""}${title ? `${title} · ` : ""}${NAME}`;
+    document.title = `${waiting ? `(${waiting}) ` : ""}${title.replace(DIRECTION_MARKS, "")} · ${NAME}`;
   }, [title, waiting]);
 }
 
@@ -122,6 +124,7 @@ function Mark() {
 
 function TopBar() {
   const caller = me.value;
+  if (!caller) return null;
   const next = THEMES[(THEMES.indexOf(theme.value) + 1) % THEMES.length];
   const icon = { system: "sun-moon", light: "sun", dark: "moon", contrast: "eye" }[theme.value];
   return html`

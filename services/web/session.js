@@ -9,7 +9,7 @@ const INCLUDES = {
 };
 
 /** The caller as GET /v1/_me says it; null while unknown or signed out. */
-export const me = signal(/** @type {any} */ (null));
+export const me = signal(/** @type {Api.Me | null} */ (null));
 export const login = signal(/** @type {{login_origins: string[], open_mode: boolean} | null} */ (null));
 
 /**
