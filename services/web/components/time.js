@@ -45,7 +45,8 @@ export function formatDuration(ms) {
   if (s < 60) return `${s < 10 ? s.toFixed(1) : s} s`;
   if (s < 3_600) return `${Math.floor(s / 60)} min ${String(s % 60).padStart(2, "0")} s`;
   if (s < 86_400) return `${Math.floor(s / 3_600)} h ${String(Math.floor((s % 3_600) / 60)).padStart(2, "0")} min`;
-  return `${(s / 86_400).toFixed(1)} d`;
+  const days = s / 86_400;
+  return `${days < 100 ? days.toFixed(1) : COUNT.format(Math.round(days))} d`;
 }
 
 /** The time between two moments; counts on while the end is unknown. @param {{from: any, to?: any}} properties */
@@ -69,7 +70,8 @@ export function formatMoney(micros, currency) {
   if (micros === null || micros === undefined) return "–";
   const amount = micros / 1e6;
   const digits = amount !== 0 && Math.abs(amount) < 0.01 ? 6 : Math.abs(amount) < 1 ? 4 : 2;
-  return `${amount.toFixed(digits)}${currency ? ` ${currency}` : ""}`;
+  const text = Math.abs(amount) < 10_000 ? amount.toFixed(digits) : COUNT.format(Math.round(amount));
+  return `${text}${currency ? ` ${currency}` : ""}`;
 }
 
 /** @param {number | null | undefined} bytes */
