@@ -11,6 +11,7 @@ Before: web.py. After: web_page.py, web_workload.py.
 
 import statistics
 import time
+from dataclasses import replace
 from typing import Any
 
 import psutil
@@ -40,7 +41,8 @@ TABS_RUNS_PER_S = 2.0
 """Beside many tabs: each run is work for half of them, and they share two cores with the stack."""
 WATCHED_RUNS = 5
 TOKEN_PAUSE_S = 0.5
-TOKENS_MAX = 600
+TOKENS_A_TURN, TYPED_TURNS = 16, 100
+"""A turn takes 8 s: of one that began more than 30 s ago (limits.RECENT_AGE_MAX_S) a new tab gets no previews."""
 ANSWERS_S, ANSWERS_EVERY_S = 8.0, 0.05
 GOAL_PERCENT = 2
 LIVE = "header .chip.live"
@@ -91,9 +93,11 @@ def measure_many_tabs(browser: Browser, stack: Stack, origin: str, model: Script
             after = [seen(tab.page, number) for number, tab in enumerate(opened)]
         faults = [fault for tab in opened for fault in tab.faults]
     finally:
-        over.set()
         for tab in opened:
             tab.context.close()
+        for run_id in run_ids:
+            caller.ask("POST", f"/v1/agents/{caller.ask('GET', f'/v1/runs/{run_id}')['agent_id']}/cancel", json={})
+        over.set()
     assert not faults, faults
     return {
         "tabs": TABS,
@@ -106,8 +110,9 @@ def measure_many_tabs(browser: Browser, stack: Stack, origin: str, model: Script
 
 def start_typing(stack: Stack, model: ScriptedModel, number: int, over: Gate) -> str:
     """A run whose model says a token every TOKEN_PAUSE_S until `over`; its id."""
-    beats = [_Until(over) for _ in range(TOKENS_MAX)]
-    prompt = model.play(f"{TYPED_PROMPT} of tab {number}", typed_script(beats))
+    (turn,) = typed_script([_Until(over) for _ in range(TOKENS_A_TURN)])
+    steps = [replace(turn, calls=[("Bench", {})])] * TYPED_TURNS
+    prompt = model.play(f"{TYPED_PROMPT} of tab {number}", steps)
     return api_client(stack).start(prompt, agent=AUTHOR)
 
 
