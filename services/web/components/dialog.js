@@ -11,10 +11,14 @@ export function Dialog({ title, onClose, children, actions, wide = false }) {
   // Before the effects of the children, so that a field that wants the focus gets it.
   useLayoutEffect(() => {
     const before = /** @type {HTMLElement | null} */ (document.activeElement);
-    box.current?.showModal();
+    const dialog = box.current;
+    dialog?.showModal();
     // The browser takes the button that closes; a person who typed a space would close what they just opened.
     /** @type {HTMLElement | null | undefined} */ (box.current?.querySelector(".content :is(input, textarea, select), footer .button"))?.focus();
-    return () => before?.focus?.();
+    return () => {
+      dialog?.close(); // as long as it is open, nothing behind it takes the focus
+      before?.focus?.();
+    };
   }, []);
   return html`<dialog ref=${box} class=${wide ? "wide" : ""} aria-labelledby=${id} onCancel=${(event) => (event.preventDefault(), onClose())} onClick=${(event) => event.target === box.current && onClose()}>
     <div class="dialog">
