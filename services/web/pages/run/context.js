@@ -16,7 +16,7 @@ import { viewLink } from "./links.js";
 const MESSAGES_MAX = 60;
 const SHARES = { system: ["System", "c4"], user: ["User", "c2"], assistant: ["Assistant", "c1"], calls: ["Tool calls", "c3"], results: ["Tool results", "c7"] };
 
-/** @param {{history: any}} properties */
+/** @param {{history: import("./history.js").History}} properties */
 export default function Context({ history }) {
   const query = here.value.query;
   const calls = useMemo(() => callsOf(history.shown), [history.shown]);

@@ -16,7 +16,7 @@ import { ForkDialog } from "./fork_dialog.js";
 
 const RECENT = 8;
 
-/** The row of buttons in the head of a run. @param {{history: any}} properties */
+/** The row of buttons in the head of a run. @param {{history: import("./history.js").History}} properties */
 export function RunActions({ history }) {
   const [open, setOpen] = useState("");
   const { run } = history;

@@ -28,7 +28,7 @@ function sizeOf(event) {
   return size;
 }
 
-/** @param {{history: any}} properties */
+/** @param {{history: import("./history.js").History}} properties */
 export default function Events({ history }) {
   const query = here.value.query;
   const type = query.get("type") ?? "";

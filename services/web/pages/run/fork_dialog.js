@@ -13,7 +13,7 @@ import { EMPTY_FORK, bodyOf, commandOf, forkPoints, problemsOf } from "./fork_mo
 
 const OTHER = "other";
 
-/** @param {{history: any, onClose: () => void}} properties */
+/** @param {{history: import("./history.js").History, onClose: () => void}} properties */
 export function ForkDialog({ history, onClose }) {
   const { run, events } = history;
   const points = useMemo(() => forkPoints(events), [events]);

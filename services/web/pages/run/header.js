@@ -125,7 +125,7 @@ function adviceFor(code) {
   return "The conversation and the raw records show what came before. Continue the session below, or fork it before the failure.";
 }
 
-/** Orders to a live run; those of the composer are not repeated here. @param {{run: any, reload: () => void}} properties */
+/** Orders to a live run; those of the composer are not repeated here. @param {{run: Api.Run, reload: () => void}} properties */
 export function RunControls({ run, reload }) {
   const [isCancelling, setCancelling] = useState(false);
   const [isClosing, setClosing] = useState(false);

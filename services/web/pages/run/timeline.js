@@ -23,7 +23,7 @@ const GROWS_EVERY_MS = 500;
 /** While nothing is under way but a wait for somebody. */
 const WAITS_EVERY_MS = 1_000;
 
-/** @param {{history: any}} properties */
+/** @param {{history: import("./history.js").History}} properties */
 export default function Timeline({ history }) {
   const events = history.shown;
   const fold = useMemo(growingBars, [history.runId]);

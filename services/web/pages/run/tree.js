@@ -33,7 +33,7 @@ async function readTree(run, signal) {
   return { root, runs: tree.runs, forks: forks.runs, forksError, origin, isAll: tree.isAll && forks.isAll };
 }
 
-/** @param {{history: any}} properties */
+/** @param {{history: import("./history.js").History}} properties */
 export default function Tree({ history }) {
   const { run } = history;
   const [everyMs, setEvery] = useState(run.status === "running" ? EVERY_MS : 0);

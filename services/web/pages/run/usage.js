@@ -16,7 +16,7 @@ const ROW = 32;
 const PARTS = [["cacheRead", "From the cache", "c6"], ["cacheWrite", "Into the cache", "c4"], ["input", "Input", "c2"], ["output", "Output", "c3"]];
 const right = /** @type {"right"} */ ("right");
 
-/** @param {{history: any}} properties */
+/** @param {{history: import("./history.js").History}} properties */
 export default function Usage({ history }) {
   const { run, shown } = history;
   const usage = useMemo(() => usageOf(shown), [shown]);
