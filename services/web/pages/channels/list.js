@@ -46,7 +46,7 @@ export function ChannelList() {
         <option value="">any scope</option>${Object.keys(SCOPES).map((scope) => html`<option value=${scope} key=${scope}>${scope}</option>`)}
       </select>
       <select aria-label="Declared" value=${filters.source} onChange=${(event) => setQuery({ source: event.currentTarget.value })}>
-        <option value="">declared anywhere</option>${Object.entries(SOURCES).map(([source, [, word]]) => html`<option value=${source} key=${source}>${word}</option>`)}
+        <option value="">any source</option>${Object.entries(SOURCES).map(([source, [, word]]) => html`<option value=${source} key=${source}>${word}</option>`)}
       </select>
       <${TenantField} />
       <span class="grow"></span>
@@ -70,14 +70,14 @@ export function ChannelList() {
 /** @returns {import("../../components/table.js").Column<any>[]} */
 function columns(path) {
   return [
-    { key: "name", title: "Name", width: "minmax(10rem, 1.4fr)", cell: (row) => html`<a href=${path(row)} title=${row.name}><bdi>${row.name}</bdi></a>` },
+    { key: "name", title: "Name", width: "minmax(12rem, 1.6fr)", cell: (row) => html`<a href=${path(row)} title=${row.name}><bdi>${row.name}</bdi></a>` },
     { key: "scope", title: "Scope", width: "4rem", cell: (row) => html`<span title=${SCOPES[row.scope]}>${row.scope}</span>` },
     { key: "messages", title: "Messages", width: "4.5rem", align: "right", cell: (row) => (row.message_count ? formatCount(row.message_count) : html`<span class="dim">0</span>`) },
-    { key: "newest", title: "Newest", width: "7rem", align: "right", cell: (row) => html`<${Time} at=${row.newest_visible_at} relative />` },
-    { key: "oldest", title: "Oldest", width: "7rem", align: "right", cell: (row) => html`<${Time} at=${row.oldest_visible_at} relative />` },
+    { key: "newest", title: "Newest", width: "6.25rem", align: "right", cell: (row) => html`<${Time} at=${row.newest_visible_at} relative />` },
+    { key: "oldest", title: "Oldest", width: "6.25rem", align: "right", cell: (row) => html`<${Time} at=${row.oldest_visible_at} relative />` },
     { key: "kept", title: "Kept", width: "4rem", align: "right", cell: (row) => formatKept(row.default_ttl) },
     { key: "publisher", title: "Published by", width: "7.5rem", cell: (row) => html`<span class="soft">${publisherOf(row)}</span>` },
-    { key: "source", title: "Declared", width: "6.5rem", cell: (row) => html`<${Source} source=${row.source} />` },
-    { key: "description", title: "Description", width: "minmax(6rem, 1.6fr)", cell: (row) => html`<bdi class="soft" title=${row.description}>${row.description.slice(0, 300)}</bdi>` },
+    { key: "source", title: "Source", width: "6.5rem", cell: (row) => html`<${Source} source=${row.source} />` },
+    { key: "description", title: "Description", width: "minmax(5rem, 1.4fr)", cell: (row) => html`<bdi class="soft" title=${row.description}>${row.description.slice(0, 300)}</bdi>` },
   ];
 }

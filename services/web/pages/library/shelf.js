@@ -125,11 +125,11 @@ function Nothing({ kind, isFiltered, mayWrite, tenant }) {
 /** @returns {import("../../components/table.js").Column<any>[]} */
 function columns(path, by, isFull) {
   return [
-    { key: "name", title: "Name", width: "minmax(9rem, 1.2fr)", cell: (row) => html`<a href=${path(row)} title=${row.name}><bdi>${row.name}</bdi></a>` },
-    { key: "source", title: "Source", width: "8.25rem", cell: (row) => html`<${Source} source=${row.source} hasFile=${Boolean(row.static_def_id)} />` },
-    { key: "active", title: "Active", width: "9.5rem", cell: (row) => html`${active(row)}${row.version_count > 1 ? html` <small class="dim" title=${`${row.live_version_count} of ${row.version_count} versions are not retired`}>of ${formatCount(row.version_count)}</small>` : null}` },
-    { key: "description", title: "Description", width: "minmax(8rem, 2fr)", cell: (row) => html`<bdi class="soft" title=${row.description ?? ""}>${(row.description ?? "").slice(0, 300)}</bdi>` },
-    { key: "changed", title: "Changed", width: "7.5rem", align: "right", cell: (row) => html`<${Time} at=${row.last_updated} relative />` },
+    { key: "name", title: "Name", width: "minmax(11rem, 1.4fr)", cell: (row) => html`<a href=${path(row)} title=${row.name}><bdi>${row.name}</bdi></a>` },
+    { key: "source", title: "Source", width: "7.25rem", cell: (row) => html`<${Source} source=${row.source} hasFile=${Boolean(row.static_def_id)} />` },
+    { key: "active", title: "Active", width: "8.25rem", cell: (row) => html`${active(row)}${row.version_count > 1 ? html` <small class="dim" title=${`${row.live_version_count} of ${row.version_count} versions are not retired`}>of ${formatCount(row.version_count)}</small>` : null}` },
+    { key: "description", title: "Description", width: "minmax(7rem, 2fr)", cell: (row) => html`<bdi class="soft" title=${row.description ?? ""}>${(row.description ?? "").slice(0, 300)}</bdi>` },
+    { key: "changed", title: "Changed", width: "6.25rem", align: "right", cell: (row) => html`<${Time} at=${row.last_updated} relative />` },
     { key: "by", title: "By", width: "6rem", hidden: !isFull, cell: (row) => author(row, by.get(row.active_def_id)) },
   ];
 }

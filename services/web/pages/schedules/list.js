@@ -80,11 +80,11 @@ export function ScheduleList() {
 /** @returns {import("../../components/table.js").Column<any>[]} */
 function columns(hasTenants) {
   return [
-    { key: "name", title: "Name", width: "minmax(9rem, 1.4fr)", cell: (entry) => html`<a href=${scheduleLink(entry)} title=${entry.name}><bdi>${entry.name}</bdi></a>` },
+    { key: "name", title: "Name", width: "minmax(11rem, 1.5fr)", cell: (entry) => html`<a href=${scheduleLink(entry)} title=${entry.name}><bdi>${entry.name}</bdi></a>` },
     { key: "state", title: "State", width: "6rem", cell: (entry) => html`<${ScheduleState} entry=${entry} />` },
     { key: "next", title: "Next", width: "7rem", align: "right", cell: (entry) => (stateOf(entry, now.value)[0] === "paused" ? html`<span class="dim">–</span>` : html`<${Countdown} at=${entry.state?.next_run_at} />`) },
     { key: "at", title: "At", width: "6.5rem", align: "right", hidden: hasTenants, cell: (entry) => (entry.state?.next_run_at ? html`<span class="soft">${formatTime(entry.state.next_run_at)}</span>` : html`<span class="dim">–</span>`) },
-    { key: "times", title: "Times", width: "minmax(8.5rem, 1fr)", cell: (entry) => (entry.state?.times ? html`<code>${entry.state.times}</code> <small class="dim">${entry.state.times.startsWith("@every") ? "" : entry.state.timezone}</small>` : html`<span class="dim">–</span>`) },
+    { key: "times", title: "Times", width: "minmax(7.5rem, .8fr)", cell: (entry) => (entry.state?.times ? html`<code>${entry.state.times}</code> <small class="dim">${entry.state.times.startsWith("@every") ? "" : entry.state.timezone}</small>` : html`<span class="dim">–</span>`) },
     { key: "agent", title: "Agent", width: "minmax(5.5rem, .8fr)", cell: (entry) => html`<bdi>${entry.state?.agent ?? ""}</bdi>` },
     { key: "last", title: "Last run", width: "6.5rem", cell: (entry) => (entry.state?.last_run_id ? html`<a href=${link(`/runs/${entry.state.last_run_id}`)}><${LastStatus} status=${entry.state.last_status} why=${entry.state.last_error} /></a>` : html`<span class="dim">none yet</span>`) },
     { key: "when", title: "Began", width: "6.5rem", align: "right", cell: (entry) => html`<${Time} at=${entry.state?.last_run_at} relative />` },

@@ -43,7 +43,7 @@ export function WebhookList() {
     <div class="bar list-filters">
       <input class="search" type="search" aria-label="Search webhooks" placeholder="Search name or description" value=${text} onInput=${(event) => setQuery({ q: event.currentTarget.value })} />
       <select aria-label="Declared" value=${source} onChange=${(event) => setQuery({ source: event.currentTarget.value })}>
-        <option value="">declared anywhere</option>${Object.entries(SOURCES).map(([key, [, word]]) => html`<option value=${key} key=${key}>${word}</option>`)}
+        <option value="">any source</option>${Object.entries(SOURCES).map(([key, [, word]]) => html`<option value=${key} key=${key}>${word}</option>`)}
       </select>
       <${TenantField} />
       <span class="grow"></span>
@@ -63,14 +63,14 @@ export function WebhookList() {
             ? html`<${Empty} icon="search" title="No webhook fits these filters"><p class="actions"><${Button} onClick=${() => setQuery({ q: "", source: "" })}>Show all<//></p><//>`
             : html`<${Empty} icon="webhook" title="There is no webhook yet" command="loomlog defs create issues --kind webhook --file webhook.yaml"><p>Make one here, with the command line, or under <code>webhooks:</code> in a configuration file.</p><//>`}
           columns=${[
-            { key: "name", title: "Name", width: "minmax(9rem, 1.1fr)", cell: (row) => html`<a href=${path(row)} title=${row.name}><bdi>${row.name}</bdi></a>` },
-            { key: "state", title: "State", width: "6rem", cell: (row) => html`<${WithContent} row=${row} tenant=${tenant} show=${(definition) => html`<${WebhookState} row=${row} definition=${definition} />`} />` },
+            { key: "name", title: "Name", width: "minmax(9rem, 1.2fr)", cell: (row) => html`<a href=${path(row)} title=${row.name}><bdi>${row.name}</bdi></a>` },
+            { key: "state", title: "State", width: "4.5rem", cell: (row) => html`<${WithContent} row=${row} tenant=${tenant} show=${(definition) => html`<${WebhookState} row=${row} definition=${definition} />`} />` },
             { key: "does", title: "What it does", width: "minmax(9rem, 1.2fr)", cell: (row) => html`<${WithContent} row=${row} tenant=${tenant} show=${doesWords} />` },
             { key: "proof", title: "Proof", width: "5.5rem", cell: (row) => html`<${WithContent} row=${row} tenant=${tenant} show=${proofCell} />` },
             { key: "rate", title: "Per minute", width: "5.5rem", align: "right", cell: (row) => html`<${WithContent} row=${row} tenant=${tenant} show=${(definition) => formatCount(definition.rate_limit?.requests_per_minute || 60)} />` },
-            { key: "address", title: "Address", width: "minmax(12rem, 1.6fr)", cell: (row) => html`<span class="id" title=${addressPath(addressOf(row))}><code>…/${addressOf(row)}</code><${CopyButton} text=${location.origin + addressPath(addressOf(row))} label="Copy the address" /></span>` },
-            { key: "source", title: "Declared", width: "6.5rem", cell: (row) => html`<${Chip} tone=${SOURCES[row.source]?.[0] ?? ""}>${SOURCES[row.source]?.[1] ?? row.source}<//>` },
-            { key: "changed", title: "Changed", width: "7.5rem", align: "right", cell: (row) => html`<${Time} at=${row.last_updated} relative />` },
+            { key: "address", title: "Address", width: "minmax(11rem, 1.6fr)", cell: (row) => html`<span class="id" title=${addressPath(addressOf(row))}><code>…/${addressOf(row)}</code><${CopyButton} text=${location.origin + addressPath(addressOf(row))} label="Copy the address" /></span>` },
+            { key: "source", title: "Source", width: "5.5rem", cell: (row) => html`<${Chip} tone=${SOURCES[row.source]?.[0] ?? ""}>${SOURCES[row.source]?.[1] ?? row.source}<//>` },
+            { key: "changed", title: "Changed", width: "6.25rem", align: "right", cell: (row) => html`<${Time} at=${row.last_updated} relative />` },
           ]}
         />`}
   </div>`;
