@@ -12,6 +12,9 @@ const EVENTS_EVERY_MS = 300;
 const RUN_EVERY_MS = 1_000;
 const ADDRESS_AFTER_MS = 200;
 const TOLD_AFTER_MS = 20;
+/** Once there is more than a view shows: rows are made of all that is known, so the past of a long run is told in few steps. */
+const PAST_TOLD_AFTER_MS = 150;
+const VIEW_FRAMES = 300;
 const MANY_FRAMES = 100;
 /** The read models may lag behind the stream: how often records are asked for that have a frame already. */
 const LAST_ATTEMPTS = 12;
@@ -23,7 +26,7 @@ const OPENINGS_MAX = 3;
 
 /**
  * @typedef {{
- *   runId: string, run: any, error: any, reload: () => void,
+ *   runId: string, run: Api.Run, error: any, reload: () => void,
  *   events: import("./model.js").EventRecord[], frames: import("./model.js").RunFrame[],
  *   preview: import("@preact/signals").Signal<import("./model.js").Preview>,
  *   isComplete: boolean, isLive: boolean, isStreamOpen: boolean,
@@ -138,7 +141,7 @@ export class HistoryReader {
     if (isUrgent) return this.listener(this.state);
     if (this.isTold) return undefined;
     this.isTold = true;
-    return this.later(TOLD_AFTER_MS, () => {
+    return this.later(this.state.frames.length > VIEW_FRAMES ? PAST_TOLD_AFTER_MS : TOLD_AFTER_MS, () => {
       this.isTold = false;
       this.listener(this.state);
     });
@@ -261,7 +264,7 @@ export class HistoryReader {
         const events = appendEvents(known, page.events);
         // Never a gap: should a record be missing, the list is read from its beginning once more.
         if (page.events.length && events[events.length - 1]?.seq < page.events[page.events.length - 1].seq) this.cursor = "";
-        if (events !== known || (!next && !this.state.isComplete)) this.change({ events, isComplete: !next || this.state.isComplete });
+        if (events !== known || (!next && !this.state.isComplete)) this.change({ events, isComplete: !next || this.state.isComplete }, !next || !known.length);
       }
     } catch (error) {
       if (aborted.aborted) return;
