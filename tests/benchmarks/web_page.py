@@ -33,6 +33,8 @@ class Window:
 
     def __init__(self, browser: Browser, origin: str) -> None:
         self.faults: list[str] = []
+        self.postponed = 0
+        """Calls that the api answered with 429; the page repeats them."""
         self.context = browser.new_context(base_url=origin, viewport={"width": WIDTH, "height": HEIGHT})
         self.context.set_default_timeout(WAIT_MS)
         self.page = self.context.new_page()
@@ -45,7 +47,9 @@ class Window:
         return self.page
 
     def _hear(self, message: ConsoleMessage) -> None:
-        if message.type == "error":
+        if message.type == "error" and "status of 429" in message.text:
+            self.postponed += 1
+        elif message.type == "error":
             self.faults.append(f"console: {message.text}")
 
 

@@ -103,6 +103,7 @@ def measure_many_tabs(browser: Browser, stack: Stack, origin: str, model: Script
         "tabs": TABS,
         "live": sum(new != old for new, old in zip(after, before, strict=True)),
         "api_percent": round(percent, 1),
+        "postponed": sum(tab.postponed for tab in opened),
         "healthz_ms": spread_of(answers_ms),
         "healthz_alone_ms": spread_of(alone_ms),
     }
@@ -163,7 +164,7 @@ def print_many_tabs(figures: dict[str, Any]) -> None:
     """The figures for people."""
     busy, alone = figures["healthz_ms"], figures["healthz_alone_ms"]
     print(
-        f"  {figures['tabs']} tabs: {figures['live']} live, the api takes {figures['api_percent']:.0f} % of a core; "
+        f"  {figures['tabs']} tabs: {figures['live']} live, {figures['postponed']} calls answered with 429; the api takes {figures['api_percent']:.0f} % of a core; "
         f"/healthz p50 {busy['p50']:.1f} p95 {busy['p95']:.1f} max {busy['max']:.0f} ms, without tabs p50 "
         f"{alone['p50']:.1f} p95 {alone['p95']:.1f} ms",
         flush=True,
