@@ -164,7 +164,7 @@ def print_many_tabs(figures: dict[str, Any]) -> None:
     """The figures for people."""
     busy, alone = figures["healthz_ms"], figures["healthz_alone_ms"]
     print(
-        f"  {figures['tabs']} tabs: {figures['live']} live, {figures['postponed']} calls answered with 429; the api takes "
+        f"  {figures['tabs']} tabs: {figures['live']} live, {figures['postponed']} calls answered 429; the api takes "
         f"{figures['api_percent']:.0f} % of a core; /healthz p50 {busy['p50']:.1f} p95 {busy['p95']:.1f} max "
         f"{busy['max']:.0f} ms, without tabs p50 {alone['p50']:.1f} p95 {alone['p95']:.1f} ms",
         flush=True,
