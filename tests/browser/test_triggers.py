@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 
 from tests.acceptance.installation import HOOK_SECRET
 from tests.browser.chromium import Window
-from tests.browser.site import ACME, Site
+from tests.browser.site import ACME, ADMIN, Site
 
 pytestmark = pytest.mark.stack
 
@@ -73,3 +73,36 @@ def test_a_request_to_a_webhook_is_tried_and_nothing_happens(admin: Window) -> N
     expect(result).to_contain_text("mia")
     page.get_by_role("tab", name="Deliveries").click()
     expect(page.get_by_role("region", name="Deliveries")).not_to_contain_text("mia")
+
+
+def test_the_focus_is_where_it_was_when_a_dialog_closes(acme: Window) -> None:
+    page = acme.open("/channels")
+    opens = page.get_by_role("button", name="New channel")
+    opens.click()
+    page.keyboard.press("Escape")
+    expect(opens).to_be_focused()
+    opens.click()
+    page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
+    expect(opens).to_be_focused()
+
+
+def test_a_message_leads_to_its_record_in_the_log(admin: Window, site: Site) -> None:
+    word = uuid.uuid4().hex
+    site.client(ACME).ask("POST", "/v1/_channels/acceptance%2Fissues/publish", json={"payload": {"issue": word}})
+    page = admin.open("/channels/acceptance/issues?tenant=acme")
+    page.get_by_role("table", name="Messages").get_by_text(word).click()
+    page.get_by_role("region", name="Message", exact=True).get_by_role("link", name=re.compile("^loom")).click()
+    record = page.get_by_role("region", name=re.compile("^Record"))
+    expect(record.get_by_role("heading", name=re.compile("MessagePublished"))).to_be_visible()
+    expect(record).to_contain_text(word)
+
+
+def test_a_limit_leads_to_its_record_in_the_log(admin: Window, site: Site) -> None:
+    user = f"u{uuid.uuid4().hex[:8]}"
+    limit = {"scope": "user", "tenant_id": "acme", "scope_id": user, "hard_limit": 1_000_000_000}
+    site.client(ADMIN).ask("PUT", "/v1/_limits", json=limit)
+    page = admin.open("/operations/limits")
+    page.get_by_role("row").filter(has_text=user).get_by_role("link", name="record").click()
+    record = page.get_by_role("region", name=re.compile("^Record"))
+    expect(record.get_by_role("heading", name=re.compile("LimitSet"))).to_be_visible()
+    expect(record).to_contain_text(user)
