@@ -137,9 +137,9 @@ pricing:
   models:
     lab/lab-1: { input: 3.00, output: 15.00 }
 """
-"""Some on models of somebody else's, one of them for the web page, one that can be cancelled in peace, one that fails, one that falls back, one whose
-prompt is the list of its calls, one that uses a tool of a client, one that uses the tool of a family, two
-that use memory, one that passes messages from a channel to another."""
+"""Some on models of somebody else's, one of them for the web page, one that can be cancelled in peace, one that fails,
+one that falls back, one whose prompt is the list of its calls, one that uses a tool of a client, one that uses the tool
+of a family, two that use memory, one that passes messages from a channel to another."""
 HOOK_SECRET = "acceptance-hook-secret"
 """Secret of the senders of webhooks."""
 
