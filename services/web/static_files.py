@@ -168,13 +168,13 @@ def _resolve(module: str, path: str) -> str:
 
 def _imported(module: str, contents: Mapping[str, bytes]) -> list[str]:
     """Return a module and all that it imports at once, each before what it imports itself; of the page's own files."""
-    found = [module] if module in contents else []
-    for file in found:  # grows meanwhile
+    modules = [module] if module in contents else []
+    for file in modules:  # grows meanwhile
         for path in _IMPORT.findall(contents[file].decode()):
             place = _resolve(file, path)
-            if place in contents and place not in found:
-                found.append(place)
-    return found
+            if place in contents and place not in modules:
+                modules.append(place)
+    return modules
 
 
 def _build_id(version: str, contents: Mapping[str, bytes]) -> str:
