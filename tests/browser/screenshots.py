@@ -115,7 +115,7 @@ def take(site: Site, shop: Shop, names: list[str], out: Path) -> None:
             for scheme, window in windows.items():
                 page = window.open(PICTURES[name].format(**places))
                 expect(page.get_by_role("main")).to_contain_text(SHOWN[name])
-                expect(page.locator("[aria-busy=true], .skeleton")).to_have_count(0)
+                expect(page.locator(".state[aria-busy=true], .skeleton")).to_have_count(0)
                 PREPARE.get(name, settle)(page)
                 settle(page)
                 file = out / f"ui-{name}-{scheme}.png"

@@ -1,5 +1,6 @@
 // Markdown and code as elements: marked makes tokens, and tokens become elements here, so no text of a model is ever HTML.
 import { h, html, useEffect, useState } from "../ui.js";
+import { onReconnect } from "../resource.js";
 import { LongText } from "./json.js";
 
 /** Longer texts are shown plain: nobody reads them as prose, and parsing them would hold the page. */
@@ -30,7 +31,11 @@ async function loadPrism() {
 export function Markdown({ text }) {
   const [ready, setReady] = useState(lexer !== null);
   useEffect(() => {
-    if (!ready) loadLexer().then(() => setReady(true));
+    if (ready) return undefined;
+    // A server that is away now is asked again when it is back; until then the text is plain.
+    const load = () => loadLexer().then(() => setReady(true), () => {});
+    load();
+    return onReconnect(load);
   }, []);
   if (!ready || text.length > MARKDOWN_MAX) return html`<div class="markdown plain"><${LongText} text=${text} max=${20_000} /></div>`;
   let tokens;
@@ -118,7 +123,7 @@ export function Code({ text, language = "" }) {
   const [ready, setReady] = useState(prism !== null);
   const wanted = name && text.length <= CODE_MAX;
   useEffect(() => {
-    if (wanted && !ready) loadPrism().then(() => setReady(true));
+    if (wanted && !ready) loadPrism().then(() => setReady(true), () => {}); // without colours if it does not come
   }, [wanted]);
   const grammar = wanted && ready && Object.hasOwn(prism.languages, name) ? prism.languages[name] : null;
   if (!grammar || typeof grammar !== "object") return html`<pre class="block" tabindex="0"><code><${LongText} text=${text} max=${CODE_MAX} /></code></pre>`;
