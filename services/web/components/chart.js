@@ -75,7 +75,8 @@ export function Chart({ title, times, series, format = (value) => value.toLocale
               width: stacked ? 0 : 1.5,
               fill: stacked ? stroke : series[at].fill ? `${stroke}22` : undefined,
               ...(stacked ? { paths: bars } : {}),
-              points: { show: !stacked && times.length === 1 },
+              // A value alone between two gaps has no line: its point is what is seen of it.
+              points: stacked ? { show: false } : { size: 5 },
               value: (_, __, ___, index) => {
                 const values = shown.current[at]?.values ?? [];
                 const value = values[index ?? values.length - 1];

@@ -60,13 +60,13 @@ function Drawn({ data, run }) {
     dashed: isFork,
   }));
   const columns = [
-    { key: "agent", title: "Run", width: "minmax(10rem, 1fr)", cell: (row) => html`<span style=${{ paddingLeft: `${Math.min(row.depth, 12) * 16}px` }}><a href=${link(`/runs/${seg(row.run.run_id)}/tree`)} aria-current=${row.run.run_id === run.run_id ? "true" : undefined}><bdi>${row.run.agent}</bdi></a> ${row.isFork ? html`<${Chip} icon="git-fork">fork<//>` : null}${row.run.resident ? html`<${Chip}>resident<//>` : null}</span>` },
-    { key: "id", title: "Id", width: "7.6rem", cell: (row) => html`<${Id} id=${row.run.run_id} short=${8} />` },
+    { key: "agent", title: "Run", width: "minmax(8rem, 1fr)", cell: (row) => html`<span style=${{ paddingLeft: `${Math.min(row.depth, 12) * 16}px` }}><a href=${link(`/runs/${seg(row.run.run_id)}/tree`)} aria-current=${row.run.run_id === run.run_id ? "true" : undefined}><bdi>${row.run.agent}</bdi></a> ${row.isFork ? html`<${Chip} icon="git-fork">fork<//>` : null}${row.run.resident ? html`<${Chip}>resident<//>` : null}</span>` },
+    { key: "id", title: "Id", width: "6.6rem", cell: (row) => html`<${Id} id=${row.run.run_id} short=${8} />` },
     { key: "status", title: "Status", width: "10.4rem", cell: (row) => html`<${RunStatus} run=${row.run} />` },
-    { key: "started", title: "Started", width: "6.4rem", cell: (row) => html`<${Time} at=${row.run.started_at} />` },
+    { key: "started", title: "Started", width: "5.8rem", cell: (row) => html`<${Time} at=${row.run.started_at} />` },
     { key: "duration", title: "Duration", width: "5.4rem", align: /** @type {"right"} */ ("right"), cell: (row) => html`<${Duration} from=${row.run.started_at} to=${row.run.completed_at} />` },
     { key: "tokens", title: "Tokens in / out", width: "7rem", align: /** @type {"right"} */ ("right"), cell: (row) => `${formatShort(row.run.usage.input_tokens + row.run.usage.cache_read_input_tokens + row.run.usage.cache_creation_input_tokens)} / ${formatShort(row.run.usage.output_tokens)}` },
-    { key: "cost", title: "Cost", width: "7.4rem", align: /** @type {"right"} */ ("right"), cell: (row) => formatMoney(row.run.cost_micros, row.run.currency) },
+    { key: "cost", title: "Cost", width: "6.6rem", align: /** @type {"right"} */ ("right"), cell: (row) => formatMoney(row.run.cost_micros, row.run.currency) },
     { key: "compare", title: "Compare", width: "4.6rem", cell: (row) => (row.run.run_id === run.run_id ? html`<span class="dim">this run</span>` : html`<a href=${link(`/runs/${seg(run.run_id)}/compare/${seg(row.run.run_id)}`)}>Compare</a>`) },
   ];
   return html`<div class="tree">
