@@ -1,5 +1,5 @@
 // Keyboard shortcuts: a page registers its own while it is shown, `?` lists them all.
-import { html, signal, useEffect } from "../ui.js";
+import { html, signal, useLayoutEffect } from "../ui.js";
 import { Dialog } from "./dialog.js";
 
 const SEQUENCE_MS = 800;
@@ -17,7 +17,8 @@ export const registerKeys = { open: () => (isOpen.value = true) };
  * @param {Record<string, [string, () => void]>} keys "j", "Enter" or a sequence "g r" -> [what it does, action]
  */
 export function useKeys(group, keys) {
-  useEffect(() => {
+  // With the drawing and not after it: a key that is pressed on what is seen acts on what is seen.
+  useLayoutEffect(() => {
     const id = Symbol(group);
     registered.set(id, { group, keys });
     return () => registered.delete(id);
