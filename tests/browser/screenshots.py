@@ -93,10 +93,11 @@ def main() -> int:
     try:
         installation.up()
         site = Site(installation)
-        site.start()
-        shop = open_shop(site, model)
-        take(site, shop, arguments.pictures or list(PICTURES), arguments.out)
-        site.stop()
+        try:
+            site.start()
+            take(site, open_shop(site, model), arguments.pictures or list(PICTURES), arguments.out)
+        finally:
+            site.stop()
     finally:
         installation.loomlog("down")
         model.close()
