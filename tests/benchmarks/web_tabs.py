@@ -42,7 +42,7 @@ TABS_RUNS_PER_S = 2.0
 WATCHED_RUNS = 5
 TOKEN_PAUSE_S = 0.5
 TOKENS_A_TURN, TYPED_TURNS = 16, 100
-"""A turn takes 8 s: of one that began more than 30 s ago (limits.RECENT_AGE_MAX_S) a new tab gets no previews."""
+"""A turn takes 8 s."""
 ANSWERS_S, ANSWERS_EVERY_S = 8.0, 0.05
 GOAL_PERCENT = 2
 LIVE = "header .chip.live"
