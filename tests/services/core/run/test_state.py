@@ -213,6 +213,7 @@ LEGAL = {
         "CommandRefused",
     },
     "waiting for a channel": {
+        "CallWaiting",  # again, by an owner that took the run over after the wait had ended
         "PersonNotified",
         "WaitReported",
         "HookActed",
