@@ -92,8 +92,8 @@ TAIL_RETRY_S = 1.0
 RECENT_BYTES_MAX = 64 * 1024 * 1024
 """Maximum recent records kept for late subscribers, their bookkeeping included."""
 RECENT_AGE_MAX_S = 600.0
-"""Maximum age of recent records: who opens a run in the middle of a turn gets its previews from the beginning if the turn
-is not older, and none until it ends if it is. As long as their topic keeps previews."""
+"""Maximum age of recent records: who opens a run in the middle of a turn gets its previews from the beginning if the
+turn is not older, and none until it ends if it is. As long as their topic keeps previews."""
 ITEM_OVERHEAD_BYTES = 410
 """Memory of a kept record besides its bytes (tracemalloc: tuple, numbers, list and queue entries)."""
 QUEUE_ITEMS_MAX = 4_096
