@@ -136,8 +136,7 @@ async def list_agent_cursors(service: Service, caller: Caller, request: Request)
 
 async def follow_channel(service: Service, caller: Caller, request: Request) -> AsgiResponse:
     cursor = request.headers.get("last-event-id") or query_text(request, "from_cursor")
-    service.acquire_stream()
-    try:
+    with service.stream_opening():
         stream = await service.application.channels.follow(
             caller,
             _name(request),
@@ -145,9 +144,6 @@ async def follow_channel(service: Service, caller: Caller, request: Request) -> 
             from_cursor=cursor,
             tenant=_tenant(request),
         )
-    except BaseException:
-        service.release_stream()
-        raise
     return EventStream(stream, with_ids=True, on_close=service.release_stream)
 
 

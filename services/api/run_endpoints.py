@@ -95,12 +95,8 @@ async def continue_session(service: Service, caller: Caller, request: Request) -
 
 async def stream_run(service: Service, caller: Caller, request: Request) -> AsgiResponse:
     layer = service.application
-    service.acquire_stream()
-    try:
+    with service.stream_opening():
         stream = await layer.queries.stream(caller, request.path_params["run_id"], after=resume_after(request))
-    except BaseException:
-        service.release_stream()
-        raise
     return EventStream(stream, with_ids=True, on_close=service.release_stream)
 
 
@@ -173,12 +169,8 @@ def _state_stream(
         tenant=query_text(request, "tenant"),
         with_waits=with_waits,
     )
-    service.acquire_stream()
-    try:
+    with service.stream_opening():
         stream = service.application.run_states.follow(caller, state_filter)
-    except BaseException:
-        service.release_stream()
-        raise
     return EventStream(stream, with_ids=False, on_close=service.release_stream)
 
 
