@@ -25,7 +25,7 @@ from hypothesis import HealthCheck, settings
 
 from loomlog.services.cli.stack.home import open_home
 from loomlog.services.cli.stack.local import LocalStack, local_stack
-from tests.acceptance.installation import Installation
+from tests.acceptance.installation import Installation, running_installation
 
 # An example that takes long, or is long in the making, tells of the machine and not of the code.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -64,16 +64,8 @@ async def session_stack(session_folder: Path) -> AsyncIterator[LocalStack]:
 
 @pytest.fixture(scope="session")
 def stack() -> Iterator[Installation]:
-    # Not pytest's own temporary folder: those of three sessions are kept, and a broker's is large.
-    folder = Path(tempfile.mkdtemp(prefix="loomlog-acceptance-"))
-    installation = Installation(folder)
-    installation.make()
-    try:
-        installation.up()
+    with running_installation("acceptance") as installation:
         yield installation
-    finally:
-        installation.loomlog("down")
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,9 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -232,3 +234,20 @@ class Installation:
 
     def up(self) -> Ended:
         return self.loomlog("up", "--detach", timeout_s=START_TIMEOUT_S)
+
+
+@contextmanager
+def running_installation(name: str) -> Iterator[Installation]:
+    """A whole stack in a temporary folder with that name in its own; stopped and deleted at the end.
+
+    Not pytest's own temporary folder: those of three sessions are kept, and a broker's is large.
+    """
+    folder = Path(tempfile.mkdtemp(prefix=f"loomlog-{name}-"))
+    installation = Installation(folder)
+    installation.make()
+    try:
+        installation.up()
+        yield installation
+    finally:
+        installation.loomlog("down")
+        shutil.rmtree(folder, ignore_errors=True)

@@ -3,30 +3,21 @@
 An installation of its own, because it is stopped in the middle.
 """
 
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.acceptance.installation import Installation
+from tests.acceptance.installation import Installation, running_installation
 
 pytestmark = pytest.mark.stack
 
 
 @pytest.fixture(scope="module")
 def own() -> Iterator[Installation]:
-    folder = Path(tempfile.mkdtemp(prefix="loomlog-history-"))
-    installation = Installation(folder)
-    installation.make()
-    try:
-        installation.up()
+    with running_installation("history") as installation:
         yield installation
-    finally:
-        installation.loomlog("down")
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def events_of(stack: Installation, run_id: str) -> list[dict[str, Any]]:
