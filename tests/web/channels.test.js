@@ -1,7 +1,8 @@
 // The rules of the pages of channels, without a page.
 import assert from "node:assert/strict";
 import test from "node:test";
-import { declarationBody, filtered, formatKept, oneLine, parsePayload, publisherOf, toRfc3339, withNewer } from "../../services/web/pages/channels/model.js";
+import { declarationBody, filtered, formatKept, parsePayload, publisherOf, withNewer } from "../../services/web/pages/channels/model.js";
+import { oneLine, toRfc3339 } from "../../services/web/values.js";
 
 test("a payload is any JSON value but null", () => {
   assert.deepEqual(parsePayload('{"a": [1]}'), { value: { a: [1] } });

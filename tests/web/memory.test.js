@@ -2,8 +2,9 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import {
-  authorOf, columnType, comparedText, factText, marked, nameOf, oneLine, operationOf, parseValue, pathOf, placeOfPath, quoted, remembered, runPathOf, scoreParts, searchBody, share, toRfc3339, withBefore, withChanges,
+  authorOf, columnType, comparedText, factText, marked, nameOf, operationOf, parseValue, pathOf, placeOfPath, quoted, remembered, runPathOf, scoreParts, searchBody, share, withBefore, withChanges,
 } from "../../services/web/pages/memory/model.js";
+import { oneLine, toRfc3339 } from "../../services/web/values.js";
 
 test("an address names a scope, whose id may have slashes; the tenant has one scope", () => {
   assert.equal(placeOfPath(""), null);

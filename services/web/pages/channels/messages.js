@@ -10,7 +10,8 @@ import { Time, formatCount, formatTime } from "../../components/time.js";
 import { usePages } from "../../resource.js";
 import { here, setQuery } from "../../router.js";
 import { follow } from "../../stream.js";
-import { PAGE, oneLine, withNewer } from "./model.js";
+import { oneLine } from "../../values.js";
+import { PAGE, withNewer } from "./model.js";
 import { MoveDialog } from "./readers.js";
 
 const OLDEST = "cur_0";

@@ -50,19 +50,6 @@ export function parsePayload(text) {
   }
 }
 
-/** One line that says most about a value. @param {any} value @param {number} [max] */
-export function oneLine(value, max = 240) {
-  const text = typeof value === "string" ? value : JSON.stringify(value);
-  const line = (text ?? "").slice(0, max + 1).replace(/\s+/g, " ");
-  return line.length > max ? `${line.slice(0, max)}…` : line;
-}
-
-/** RFC 3339 of what a field of date and time has, in this browser's zone; "" for an empty or impossible one. @param {string} local */
-export function toRfc3339(local) {
-  const at = local ? new Date(local) : null;
-  return at && !Number.isNaN(at.getTime()) ? at.toISOString() : "";
-}
-
 /**
  * Rows with the newest first, and what came in, oldest first, in front of them; none twice.
  * @param {any[]} rows @param {any[]} incoming

@@ -9,7 +9,8 @@ import { Time } from "../../components/time.js";
 import { toast } from "../../components/toast.js";
 import { useAction } from "../../resource.js";
 import { may } from "../../session.js";
-import { BROADCAST_MAX, hasQueues, parsePayload, publisherOf, toRfc3339 } from "./model.js";
+import { toRfc3339 } from "../../values.js";
+import { BROADCAST_MAX, hasQueues, parsePayload, publisherOf } from "./model.js";
 
 /** What both forms ask for. `change` gets the changed fields. @param {{form: any, change: (changes: any) => void, scope?: string, knownIds?: string[]}} properties */
 function MessageFields({ form, change, scope, knownIds = [] }) {

@@ -1,5 +1,6 @@
 // Verifications of the log: what is asked for, how far it is, and its result as a verdict. Pure.
 import { parsePlace } from "./model.js";
+import { shellWord } from "../../values.js";
 
 /** What each kind of finding means. @type {Record<string, string>} */
 export const FINDINGS = {
@@ -57,7 +58,7 @@ export function requestOf(wish, nowMs) {
 /** The same on a command line. @param {Record<string, any>} body */
 export function commandOf(body) {
   const options = [
-    body.run_id && `--run ${/^[\w:/.-]+$/.test(body.run_id) ? body.run_id : `'${body.run_id.replaceAll("'", "'\\''")}'`}`,
+    body.run_id && `--run ${shellWord(body.run_id)}`,
     body.partition !== undefined && `--partition ${body.partition}`,
     body.since && `--since ${body.since}`,
     body.entities && "--entities",

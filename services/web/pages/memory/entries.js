@@ -7,7 +7,8 @@ import { Table } from "../../components/table.js";
 import { Time, formatBytes, formatCount } from "../../components/time.js";
 import { usePages } from "../../resource.js";
 import { here, link, setQuery } from "../../router.js";
-import { nameOf, oneLine, pathOf } from "./model.js";
+import { oneLine } from "../../values.js";
+import { nameOf, pathOf } from "./model.js";
 
 const PAGE = 100;
 
@@ -38,7 +39,7 @@ export function Entries({ place, tenant, round }) {
           empty=${html`<${Empty} icon="database" title=${prefix ? "No key begins with this" : "There is no entry here"} command=${`loomlog memory set ${place.scope}${place.id ? ` ${place.id}` : ""} colour '"red"'`}><p>Agents write with the Memory tool; an operator with New entry, or the command line.</p><//>`}
           columns=${[
             { key: "key", title: "Key", width: "minmax(8rem, 1fr)", cell: (row) => html`<a href=${to(row)} title=${row.key}><bdi>${row.key}</bdi></a>` },
-            { key: "value", title: "Value", width: "minmax(8rem, 1.8fr)", cell: (row) => html`${row.provenance ? html`<${Chip} tone="info" title="A fact: it says where it was learned">fact<//> ` : null}<bdi class="mono soft">${oneLine(row.value)}</bdi>` },
+            { key: "value", title: "Value", width: "minmax(8rem, 1.8fr)", cell: (row) => html`${row.provenance ? html`<${Chip} tone="info" title="A fact: it says where it was learned">fact<//> ` : null}<bdi class="mono soft">${oneLine(row.value, 200)}</bdi>` },
             { key: "vector", title: "Vector", width: "3.5rem", cell: (row) => html`<${Vector} row=${row} />` },
             { key: "bytes", title: "Size", width: "4.5rem", align: "right", cell: (row) => (row.bytes === undefined ? html`<span class="dim">–</span>` : formatBytes(row.bytes)) },
             { key: "expires", title: "Expires", width: "6.5rem", align: "right", cell: (row) => (row.expires_at ? html`<${Time} at=${row.expires_at} relative />` : html`<span class="dim">never</span>`) },

@@ -12,7 +12,8 @@ import { toast } from "../../components/toast.js";
 import { useAction, usePages, useResource } from "../../resource.js";
 import { here, link } from "../../router.js";
 import { EntryDialog } from "./dialogs.js";
-import { authorOf, comparedText, operationOf, pathOf, runPathOf, toRfc3339, withBefore } from "./model.js";
+import { toRfc3339 } from "../../values.js";
+import { authorOf, comparedText, operationOf, pathOf, runPathOf, withBefore } from "./model.js";
 
 const PAGE = 20;
 

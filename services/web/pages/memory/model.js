@@ -156,18 +156,5 @@ export function withChanges(rows, incoming, most = 1_000) {
   return fresh.length ? [...fresh.reverse(), ...rows].slice(0, most) : rows;
 }
 
-/** One line that says most about a value. @param {any} value @param {number} [max] */
-export function oneLine(value, max = 200) {
-  const text = typeof value === "string" ? value : JSON.stringify(value);
-  const line = (text ?? "").slice(0, max + 1).replace(/\s+/g, " ");
-  return line.length > max ? `${line.slice(0, max)}…` : line;
-}
-
-/** RFC 3339 of what a field of date and time has, in this browser's zone; "" for an empty or impossible one. @param {string} local */
-export function toRfc3339(local) {
-  const at = local ? new Date(local) : null;
-  return at && !Number.isNaN(at.getTime()) ? at.toISOString() : "";
-}
-
 /** Share of a quota in per cent, at most 100; null without a quota. @param {{bytes: number, quota_bytes: number}} usage */
 export const share = (usage) => (usage.quota_bytes > 0 ? Math.min(100, (100 * usage.bytes) / usage.quota_bytes) : null);

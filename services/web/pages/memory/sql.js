@@ -7,7 +7,8 @@ import { Empty, ErrorState } from "../../components/states.js";
 import { Table } from "../../components/table.js";
 import { formatCount, formatDuration } from "../../components/time.js";
 import { useAction, useResource } from "../../resource.js";
-import { columnType, nameOf, oneLine, quoted, remembered } from "./model.js";
+import { oneLine } from "../../values.js";
+import { columnType, nameOf, quoted, remembered } from "./model.js";
 
 const KEY = "loomlog.sql";
 const TABLES = "SELECT name, type, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite_%' AND type IN ('table', 'view') ORDER BY name";
@@ -93,5 +94,5 @@ export function SqlConsole({ place, tenant }) {
 function Cell({ value }) {
   if (value === null) return html`<span class="dim">null</span>`;
   if (typeof value === "object") return html`<span class="dim" title="base64">${oneLine(value.$blob ?? value, 80)}</span>`;
-  return html`<bdi class="mono">${typeof value === "string" ? oneLine(value) : String(value)}</bdi>`;
+  return html`<bdi class="mono">${typeof value === "string" ? oneLine(value, 200) : String(value)}</bdi>`;
 }

@@ -1,4 +1,5 @@
 // A fork as it is asked for: where it may begin, the body of the request, and the same as a command. Pure.
+import { shellWord } from "../../values.js";
 
 /**
  * Moments at which a fork is usual, newest first: before the call of each turn, so that the fork makes that call anew, and the newest record.
@@ -58,14 +59,12 @@ export function problemsOf(form, needsPrompt) {
   return problems;
 }
 
-const quoted = (text) => (/^[\w./:@=-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`);
-
 /** The same fork from the command line. @param {string} runId @param {ForkForm} form */
 export function commandOf(runId, form) {
   const parts = ["loomlog runs fork", runId, "--at", String(form.at)];
-  if (form.prompt.trim()) parts.push("--prompt", quoted(form.prompt));
-  if (form.agent) parts.push("--agent", quoted(form.agent));
-  else if (form.definition) parts.push("--definition", quoted(form.definition));
-  for (const [name, value] of Object.entries(overridesOf(form))) parts.push("--set", quoted(`${name}=${value}`));
+  if (form.prompt.trim()) parts.push("--prompt", shellWord(form.prompt));
+  if (form.agent) parts.push("--agent", shellWord(form.agent));
+  else if (form.definition) parts.push("--definition", shellWord(form.definition));
+  for (const [name, value] of Object.entries(overridesOf(form))) parts.push("--set", shellWord(`${name}=${value}`));
   return parts.join(" ");
 }

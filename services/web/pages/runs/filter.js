@@ -1,4 +1,5 @@
 // The filter of the list of runs: read from the address, as a query of the API, as a `where` of a bulk order, and whether a run fits it.
+import { shellWord } from "../../values.js";
 
 /** Statuses of the API, in the order of the buttons. */
 export const STATUSES = ["running", "completed", "failed", "cancelled"];
@@ -134,7 +135,7 @@ export function commandOf(filter, now) {
   const parts = ["loomlog runs ls"];
   const query = apiQueryOf(filter, now);
   for (const [name, option] of Object.entries({ status: "--status", agent: "--agent", session_id: "--session", user_id: "--user", tenant: "--tenant", from: "--since", to: "--until" })) {
-    if (query[name]) parts.push(option, /^[\w.:/,-]+$/.test(query[name]) ? query[name] : `'${query[name].replaceAll("'", "'\\''")}'`);
+    if (query[name]) parts.push(option, shellWord(query[name]));
   }
   return parts.join(" ");
 }

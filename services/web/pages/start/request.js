@@ -1,4 +1,5 @@
 // A start as it is sent: from what the form holds to the body of POST /v1/runs, and the same start as curl and command line.
+import { shellWord } from "../../values.js";
 
 export const IMAGE_TYPES = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 /** Runs of one POST /v1/runs:batch. */
@@ -60,9 +61,6 @@ export function bodyOf(draft, { needsPrompt = true } = {}) {
   return { body, problems };
 }
 
-/** Words of a text for a POSIX shell. @param {string} text */
-export const quoted = (text) => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
-
 /** The body with images named and not repeated. */
 const readable = (body) =>
   JSON.stringify(body, (name, value) => (name === "data" && typeof value === "string" && value.length > 60 ? "BASE64 OF THE IMAGE" : value), 2);
@@ -72,13 +70,13 @@ export function curlOf(origin, path, body) {
   return [
     `curl -N ${origin}${path}`,
     `  -H "authorization: Bearer $LOOMLOG_AUTH_TOKEN" -H 'content-type: application/json'`,
-    `  -d ${quoted(readable(body))}`,
+    `  -d ${shellWord(readable(body))}`,
   ].join(" \\\n");
 }
 
 /** The command line of a start, and the fields that it has no option for. @param {any} body */
 export function commandOf(body) {
-  const parts = ["loomlog run", quoted(body.agent || "AGENT"), quoted(body.prompt ?? "PROMPT")];
+  const parts = ["loomlog run", shellWord(body.agent || "AGENT"), shellWord(body.prompt ?? "PROMPT")];
   if (body.session_id) parts.push("--session", body.session_id);
   const left = Object.keys(body).filter((name) => !["agent", "prompt", "session_id"].includes(name));
   return { command: parts.join(" "), left };
