@@ -45,7 +45,7 @@ demo: $(STAMP) ## kill a runtime in the middle of a run, and show that nothing w
 	@$(BIN)/loomlog demo
 
 test: $(STAMP) ## all tests: pure ones, real broker and Postgres, the whole stack
-	@$(BIN)/pytest -n 2 -p tests.sharing
+	@$(BIN)/pytest -n 2 -p tests.sharing --maxfail 25
 
 check: $(STAMP) ## formatting, lint, types, import rules, generated files
 	@$(BIN)/ruff format --check .

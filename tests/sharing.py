@@ -1,13 +1,15 @@
 """Who runs what when the tests run in several processes (`pytest -n 2`, `make test`).
 
 The broker and the Postgres of the session belong to one process, whole stacks to one, so that each is started once;
-files of pure tests fill what is left. Loaded by `-p tests.sharing`.
+files of pure tests fill what is left. A failure is printed when it happens, so that a run that is stopped has told it.
+Loaded by `-p tests.sharing`.
 """
 
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 ROOT = Path(__file__).parent.parent
@@ -38,3 +40,22 @@ def scope_of(path: str) -> str:
 
 def pytest_xdist_make_scheduler(config: Any, log: Any) -> Sharing:
     return Sharing(config, log)
+
+
+class FailuresAtOnce:
+    """Prints one line of a failure at once; pytest prints the whole of it at the end."""
+
+    def __init__(self, terminal: Any) -> None:
+        self._terminal = terminal
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            crash = getattr(report.longrepr, "reprcrash", None)
+            reason = str(crash.message if crash else report.longreprtext).strip().partition("\n")[0]
+            self._terminal.write_line(f"\nFAILED {report.nodeid} ({report.when}, {report.duration:.1f} s): {reason}")
+
+
+@pytest.hookimpl(trylast=True)  # after the terminal's
+def pytest_configure(config: Any) -> None:
+    if not hasattr(config, "workerinput"):  # the processes of the tests hand their reports over
+        config.pluginmanager.register(FailuresAtOnce(config.pluginmanager.get_plugin("terminalreporter")))

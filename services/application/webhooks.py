@@ -428,12 +428,14 @@ class Webhooks:
         }
 
     async def recent(self, caller: Caller, tenant: str, name: str, *, limit: int = RECENT_MAX) -> dict[str, Any]:
-        """Return the last deliveries of a webhook, newest first; also of one that is disabled or deleted."""
+        """Return the last deliveries of a webhook, newest first; also of one that is disabled or deleted. Raises
+        RequestRefused(unknown_webhook) when there were none and no such webhook takes requests.
+        """
         require_scope(caller, ADMIN)
         owner = await self._owner(tenant, name)
         rows = await self._read(self._rows.recent(owner, name, limit=limit))
-        if not rows:
-            raise RequestRefused("unknown_webhook", f"there was no delivery for {name[:80]!r}")
+        if not rows and await self.find(tenant, name) is None:
+            raise RequestRefused("unknown_webhook", f"there is no webhook {name[:80]!r}, and no delivery for it")
         shown = await self._sources.content.decrypt([_delivery_json(row) for row in rows], owner)
         return {"webhook_name": name, "tenant_id": owner, "deliveries": shown}
 

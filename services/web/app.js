@@ -7,4 +7,7 @@ import "./version.js";
 
 const root = /** @type {HTMLElement} */ (document.getElementById("app"));
 // A module that cannot be loaded is told by the frame, which tries again.
-Promise.allSettled([loadSession(), loadFirstPage()]).then(() => render(html`<${Frame} />`, root));
+Promise.allSettled([loadSession(), loadFirstPage()]).then(() => {
+  root.replaceChildren(); // the empty frame of index.html
+  render(html`<${Frame} />`, root);
+});

@@ -7,6 +7,8 @@ import { here, link, setQuery } from "../../router.js";
 import { follow } from "../../stream.js";
 import { FRAMES_PER_EVENT, NO_PREVIEW, RUN_ENDS, appendEvents, takeFrames, turnsOf, upTo } from "./model.js";
 
+/** Of the first page, which is enough to show a view, and of the others. */
+const EVENTS_FIRST_PAGE = 100;
 const EVENTS_PAGE = 1_000;
 const EVENTS_EVERY_MS = 300;
 const RUN_EVERY_MS = 1_000;
@@ -257,7 +259,7 @@ export class HistoryReader {
     try {
       for (let next = /** @type {string | null} */ (this.cursor); next !== null; ) {
         const known = this.state.events;
-        const page = await runs.events(this.runId, { limit: EVENTS_PAGE, cursor: next }, { signal: aborted });
+        const page = await runs.events(this.runId, { limit: known.length ? EVENTS_PAGE : EVENTS_FIRST_PAGE, cursor: next }, { signal: aborted });
         if (aborted.aborted) return;
         next = page.next;
         this.cursor = page.resume ?? next ?? this.cursor;

@@ -15,7 +15,7 @@ import { VERDICTS, detailOf, verdictOf } from "./model.js";
 
 const MOST = 50;
 const EVERY_MS = 4_000;
-/** A webhook without deliveries answers 404: it is asked less often. */
+/** One that takes no requests and never had any answers 404: it is asked less often. */
 const EVERY_EMPTY_MS = 20_000;
 
 /** @param {{address: string, isOn: boolean, definition: any}} properties isOn: whether it takes requests, and so replays */
