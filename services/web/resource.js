@@ -1,5 +1,6 @@
 // Data of a page: one load with its states, pages of a list, and a value that is read again while somebody looks.
-import { useCallback, useEffect, useRef, useState } from "./ui.js";
+// Reading begins in layout effects: others run after the next paint, which a read need not wait for.
+import { useCallback, useEffect, useLayoutEffect, useRef, useState } from "./ui.js";
 import { connection } from "./api.js";
 
 /**
@@ -16,7 +17,7 @@ export function useResource(load, inputs, { everyMs = 0 } = {}) {
   const [round, setRound] = useState(0);
   const reload = useCallback(() => setRound((value) => value + 1), []);
   const key = useRef("");
-  useEffect(() => {
+  useLayoutEffect(() => {
     const abort = new AbortController();
     const now = JSON.stringify(inputs);
     const isOther = key.current !== now;
@@ -80,7 +81,7 @@ export function usePages(loadPage, inputs, { reloadsOnReconnect = true } = {}) {
     },
     [...inputs],
   );
-  useEffect(() => {
+  useLayoutEffect(() => {
     setState(empty);
     fetchPage(true);
     return () => work.current.abort?.abort();

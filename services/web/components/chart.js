@@ -1,6 +1,7 @@
 // A chart over time by uPlot, in the colours of the theme, with its last values as text for who cannot see it.
 import { html, useEffect, useRef, useState } from "../ui.js";
 import { theme } from "../settings.js";
+import { lazyFormat, lazyTimeFormat } from "./time.js";
 
 const HEIGHT = 180;
 /** Width of a bar: part of its place, and most pixels. */
@@ -9,9 +10,9 @@ const BAR = [0.72, 40];
 const LETTER = 6.7;
 const DAYS = [1, 2, 7, 14, 30, 60, 90, 180, 365];
 const MINUTES = [1, 2, 5, 10, 15, 30, 60, 120, 360, 720, 1_440];
-const MINUTE = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hour12: false });
-const SECOND = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
-const DAY = new Intl.DateTimeFormat(undefined, { month: "short", day: "2-digit", timeZone: "UTC" });
+const formatMinute = lazyTimeFormat({});
+const formatSecond = lazyTimeFormat({ second: "2-digit" });
+const formatDay = lazyFormat(() => new Intl.DateTimeFormat(undefined, { month: "short", day: "2-digit", timeZone: "UTC" }));
 let uplot = /** @type {any} */ (null);
 
 async function load() {
@@ -61,11 +62,11 @@ export function Chart({ title, times, series, format = (value) => value.toLocale
           y: { range: (_, low, high) => [Math.min(0, low ?? 0), (high || 1) * 1.1] },
         },
         axes: [
-          { ...axis, size: 30, values: (_, ticks) => ticks.map((tick) => (days ? DAY : MINUTE).format(tick * 1_000)), incrs: days ? DAYS.map((count) => count * 86_400) : MINUTES.map((count) => count * 60) },
+          { ...axis, size: 30, values: (_, ticks) => ticks.map((tick) => (days ? formatDay : formatMinute)(tick * 1_000)), incrs: days ? DAYS.map((count) => count * 86_400) : MINUTES.map((count) => count * 60) },
           { ...axis, size: (_, labels) => 18 + LETTER * Math.max(4, ...(labels ?? []).map((label) => label.length)), values: (_, ticks) => ticks.map((tick) => format(tick)) },
         ],
         series: [
-          { label: days ? "Day" : "Time", value: (_, at) => (at === null || at === undefined ? "newest" : days ? new Date(at * 1_000).toISOString().slice(0, 10) : SECOND.format(at * 1_000)) },
+          { label: days ? "Day" : "Time", value: (_, at) => (at === null || at === undefined ? "newest" : days ? new Date(at * 1_000).toISOString().slice(0, 10) : formatSecond(at * 1_000)) },
           // The highest bar is drawn first, so that those before it in the stack cover its lower part.
           ...orderOf(series, stacked).map((at) => {
             const stroke = color(series[at].tone ?? `c${(at % 8) + 1}`);

@@ -5,9 +5,23 @@ import { html, signal } from "../ui.js";
 export const now = signal(Date.now());
 setInterval(() => document.visibilityState === "visible" && (now.value = Date.now()), 1_000);
 
-const TODAY = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
-const DAY = new Intl.DateTimeFormat(undefined, { month: "short", day: "2-digit", hour: "2-digit", minute: "2-digit", hour12: false });
-const YEAR = new Intl.DateTimeFormat(undefined, { year: "numeric", month: "short", day: "2-digit", hour: "2-digit", minute: "2-digit", hour12: false });
+/**
+ * `format` of a formatter that is made when it is first used: one takes milliseconds to make, and few pages use them all.
+ * @template T @param {() => {format: (value: T) => string}} make @returns {(value: T) => string}
+ */
+export function lazyFormat(make) {
+  let made = /** @type {{format: (value: T) => string} | undefined} */ (undefined);
+  return (value) => (made ??= make()).format(value);
+}
+
+/** Of this browser's language and hours, with `more`. @param {Intl.DateTimeFormatOptions} more @returns {(date: Date | number) => string} */
+export const lazyTimeFormat = (more) => lazyFormat(() => new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hour12: false, ...more }));
+
+const formatClock = lazyTimeFormat({ second: "2-digit" });
+const formatDay = lazyTimeFormat({ month: "short", day: "2-digit" });
+/** To the millisecond, of any day. @param {number} ms */
+export const formatMoment = lazyTimeFormat({ second: "2-digit", fractionalSecondDigits: 3 });
+const formatYear = lazyTimeFormat({ year: "numeric", month: "short", day: "2-digit" });
 
 /** @param {string | number | Date | null | undefined} at RFC 3339, or milliseconds @returns {number} milliseconds, NaN if unknown */
 export const toMs = (at) => (at === null || at === undefined || at === "" ? NaN : new Date(at).getTime());
@@ -18,8 +32,8 @@ export function formatTime(at) {
   if (Number.isNaN(ms)) return "";
   const date = new Date(ms);
   const today = new Date();
-  if (date.toDateString() === today.toDateString()) return TODAY.format(date);
-  return (date.getFullYear() === today.getFullYear() ? DAY : YEAR).format(date);
+  if (date.toDateString() === today.toDateString()) return formatClock(date);
+  return (date.getFullYear() === today.getFullYear() ? formatDay : formatYear)(date);
 }
 
 /** Local time, UTC on hover; `relative` says "3 min ago". @param {{at: any, relative?: boolean}} properties */
@@ -46,7 +60,7 @@ export function formatDuration(ms) {
   if (s < 3_600) return `${Math.floor(s / 60)} min ${String(s % 60).padStart(2, "0")} s`;
   if (s < 86_400) return `${Math.floor(s / 3_600)} h ${String(Math.floor((s % 3_600) / 60)).padStart(2, "0")} min`;
   const days = s / 86_400;
-  return `${days < 100 ? days.toFixed(1) : COUNT.format(Math.round(days))} d`;
+  return `${days < 100 ? days.toFixed(1) : formatWhole(Math.round(days))} d`;
 }
 
 /** The time between two moments; counts on while the end is unknown. @param {{from: any, to?: any}} properties */
@@ -57,20 +71,22 @@ export function Duration({ from, to }) {
   return html`<span class="number">${formatDuration((Number.isNaN(end) ? Math.max(now.value, start) : end) - start)}</span>`;
 }
 
-const COUNT = new Intl.NumberFormat();
-const SHORT = new Intl.NumberFormat(undefined, { notation: "compact", maximumFractionDigits: 1 });
+/** @type {(value: number) => string} */
+const formatWhole = lazyFormat(() => new Intl.NumberFormat());
+/** @type {(value: number) => string} */
+const formatCompact = lazyFormat(() => new Intl.NumberFormat(undefined, { notation: "compact", maximumFractionDigits: 1 }));
 
 /** @param {number | null | undefined} value */
-export const formatCount = (value) => (value === null || value === undefined ? "–" : COUNT.format(value));
+export const formatCount = (value) => (value === null || value === undefined ? "–" : formatWhole(value));
 /** "12.3K", the full number is the caller's to show on hover. @param {number | null | undefined} value */
-export const formatShort = (value) => (value === null || value === undefined ? "–" : value < 10_000 ? COUNT.format(value) : SHORT.format(value));
+export const formatShort = (value) => (value === null || value === undefined ? "–" : value < 10_000 ? formatWhole(value) : formatCompact(value));
 
 /** @param {number | null | undefined} micros millionths @param {string | null} [currency] */
 export function formatMoney(micros, currency) {
   if (micros === null || micros === undefined) return "–";
   const amount = micros / 1e6;
   const digits = amount !== 0 && Math.abs(amount) < 0.01 ? 6 : Math.abs(amount) < 1 ? 4 : 2;
-  const text = Math.abs(amount) < 10_000 ? amount.toFixed(digits) : COUNT.format(Math.round(amount));
+  const text = Math.abs(amount) < 10_000 ? amount.toFixed(digits) : formatWhole(Math.round(amount));
   return `${text}${currency ? ` ${currency}` : ""}`;
 }
 

@@ -1,6 +1,6 @@
 // Everything the page of a run knows of it: the run, its records, its frames, and the moment that is looked at.
 // The stream says that something happened; records follow within EVENTS_EVERY_MS. A run that has ended is never asked again.
-import { signal, useCallback, useEffect, useMemo, useRef, useState } from "../../ui.js";
+import { signal, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../../ui.js";
 import { runs, seg } from "../../api.js";
 import { every, onReconnect } from "../../resource.js";
 import { here, link, setQuery } from "../../router.js";
@@ -47,7 +47,7 @@ export const recordPath = (runId, seq) => link(`/runs/${runId}/events`, { seq })
 export function useHistory(runId) {
   const [reader, setReader] = useState(() => new HistoryReader(runId));
   const [state, setState] = useState(reader.state);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const current = reader.runId === runId ? reader : new HistoryReader(runId);
     setReader(current);
     setState(current.state);

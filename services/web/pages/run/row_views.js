@@ -5,7 +5,7 @@ import { Difference } from "../../components/difference.js";
 import { Icon } from "../../components/icon.js";
 import { Json, LongText } from "../../components/json.js";
 import { Markdown } from "../../components/markdown.js";
-import { formatCount, formatDuration, formatMoney, toMs } from "../../components/time.js";
+import { formatCount, formatDuration, formatMoment, formatMoney, toMs } from "../../components/time.js";
 import { link } from "../../router.js";
 import { recordPath } from "./history.js";
 import { OutcomeCard, QuestionCard } from "./question.js";
@@ -16,7 +16,6 @@ export const RowContext = createContext(/** @type {{runId: string, opened: Map<s
 
 const PARSED_MAX = 200_000;
 
-const CLOCK = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", fractionalSecondDigits: 3, hour12: false });
 
 const LOOKS = {
   system: ["scroll-text", "system"],
@@ -47,7 +46,7 @@ function Moment({ row }) {
   const { runId } = useContext(RowContext);
   const ms = toMs(row.at);
   const utc = Number.isNaN(ms) ? "" : `${new Date(ms).toISOString().replace("T", " ").replace("Z", "")} UTC, `;
-  return html`<a class="clock" href=${recordPath(runId, row.seq)} title=${`${utc}record ${row.seq} of this run`} aria-label=${`${Number.isNaN(ms) ? "" : CLOCK.format(ms)} record ${row.seq}`}>${Number.isNaN(ms) ? `#${row.seq}` : CLOCK.format(ms)}</a>`;
+  return html`<a class="clock" href=${recordPath(runId, row.seq)} title=${`${utc}record ${row.seq} of this run`} aria-label=${`${Number.isNaN(ms) ? "" : formatMoment(ms)} record ${row.seq}`}>${Number.isNaN(ms) ? `#${row.seq}` : formatMoment(ms)}</a>`;
 }
 
 /** A part that opens; what is inside is made when it is opened. */

@@ -2,14 +2,13 @@
 import { html, useEffect, useMemo, useRef, useState } from "../../ui.js";
 import { Button } from "../../components/controls.js";
 import { useKeys } from "../../components/keys.js";
-import { formatTime, toMs } from "../../components/time.js";
+import { formatMoment, formatTime, toMs } from "../../components/time.js";
 import { isFailure, marksOf } from "./model.js";
 
 const STEP_MS = 250;
 /** Longer runs are played in this many steps. */
 const STEPS_MAX = 300;
 const MARKS_MAX = 240;
-const CLOCK = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", fractionalSecondDigits: 3, hour12: false });
 
 /** @param {{history: import("./history.js").History}} properties */
 export function Slider({ history }) {
@@ -54,7 +53,7 @@ export function Slider({ history }) {
     <span class="moment-label number">
       ${at === null
         ? html`<span class="dim">${isLive ? "now, live" : "at the end"} · ${last} records</span>`
-        : html`<b>${at}</b><span class="dim"> of ${last}</span> <span class=${event && isFailure(event) ? "bad" : "soft"}>${event?.type ?? ""}</span>${turn ? html` <span class="dim">turn ${turn}</span>` : null} <time class="dim" datetime=${event?.at}>${event ? CLOCK.format(toMs(event.at)) : ""}</time>`}
+        : html`<b>${at}</b><span class="dim"> of ${last}</span> <span class=${event && isFailure(event) ? "bad" : "soft"}>${event?.type ?? ""}</span>${turn ? html` <span class="dim">turn ${turn}</span>` : null} <time class="dim" datetime=${event?.at}>${event ? formatMoment(toMs(event.at)) : ""}</time>`}
     </span>
     <span class="now-place">${at === null ? null : html`<${Button} small icon="skip-forward" onClick=${() => (setPlaying(false), setAt(null))}>${isLive ? "Now" : "End"}<//>`}</span>
   </div>`;
