@@ -121,7 +121,7 @@ class EventHub:
         self._urgent_ids = codec.schema_ids_of(URGENT_EVENTS)
         self._preview_ids = codec.schema_ids_of(frozenset({ModelDelta.SCHEMA}))
         self._is_stopping = False
-        self._has_subscriber = asyncio.Event()
+        self._follows_a_run = asyncio.Event()
 
     # --- subscribers -------------------------------------------------------------------------------------------------
 
@@ -150,7 +150,7 @@ class EventHub:
             subscription.close(STOPPING)
         if not subscription.close_reason:
             self._subscriptions.setdefault(run_id, []).append(subscription)
-            self._has_subscriber.set()
+            self._follows_a_run.set()
         return subscription
 
     def subscribe_to_states(self, *, with_waits: bool = False) -> Subscription:
@@ -161,7 +161,6 @@ class EventHub:
             subscription.close(STOPPING)
         else:
             self._subscriptions.setdefault(key, []).append(subscription)
-            self._has_subscriber.set()
         return subscription
 
     def recent(self, run_id: str) -> list[EventItem]:
@@ -219,16 +218,16 @@ class EventHub:
             self.wake()
             # When behind, continue at once.
             if polled and sum(map(len, polled.values())) < limits.POLL_RECORDS_MAX:
-                await self._pause_without_listeners()
+                await self._pause_between_polls()
 
-    async def _pause_without_listeners(self) -> None:
-        """Wait for a subscription, at most IDLE_POLL_PAUSE_S; not at all when there is one."""
-        if self._subscriptions:
+    async def _pause_between_polls(self) -> None:
+        """Wait until a run is followed, at most IDLE_POLL_PAUSE_S; not at all when one is. Lists of runs can wait."""
+        if any(key not in (EVERY_RUN, EVERY_CHANGE) for key in self._subscriptions):
             return
-        self._has_subscriber.clear()
+        self._follows_a_run.clear()
         try:
             async with asyncio.timeout(limits.IDLE_POLL_PAUSE_S):
-                await self._has_subscriber.wait()
+                await self._follows_a_run.wait()
         except TimeoutError:
             pass
 
