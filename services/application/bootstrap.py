@@ -10,6 +10,7 @@ Before: a service's main. After: application.py.
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -32,6 +33,7 @@ from loomlog.projections.run_queries import RunFilter
 from loomlog.projections.tables import EVERY_TENANT
 from loomlog.redpanda.topics import Topic, load_topics
 from loomlog.schemas.codec import Codec
+from loomlog.services.application import limits
 from loomlog.services.application.application import (
     DEFAULT_SCHEDULE_OPTIONS,
     NO_FILES,
@@ -168,8 +170,10 @@ async def open_application(
             return kafka_tail
 
         events = await tail(endpoints.topics.events, {p: start.next_offset for p, start in starts.items()})
-        ends = await wait_for("broker", readiness, lambda: _end_offsets(ranges, endpoints.topics.previews, partitions))
-        previews = await tail(endpoints.topics.previews, ends)
+        preview_starts = await wait_for(
+            "broker", readiness, lambda: _preview_starts(ranges, endpoints.topics.previews, partitions)
+        )
+        previews = await tail(endpoints.topics.previews, preview_starts)
         keys = await wait_for("broker", readiness, lambda: _open_subject_keys(endpoints, codec, appender, ranges))
         credentials: RunCredentials | None = None
         if endpoints.installation_key is not None:
@@ -390,6 +394,17 @@ async def _open_client_requests(options: KafkaOptions, ranges: KafkaRanges, appe
 async def _end_offsets(ranges: KafkaRanges, topic: str, partitions: int) -> Mapping[int, int]:
     """Return the current end offsets of a topic."""
     return {partition: await ranges.end_offset(topic, partition) for partition in range(partitions)}
+
+
+async def _preview_starts(ranges: KafkaRanges, topic: str, partitions: int) -> Mapping[int, int]:
+    """Return offsets of previews from which the turns that are under way are whole, if they are not too long."""
+    since_ms = int((time.time() - limits.RECENT_AGE_MAX_S) * 1_000)
+    most = limits.PREVIEWS_READ_BACK_MAX // partitions
+    ends = await _end_offsets(ranges, topic, partitions)
+    return {
+        partition: max(end - most, await ranges.offset_at(topic, partition, since_ms))
+        for partition, end in ends.items()
+    }
 
 
 async def _watch_positions(watch: PositionWatch) -> None:

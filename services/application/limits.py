@@ -84,8 +84,9 @@ POLL_S = 1.0
 POLL_RECORDS_MAX = 2_000
 """Maximum records handled at once: a few milliseconds of the event loop."""
 IDLE_POLL_PAUSE_S = 0.1
-"""Pause between two polls while no single run is followed; the first that is ends it. A poll for each flush of a busy log
-costs this process twice as much (0.36 against 0.16 ms a run of A3x2). Streams of the states of all runs are so much late.
+"""Pause between two polls while no single run is followed; the first that is ends it. A poll for each flush of a busy
+log costs this process twice as much (0.36 against 0.16 ms a run of A3x2). Streams of the states of all runs are so
+much late.
 """
 TAIL_RETRY_S = 1.0
 """Pause after a poll that the broker refused."""
@@ -94,6 +95,10 @@ RECENT_BYTES_MAX = 64 * 1024 * 1024
 RECENT_AGE_MAX_S = 600.0
 """Maximum age of recent records: who opens a run in the middle of a turn gets its previews from the beginning if the
 turn is not older, and none until it ends if it is. As long as their topic keeps previews."""
+PREVIEWS_READ_BACK_MAX = 50_000
+"""Maximum previews that a process reads back when it starts, so that a turn under way goes on in its streams: half a
+second of CPU.
+"""
 ITEM_OVERHEAD_BYTES = 410
 """Memory of a kept record besides its bytes (tracemalloc: tuple, numbers, list and queue entries)."""
 QUEUE_ITEMS_MAX = 4_096

@@ -144,7 +144,7 @@ class EventHub:
 
     def subscribe(self, run_id: str, *, previews: bool = False) -> Subscription:
         """Subscribe to a run; the queue begins with its recent events. Close it after use."""
-        recent: list[Item] = self._recent_items(run_id) if previews else list(self.recent(run_id))
+        recent: list[Item] = self.recent_items(run_id) if previews else list(self.recent(run_id))
         subscription = Subscription(run_id, wants_previews=previews, recent=recent, on_close=self._remove_subscription)
         if self._is_stopping:
             subscription.close(STOPPING)
@@ -165,9 +165,10 @@ class EventHub:
 
     def recent(self, run_id: str) -> list[EventItem]:
         """Return the recent events of a run, oldest first."""
-        return [item for item in self._recent_items(run_id) if isinstance(item, EventItem)]
+        return [item for item in self.recent_items(run_id) if isinstance(item, EventItem)]
 
-    def _recent_items(self, run_id: str) -> list[Item]:
+    def recent_items(self, run_id: str) -> list[Item]:
+        """Return the recent events and previews of a run, oldest first."""
         return [restore_item(run_id, kept, self._codec) for kept in self._recent_events.of_run(run_id)]
 
     def learn_run(self, run: RunTarget) -> None:

@@ -15,7 +15,7 @@ falls back to the read models. The state of the previews survives that, so that 
 Before: subscription.py. After: run_stream.py.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import orjson
@@ -24,7 +24,14 @@ from loomlog.projections.frames.frame import Frame, FrameMemory
 from loomlog.schemas.generated.run_events import ModelCallFailed, ModelCallRequested, ModelReplied, TurnCancelled
 from loomlog.services.application.content import ContentAccess
 from loomlog.services.application.limits import BUFFERED_PREVIEWS_MAX
-from loomlog.services.application.streaming.items import DeltaItem, EventItem, StreamChunk, chunk_of, preview_chunk
+from loomlog.services.application.streaming.items import (
+    DeltaItem,
+    EventItem,
+    Item,
+    StreamChunk,
+    chunk_of,
+    preview_chunk,
+)
 
 RUN_END_FRAMES = frozenset({"done", "error"})
 """Frames after which a run sends no more."""
@@ -61,15 +68,18 @@ class PreviewBuffer:
         self._sent = {"text": 0, "thinking": 0}
         self._held: list[DeltaItem] = []
 
-    def resume_after(self, recent: Iterable[EventItem], last_event: int) -> None:
-        """Start after event `last_event`; `recent` events are available.
+    def resume_after(self, recent: Sequence[Item], last_event: int, *, open_turn: int = 0) -> None:
+        """Start after event `last_event`; `recent` items are available. `open_turn` is the turn whose model call is
+        under way after that event, 0 for none.
 
-        If the event that opened the turn is not among them, the current attempt is unknown: the turn is then shown when
-        it is in the log, without previews.
+        If the event that opened the turn is not among them, the newest attempt that has previews is the current one.
+        Without any it is unknown: the turn is then shown when it is in the log, without previews.
         """
         # The waiting ones arrive again with the new subscription, or their gap is filled when the turn is in the log.
         self._held.clear()
-        for item in reversed([item for item in recent if item.raw.seq <= last_event]):
+        for item in reversed(recent):
+            if isinstance(item, DeltaItem) or item.raw.seq > last_event:
+                continue
             match item.record:
                 case ModelCallRequested(turn=turn, attempt=attempt):
                     self.turn_requested(turn, attempt)
@@ -84,6 +94,10 @@ class PreviewBuffer:
                     return
                 case _:
                     pass
+        deltas = (item.delta for item in recent if isinstance(item, DeltaItem))
+        attempts = [delta.attempt for delta in deltas if delta.turn == open_turn]
+        if attempts:
+            self.turn_requested(open_turn, max(attempts))
 
     def turn_requested(self, turn: int, attempt: int) -> list[StreamChunk]:
         """Note the start of a model call; return the previews that waited for it."""

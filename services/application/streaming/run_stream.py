@@ -24,7 +24,7 @@ from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.protocols import Blobs
 from loomlog.projections.frames.frame import FrameMemory
 from loomlog.projections.frames.output import replay_frames, text_holder
-from loomlog.projections.runs import RunRow
+from loomlog.projections.runs import MODEL, RunRow
 from loomlog.projections.tables import Scope
 from loomlog.projections.transcript import TranscriptRow
 from loomlog.schemas.codec import Undecodable
@@ -205,7 +205,8 @@ class RunStream:
 
     def _go_live(self, row: RunRow, memory: FrameMemory) -> None:
         self._stored_run = None
-        self._previews.resume_after(self._sources.hub.recent(row.run_id), row.last_seq)
+        open_turn = row.iterations + 1 if row.under_way == MODEL else 0
+        self._previews.resume_after(self._sources.hub.recent_items(row.run_id), row.last_seq, open_turn=open_turn)
         self._merge = self._new_merge(memory=memory, next_event=row.last_seq + 1, after=self._after)
 
     def _new_merge(self, **more: Any) -> StreamMerge:

@@ -294,9 +294,9 @@ def test_previews_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None
 # --- joining in the middle -------------------------------------------------------------------------------------------
 
 
-def joined(recent: Sequence[EventItem], last_event: int, **more: Any) -> StreamMerge:
+def joined(recent: Sequence[Item], last_event: int, *, open_turn: int = 0, **more: Any) -> StreamMerge:
     previews = PreviewBuffer()
-    previews.resume_after(recent, last_event)
+    previews.resume_after(recent, last_event, open_turn=open_turn)
     memory = FrameMemory(provider="mock", model="m")
     return merging(memory=memory, next_event=last_event + 1, previews=previews, **more)
 
@@ -322,6 +322,19 @@ def test_who_joins_a_turn_that_opened_long_ago_gets_it_whole_with_the_event() ->
     merge = joined([], 2)
     assert merge.take(delta("hel", attempt=3)) == []
     assert texts(merge.take(item(3, replied("hello", attempt=3)))) == ["hello"]
+
+
+def test_who_joins_after_a_restart_sees_the_previews_of_the_newest_attempt() -> None:
+    kept = [delta("wor", attempt=1), delta("hel", attempt=2), delta("old", turn=0)]
+    merge = joined(kept, 4, open_turn=1)
+    assert texts(taken(merge, [*kept, delta("lo", 3, attempt=2)])) == ["hel", "lo"]
+    assert texts(merge.take(item(5, replied("hello!", attempt=2)))) == ["!"]
+
+
+def test_who_joins_after_a_restart_between_two_turns_does_not_see_the_last_again() -> None:
+    kept = [delta("hel"), delta("lo", 3)]
+    assert taken(joined(kept, 3, open_turn=2), kept) == []
+    assert taken(joined(kept, 3), kept) == []
 
 
 def test_what_was_shown_before_a_stream_fell_behind_is_not_shown_again() -> None:
@@ -401,6 +414,14 @@ def interleaved(draw: st.DrawFn, one: list[Item], other: list[Item]) -> list[Ite
     return items
 
 
+def open_turn_after(items: Sequence[Item]) -> int:
+    """The turn whose model call is under way, as the row of the run tells it; 0 for none."""
+    records = [one.record for one in items if isinstance(one, EventItem)]
+    replies = sum(isinstance(one, ModelReplied) for one in records)
+    requests = {one.turn for one in records if isinstance(one, ModelCallRequested)}
+    return replies + 1 if replies + 1 in requests else 0
+
+
 def turns_of(pieces: Sequence[StreamChunk], kind: str) -> list[str]:
     """What a client has of each turn: its frames joined, from the last attempt on."""
     actual, so_far = [], ""
@@ -455,8 +476,8 @@ def test_falling_back_to_the_read_models_at_any_moment_changes_no_text(data: st.
             kept = state.remainder(piece, lambda piece=piece: orjson.loads(piece.data)["text"])
             pieces += [kept] if kept is not None else []
     after = max([first.after, *(piece.seq or 0 for piece in stored)])
-    recent = [one for one in items if isinstance(one, EventItem)] if data.draw(st.booleans()) else []
-    state.resume_after(recent, last_event)
+    recent = data.draw(st.sampled_from([order, items, previews, []]))
+    state.resume_after(recent, last_event, open_turn=open_turn_after(items[:last_event]))
     second = merging(memory=memory, next_event=last_event + 1, after=after, previews=state)
     pieces += taken(second, order)
     assert turns_of(pieces, "text") == answers
