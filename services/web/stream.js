@@ -5,6 +5,7 @@ const WAIT_MIN_MS = 500;
 const WAIT_MAX_MS = 10_000;
 /** Silence after which a connection counts as lost; the server sends a comment every 20 to 25 s. */
 const SILENCE_MS = 60_000;
+const MANY_FRAMES = 50;
 
 /** @typedef {{id: string, event: string, data: any}} Frame */
 
@@ -82,6 +83,8 @@ export function follow(path, { onFrames, onState = () => {}, lastId = "", isEnd,
         for (const frame of frames) if (frame.id) last = frame.id;
         onFrames(frames);
         if (isEnd && frames.some(isEnd)) return true;
+        // A long past arrives faster than it can be shown: between two pieces the page may draw and answer its person.
+        if (frames.length >= MANY_FRAMES) await pause(0, one.signal);
       }
     } finally {
       clearTimeout(silence);

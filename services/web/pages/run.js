@@ -1,5 +1,5 @@
 // One run: its head, a slider over its moments, and panes that all look at the same history.
-import { html, useEffect, useState } from "../ui.js";
+import { html, useLayoutEffect, useState } from "../ui.js";
 import { ApiError } from "../api.js";
 import { Tabs } from "../components/controls.js";
 import { useKeys } from "../components/keys.js";
@@ -32,7 +32,7 @@ function OneRun({ runId, view }) {
   const selected = view || "conversation";
   const pane = PANES.find((one) => one.key === selected);
   // While the run is read: its view comes with it.
-  useEffect(() => void pane?.load().catch(() => {}), [pane]);
+  useLayoutEffect(() => void (pane && loadOnce(pane.load).catch(() => {})), [pane]);
   usePageTitle(run ? `${run.agent} ${statusOf(run)}` : runId);
   const select = (key) => {
     const query = new URLSearchParams(here.value.query);
@@ -59,18 +59,18 @@ const loadActions = () => import("./run/dialogs.js").then((module) => ({ default
 /** @type {Map<() => Promise<any>, any>} */
 const loaded = new Map();
 
+/** @param {() => Promise<any>} load @returns {Promise<any>} the view, which is there at once from then on */
+const loadOnce = (load) => load().then((module) => (loaded.set(load, module.default), module.default));
+
 /** A part whose module is loaded when it is first shown. isQuiet: nothing stands in its place meanwhile. */
 function Lazy({ load, history, isQuiet = false }) {
   const [state, setState] = useState({ view: loaded.get(load), error: null });
   const read = () =>
-    load().then(
-      (module) => {
-        loaded.set(load, module.default);
-        setState({ view: module.default, error: null });
-      },
+    loadOnce(load).then(
+      (view) => setState({ view: /** @type {any} */ (view), error: null }),
       (error) => setState({ view: undefined, error }),
     );
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (!state.view) read();
   }, []);
   if (state.view) return html`<${state.view} history=${history} />`;

@@ -95,7 +95,7 @@ export class HistoryReader {
     this.cursor = "";
     this.isReading = this.isDue = this.isWaiting = this.isRunDue = false;
     this.hasEnded = this.wasOpen = this.isTold = false;
-    this.openings = 0;
+    this.openings = this.toldFrames = 0;
     this.readAt = 0;
     this.attempts = 0;
     this.abort = new AbortController();
@@ -140,13 +140,18 @@ export class HistoryReader {
   /** @param {any} changes @param {boolean} [isUrgent] else what follows within a frame of the screen is told with it */
   change(changes, isUrgent = true) {
     this.state = { ...this.state, ...changes };
-    if (isUrgent) return this.listener(this.state);
+    if (isUrgent) return this.tell();
     if (this.isTold) return undefined;
     this.isTold = true;
-    return this.later(this.state.frames.length > VIEW_FRAMES ? PAST_TOLD_AFTER_MS : TOLD_AFTER_MS, () => {
+    return this.later(this.toldFrames > VIEW_FRAMES ? PAST_TOLD_AFTER_MS : TOLD_AFTER_MS, () => {
       this.isTold = false;
-      this.listener(this.state);
+      this.tell();
     });
+  }
+
+  tell() {
+    this.toldFrames = this.state.frames.length;
+    this.listener(this.state);
   }
 
   later(ms, act) {
