@@ -45,9 +45,10 @@ from loomlog.services.api.service import Service
 from loomlog.services.api.ui_page import build_page_app, is_page_path
 from loomlog.services.api.ui_session import BY_COOKIE, COOKIE_ANSWER_HEADERS, identify
 from loomlog.services.application.authentication import require_member, require_scope
-from loomlog.services.application.errors import RequestRefused, stopping_error, unavailable
+from loomlog.services.application.errors import RequestRefused, share_refusal, stopping_error, unavailable
 from loomlog.services.application.request_context import current_request
 from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.shares import ShareExhausted
 
 ANONYMOUS = Caller(name="", tenant="", subject="", scopes=frozenset())
 """The caller of a public route; has no scopes."""
@@ -165,6 +166,8 @@ def _build_endpoint(service: Service, route: Route) -> RequestHandler:
             response = refusal_response(too_slow, {"connection": "close"})
         except RequestRefused as declined:
             response = refusal_response(declined)
+        except ShareExhausted as exhausted:
+            response = refusal_response(share_refusal(exhausted))
         except Transient as error:
             response = refusal_response(unavailable("outside", error))
         except ClientDisconnect:

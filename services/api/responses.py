@@ -117,6 +117,7 @@ STATUS_BY_CODE: Mapping[str, int] = {
     "token_limit_exceeded": 429,
     "queue_full": 429,
     "rate_limited": 429,
+    "share_exhausted": 429,
     "internal": 500,
     "restore_failed": 500,
     "provider_list_failed": 502,
@@ -159,6 +160,7 @@ STATUS_BY_CODE: Mapping[str, int] = {
     "embed_failed": 503,
     "not_yet": 503,
     "too_many_streams": 503,
+    "capacity_exhausted": 503,
 }
 
 

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from loomlog.connectors.errors import ConnectorError, Permanent
+from loomlog.services.core.shares import ShareExhausted
 
 if TYPE_CHECKING:  # the command line translates these errors, and the generated records take long to import
     from loomlog.schemas.generated.values import LimitNotice
@@ -136,6 +137,8 @@ CODES = frozenset(
         "token_limit_exceeded",
         "queue_full",
         "rate_limited",
+        "share_exhausted",
+        "capacity_exhausted",
         "too_many_streams",
         # unavailable dependencies
         "runtime_paused",
@@ -269,6 +272,16 @@ def family_refusal(code: str, message: str) -> RequestRefused:
     is_invalid = code.startswith(INVALID_PREFIXES) or code.endswith(INVALID_SUFFIXES)
     return RequestRefused(
         "command_invalid" if is_invalid else "command_refused", message or code, details={"refusal": code}
+    )
+
+
+def share_refusal(error: ShareExhausted) -> RequestRefused:
+    """Return the refusal for a bounded resource: the caller's own share is used up, or the total of the process is."""
+    return RequestRefused(
+        "share_exhausted" if error.is_own else "capacity_exhausted",
+        str(error),
+        retry_after_s=error.retry_after_s,
+        details={"resource": error.resource, "bound": error.bound, "held": error.held, "limit": error.limit},
     )
 
 

@@ -4,7 +4,7 @@ So a tenant with a thousand requests blocks no other, nor does one of its users.
 queue measures time. Not chosen: the order of arrival (a tenant that floods it takes everything), weights (no demand so
 far).
 
-After: admission.py, services/runtime/models/provider_queues.py.
+After: shares.py, admission.py.
 """
 
 from collections import OrderedDict
@@ -12,6 +12,10 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 Ticket = TypeVar("Ticket", int, str)
+
+
+def _any_tenant(tenant: str) -> bool:
+    return True
 
 
 def _anybody(tenant: str, user: str) -> bool:
@@ -54,13 +58,20 @@ class FairQueue(Generic[Ticket]):
         return True
 
     def next(
-        self, may_go: Callable[[Ticket], bool] = _any, *, user_may: Callable[[str, str], bool] = _anybody
+        self,
+        may_go: Callable[[Ticket], bool] = _any,
+        *,
+        tenant_may: Callable[[str], bool] = _any_tenant,
+        user_may: Callable[[str, str], bool] = _anybody,
     ) -> Ticket | None:
         """Remove and return the next ticket of those that `may_go` accepts; None when there is none.
 
-        `user_may` is called for a user (tenant and user) before any of that user's tickets.
+        `tenant_may` is called for a tenant before any of its users, `user_may` for a user (tenant and user) before any
+        of that user's tickets.
         """
         for tenant, users in self._turns.items():
+            if not tenant_may(tenant):
+                continue
             for user, tickets in users.items():
                 if not user_may(tenant, user):
                     continue

@@ -3,10 +3,12 @@
 runtime 1.3 (setup), 1.12 (steering), 1.13 (stopping a turn), 1.14 (pauses), 5.8 (compaction), 5.10 (questions).
 """
 
+import orjson
 import pytest
 
 from loomlog.services.api.responses import STATUS_BY_CODE, refusal_response
-from loomlog.services.application.errors import CODES, RequestRefused, bad_request
+from loomlog.services.application.errors import CODES, RequestRefused, bad_request, share_refusal
+from loomlog.services.core.shares import Holder, ShareExhausted, ShareLimits, Shares
 
 KNOWN = {
     # setup (runtime 1.3)
@@ -72,3 +74,20 @@ def test_a_status_says_whose_turn_it_is(code: str) -> None:
 def test_what_is_wrong_with_the_request_is_400() -> None:
     assert refusal_response(bad_request("prompt: is empty")).status_code == 400
     assert refusal_response(RequestRefused("runtime_paused", "why")).headers.get("retry-after") is None
+
+
+@pytest.mark.parametrize(
+    ("tenant", "code", "status"), [("acme", "share_exhausted", 429), ("initech", "capacity_exhausted", 503)]
+)
+def test_the_own_share_is_429_and_the_total_503_and_both_say_when_to_come_again(
+    tenant: str, code: str, status: int
+) -> None:
+    shares = Shares("event streams", ShareLimits.of(2))
+    for first in ("acme", "globex"):
+        shares.take(Holder(tenant=first, principal="ada"))
+    with pytest.raises(ShareExhausted) as info:
+        shares.take(Holder(tenant=tenant, principal="ada"))
+    answer = refusal_response(share_refusal(info.value))
+    assert (answer.status_code, answer.headers["retry-after"]) == (status, "5")
+    body = orjson.loads(answer.body)
+    assert (body["code"], body["resource"], body["held"]) == (code, "event streams", body["limit"])
