@@ -19,7 +19,8 @@ from loomlog.services.core.run.state import Wait
 from loomlog.services.families.channel.caller import ChannelCaller, queue_of_ref
 from loomlog.services.families.channel.operations import ChannelOperations, Outcome, settle_command
 from loomlog.services.families.operation import OperationRefused, OperationUnavailable
-from loomlog.services.runtime.tools.channel_tool import refused_result, to_tool_result
+from loomlog.services.runtime.tools.channel_tool import NAME, to_tool_result
+from loomlog.services.runtime.tools.operation_calls import refused_result
 from loomlog.services.runtime.tools.tool_calls import parse_arguments
 
 SUBSCRIBE = "subscribe"
@@ -49,7 +50,7 @@ class ChannelWaits:
                 return to_tool_result(await self._delivered(report, fields))
             return to_tool_result(await self._awaited(report, wait, fields, facts, tenant, satisfied=satisfied))
         except OperationRefused as refused:
-            return refused_result(refused)
+            return refused_result(NAME, refused)
         except OperationUnavailable as error:
             raise Transient(str(error), kind="unavailable") from error
 

@@ -14,16 +14,14 @@ from typing import Any
 import orjson
 
 from loomlog.connectors.protocols import EffectClass, ToolContext, ToolResult
-from loomlog.connectors.tools.results import ToolCallRefused, error_result
 from loomlog.schemas.generated.values import CallRef
 from loomlog.services.families.channel.caller import ChannelCaller
 from loomlog.services.families.channel.fields import CHANNELS_MAX, MODES
 from loomlog.services.families.channel.limits import READ_MAX
 from loomlog.services.families.channel.operations import OPERATIONS, READS, ChannelOperations, Outcome
-from loomlog.services.families.operation import OperationRefused, OperationUnavailable
+from loomlog.services.runtime.tools.operation_calls import TIMEOUT_S, call_operation
 
 NAME = "Channel"
-TIMEOUT_S = 60.0
 OPERATION = "op"
 TEXT: Mapping[str, Any] = {"type": "string"}
 FIELDS: Mapping[str, Mapping[str, Any]] = {
@@ -95,14 +93,12 @@ class ChannelTool:
             # An earlier attempt issued it at a time that is lost: 0 makes the owner look it up.
             issued_at_ms=self._clock_ms() if context.attempt == 1 else 0,
         )
-        try:
+
+        async def ask() -> ToolResult:
             return to_tool_result(await self._operations.run(arguments, caller))
-        except OperationRefused as refused:
-            return refused_result(refused)
-        except OperationUnavailable as error:
-            # A read before the write may have failed; an earlier attempt may have written all the same.
-            is_unknown = error.is_unknown or (context.attempt > 1 and arguments.get(OPERATION) not in READS)
-            return ToolResult(text=f"{NAME} has no answer: {error}", is_error=True, is_unknown=is_unknown)
+
+        is_read = arguments.get(OPERATION) in READS
+        return await call_operation(NAME, ask, is_read=is_read, attempt=context.attempt)
 
 
 def caller_of(context: ToolContext, *, is_isolated: bool, issued_at_ms: int) -> ChannelCaller:
@@ -133,8 +129,3 @@ def to_tool_result(outcome: Outcome) -> ToolResult:
         channels=outcome.channels,
         leases=outcome.leases,
     )
-
-
-def refused_result(refused: OperationRefused) -> ToolResult:
-    """Return the result of a call that was refused."""
-    return error_result(ToolCallRefused(f"{NAME} was refused ({refused.code}): {refused}"))

@@ -5,7 +5,7 @@ A write carries the call's idempotency key as its command id, so however often t
 Before: services/runtime/main.py. After: services/families/definition/operations.py.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,18 +13,16 @@ import orjson
 
 from loomlog.connectors.definitions import KINDS, Kind
 from loomlog.connectors.protocols import EffectClass, Tool, ToolContext, ToolResult
-from loomlog.connectors.tools.results import ToolCallRefused, error_result
 from loomlog.connectors.tools.skill_patterns import parse_patterns
 from loomlog.services.families.definition.operation_schema import operation_schema
 from loomlog.services.families.definition.operations import (
     READS,
     Author,
     DefinitionOperations,
-    DefinitionRefused,
-    DefinitionsUnavailable,
+    Reply,
 )
+from loomlog.services.runtime.tools.operation_calls import TIMEOUT_S, call_operation
 
-TIMEOUT_S = 60.0
 OPERATION = "op"
 
 
@@ -61,7 +59,12 @@ class DefinitionTool:
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
         author = author_of(context, issued_at_ms=self._clock_ms())
         author = replace(author, is_isolated=self._is_isolated(author.tenant, author.subject))
-        return await definition_result(self.name, self._operations.run(self._kind, arguments, author))
+        return await definition_result(
+            self.name,
+            context,
+            lambda: self._operations.run(self._kind, arguments, author),
+            is_read=arguments.get(OPERATION) in READS,
+        )
 
 
 def author_of(context: ToolContext, *, issued_at_ms: int) -> Author:
@@ -84,17 +87,17 @@ def author_of(context: ToolContext, *, issued_at_ms: int) -> Author:
     )
 
 
-async def definition_result(tool: str, operation: Any) -> ToolResult:
+async def definition_result(
+    tool: str, context: ToolContext, ask: Callable[[], Awaitable[Reply]], *, is_read: bool
+) -> ToolResult:
     """Return the result of an operation; refusals are errors that the model reads."""
-    try:
-        reply = await operation
-    except DefinitionRefused as refused:
-        return error_result(ToolCallRefused(f"{tool} was refused ({refused.reason}): {refused.message}"))
-    except DefinitionsUnavailable as error:
-        text = f"{tool} has no answer: {error}"
-        return ToolResult(text=text, is_error=True, is_unknown=error.is_pending)
-    positions = (reply.position,) if reply.position else ()
-    return ToolResult(text=orjson.dumps(reply.fields).decode(), positions=positions)
+
+    async def answer() -> ToolResult:
+        reply = await ask()
+        positions = (reply.position,) if reply.position else ()
+        return ToolResult(text=orjson.dumps(reply.fields).decode(), positions=positions)
+
+    return await call_operation(tool, answer, is_read=is_read, attempt=context.attempt)
 
 
 def none_isolated(tenant: str, subject: str) -> bool:

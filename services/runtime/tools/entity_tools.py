@@ -14,29 +14,30 @@ Before: services/runtime/effects.py. After: the owner of the aggregate.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import orjson
 
-from loomlog.connectors.errors import Transient
+from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.protocols import EffectClass, Tool, ToolContext, ToolResult
 from loomlog.connectors.tools.results import ToolCallRefused, error_result
 from loomlog.schemas.generated.entity_events import CommandHadNoEffect, CommandRefused
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.services.core.command_fields import InvalidFields, fields_schema, parse_fields, to_json
 from loomlog.services.core.families import Command, Family, Query, name_problem
+from loomlog.services.families.operation import OperationRefused, OperationUnavailable, ask_owner
 from loomlog.services.runtime.content.encryption import ContentEncryption
-from loomlog.services.stream.entities.answers import CommandInvalid, CommandUnanswered, EntityCommands
+from loomlog.services.runtime.tools.operation_calls import TIMEOUT_S, Ask, call_operation
+from loomlog.services.stream.entities.answers import EntityCommands
 from loomlog.services.stream.entities.reads import EntityReads, EntityRow, PositionNotRead
 
 AnyFamily = Family[Any, Any, Any]
 
 OPERATION = "op"
 LIST, SHOW = "ls", "show"
-TIMEOUT_S = 60.0
-"""Seconds of a call: enough for another process to take over the partition of a dead owner."""
 COMMAND_WAIT_S = 50.0
-"""Seconds to wait for the answer to a command; within TIMEOUT_S, so that the outcome is reported as unknown."""
+"""Seconds to wait for the answer to a command; within ANSWER_S, so that the outcome is reported as unknown."""
 PAGE_DEFAULT, PAGE_MAX = 20, 100
 """Aggregates of one `ls`: a model reads all of it."""
 LIST_FIELDS: Mapping[str, Mapping[str, Any]] = {
@@ -126,9 +127,13 @@ class EntityTool:
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
         try:
             operation, fields = self._parse_operation(arguments)
-            if operation in self._commands:
-                return await self._give(self._commands[operation], fields, context)
-            return await self._read(operation, fields, context)
+            row = self._commands.get(operation)
+            if row is None:
+                checked = self._check_read(operation, fields)
+                ask: Ask = partial(self._read, operation, checked, context)
+            else:
+                ask = partial(self._give, operation, self._command(row, fields, context), row, context)
+            return await call_operation(self.name, ask, is_read=row is None, attempt=context.attempt)
         except ToolCallRefused as refusal:
             return error_result(refusal)
 
@@ -144,7 +149,20 @@ class EntityTool:
             if name != OPERATION and (value is not None or name in required)
         }
 
-    async def _give(self, row: Command[Any], fields: Mapping[str, Any], context: ToolContext) -> ToolResult:
+    async def _give(self, operation: str, command: Any, row: Command[Any], context: ToolContext) -> ToolResult:
+        try:
+            answer = await ask_owner(self._entities, command, wait_s=COMMAND_WAIT_S)
+        except OperationRefused as error:
+            raise ToolCallRefused(f"{operation} was not carried out: {error}.") from error
+        last = answer.events[-1]
+        if isinstance(last, CommandRefused):
+            message = await self._decrypt(last.message, context.tenant)
+            raise ToolCallRefused(f"{operation} was refused ({last.code}): {message}")
+        reply = {"changed": False} if isinstance(last, CommandHadNoEffect) else to_json(row.reply(answer.events))
+        return await self._result(reply, context, positions=(answer.position,))
+
+    def _command(self, row: Command[Any], fields: Mapping[str, Any], context: ToolContext) -> Any:
+        """Return the command of a call, the same however often it is asked. Raises ToolCallRefused."""
         envelope = CommandEnvelope(
             command_id=context.idempotency_key,
             tenant=context.tenant,
@@ -157,22 +175,10 @@ class EntityTool:
         except InvalidFields as error:
             raise ToolCallRefused(f"{row.verb} was not called: {error}.") from error
         _check_name(row.verb, row.aggregate(command))
-        try:
-            answer = await self._entities.ask(command, wait_s=COMMAND_WAIT_S)
-        except CommandInvalid as error:
-            raise ToolCallRefused(f"{row.verb} was not carried out: {error}.") from error
-        except (CommandUnanswered, Transient) as error:
-            text = f"{row.verb} got no answer, and may still be carried out: {error}"
-            return ToolResult(text=text, is_error=True, is_unknown=True)
-        last = answer.events[-1]
-        if isinstance(last, CommandRefused):
-            message = await self._decrypt(last.message, context.tenant)
-            raise ToolCallRefused(f"{row.verb} was refused ({last.code}): {message}")
-        reply = {"changed": False} if isinstance(last, CommandHadNoEffect) else to_json(row.reply(answer.events))
-        return await self._result(reply, context, positions=(answer.position,))
+        return command
 
-    async def _read(self, operation: str, fields: Mapping[str, Any], context: ToolContext) -> ToolResult:
-        checked = self._check_read(operation, fields)
+    async def _read(self, operation: str, checked: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        """Answer a read. Raises ToolCallRefused, OperationUnavailable."""
         tenant, positions = context.tenant, context.positions
         try:
             if operation == LIST:
@@ -187,17 +193,17 @@ class EntityTool:
                 )
                 shown = [self._row_json(row) for row in rows[:limit]]
                 return await self._result({"items": shown, "more": len(rows) > limit}, context)
-            name = checked.pop("id")
-            _check_name(operation, name)
+            name = checked["id"]
             row = await self._reads.show(self._family.name, tenant, name, positions=positions)
-        except PositionNotRead as error:
-            raise ToolCallRefused(f"{operation} would miss what this run wrote: {error}. Try again.") from error
+        except (PositionNotRead, ConnectorError) as error:
+            raise OperationUnavailable(f"{operation} would miss what this run wrote: {error}") from error
         if row is None:
             raise ToolCallRefused(f"there is no {self._family.name} {name[:80]!r}; op ls lists those there are.")
         query = self._queries.get(operation)
         if query is None:
             return await self._result(self._row_json(row), context)
-        return await self._result(to_json(query.answer(row.entity.state, checked)), context)
+        parameters = {name: value for name, value in checked.items() if name != "id"}
+        return await self._result(to_json(query.answer(row.entity.state, parameters)), context)
 
     def _check_read(self, operation: str, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields of a read that are not null. Raises ToolCallRefused."""
@@ -220,6 +226,8 @@ class EntityTool:
             problems.append('"id" is missing, expected is text')
         if problems:
             raise ToolCallRefused(f"{operation} was not called: {'; '.join(problems)}.")
+        if "id" in checked:
+            _check_name(operation, checked["id"])
         return checked
 
     def _row_json(self, row: EntityRow) -> dict[str, Any]:

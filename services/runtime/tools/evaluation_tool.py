@@ -10,7 +10,8 @@ from typing import Any
 
 from loomlog.connectors.protocols import EffectClass, Tool, ToolContext, ToolResult
 from loomlog.services.families.definition.evaluations import INPUT_SCHEMA, SUBMIT, TOOL, Evaluations
-from loomlog.services.runtime.tools.definition_tools import OPERATION, TIMEOUT_S, author_of, definition_result
+from loomlog.services.runtime.tools.definition_tools import OPERATION, author_of, definition_result
+from loomlog.services.runtime.tools.operation_calls import TIMEOUT_S
 
 
 class EvaluationTool:
@@ -36,7 +37,12 @@ class EvaluationTool:
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
         author = author_of(context, issued_at_ms=self._clock_ms())
-        return await definition_result(TOOL, self._evaluations.run(arguments, author, context.positions))
+        return await definition_result(
+            TOOL,
+            context,
+            lambda: self._evaluations.run(arguments, author, context.positions),
+            is_read=arguments.get(OPERATION) != SUBMIT,
+        )
 
 
 def build_evaluation_tool(evaluations: Evaluations, *, clock_ms: Callable[[], int]) -> dict[str, Tool]:

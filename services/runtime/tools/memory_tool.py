@@ -13,14 +13,12 @@ import orjson
 from msgspec import structs
 
 from loomlog.connectors.protocols import EffectClass, ToolContext, ToolResult
-from loomlog.connectors.tools.results import ToolCallRefused, error_result
 from loomlog.schemas.generated.values import CoreBlock
 from loomlog.services.families.memory.author import Author, Grants
 from loomlog.services.families.memory.operations import OP_HELP, READS, MemoryOperations, input_schema
-from loomlog.services.families.operation import OperationRefused, OperationUnavailable
+from loomlog.services.runtime.tools.operation_calls import TIMEOUT_S, call_operation
 
 NAME = "Memory"
-TIMEOUT_S = 60.0
 OPERATION = "op"
 
 
@@ -53,15 +51,13 @@ class MemoryTool:
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
         author = self._author(context)
-        try:
+
+        async def ask() -> ToolResult:
             reply = await self._operations.run(arguments, author)
-        except OperationRefused as refused:
-            return error_result(ToolCallRefused(f"{NAME} was refused ({refused.code}): {refused}"))
-        except OperationUnavailable as error:
-            # A read before the write may have failed; an earlier attempt may have written all the same.
-            is_unknown = error.is_unknown or (context.attempt > 1 and arguments.get(OPERATION) not in READS)
-            return ToolResult(text=f"{NAME} has no answer: {error}", is_error=True, is_unknown=is_unknown)
-        return ToolResult(text=orjson.dumps(reply.fields).decode(), positions=reply.positions)
+            return ToolResult(text=orjson.dumps(reply.fields).decode(), positions=reply.positions)
+
+        is_read = arguments.get(OPERATION) in READS
+        return await call_operation(NAME, ask, is_read=is_read, attempt=context.attempt)
 
     def _author(self, context: ToolContext) -> Author:
         turn, _, call = context.idempotency_key.rpartition(":")[2].partition(".")

@@ -11,7 +11,8 @@ from typing import Any
 
 from loomlog.connectors.protocols import EffectClass, Tool, ToolContext, ToolResult
 from loomlog.services.families.definition.volumes import INPUT_SCHEMA, READS, TOOL, VolumeOperations
-from loomlog.services.runtime.tools.definition_tools import OPERATION, TIMEOUT_S, author_of, definition_result
+from loomlog.services.runtime.tools.definition_tools import OPERATION, author_of, definition_result
+from loomlog.services.runtime.tools.operation_calls import TIMEOUT_S
 
 
 class VolumeTool:
@@ -37,7 +38,9 @@ class VolumeTool:
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
         author = author_of(context, issued_at_ms=self._clock_ms())
-        return await definition_result(TOOL, self._volumes.run(arguments, author))
+        return await definition_result(
+            TOOL, context, lambda: self._volumes.run(arguments, author), is_read=arguments.get(OPERATION) in READS
+        )
 
 
 def build_volume_tool(volumes: VolumeOperations, *, clock_ms: Callable[[], int]) -> dict[str, Tool]:
