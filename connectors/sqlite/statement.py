@@ -59,7 +59,10 @@ ALLOWED = frozenset(
         apsw.SQLITE_REINDEX,  # compiled for CREATE INDEX
     }
 )
-"""Actions that need no look at their object."""
+"""Actions on the database of the scope that need no look at their object."""
+OWN_DATABASE = "main"
+SCHEMA_OF_TEMPORARY = "sqlite_temp_master"
+"""ALTER TABLE is compiled to reads and updates of this table, too; it is empty, and statements cannot name it."""
 
 
 def check_statement(statement: Any, words: Sequence[str]) -> str:
@@ -220,8 +223,15 @@ def vector_distance(*vectors: Any) -> float | None:
 # --- actions ---------------------------------------------------------------------------------------------------------
 
 
-def refused_action(action: int, first: str | None, second: str | None) -> str:
-    """Return why SQLite must not compile an action; empty when it may. The parameters are those of an authorizer."""
+def refused_action(action: int, first: str | None, second: str | None, database: str | None) -> str:
+    """Return why SQLite must not compile an action; empty when it may. The parameters are those of an authorizer.
+
+    What is not in the file is not in the log either, so an action on another database than OWN_DATABASE is refused
+    whatever it is.
+    """
+    name = first if action == apsw.SQLITE_ALTER_TABLE else database
+    if name not in (None, OWN_DATABASE) and not _is_compiled_by_alter(action, first):
+        return f"the database {name} is not allowed, only {OWN_DATABASE}: nothing in it would be kept"
     if action in ALLOWED:
         return ""
     match action:
@@ -232,5 +242,9 @@ def refused_action(action: int, first: str | None, second: str | None) -> str:
             return "" if (second or "").lower() in MODULES else f"virtual tables of {second} are not allowed: {allowed}"
         case apsw.SQLITE_PRAGMA:
             return "" if first in PRAGMAS and second is None else f"PRAGMA {first} is not allowed"
-    name: Any = apsw.mapping_authorizer_function.get(action, action)
-    return f"{str(name).removeprefix('SQLITE_').replace('_', ' ')} is not allowed"
+    action_name: Any = apsw.mapping_authorizer_function.get(action, action)
+    return f"{str(action_name).removeprefix('SQLITE_').replace('_', ' ')} is not allowed"
+
+
+def _is_compiled_by_alter(action: int, table: str | None) -> bool:
+    return table == SCHEMA_OF_TEMPORARY and action in (apsw.SQLITE_READ, apsw.SQLITE_UPDATE)

@@ -165,6 +165,77 @@ def test_discarded_changes_leave_no_trace(steps: list[tuple[str, bool]], tmp_pat
     assert content(database) == content(replica.database)
 
 
+PLACE = st.sampled_from(("", "", "main.", "temp.", '"temp".', "TEMP . ", "temporary."))
+TABLE = st.sampled_from(("t", "u", "v", "f"))
+KIND = st.sampled_from(("", "", "TEMP ", "TEMPORARY "))
+ANY_STATEMENT = st.one_of(
+    st.builds("CREATE {}TABLE {}{}(id INTEGER PRIMARY KEY, v)".format, KIND, PLACE, TABLE),
+    st.builds("CREATE {}TABLE {}{} AS SELECT 1 AS id, 'other' AS v".format, KIND, PLACE, TABLE),
+    st.builds("CREATE {}VIEW {}{} AS SELECT 7 AS id, 'view' AS v".format, KIND, PLACE, TABLE),
+    st.builds("CREATE {}TABLE {}{}(id PRIMARY KEY, v) WITHOUT ROWID".format, KIND, PLACE, TABLE),
+    st.builds("CREATE VIRTUAL TABLE {}{} USING fts5(id, v)".format, PLACE, TABLE),
+    st.builds("CREATE {}TRIGGER {}g AFTER INSERT ON {}{} BEGIN DELETE FROM u; END".format, KIND, PLACE, PLACE, TABLE),
+    st.builds(
+        "CREATE TRIGGER {}h INSTEAD OF INSERT ON {}{} BEGIN INSERT INTO t(v) VALUES ('h'); END".format,
+        PLACE,
+        PLACE,
+        TABLE,
+    ),
+    st.builds("CREATE INDEX {}i ON {}(v)".format, PLACE, TABLE),
+    st.builds("INSERT INTO {}{}(id, v) VALUES (abs(random()) % 50, random())".format, PLACE, TABLE),
+    st.builds("REPLACE INTO {}{}(id, v) VALUES (1, 'same')".format, PLACE, TABLE),
+    st.builds("UPDATE {}{} SET v = {}".format, PLACE, TABLE, st.sampled_from(("v", "random()", "id"))),
+    st.builds("WITH x AS (SELECT 3 AS id) INSERT INTO {}{}(v) SELECT id FROM x".format, PLACE, TABLE),
+    st.builds("DELETE FROM {}{} WHERE id % 3".format, PLACE, TABLE),
+    st.builds("ALTER TABLE {}{} RENAME TO {}".format, PLACE, TABLE, TABLE),
+    st.builds("ALTER TABLE {}{} ADD COLUMN w".format, PLACE, TABLE),
+    st.builds("DROP {} IF EXISTS {}{}".format, st.sampled_from(("TABLE", "VIEW")), PLACE, TABLE),
+    st.builds("DROP TRIGGER IF EXISTS {}g".format, PLACE),
+)
+
+
+def answers(database: ScopeDatabase) -> list[Any]:
+    """What a caller sees: the objects by their names, and the rows under each name that there may be."""
+    seen: list[Any] = []
+    for statement in (
+        "SELECT type, name, sql FROM sqlite_schema ORDER BY name",
+        *(f"SELECT * FROM {name} ORDER BY 1, 2" for name in ("t", "u", "v", "f")),
+    ):
+        try:
+            seen.append(database.query(statement).rows)
+        except StatementRefused as refused:
+            seen.append(str(refused))
+    return seen
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=st.lists(ANY_STATEMENT, max_size=12))
+def test_what_was_accepted_is_in_the_pages(steps: list[str], tmp_path_factory: Any) -> None:
+    folder = tmp_path_factory.mktemp("pages")
+    database, replica = ScopeDatabase(folder / "a.db"), Replica(folder / "b.db")
+    do(database, "CREATE TABLE t(id INTEGER PRIMARY KEY, v)")
+    replica.database.apply(database.copy())
+    for statement in steps:
+        try:
+            replica.apply(do(database, statement))
+        except StatementRefused:
+            pass
+        assert answers(database) == answers(replica.database), statement
+        replica.database.close()
+    database.close()
+
+
+def test_a_connection_with_a_temporary_table_serves_nobody(
+    database: ScopeDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    do(database, "CREATE TABLE t(a)")
+    monkeypatch.setattr("loomlog.connectors.sqlite.database.refused_action", lambda *action: "")
+    with pytest.raises(StatementRefused, match="temp, which is not kept"):
+        database.change("CREATE TABLE temp.t(a)")
+    assert do(database, "INSERT INTO t VALUES (1)").change is not None
+    assert rows(database, "SELECT a FROM t") == [[1]]
+
+
 def test_a_change_that_is_neither_kept_nor_discarded_is_gone_with_the_next_one(database: ScopeDatabase) -> None:
     do(database, "CREATE TABLE t(a)")
     database.change("INSERT INTO t VALUES (1)")
@@ -192,6 +263,9 @@ def test_what_is_answered(database: ScopeDatabase) -> None:
     assert database.query("SELECT v FROM t WHERE id = 77").columns == ("v",)
 
 
+TEMPORARY = "the database temp is not allowed, only main"
+
+
 @pytest.mark.parametrize(
     ("statement", "reason"),
     [
@@ -215,9 +289,27 @@ def test_what_is_answered(database: ScopeDatabase) -> None:
         ("?", r"\? is not allowed"),
         ("SELECT load_extension('x.so')", "load_extension|no such function"),
         ("SELECT * FROM pragma_database_list", "not allowed|prohibited|unsafe"),
-        ("CREATE TEMP TABLE x(a)", "CREATE TEMP TABLE is not allowed"),
-        ("CREATE TEMP VIEW x AS SELECT 1", "CREATE TEMP VIEW is not allowed"),
-        ("CREATE TEMP TRIGGER x AFTER INSERT ON t BEGIN DELETE FROM t; END", "CREATE TEMP TRIGGER is not allowed"),
+        ("CREATE TEMP TABLE x(a)", TEMPORARY),
+        ("CREATE TEMP TABLE x AS SELECT 1 AS a", TEMPORARY),
+        ("CREATE TABLE temp.t(a)", TEMPORARY),
+        ("CREATE TABLE Temp . t AS SELECT 1 AS a", TEMPORARY),
+        ('CREATE TABLE "temp"."t"(a)', TEMPORARY),
+        ("CREATE TABLE IF NOT EXISTS [temp].t(a PRIMARY KEY) WITHOUT ROWID", TEMPORARY),
+        ("CREATE TABLE temporary.t(a)", "unknown database temporary"),
+        ("CREATE TEMP VIEW x AS SELECT 1", TEMPORARY),
+        ("CREATE VIEW temp.t AS SELECT 1 AS a", TEMPORARY),
+        ("CREATE TEMP TRIGGER x AFTER INSERT ON t BEGIN DELETE FROM t; END", TEMPORARY),
+        ("CREATE TRIGGER temp.x AFTER INSERT ON t BEGIN DELETE FROM t; END", TEMPORARY),
+        ("CREATE TRIGGER temp.x AFTER INSERT ON main.t BEGIN SELECT 1; END", TEMPORARY),
+        ("CREATE VIRTUAL TABLE temp.t USING fts5(a)", TEMPORARY),
+        ("CREATE VIRTUAL TABLE temp.t USING rtree(id, a, b)", TEMPORARY),
+        ("CREATE INDEX temp.i ON t(a)", "cannot create a TEMP index"),
+        ("INSERT INTO temp.sqlite_schema VALUES ('table', 't', 't', 0, '')", TEMPORARY),
+        ("UPDATE temp.sqlite_master SET sql = ''", "may not be modified"),
+        ("UPDATE sqlite_temp_master SET sql = ''", "may not be modified"),
+        ("DELETE FROM sqlite_temp_schema", "may not be modified"),
+        ("DROP TABLE temp.sqlite_temp_master", TEMPORARY),
+        ("INSERT INTO temp.t VALUES (1)", "no such table: temp.t"),
         ("CREATE VIRTUAL TABLE x USING dbstat(main)", "virtual tables of dbstat"),
         ("INSERT INTO sqlite_master VALUES ('table', 'x', 'x', 0, '')", "may not be modified"),
         ("UPDATE sqlite_schema SET sql = ''", "may not be modified"),
