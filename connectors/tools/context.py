@@ -385,9 +385,8 @@ def _describe_volumes(context: ToolContext) -> dict[str, Any]:
         return {"filesystem": "No volume is granted to this run; file tools refuse."}
     return {
         "volumes": {
-            "bindings": [
-                {"name": v.name, "path": v.path, "mode": v.mode, "default": v.is_default} for v in context.volumes
-            ],
+            # Not their paths: folders of the server are for administrators only.
+            "bindings": [{"name": v.name, "mode": v.mode, "default": v.is_default} for v in context.volumes],
             "path_convention": "Paths are relative to the volume's root. A call that names no volume uses the default.",
         }
     }

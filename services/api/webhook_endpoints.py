@@ -22,7 +22,7 @@ from loomlog.services.application.errors import RequestRefused, bad_request
 from loomlog.services.application.webhooks import WebhookReply
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN
-from loomlog.services.families.webhook.definition import WebhookDefinition
+from loomlog.services.families.webhook.definition import AddressedWebhook
 from loomlog.services.families.webhook.limits import DELIVERY_ID_CHARACTERS_MAX, RECENT_MAX
 
 REPLAY_BODY_MAX = 4_096
@@ -124,7 +124,7 @@ async def _test(service: Service, caller: Caller, request: Request, tenant: str,
     return json_response(await service.application.webhooks.dry_run(caller, definition, _headers(request), body))
 
 
-async def _find(service: Service, caller: Caller, tenant: str, name: str) -> WebhookDefinition:
+async def _find(service: Service, caller: Caller, tenant: str, name: str) -> AddressedWebhook:
     require_scope(caller, ADMIN)
     definition = await service.application.webhooks.find(tenant, name)
     if definition is None:

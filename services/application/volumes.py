@@ -15,10 +15,7 @@ from loomlog.services.families.definition.operations import Reply
 from loomlog.services.families.definition.state import VOLUME
 from loomlog.services.families.definition.table import SHARED
 from loomlog.services.families.definition.volume_table import MadeVolume
-from loomlog.services.families.definition.volumes import TOOL, VolumeOperations
-
-REDACTED = ""
-"""Path of a volume for those who may not see the server's folders."""
+from loomlog.services.families.definition.volumes import TOOL, VolumeOperations, shown_path
 
 
 class Volumes:
@@ -83,4 +80,4 @@ def _entry(made: MadeVolume, source: str) -> dict[str, Any]:
 
 
 def _shown(entry: dict[str, Any], caller: Caller) -> dict[str, Any]:
-    return entry if caller.is_admin else entry | {"path": REDACTED}
+    return entry | {"path": shown_path(entry["path"], is_admin=caller.is_admin)}

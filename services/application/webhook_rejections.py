@@ -17,7 +17,7 @@ from loomlog.connectors.errors import ConnectorError
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.generated.webhook_commands import RejectDelivery
 from loomlog.schemas.ids import hashed_token
-from loomlog.services.families.webhook.definition import WebhookDefinition
+from loomlog.services.families.webhook.definition import AddressedWebhook
 from loomlog.services.stream.entities.answers import CommandInvalid, CommandUnanswered, EntityCommands
 
 log = logging.getLogger(__name__)
@@ -52,9 +52,9 @@ class RejectionLog:
         self._counts: dict[tuple[str, str, str], _Count] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def note(self, definition: WebhookDefinition, verdict: str, delivery_id: str, detail: str) -> None:
+    def note(self, webhook: AddressedWebhook, verdict: str, delivery_id: str, detail: str) -> None:
         """Note a refused request."""
-        key = (definition.tenant, definition.name, verdict)
+        key = (webhook.tenant, webhook.name, verdict)
         count = self._counts.get(key)
         if count is None:
             if len(self._counts) >= WEBHOOKS_MAX:

@@ -1,6 +1,7 @@
 """Requests of webhooks: verified, appended to loom.ingress, acknowledged; then the decision is waited for.
 
-    find         which webhook answers under an address; a disabled one is like none
+    find         which webhook answers under an address; a disabled one is like none. It takes nothing by that:
+                 a request needs its proof, a CloudEvent must come from the webhook's own tenant
     receive      proof, body and mapping are checked, the record is in the log, the answer says what became of it
     dry_run      what `receive` would say, without doing anything
     recent       the last deliveries;  replay: one of them once more
@@ -15,7 +16,6 @@ Before: services/api/webhook_endpoints.py. After: services/runtime/ingress/reade
 """
 
 import asyncio
-import hashlib
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -51,7 +51,12 @@ from loomlog.services.families.webhook import verdicts
 from loomlog.services.families.webhook.bodies import BodyInvalid, parse_body
 from loomlog.services.families.webhook.cloud_events import CloudEvent
 from loomlog.services.families.webhook.decide import CHANNEL, SPAWN
-from loomlog.services.families.webhook.definition import DEFAULT_TENANT, WebhookDefinition, WebhookDefinitions
+from loomlog.services.families.webhook.definition import (
+    DEFAULT_TENANT,
+    AddressedWebhook,
+    WebhookDefinition,
+    WebhookDefinitions,
+)
 from loomlog.services.families.webhook.deliveries import DeliveryRow, DeliveryRows
 from loomlog.services.families.webhook.limits import DELIVERY_ID_CHARACTERS_MAX, INLINE_BYTES, RECENT_MAX
 from loomlog.services.families.webhook.mapping import (
@@ -64,7 +69,7 @@ from loomlog.services.families.webhook.mapping import (
 )
 from loomlog.services.families.webhook.messages import PUBLISH_STEP, REFUSED_STEP, queue_of_message
 from loomlog.services.families.webhook.secrets import SecretMissing, WebhookSecrets
-from loomlog.services.families.webhook.signatures import STANDARD_ID, is_proven
+from loomlog.services.families.webhook.signatures import Covered, check_proof, delivery_id
 from loomlog.services.families.webhook.state import REFUSED, run_id_of
 from loomlog.services.stream.entities.answers import EntityCommands
 from loomlog.services.stream.entities.reads import PositionNotRead
@@ -123,6 +128,7 @@ class WebhookReply(Value, frozen=True, kw_only=True):
 class _Taken(Value, frozen=True, kw_only=True):
     """A request whose proof and body are in order."""
 
+    definition: WebhookDefinition
     delivery_id: str
     input: RunInput
     text: str
@@ -187,35 +193,35 @@ class Webhooks:
 
     # --- receiving ---------------------------------------------------------------------------------------------------
 
-    async def find(self, tenant: str, name: str) -> WebhookDefinition | None:
+    async def find(self, address: str, name: str) -> AddressedWebhook | None:
         """Return the webhook of an address; None also when webhooks are off. Raises RequestRefused."""
         if not self._options.enabled:
             return None
         try:
-            return await self._definitions.find(tenant, name)
+            return await self._definitions.find_addressed(address, name)
         except PositionNotRead as error:
             raise RequestRefused("definitions_unavailable", str(error), retry_after_s=RETRY_SOON_S) from error
         except ConnectorError as error:
             raise unavailable("projection", error) from error
 
     async def receive(
-        self, definition: WebhookDefinition, address: str, headers: Mapping[str, str], body: bytes, *, sync: bool
+        self, addressed: AddressedWebhook, address: str, headers: Mapping[str, str], body: bytes, *, sync: bool
     ) -> WebhookReply:
         """Take a request; `headers` have names in lower case, `address` is the tenant in its address or empty."""
         try:
-            taken = self._check(definition, headers, body)
-            submitted = await self._submission(definition, address, taken)
+            taken = self._check(addressed, headers, body)
+            submitted = await self._submission(taken, address)
         except _Rejected as rejected:
-            delivery_id = _id_of(definition, headers, body)
-            self.rejections.note(definition, rejected.verdict, delivery_id, str(rejected))
+            self._note_rejected(addressed, rejected.verdict, headers, body, str(rejected))
             return rejected.reply
+        definition = taken.definition
         waiting = self._waiting(definition, submitted.envelope.command_id, taken.input.user_id)
         try:
             try:
                 await self._submit(definition.tenant, definition.name, submitted)
             except RequestRefused as refused:
                 return _error(503, "runtime_unavailable", refused.message, retry_after_s=RETRY_SOON_S)
-            reply = await self._decided(definition, taken, waiting)
+            reply = await self._decided(taken, waiting)
         finally:
             waiting.close()
         wants_end = sync and definition.webhook.delivery == SPAWN and reply.status == 202
@@ -224,15 +230,20 @@ class Webhooks:
             return reply
         return await self._ended(definition, reply, (setting.timeout_ms or SYNC_DEFAULT_MS) / 1000)
 
-    def too_large(self, definition: WebhookDefinition, headers: Mapping[str, str]) -> None:
+    def too_large(self, addressed: AddressedWebhook, headers: Mapping[str, str]) -> None:
         """Note a request whose body is over the limit."""
-        self.rejections.note(
-            definition, verdicts.REJECTED_BODY, _id_of(definition, headers, b""), "the body is too large"
-        )
+        self._note_rejected(addressed, verdicts.REJECTED_BODY, headers, b"", "the body is too large")
 
-    def _check(self, definition: WebhookDefinition, headers: Mapping[str, str], body: bytes) -> _Taken:
+    def _note_rejected(
+        self, addressed: AddressedWebhook, verdict: str, headers: Mapping[str, str], body: bytes, detail: str
+    ) -> None:
+        """Note a refused request under the id that it claims; nothing is recognised by that id."""
+        claimed = delivery_id(addressed.webhook.auth, Covered(body=body), headers)
+        self.rejections.note(addressed, verdict, claimed, detail)
+
+    def _check(self, addressed: AddressedWebhook, headers: Mapping[str, str], body: bytes) -> _Taken:
         """Return what a request brings. Raises _Rejected."""
-        block = definition.webhook
+        block = addressed.webhook
         if block.auth.kind == "none" and not self._options.allow_unauthenticated:
             reply = _error(503, "unauthenticated_mode_disabled", "LOOMLOG_WEBHOOKS_ALLOW_UNAUTHENTICATED is off")
             raise _Rejected(verdicts.REJECTED_SIGNATURE, reply)
@@ -241,10 +252,11 @@ class Webhooks:
         except SecretMissing as error:
             reply = _error(503, "secret_unresolvable", str(error), secret_env=error.name)
             raise _Rejected(verdicts.UNRESOLVABLE_SECRET, reply, str(error)) from error
-        if not is_proven(block.auth, headers, body, secrets, now_s=self._clock_ms() // 1000):
+        proof = check_proof(block.auth, headers, body, secrets, now_s=self._clock_ms() // 1000)
+        if proof is None:
             raise _Rejected(verdicts.REJECTED_SIGNATURE, _error(401, "unauthorized"))
-        delivery_id = _id_of(definition, headers, body)
-        if len(delivery_id) > DELIVERY_ID_CHARACTERS_MAX or not delivery_id.isprintable():
+        identity = delivery_id(block.auth, proof, headers)
+        if len(identity) > DELIVERY_ID_CHARACTERS_MAX or not identity.isprintable():
             message = f"the delivery id must have at most {DELIVERY_ID_CHARACTERS_MAX} printable characters"
             raise _Rejected(verdicts.REJECTED_DELIVERY, _error(400, "bad_delivery", message), message)
         try:
@@ -255,10 +267,12 @@ class Webhooks:
         except (BodyInvalid, MappingInvalid) as error:
             message = f"the body: {error}" if isinstance(error, BodyInvalid) else str(error)
             raise _Rejected(verdicts.REJECTED_MAPPING, _error(400, "bad_mapping", message), message) from error
-        return _Taken(delivery_id=delivery_id, input=mapped, text=text, credentials=credentials)
+        definition = addressed.proven(proof)
+        return _Taken(definition=definition, delivery_id=identity, input=mapped, text=text, credentials=credentials)
 
-    async def _submission(self, definition: WebhookDefinition, address: str, taken: _Taken) -> SubmitDelivery:
+    async def _submission(self, taken: _Taken, address: str) -> SubmitDelivery:
         """Return the record of a request. Raises _Rejected."""
+        definition = taken.definition
         sealed = b""
         if taken.credentials:
             if self._secret is None:
@@ -330,8 +344,9 @@ class Webhooks:
             answers += [(self._channel_replicas, queue, command_id + PUBLISH_STEP)] if queue else []
         return _Waiting(self._sources, answers)
 
-    async def _decided(self, definition: WebhookDefinition, taken: _Taken, waiting: "_Waiting") -> WebhookReply:
+    async def _decided(self, taken: _Taken, waiting: "_Waiting") -> WebhookReply:
         """Return the answer, as far as it is known in time."""
+        definition = taken.definition
         block = definition.webhook
         names = {"webhook_name": definition.name, "delivery_id": taken.delivery_id}
         what = {"channel": block.channel} if block.delivery == CHANNEL else {"run_id": waiting.run_id}
@@ -402,13 +417,13 @@ class Webhooks:
     # --- operators ---------------------------------------------------------------------------------------------------
 
     async def dry_run(
-        self, caller: Caller, definition: WebhookDefinition, headers: Mapping[str, str], body: bytes
+        self, caller: Caller, addressed: AddressedWebhook, headers: Mapping[str, str], body: bytes
     ) -> dict[str, Any]:
         """Return what would become of a request. Rate limits and repeated ids are not looked at."""
         require_scope(caller, ADMIN)
-        block = definition.webhook
+        block = addressed.webhook
         try:
-            taken = self._check(definition, headers, body)
+            taken = self._check(addressed, headers, body)
         except _Rejected as rejected:
             detail = str(rejected) or rejected.reply.body["error"]
             return {"would_accept": False, "verdict": rejected.verdict, "detail": detail, "run_input_preview": None}
@@ -442,7 +457,8 @@ class Webhooks:
     async def replay(self, caller: Caller, tenant: str, name: str, delivery_id: str) -> dict[str, Any]:
         """Give a delivery again, with the definition as it is now. Its record is in loom.ingress for two weeks."""
         require_scope(caller, ADMIN)
-        definition = await self.find(tenant, name)
+        addressed = await self.find(tenant, name)
+        definition = None if addressed is None else addressed.owned_by(addressed.tenant)  # administrators are of all
         if definition is None:
             raise RequestRefused("unknown_webhook", f"there is no webhook {name[:80]!r} that takes requests")
         row = await self._read(self._rows.find(definition.tenant, name, delivery_id))
@@ -517,7 +533,8 @@ class Webhooks:
         """Append an event of the caller's tenant; return its id once it is acknowledged. Raises RequestRefused."""
         require_scope(caller, RUNS_CREATE if event.webhook else CHANNEL_PUBLISH)
         require_member(caller)
-        definition = await self.find(caller.tenant, event.webhook) if event.webhook else None
+        addressed = await self.find(caller.tenant, event.webhook) if event.webhook else None
+        definition = None if addressed is None else addressed.owned_by(caller.tenant)
         if event.webhook and definition is None:
             raise RequestRefused("unknown_webhook", f"there is no webhook {event.webhook[:80]!r}")
         if event.channel and self._declarations is not None:
@@ -599,13 +616,6 @@ class _Waiting:
             answer.cancel()
         if self._subscription is not None:
             self._subscription.close()
-
-
-def _id_of(definition: WebhookDefinition, headers: Mapping[str, str], body: bytes) -> str:
-    """Return the id of a delivery: that of its header, else a hash of the body."""
-    name = definition.webhook.auth.delivery_id_header.lower()
-    value = headers.get(name or STANDARD_ID, "").strip()
-    return value or "sha256:" + hashlib.sha256(body).hexdigest()
 
 
 def _error(status: int, code: str, detail: str = "", *, retry_after_s: int = 0, **more: Any) -> WebhookReply:

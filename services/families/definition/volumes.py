@@ -8,6 +8,9 @@ last: after a crash in between the volume is still listed, and purging it again 
 its files would wait, unlisted, for the next volume of that name. An ephemeral volume has nothing without its run, so
 deleting it removes its files too.
 
+Answers and errors name folders of the server to administrators only: to agents, and so to their users, a volume is its
+name.
+
 Processes that make and remove folders (an api for HTTP, a runtime for runs) must share the disk of the dynamic root.
 
 Before: services/application/volumes.py, services/runtime/tools/volume_tool.py, and
@@ -15,6 +18,7 @@ services/runtime/tools/ephemeral_volumes.py at the end of a run. After: volume_t
 connectors/tools/volume_folders.py.
 """
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -54,6 +58,8 @@ from loomlog.services.families.definition.volume_content import (
 from loomlog.services.families.definition.volume_table import MadeVolume, VolumeTable
 from loomlog.services.stream.entities.reads import PositionNotRead
 
+log = logging.getLogger(__name__)
+
 TOOL = "VolumeDef"
 FIELDS: Mapping[str, frozenset[str]] = {
     "create": frozenset({"name", "mode", "ephemeral", "mount_at"}),
@@ -86,6 +92,9 @@ NO_ROOT = (
     "volumes cannot be made at run time here: the configuration needs a volume with dynamic_root: true, whose folder "
     "theirs will lie in"
 )
+FOLDER_PROBLEM = "its folder cannot be made or removed on this server: an administrator finds the reason in its log"
+REDACTED = ""
+"""Path of a volume for those who may not see the server's folders."""
 NO_NAMES_YET = "this version has no tree of names yet: {} is kept with the volume, and leads nowhere"
 
 
@@ -112,7 +121,9 @@ class VolumeOperations:
         except DefinitionProblem as problem:
             raise DefinitionRefused(problem.reason, str(problem)) from problem
         except FolderProblem as problem:
-            raise DefinitionRefused("invalid_definition", str(problem)) from problem
+            log.warning("volumes of %s: %s", author.tenant, problem)
+            text = str(problem) if author.is_admin else FOLDER_PROBLEM
+            raise DefinitionRefused("invalid_definition", text) from problem
         except (ConnectorError, PositionNotRead) as error:
             raise DefinitionsUnavailable(str(error)) from error
 
@@ -144,7 +155,7 @@ class VolumeOperations:
         if made is None:
             raise DefinitionRefused(CONFLICT, f"{name} was deleted meanwhile: ask again")
         warning = NO_NAMES_YET.format(mount_at or f"/vol/{name}")
-        return Reply(fields=_row(made) | {"mount_warning": warning}, position=position)
+        return Reply(fields=_row(made, author) | {"mount_warning": warning}, position=position)
 
     def _check_run(self, name: str, author: Author) -> None:
         if self.volumes.find(author.tenant, name) is not None:
@@ -168,7 +179,7 @@ class VolumeOperations:
         made = self.volumes.ephemeral(author.tenant, content.root_run, content.name)
         if not made:
             raise DefinitionRefused(CONFLICT, f"{content.name} was deleted meanwhile: ask again")
-        return Reply(fields=_row(made[-1]), position=position)
+        return Reply(fields=_row(made[-1], author), position=position)
 
     async def _take_slot(self, content: VolumeContent, author: Author) -> str:
         tried: list[str] = []
@@ -205,11 +216,12 @@ class VolumeOperations:
         made = next(filter(None, (*own, *lasting)), None)
         if made is None:
             raise DefinitionRefused(NOT_FOUND, f"volume {name} not found")
-        return Reply(fields=_row(made))
+        return Reply(fields=_row(made, author))
 
     async def _list(self, fields: Mapping[str, Any], author: Author) -> Reply:
         own = {one.content.name: one for one in self.volumes.ephemeral(author.tenant, author.root_run_id)}
-        return Reply(fields={"volumes": [_row(one) for one in (*self.volumes.lasting(author.tenant), *own.values())]})
+        shown = (*self.volumes.lasting(author.tenant), *own.values())
+        return Reply(fields={"volumes": [_row(one, author) for one in shown]})
 
     # --- removing ----------------------------------------------------------------------------------------------------
 
@@ -234,9 +246,8 @@ class VolumeOperations:
         if is_known and with_files:
             made = self.volumes.made(author.tenant, name)
             if made is None:
-                text = (
-                    f"the folder of {name} is not below {self._folders().root}: nothing was removed; delete it instead"
-                )
+                root = self._folders().root if author.is_admin else "the root of such folders"
+                text = f"the folder of {name} is not below {root}: nothing was removed; delete it instead"
                 raise DefinitionRefused("invalid_definition", text)
             await self._remove_folder(made)
         command = DeleteLine(envelope=command_envelope(author), kind=VOLUME, name=name, why=why)
@@ -311,10 +322,16 @@ def _mount_at(fields: Mapping[str, Any]) -> str:
     return mount_at
 
 
-def _row(made: MadeVolume) -> dict[str, Any]:
+def shown_path(path: str, *, is_admin: bool) -> str:
+    """Return the folder of a volume for those who may see folders of the server; else REDACTED."""
+    return path if is_admin else REDACTED
+
+
+def _row(made: MadeVolume, author: Author) -> dict[str, Any]:
     """Return a volume as answers show it."""
     content = made.content
-    row: dict[str, Any] = {"name": content.name, "path": content.path, "mode": content.mode}
+    path = shown_path(content.path, is_admin=author.is_admin)
+    row: dict[str, Any] = {"name": content.name, "path": path, "mode": content.mode}
     if content.root_run:
         return row | {"ephemeral": True, "created_at": format_time(made.created_at_ms)}
     return row | {"created_at": format_time(made.created_at_ms), "updated_at": format_time(made.updated_at_ms)}

@@ -7,6 +7,12 @@ A webhook of a tenant belongs to that tenant. One of the files belongs to its `t
 whichever address it is reached, because a sender must not choose a tenant; so does a shared one. A disabled one and one
 that there is not look equal.
 
+An address is not a right: its webhook may belong to another tenant than the one that asks. So `find_addressed` returns
+what can be shown and checked, and a delivery needs a WebhookDefinition, for which there are two ways:
+
+    AddressedWebhook.proven    a request whose proof was checked (signatures.py)
+    find_owned                 a sender that was authenticated as the tenant that the webhook belongs to
+
 Before: services/application/webhooks.py, services/runtime/ingress/reader.py. After: signatures.py, mapping.py.
 """
 
@@ -20,14 +26,15 @@ from loomlog.schemas.records import Value
 from loomlog.services.core.families import aggregate_id
 from loomlog.services.families.definition.table import FILE, SHARED, TENANT, DefinitionTable, Resolved
 from loomlog.services.families.webhook.limits import BODY_BYTES
+from loomlog.services.families.webhook.signatures import Proof
 from loomlog.services.families.webhook.state import FAMILY_NAME
 
 KIND = KINDS[FAMILY_NAME]
 DEFAULT_TENANT = "default"
 
 
-class WebhookDefinition(Value, frozen=True, kw_only=True):
-    """A webhook that takes requests."""
+class AddressedWebhook(Value, frozen=True, kw_only=True):
+    """The webhook of an address. It takes nothing: the one who names an address may be of another tenant."""
 
     tenant: str
     """Tenant that its runs and its deliveries belong to."""
@@ -50,6 +57,21 @@ class WebhookDefinition(Value, frozen=True, kw_only=True):
         """Largest body."""
         return min(self.webhook.body_size_limit_bytes or BODY_BYTES, BODY_BYTES)
 
+    def proven(self, proof: Proof) -> "WebhookDefinition":
+        """Return the webhook for a request with a proof."""
+        assert isinstance(proof, Proof), "check_proof has returned it"
+        return WebhookDefinition(tenant=self.tenant, name=self.name, def_id=self.def_id, block=self.block)
+
+    def owned_by(self, tenant: str) -> "WebhookDefinition | None":
+        """Return the webhook for deliveries of a tenant; None when it belongs to another."""
+        if self.tenant != tenant:
+            return None
+        return WebhookDefinition(tenant=self.tenant, name=self.name, def_id=self.def_id, block=self.block)
+
+
+class WebhookDefinition(AddressedWebhook, frozen=True, kw_only=True):
+    """A webhook that takes a delivery: its proof was checked, or it comes from the webhook's own tenant."""
+
 
 class WebhookDefinitions:
     """The webhooks of a process. `files`: those of the configuration by name, with what only files may say."""
@@ -58,19 +80,27 @@ class WebhookDefinitions:
         self._table = table
         self._files = files
 
-    async def find(self, tenant: str, name: str) -> WebhookDefinition | None:
-        """Return the webhook of an address; `tenant` empty: an address without one. None also for a disabled one.
+    async def find_owned(self, tenant: str, name: str, *, address: str) -> WebhookDefinition | None:
+        """Return the webhook of an address for deliveries of a tenant; None also when it belongs to another tenant.
 
         Raises ConnectorError, PositionNotRead.
         """
-        resolved = self._table.resolve(KIND.name, tenant or SHARED, name)
+        addressed = await self.find_addressed(address, name)
+        return None if addressed is None else addressed.owned_by(tenant)
+
+    async def find_addressed(self, address: str, name: str) -> AddressedWebhook | None:
+        """Return the webhook of an address; `address` empty: one without a tenant. None also for a disabled one.
+
+        Raises ConnectorError, PositionNotRead.
+        """
+        resolved = self._table.resolve(KIND.name, address or SHARED, name)
         if resolved is None:
             return None
         block = await self._block(resolved)
         if block.enabled is False:
             return None
-        owner = tenant if resolved.source == TENANT else block.tenant_id or DEFAULT_TENANT
-        return WebhookDefinition(tenant=owner, name=name, def_id=resolved.def_id, block=block)
+        owner = address if resolved.source == TENANT else block.tenant_id or DEFAULT_TENANT
+        return AddressedWebhook(tenant=owner, name=name, def_id=resolved.def_id, block=block)
 
     def positions(self, tenant: str, name: str, *, now_ms: int) -> Sequence[str]:
         """Return what a process must have read to find what this one finds."""

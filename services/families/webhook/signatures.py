@@ -11,6 +11,11 @@
 Each form is checked against every secret (secrets.py gives two during a rotation), in constant time for each.
 Times may differ from ours by five minutes.
 
+A proof says what it covered, and the id of a delivery is made of nothing else (`delivery_id`): an observer of one
+signed request could otherwise send it again under any number of ids. Standard Webhooks sign webhook-id. Other forms
+sign the body alone, whose hash is the id. A definition that names a delivery_id_header takes an id that no hmac covers:
+some senders repeat equal bodies for different events, and only their operator knows (docs/SECURITY.md).
+
 Before: services/application/webhooks.py. After: the delivery is taken, or refused with 401.
 """
 
@@ -21,6 +26,7 @@ import hmac
 from collections.abc import Mapping, Sequence
 
 from loomlog.connectors.configuration.webhook_block import WebhookAuth
+from loomlog.schemas.records import Value
 
 TOLERANCE_S = 300
 """Seconds that the time of a signature may differ from ours (parity: reference surfaces 6.2)."""
@@ -34,17 +40,38 @@ HEADER_CHARACTERS_MAX = 4_096
 TIME_DIGITS_MAX = 15
 
 
-def is_proven(
+class Covered(Value, frozen=True, kw_only=True):
+    """What a request says about its identity."""
+
+    body: bytes
+    id: str = ""
+    """The id that was signed with the body; empty in forms that sign none."""
+
+
+class Proof(Covered, frozen=True, kw_only=True):
+    """A checked proof, and what it covered. Only `check_proof` makes one."""
+
+
+def check_proof(
     auth: WebhookAuth, headers: Mapping[str, str], body: bytes, secrets: Sequence[bytes], *, now_s: int
-) -> bool:
-    """Return whether a request has the proof that the definition asks for. `headers` have names in lower case."""
+) -> Proof | None:
+    """Return the proof that the definition asks for; None without it. `headers` have names in lower case."""
     match auth.kind:
         case "none":
-            return True
+            return Proof(body=body)
         case "bearer":
-            return _is_token(auth, headers, secrets)
+            return Proof(body=body) if _is_token(auth, headers, secrets) else None
+        case "hmac" if _is_standard(auth, headers):
+            is_signed = _is_signed_standard(headers, body, secrets, now_s)
+            return Proof(body=body, id=headers[STANDARD_ID].strip()) if is_signed else None
         case "hmac":
-            return _is_signed(auth, headers, body, secrets, now_s)
+            return Proof(body=body) if _is_signed(auth, headers, body, secrets, now_s) else None
+
+
+def delivery_id(auth: WebhookAuth, covered: Covered, headers: Mapping[str, str]) -> str:
+    """Return the id of a delivery: the signed one, that of the header of the definition, else a hash of the body."""
+    named = headers.get(auth.delivery_id_header.lower(), "").strip() if auth.delivery_id_header else ""
+    return covered.id or named or "sha256:" + hashlib.sha256(covered.body).hexdigest()
 
 
 def _is_token(auth: WebhookAuth, headers: Mapping[str, str], secrets: Sequence[bytes]) -> bool:
@@ -64,10 +91,6 @@ def _is_token(auth: WebhookAuth, headers: Mapping[str, str], secrets: Sequence[b
 def _is_signed(
     auth: WebhookAuth, headers: Mapping[str, str], body: bytes, secrets: Sequence[bytes], now_s: int
 ) -> bool:
-    if all(headers.get(name) for name in (STANDARD_ID, STANDARD_TIME, STANDARD_SIGNATURE)) and not _header(
-        auth, headers
-    ):
-        return _is_signed_standard(headers, body, secrets, now_s)
     value = _header(auth, headers).strip()
     if not value or len(value) > HEADER_CHARACTERS_MAX:
         return False
@@ -76,6 +99,12 @@ def _is_signed(
     if "=" in value:
         return _is_signed_at_time(value, body, secrets, now_s)
     return _matches(body, [value], secrets)
+
+
+def _is_standard(auth: WebhookAuth, headers: Mapping[str, str]) -> bool:
+    """Return whether a request is signed as Standard Webhooks say, and in no form that goes before."""
+    has_all = all(headers.get(name) for name in (STANDARD_ID, STANDARD_TIME, STANDARD_SIGNATURE))
+    return has_all and not _header(auth, headers)
 
 
 def _header(auth: WebhookAuth, headers: Mapping[str, str]) -> str:

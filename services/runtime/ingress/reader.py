@@ -201,7 +201,8 @@ class IngressReader:
     async def _deliver(self, submitted: SubmitDelivery, position: str) -> None:
         definition = await self._find(submitted)
         if definition is None:
-            raise Unroutable(f"there is no webhook {submitted.name[:80]!r} of the tenant {submitted.address[:64]!r}")
+            tenant = submitted.envelope.tenant
+            raise Unroutable(f"there is no webhook {submitted.name[:80]!r} of the tenant {tenant[:64]!r}")
         try:
             delivery = await self._build(definition, submitted, position)
             if delivery.command.delivery == CHANNEL:
@@ -224,13 +225,16 @@ class IngressReader:
             raise Unroutable(f"its body cannot be read: {error}") from error
 
     async def _find(self, submitted: SubmitDelivery) -> WebhookDefinition | None:
-        """Return the definition, once this process has read what the api had."""
+        """Return the definition, once this process has read what the api had. It must be of the tenant of the record:
+        an api writes that of the webhook once its proof is checked, other producers their own.
+        """
         if submitted.positions:
             try:
                 await self._replicas.read_to(submitted.positions, timeout_s=READ_WAIT_S)
             except ValueError as error:
                 raise Unroutable(f"positions: {error}") from error
-        return await self._definitions.find(submitted.address, submitted.name)
+        tenant = submitted.envelope.tenant
+        return await self._definitions.find_owned(tenant, submitted.name, address=submitted.address)
 
     async def _with_earlier(self, command: ReceiveDelivery) -> ReceiveDelivery:
         if command.replay_of:

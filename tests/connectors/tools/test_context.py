@@ -107,7 +107,7 @@ async def test_self_tells_what_is_known() -> None:
         "sampling": {"temperature": 0.0, "stop": ["x"]},
         "context": {"used_tokens": 25, "max_tokens": 200, "used_pct": 12.5},
         "volumes": {
-            "bindings": [{"name": "work", "path": "/data/work", "mode": "rw", "default": True}],
+            "bindings": [{"name": "work", "mode": "rw", "default": True}],
             "path_convention": "Paths are relative to the volume's root. A call that names no volume uses the default.",
         },
         "network": {"allowed_hosts": ["a.example"], "source": "caller"},

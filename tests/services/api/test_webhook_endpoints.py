@@ -2,7 +2,9 @@
 
 import asyncio
 import dataclasses
+import hmac
 import json
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ from loomlog.services.application import webhooks as use_cases
 from loomlog.services.families.webhook.limits import INLINE_BYTES
 from loomlog.services.families.webhook.mapping import REMOVED
 from tests.services.api.serving import Served
-from tests.services.application.world import ACME, ADMIN_CALLER, IVY, READER, STARTER
+from tests.services.application.world import ACME, ADMIN_CALLER, GLOBEX, IVY, READER, STARTER
 from tests.services.webhook_world import HMAC, INGRESS, ISSUES, SECRET, WebhookWorld, webhook_world
 
 
@@ -36,6 +38,7 @@ FILES = {
     "feed": FEED,
     "nowhere": dataclasses.replace(FEED, channel="absent"),
     "off": changed(enabled=False),
+    "unnamed": changed(auth=dataclasses.replace(HMAC, delivery_id_header="")),
     "ghost": changed(agent="ghost"),
     "silent": changed(agent="silent"),
     "acme": changed(tenant_id="acme", user_tier="resilient", metadata={"team": "blue"}),
@@ -102,6 +105,17 @@ async def test_without_an_id_the_body_is_the_id(here: WebhookWorld) -> None:
     answers = [await here.send("issues", {"goal": goal}) for goal in ("x", "x", "y")]
     assert [answer.status_code for answer in answers] == [202, 200, 202]
     assert answers[0].json()["delivery_id"].startswith("sha256:")
+
+
+@pytest.mark.parametrize("form", ["sha256={}", "{}"])
+async def test_a_signed_request_is_not_new_under_another_unsigned_id(here: WebhookWorld, form: str) -> None:
+    body = b'{"goal":"x"}'
+    headers = {"X-Loomcycle-Signature": form.format(hmac.new(SECRET.encode(), body, "sha256").hexdigest())}
+    client, answers = here.here.client(None), []
+    for more in ({}, {}, {"webhook-id": "z1"}, {"webhook-id": "z2"}, {"webhook-id": "z3", "webhook-timestamp": "1"}):
+        answers.append(await client.post("/v1/_webhooks/unnamed", content=body, headers=headers | more))
+    assert [answer.status_code for answer in answers] == [202, 200, 200, 200, 200]
+    assert len({answer.json()["run_id"] for answer in answers}) == len(here.starts()) == 1
 
 
 async def test_two_deliveries_of_one_id_at_once_start_one_run(here: WebhookWorld) -> None:
@@ -403,6 +417,20 @@ async def test_an_event_goes_to_a_webhook_or_a_channel(here: WebhookWorld) -> No
     await here.until(lambda: here.parked() == [])
 
 
+@pytest.mark.parametrize("name", sorted(FILES))
+async def test_an_event_reaches_no_webhook_of_another_tenant(here: WebhookWorld, name: str) -> None:
+    callers = [GLOBEX] if name == "acme" else [GLOBEX, ACME, STARTER]
+    for caller in callers:
+        unknown = await post(here.here, EVENT | {"webhook": "x" * len(name)}, caller=caller)
+        answer = await post(here.here, EVENT | {"webhook": name}, caller=caller)
+        assert (answer.status_code, answer.json()["code"]) == (404, "unknown_webhook")
+        texts = (answer.text.replace(name, "x" * len(name)), unknown.text)
+        assert len({re.sub(r"q_[0-9a-f]+", "", text) for text in texts}) == 1
+        assert answer.headers.keys() == unknown.headers.keys()
+    assert INGRESS not in {topic for (topic, _), records in here.log.records.items() if records}
+    assert here.starts() == []
+
+
 async def test_an_event_in_binary_mode_is_the_same(here: WebhookWorld) -> None:
     headers = {"ce-specversion": "1.0", "ce-id": "1", "ce-source": "/shop", "ce-type": "order", "ce-webhook": "issues"}
     client = here.here.client(ADMIN_CALLER)
@@ -429,7 +457,7 @@ async def test_events_need_the_scope_of_what_they_do(here: WebhookWorld) -> None
     assert (await post(here.here, EVENT | {"webhook": "issues"}, caller=READER)).status_code == 403
     assert (await post(here.here, EVENT | {"webhook": "issues"}, caller=IVY)).status_code == 403
     assert (await post(here.here, EVENT | {"channel": "feed"}, caller=STARTER)).status_code == 403
-    assert (await post(here.here, EVENT | {"webhook": "issues"}, caller=STARTER)).status_code == 202
+    assert (await post(here.here, EVENT | {"webhook": "acme"}, caller=STARTER)).status_code == 202
     assert (await post(here.here, EVENT | {"channel": "absent"}, caller=ACME)).status_code == 404
 
 

@@ -216,6 +216,31 @@ async def test_a_name_that_was_deleted_belongs_to_whoever_makes_it_next(here: Pr
     assert (await here.do("delete", author, name="notes"))["deleted"]
 
 
+async def test_only_administrators_see_folders_of_the_server(here: Process, pool: Path) -> None:
+    pool.mkdir()
+    (pool / "acme").symlink_to("/")  # so that no folder can be made
+    for author, is_shown in ((OPERATOR, True), (replace(OPERATOR, is_admin=False), False), (of_run("r_1"), False)):
+        is_ephemeral = bool(author.root_run_id)
+        if is_ephemeral:
+            (pool / "_ephemeral").symlink_to("/")
+        _, message = await here.refused("create", author, name="notes", ephemeral=is_ephemeral)
+        assert (str(pool) in message) == is_shown
+    (pool / "acme").unlink()
+    (pool / "_ephemeral").unlink()
+    await here.do("create", name="notes")
+    await here.do("create", of_run("r_1"), name="repo", ephemeral=True)
+    member = replace(OPERATOR, is_admin=False)
+    answers = [
+        await here.do("create", member, name="notes"),
+        await here.do("get", member, name="notes"),
+        await here.do("list", member),
+        await here.do("list", of_run("r_1")),
+        await here.do("get", of_run("r_1"), name="repo"),
+    ]
+    assert str(pool) not in str(answers)
+    assert str(pool) in str(await here.do("list"))
+
+
 # --- ephemeral volumes -----------------------------------------------------------------------------------------------
 
 
@@ -223,7 +248,7 @@ async def test_trees_of_runs_have_the_same_name_apart_and_see_only_their_own(her
     for root in ("r_a", "r_b"):
         made = await here.do("create", of_run(root), name="repo", ephemeral=True)
         path = str(pool / "_ephemeral" / root / "repo")
-        assert made == {"name": "repo", "path": path, "mode": "rw", "ephemeral": True, "created_at": made["created_at"]}
+        assert made == {"name": "repo", "path": "", "mode": "rw", "ephemeral": True, "created_at": made["created_at"]}
         assert [(one.name, one.path) for one in here.table.of_run("acme", root)] == [("repo", path)]
         assert await here.names(of_run(root)) == ["repo"]
     assert here.table.of_run("other", "r_a") == ()

@@ -12,15 +12,16 @@ from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.services.core.families import aggregate_id
 from loomlog.services.families.definition.operations import Author, DefinitionOperations, DefinitionRefused
 from loomlog.services.families.definition.state import VOLUME, line_id
-from loomlog.services.families.definition.table import DefinitionTable, file_definition
+from loomlog.services.families.definition.table import DefinitionTable, FileDefinition, file_definition
 from loomlog.services.families.definition.volume_table import VolumeTable
 from loomlog.services.families.definition.volumes import VolumeOperations
 from loomlog.services.stream.entities.answers import Answer
 from tests.services.entities import NOW_MS, TOPIC, MemoryEntities
 
-OPERATOR = Author(tenant="acme", subject="op", command_id="c", issued_at_ms=NOW_MS, agent_id="a_http-op")
+OPERATOR = Author(tenant="acme", subject="op", command_id="c", issued_at_ms=NOW_MS, agent_id="a_http-op", is_admin=True)
 AGENT = replace(
     OPERATOR,
+    is_admin=False,
     agent_id="a_1",
     agent="helper",
     run_id="r_child",
@@ -53,12 +54,16 @@ class Replicas:
 class Process:
     """A process over entities that others may use as well."""
 
-    def __init__(self, entities: MemoryEntities, pool: Path | None) -> None:
+    def __init__(
+        self, entities: MemoryEntities, pool: Path | None, more: Mapping[tuple[str, str], FileDefinition] = {}
+    ) -> None:
         self.replicas = Replicas(entities)
         contents = {"work": {"path": "/srv/work", "mode": "rw", "default": True, "dynamic_root": False}}
         if pool is not None:
             contents["pool"] = {"path": str(pool), "mode": "rw", "default": False, "dynamic_root": True}
-        files = {(VOLUME, name): file_definition(VOLUME, name, content) for name, content in contents.items()}
+        files = {(VOLUME, name): file_definition(VOLUME, name, content) for name, content in contents.items()} | {
+            **more
+        }
         replicas = cast(Any, self.replicas)
         self.definitions = DefinitionTable(replicas, files, blobs=MemoryBlobs(), reads=cast(Any, entities))
         self.table = VolumeTable(self.definitions, replicas)

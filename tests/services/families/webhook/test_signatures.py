@@ -1,4 +1,5 @@
 import base64
+import dataclasses
 import hashlib
 import hmac
 
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from loomlog.connectors.configuration.webhook_block import WebhookAuth, WebhookBlock
 from loomlog.services.families.webhook.secrets import SecretMissing, WebhookSecrets
-from loomlog.services.families.webhook.signatures import TOLERANCE_S, is_proven
+from loomlog.services.families.webhook.signatures import TOLERANCE_S, check_proof, delivery_id
 
 SECRET, OLD = b"hush", b"former"
 BODY = b'{"goal": "x"}'
@@ -37,7 +38,13 @@ def stripe(body: bytes, at: int, *, more: str = "") -> str:
 def proves(
     auth: WebhookAuth, headers: dict[str, str], body: bytes = BODY, secrets: tuple[bytes, ...] = (SECRET,)
 ) -> bool:
-    return is_proven(auth, headers, body, secrets, now_s=NOW)
+    return check_proof(auth, headers, body, secrets, now_s=NOW) is not None
+
+
+def identity(auth: WebhookAuth, headers: dict[str, str]) -> str:
+    proof = check_proof(auth, headers, BODY, (SECRET,), now_s=NOW)
+    assert proof is not None
+    return delivery_id(auth, proof, headers)
 
 
 @pytest.mark.parametrize(
@@ -81,6 +88,34 @@ def test_each_form_of_a_signature_is_taken_and_covers_the_body(headers: dict[str
 )
 def test_a_wrong_stale_or_missing_signature_is_refused(headers: dict[str, str]) -> None:
     assert not proves(HMAC, headers)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"x-loomcycle-signature": "sha256=" + digest(BODY)},
+        {"x-loomcycle-signature": digest(BODY)},
+        {"x-loomcycle-signature": stripe(BODY, NOW)},
+        {"x-loomcycle-signature": digest(BODY)} | {name: "1" for name in standard(BODY) if name != "webhook-id"},
+    ],
+)
+def test_an_id_that_no_signature_covers_is_not_the_id_of_a_delivery(headers: dict[str, str]) -> None:
+    ids = {identity(HMAC, headers | {"webhook-id": f"z{number}"}) for number in range(3)}
+    assert ids == {identity(HMAC, headers)} == {"sha256:" + hashlib.sha256(BODY).hexdigest()}
+
+
+def test_a_signed_id_is_the_id_whatever_other_headers_say() -> None:
+    named = dataclasses.replace(HMAC, delivery_id_header="X-Delivery-Id")
+    assert identity(HMAC, standard(BODY)) == "msg_1"
+    assert identity(named, standard(BODY) | {"x-delivery-id": "another"}) == "msg_1"
+
+
+@pytest.mark.parametrize("auth", [HMAC, BEARER])
+def test_an_unsigned_id_counts_where_the_definition_names_its_header(auth: WebhookAuth) -> None:
+    named = dataclasses.replace(auth, delivery_id_header="X-Delivery-Id")
+    headers = {"x-loomcycle-signature": digest(BODY), "authorization": "Bearer hush", "webhook-id": "z1"}
+    assert identity(named, headers | {"x-delivery-id": "d1"}) == "d1"
+    assert identity(named, headers) == identity(auth, headers) == "sha256:" + hashlib.sha256(BODY).hexdigest()
 
 
 def test_a_standard_secret_is_decoded_from_its_form() -> None:

@@ -27,6 +27,7 @@ from tests.services.webhook_world import INGRESS, ISSUES, MemoryGroup, WebhookWo
 
 FEED = dataclasses.replace(ISSUES, delivery="channel", agent="", channel="feed", payload_mapping={})
 FILES = {"issues": ISSUES, "feed": FEED, "system": dataclasses.replace(FEED, channel="_system/x")}
+FILES |= {"of-acme": dataclasses.replace(ISSUES, tenant_id="acme")}
 ATTRIBUTES = {"ce_specversion": "1.0", "ce_id": "1", "ce_source": "/shop", "ce_type": "order"}
 
 
@@ -193,6 +194,11 @@ GARBAGE: list[tuple[bytes, dict[str, str], str]] = [
     (b"\0", {}, ""),
     (b"{}", ATTRIBUTES, "webhook and channel"),
     (b"{}", ATTRIBUTES | {"ce_webhook": "none"}, "there is no webhook"),
+    (b"{}", ATTRIBUTES | {"ce_webhook": "issues", "ce_tenant": "acme"}, "there is no webhook"),
+    (b"{}", ATTRIBUTES | {"ce_webhook": "of-acme"}, "there is no webhook"),
+    (b"{}", ATTRIBUTES | {"ce_webhook": "feed", "ce_tenant": "acme"}, "there is no webhook"),
+    (submission(name="of-acme", tenant="globex", address="acme"), {}, "there is no webhook"),
+    (submission(name="issues", tenant="acme"), {}, "there is no webhook"),
     (b"{}", ATTRIBUTES | {"ce_webhook": "issues", "ce_tenant": "a/b"}, "tenant"),
     (b"{}", ATTRIBUTES | {"ce_channel": "absent"}, "channel_not_declared"),
     (b"{}", {"ce_specversion": "0.3"}, "specversion"),

@@ -116,7 +116,7 @@ async def test_a_run_makes_a_folder_uses_it_and_it_is_gone_with_the_run(here: He
             await here.until(0)
     results = [event for event in stage.events() if isinstance(event, ToolReturned)]
     assert [event.is_error for event in results] == [False, False, False]
-    assert json.loads(results[0].text)["path"] == str(folder)
+    assert json.loads(results[0].text)["path"] == ""
     assert results[0].details is not None
     assert results[0].details.positions == ("loom.entity.events/1:2",)
     assert results[2].text == "hello"
