@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+import psutil
+
 from loomlog.services.cli.stack.logfile import open_log, read_tail
 from loomlog.services.cli.stack.oneshot import launcher_argv
 from loomlog.services.cli.stack.processes import identify
@@ -26,6 +28,10 @@ PROBE_INTERVAL_S = 0.05
 PROBE_TIMEOUT_S = 5.0
 # Time for a service to become ready, and for its drain before SIGKILL.
 READY_TIMEOUT_S = 30.0
+# The same on a machine that has more to do than it has cores for: it is waited for while it makes progress, so long.
+BUSY_READY_TIMEOUT_S = 600.0
+# Share of a core that a starting program gets at the least on such a machine; one that waits in vain uses less.
+PROGRESS_CPU_SHARE = 0.01
 STOP_TIMEOUT_S = 4.0
 # Time for the kernel to remove a killed process.
 KILL_TIMEOUT_S = 5.0
@@ -96,6 +102,8 @@ class SupervisedChild:
     process: asyncio.subprocess.Process | None = None
     started_s: float = 0.0
     became_ready: asyncio.Event = field(default_factory=asyncio.Event)
+    log_start: int = 0
+    """Size of the log when this process was started: what is before is of earlier ones."""
     first_attempt_done: asyncio.Event = field(default_factory=asyncio.Event)
     """It was ready, or its first process has ended and the others continue without it."""
     task: asyncio.Task[None] | None = None
@@ -123,7 +131,7 @@ class SupervisedChild:
             ended.cancel()
         exit_ = ChildExit(code=code, was_ready=unready is None, stop_requested=self.stop_requested)
         if unready:
-            problem = f"was not ready within {self.spec.ready_timeout_s:g} s ({unready})"
+            problem = f"was not ready within {loop.time() - since_s:.1f} s ({unready})"
         else:
             problem = f"ended with {_describe_exit_code(code)}"
         return ChildAttempt(
@@ -170,13 +178,14 @@ class SupervisedChild:
 
     def log_tail(self) -> str:
         """Return the end of its log, to append to a message."""
-        lines = read_tail(self.log)
+        lines = read_tail(self.log, start=self.log_start)
         return f" Its log {self.log} ends with:\n{lines}" if lines else f" Its log {self.log} is empty."
 
     async def _spawn(self) -> asyncio.subprocess.Process:
         if not self.argv:
             raise ValueError(f"child {self.spec.name!r} has no program to run")
         output = await asyncio.to_thread(open_log, self.log)
+        self.log_start = output.tell()
         try:
             self.process = await asyncio.create_subprocess_exec(
                 *launcher_argv(
@@ -200,21 +209,55 @@ class SupervisedChild:
         if self.spec.ready is None:
             return None
         reason = "it was never asked"
-        try:
-            async with asyncio.timeout(self.spec.ready_timeout_s):
-                while not exit_task.done():
-                    try:
-                        async with asyncio.timeout(PROBE_TIMEOUT_S):
-                            answer = await self.spec.ready()
-                    except TimeoutError:
-                        answer = f"no answer within {PROBE_TIMEOUT_S:g} s"
-                    if answer is None:
-                        return None
-                    reason = answer
-                    await asyncio.wait((exit_task,), timeout=PROBE_INTERVAL_S)
-        except TimeoutError:
-            return reason
+        clock = asyncio.get_running_loop().time
+        began_s = seen_s = clock()
+        seen = await asyncio.to_thread(self._measure)
+        while not exit_task.done():
+            try:
+                async with asyncio.timeout(PROBE_TIMEOUT_S):
+                    answer = await self.spec.ready()
+            except TimeoutError:
+                answer = f"no answer within {PROBE_TIMEOUT_S:g} s"
+            if answer is None:
+                return None
+            reason = answer
+            await asyncio.wait((exit_task,), timeout=PROBE_INTERVAL_S)
+            waited_s = clock() - seen_s
+            if waited_s > self.spec.ready_timeout_s:
+                now = await asyncio.to_thread(self._measure)
+                is_late = clock() - began_s > BUSY_READY_TIMEOUT_S
+                if is_late or not is_busy() or not now.has_progressed_since(seen, waited_s):
+                    return reason
+                seen, seen_s = now, clock()
         return ""
+
+    def _measure(self) -> "Progress":
+        """Return what the process and its children have done. Reads every process: blocking."""
+        assert self.process is not None, "only a started child can be measured"
+        try:
+            program = psutil.Process(self.process.pid)
+            times = [one.cpu_times() for one in (program, *program.children(recursive=True))]
+        except psutil.Error:
+            times = []  # it has just ended
+        log_bytes = self.log.stat().st_size if self.log.exists() else 0
+        return Progress(cpu_s=sum(one.user + one.system for one in times), log_bytes=log_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a program has done since its start: seconds of CPU, and bytes of its log."""
+
+    cpu_s: float
+    log_bytes: int
+
+    def has_progressed_since(self, before: "Progress", elapsed_s: float) -> bool:
+        """Whether it has done more than wait since then."""
+        return self.log_bytes != before.log_bytes or self.cpu_s - before.cpu_s >= PROGRESS_CPU_SHARE * elapsed_s
+
+
+def is_busy() -> bool:
+    """Whether programs have waited for a core or a disk during the last minute."""
+    return os.getloadavg()[0] > 1.5 * (os.cpu_count() or 1)
 
 
 async def _wait_for_exit(process: asyncio.subprocess.Process, timeout_s: float) -> bool:

@@ -45,12 +45,15 @@ def rotate_log(path: Path, *, max_bytes: int = MAX_LOG_BYTES) -> bool:
     return True
 
 
-def read_tail(path: Path, *, lines: int = TAIL_LINES) -> str:
-    """Return the last lines of a log; empty when there is none."""
+def read_tail(path: Path, *, lines: int = TAIL_LINES, start: int = 0) -> str:
+    """Return the last lines of a log, of those after the byte `start`; empty when there is none.
+
+    A log that is shorter than `start` was rotated since: all of it counts.
+    """
     try:
         with open(path, "rb") as file:
-            file.seek(0, os.SEEK_END)
-            file.seek(max(0, file.tell() - TAIL_BYTES))
+            end = file.seek(0, os.SEEK_END)
+            file.seek(max(0, end - TAIL_BYTES, start if start <= end else 0))
             text = file.read().decode("utf-8", errors="replace")
     except FileNotFoundError:
         return ""

@@ -21,7 +21,6 @@ from loomlog.services.cli.stack.home import write_atomically
 
 LOOPBACK = "127.0.0.1"
 KAFKA_PORT = 19092
-CONTROLLER_PORT = 19093
 POSTGRES_PORT = 15432
 # Attempts to get a port from the system that was not chosen already.
 PICK_ATTEMPTS = 20
@@ -82,8 +81,8 @@ def choose_ports(
 
     kafka_port = choose("kafka", "The broker (Kafka)", kafka, KAFKA_PORT, "LOOMLOG_KAFKA_PORT")
     postgres_port = choose("postgres", "Postgres", postgres, POSTGRES_PORT, "LOOMLOG_POSTGRES_PORT")
-    # With a random broker port other stacks may run next to this one, which would all use the default here.
-    controller = remembered.get("controller", 0 if kafka == 0 else CONTROLLER_PORT)
+    # Never a default: other stacks may start next to this one in the same moment, and none knows this port.
+    controller = remembered.get("controller", 0)
     if "kafka" in local_servers and not (controller and free(controller)):
         controller = any_free()
     return Ports(kafka=kafka_port, controller=controller, postgres=postgres_port)

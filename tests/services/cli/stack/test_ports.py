@@ -6,7 +6,6 @@ import pytest
 
 from loomlog.services.cli.stack.errors import StackError
 from loomlog.services.cli.stack.ports import (
-    CONTROLLER_PORT,
     KAFKA_PORT,
     PICK_RANGE,
     POSTGRES_PORT,
@@ -45,7 +44,7 @@ def choose(
 
 
 def test_without_a_wish_the_defaults_are_used() -> None:
-    assert choose() == Ports(kafka=KAFKA_PORT, controller=CONTROLLER_PORT, postgres=POSTGRES_PORT)
+    assert choose() == Ports(kafka=KAFKA_PORT, controller=40000, postgres=POSTGRES_PORT)
 
 
 def test_remembered_ports_are_used_again() -> None:
@@ -73,24 +72,23 @@ def test_a_held_port_names_the_port_its_holder_and_the_setting() -> None:
 
 
 def test_a_held_controller_port_is_replaced_without_a_word_because_only_the_broker_uses_it() -> None:
-    assert choose(held=[CONTROLLER_PORT]).controller == 40000
+    assert choose(remembered={"controller": 2222}, held=[2222]).controller == 40000
+
+
+def test_stacks_that_start_at_once_do_not_share_a_default_for_the_controller() -> None:
+    assert choose(picks=[40000]).controller != choose(picks=[40001]).controller
 
 
 def test_two_parts_never_get_the_same_port() -> None:
-    assert choose(kafka=CONTROLLER_PORT).controller == 40000
+    assert choose(kafka=40000, picks=[40000, 40001]).controller == 40001
     with pytest.raises(StackError, match="Postgres wants port 5555"):
         choose(kafka=5555, postgres=5555)
     three = choose(kafka=0, postgres=0, picks=[40000, 40000, 40001, 40001, 40002])
     assert (three.kafka, three.postgres, three.controller) == (40000, 40001, 40002)
 
 
-def test_with_any_port_for_the_broker_the_controller_leaves_the_default_to_others_too() -> None:
-    assert choose(kafka=0).controller == 40001
-    assert choose(kafka=0, remembered={"controller": 2222}).controller == 2222
-
-
 def test_a_part_that_runs_elsewhere_needs_no_port() -> None:
-    held = [KAFKA_PORT, CONTROLLER_PORT]
+    held = [KAFKA_PORT]
     assert choose(wanted=frozenset({"postgres"}), held=held).postgres == POSTGRES_PORT
 
 

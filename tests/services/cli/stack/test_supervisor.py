@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from loomlog.services.cli.stack import child as child_module
 from loomlog.services.cli.stack import supervisor as children
 from loomlog.services.cli.stack.child import ChildExit
 from loomlog.services.cli.stack.errors import DiskFull, StackError
@@ -150,11 +151,60 @@ async def never() -> str | None:
     return "it says no"
 
 
-async def test_a_child_that_is_not_ready_in_time_is_killed_and_the_last_reason_given(supervise: Supervise) -> None:
+async def test_a_child_that_is_not_ready_in_time_is_killed_and_the_last_reason_given(
+    supervise: Supervise, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(child_module, "is_busy", lambda: False)
     async with supervise() as (supervisor, watcher):
-        with pytest.raises(StackError, match=r"api was not ready within 0\.2 s \(it says no\)\. Its log .* is empty"):
+        with pytest.raises(StackError, match=r"api was not ready within \d\.\d s \(it says no\)\. Its log .* is empty"):
             await supervisor.start(child("api", ready=never, ready_timeout_s=0.2))
         assert not alive(watcher.children["api"])
+
+
+WORKS_ON = "import time\nwhile True:\n    print('at work', flush=True)\n    time.sleep(0.01)"
+
+
+async def test_on_a_busy_machine_a_child_is_waited_for_while_it_makes_progress(
+    supervise: Supervise, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(child_module, "is_busy", lambda: True)
+    late = tmp_path / "late"
+
+    async def slow() -> str | None:
+        if (tmp_path / "api.log").read_text().count("at work") > 40:  # several times the limit
+            late.touch()
+        return None if late.exists() else "it still starts"
+
+    async with supervise() as (supervisor, _):
+        assert await supervisor.start(child("api", WORKS_ON, ready=slow, ready_timeout_s=0.1)) == ("api",)
+
+
+async def test_on_a_busy_machine_a_child_that_only_waits_is_given_up(
+    supervise: Supervise, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(child_module, "is_busy", lambda: True)
+    async with supervise() as (supervisor, _):
+        with pytest.raises(StackError, match="api was not ready"):
+            await supervisor.start(child("api", ready=never, ready_timeout_s=0.5))
+
+
+async def test_the_wait_on_a_busy_machine_has_an_end(supervise: Supervise, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child_module, "is_busy", lambda: True)
+    monkeypatch.setattr(child_module, "BUSY_READY_TIMEOUT_S", 0.5)
+    async with supervise() as (supervisor, _):
+        with pytest.raises(StackError, match="api was not ready"):
+            await supervisor.start(child("api", WORKS_ON, ready=never, ready_timeout_s=0.1))
+
+
+async def test_a_failure_shows_what_this_process_logged_not_an_earlier_one(
+    supervise: Supervise, tmp_path: Path
+) -> None:
+    (tmp_path / "api.log").write_text("words of yesterday\n")
+    async with supervise() as (supervisor, _):
+        with pytest.raises(StackError) as problem:
+            await supervisor.start(child("api", "import sys; sys.exit('bad setting')", ready=never))
+    assert "bad setting" in str(problem.value)
+    assert "yesterday" not in str(problem.value)
 
 
 async def test_a_program_that_does_not_exist_is_said(supervise: Supervise) -> None:
