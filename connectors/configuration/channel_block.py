@@ -14,7 +14,10 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from loomlog.connectors.configuration.field_types import FORBID_EXTRA, NonNegativeInt
 
-SYSTEM = "system"
+SYSTEM, ANY = "system", "any"
+"""Values of `publisher`."""
+SYSTEM_PREFIX = "_system/"
+"""Channels whose names begin with it have the publisher system, whatever is declared."""
 MAX_NAME_CHARACTERS = 200
 MAX_QUOTED_NAME_BYTES = 256
 """Bytes of a name in the id of a queue, which has 512 together with its scope id."""
@@ -87,7 +90,7 @@ class ChannelBlock:
     description: str = ""
     default_ttl: Seconds = 0
     max_messages: Annotated[NonNegativeInt, Field(le=MAX_KEPT_MESSAGES)] = 0
-    publisher: Literal["", "system"] = ""
+    publisher: Literal["", "system", "any"] = ""
     period: Seconds = 0
 
 
@@ -96,6 +99,10 @@ def iter_channel_problems(name: str, channel: ChannelBlock) -> Iterator[tuple[st
     is_event, is_system = name in EVENT_CHANNELS, channel.publisher == SYSTEM
     if channel.period and not is_system:
         yield "period", "needs publisher: system, because the system publishes it"
+    if channel.publisher == ANY and channel.scope != "global":
+        yield "publisher", f"any is for the scope global: with the scope {channel.scope} all of the tenant publish"
+    if channel.publisher == ANY and name.startswith(SYSTEM_PREFIX):
+        yield "publisher", f"is any: only the system publishes to channels of {SYSTEM_PREFIX}"
     if channel.period > MAX_PERIOD_S:
         yield "period", f"is {format_duration(channel.period)}: expected at most {format_duration(MAX_PERIOD_S)}"
     if is_system and not channel.period and not is_event:

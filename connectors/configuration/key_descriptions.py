@@ -366,7 +366,11 @@ KEY_DESCRIPTIONS: Mapping[type, Mapping[str, KeyDescription]] = {
         "max_messages": KeyDescription(
             "Messages that a queue keeps; another one drops the oldest; 0 = any number.", "1000"
         ),
-        "publisher": KeyDescription("Only the runtime and administrators publish, if it is `system`.", "system"),
+        "publisher": KeyDescription(
+            "`system`: only the runtime and administrators publish. `any`: requests of all tenants publish to a global "
+            "channel; without it only those of administrators do.",
+            "system",
+        ),
         "period": KeyDescription(
             "Time between two messages of the system (global channels with publisher: system): seconds, or 1h30m.",
             "1h",

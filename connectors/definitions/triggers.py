@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from loomlog.connectors.configuration.channel_block import SYSTEM_PREFIX
 from loomlog.connectors.configuration.field_types import FORBID_EXTRA
 from loomlog.connectors.configuration.trigger_block import CompletionHook, CredentialReference
 from loomlog.connectors.definitions.canonical import canonical_json
@@ -31,7 +32,6 @@ PAYLOAD_BYTES_MAX = 65_536
 URL_CHARACTERS_MAX = 2_000
 SCOPES = ("agent", "user", "tenant", "global")
 """Scopes of memory.set; global is another word for tenant (parity: reference surfaces 7)."""
-SYSTEM_CHANNELS = "_system/"
 SOURCE = "source"
 """Key of a hook of a run that names what has started it: {"schedule_name": ...} or {"webhook_name": ...}."""
 _NEEDED = {
@@ -67,8 +67,8 @@ def _hook_problem(hook: CompletionHook) -> str:
                 "kind: mcp.call cannot be carried out, because there are no MCP clients here; use channel.publish, "
                 "memory.set or http"
             )
-        case "channel.publish" if hook.channel.startswith(SYSTEM_CHANNELS):
-            return f"channel: channels of {SYSTEM_CHANNELS} are published to by the runtime only"
+        case "channel.publish" if hook.channel.startswith(SYSTEM_PREFIX):
+            return f"channel: channels of {SYSTEM_PREFIX} are published to by the runtime only"
         case "memory.set" if hook.scope not in SCOPES:
             return f"scope: expected {', '.join(SCOPES)}"
         case "http" if len(hook.url) > URL_CHARACTERS_MAX:

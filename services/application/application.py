@@ -117,6 +117,7 @@ from loomlog.services.application.transfer.restore import StateRestore
 from loomlog.services.application.transfer.state_files import Backups
 from loomlog.services.application.volumes import Volumes
 from loomlog.services.application.webhooks import DEFAULT_WEBHOOK_OPTIONS, WebhookOptions, Webhooks, run_until_cancelled
+from loomlog.services.core.access.decide import Caller
 from loomlog.services.families.budget.accounts import BudgetAccounts
 from loomlog.services.families.channel.declarations import ChannelDeclarations
 from loomlog.services.families.definition.evaluations import Evaluations
@@ -297,6 +298,7 @@ class Application:
             check_admission=self.wide_pauses.check_admission,
             credentials=credentials,
             read_positions=self._positions_of_start,
+            require_publisher=self._require_publisher,
         )
         self.forks = Forks(self.runs, self.queries, clock_ms=clock_ms, fresh_token=new_token)
         self.imports = RunImports(sources, self.publisher, clock_ms=clock_ms, wait_s=decision_wait_s)
@@ -611,6 +613,10 @@ class Application:
         remembered = self._memory.written_positions(tenant, agent, user_id) if self._memory is not None else ()
         declared = self._channels.written_positions(tenant) if self._channels is not None else ()
         return (*([limits_position] if limits_position else []), *known, *remembered, *declared)
+
+    def _require_publisher(self, caller: Caller, channel: str) -> None:
+        if self._channels is not None:
+            self._channels.require_publisher(caller, channel)
 
     def end_streams(self) -> None:
         """End the streams of all clients, because the process is shutting down; they reconnect to another."""

@@ -26,7 +26,7 @@ from loomlog.services.application.request_context import current_request
 from loomlog.services.application.streaming.subscription import STOPPING
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN
-from loomlog.services.families.channel.access import require_channel, resolve_queue
+from loomlog.services.families.channel.access import is_system_name, require_channel, require_publisher, resolve_queue
 from loomlog.services.families.channel.caller import (
     AGENT,
     FAMILY_NAME,
@@ -36,16 +36,15 @@ from loomlog.services.families.channel.caller import (
     USER,
     ChannelCaller,
     Declaration,
+    Origin,
     Queue,
 )
 from loomlog.services.families.channel.cursor import NS_PER_MS
 from loomlog.services.families.channel.declaration_operations import DeclarationOperations
 from loomlog.services.families.channel.declarations import (
     ORPHAN,
-    SYSTEM_PREFIX,
     ChannelDeclarations,
     declaration_json,
-    is_system_channel,
 )
 from loomlog.services.families.channel.entries import Lease, Wait
 from loomlog.services.families.channel.fields import CURSOR_CHARACTERS_MAX, format_ns, text_field
@@ -196,7 +195,7 @@ class Channels:
         """Publish a message."""
         fields = _object(body, _of_route(PUBLISH_FIELDS, user_id))
         asker = self._asker(caller, tenant, user_id)
-        self._check_publisher(caller, asker, [name])
+        self._check_user_channel(asker, name)
         arguments = {"channel": name, **_without(fields, "payload"), "value": fields.get("payload")}
         reply = await self._run("publish", arguments, asker)
         message_id = str(reply.fields["message_id"])
@@ -207,12 +206,22 @@ class Channels:
             answer["dropped_oldest"] = reply.fields["dropped_oldest"]
         return answer, _newest(reply)
 
+    def require_publisher(self, caller: Caller, name: str) -> None:
+        """Refuse a declared channel to which a request of the caller may not publish."""
+        declared = self._declarations.find(caller.tenant, name)
+        if declared is None:
+            return
+        try:
+            require_publisher(declared, origin_of(caller))
+        except OperationRefused as refused:
+            raise request_refusal(refused) from refused
+
     async def publish_system(
         self, caller: Caller, name: str, body: Any, *, tenant: str = ""
     ) -> tuple[dict[str, Any], str]:
         """Publish to a channel of the system, as administrators may."""
         require_member(caller)
-        if not name.startswith(SYSTEM_PREFIX):
+        if not is_system_name(name):
             text = f"{name[:80]!r} is no channel of the system: publish with POST /v1/_channels/{name[:80]}/publish"
             raise RequestRefused("non_system_channel", text)
         return await self.publish(caller, name, body, tenant=tenant)
@@ -313,8 +322,6 @@ class Channels:
         fields = _object(body, BROADCAST_FIELDS)
         asker = self._asker(caller, tenant, "")
         self._check_scope(asker, fields)
-        names = fields.get("channels")
-        self._check_publisher(caller, asker, names if isinstance(names, list) else [])
         arguments = {**_without(fields, "scope", "payload"), "value": fields.get("payload")}
         reply = await self._run("broadcast", arguments, asker)
         return dict(reply.fields), reply.positions
@@ -401,13 +408,13 @@ class Channels:
         owner = resolve_tenant(caller, tenant)
         return ChannelCaller(
             tenant=owner,
+            origin=origin_of(caller),
             subject=caller.subject,
             command_id=hashed_token("entity", "channel", owner, self._new_token()),
             # A repetition was issued at a time that only its first sender knows: 0 makes the owner look it up.
             issued_at_ms=0 if current_request.get().idempotency_key else self._clock_ms(),
             user_id=user_id,
             is_isolated=caller.is_isolated,
-            is_admin=caller.is_admin,
             publisher=ADMIN_MARK if caller.is_admin else user_id or caller.subject,
         )
 
@@ -419,20 +426,12 @@ class Channels:
         if user_id != caller.subject and not caller.is_admin:
             raise RequestRefused("unknown_channel", f"the user {user_id[:80]!r} has no channels that you see")
 
-    def _check_user_channel(self, asker: ChannelCaller, name: str) -> Declaration | None:
-        """Refuse a channel of another scope on the route of a user; return the declaration, if there is one."""
+    def _check_user_channel(self, asker: ChannelCaller, name: str) -> None:
+        """Refuse a channel of another scope on the route of a user."""
         declared = self._declarations.find(asker.tenant, name)
         if declared is not None and asker.user_id and declared.scope != USER:
             text = f"{name} has the scope {declared.scope}, and this route is for channels of users: use /v1/_channels"
             raise RequestRefused("channel_scope_invalid", text)
-        return declared
-
-    def _check_publisher(self, caller: Caller, asker: ChannelCaller, names: Sequence[Any]) -> None:
-        """Refuse channels that only the system and administrators publish to."""
-        for name in names:
-            declared = self._check_user_channel(asker, name) if isinstance(name, str) else None
-            if declared is not None and is_system_channel(declared):
-                _require_admin(caller, f"{name} is published by the system and by administrators")
 
     def _check_scope(self, asker: ChannelCaller, fields: Mapping[str, Any]) -> None:
         """Refuse a scope that is not the one declared: the declaration decides, and the caller meant another queue."""
@@ -459,6 +458,11 @@ class Channels:
         }
         present = {key: value for key, value in arguments.items() if value is not None}
         return await run_refusing(handlers[op](present, asker))
+
+
+def origin_of(caller: Caller) -> Origin:
+    """Return the origin of what a request publishes."""
+    return Origin.ADMINISTRATOR if caller.is_admin else Origin.MEMBER
 
 
 def channel_row(declared: Declaration, stats: ChannelStats | None) -> dict[str, Any]:

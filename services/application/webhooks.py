@@ -37,8 +37,9 @@ from loomlog.schemas.ids import hashed_token
 from loomlog.schemas.position import Position
 from loomlog.schemas.records import Value, replace
 from loomlog.services.application.authentication import require_member, require_scope
+from loomlog.services.application.channels import origin_of, request_refusal
 from loomlog.services.application.command_publisher import CommandPublisher
-from loomlog.services.application.errors import RETRY_SOON_S, RequestRefused, bad_request, unavailable
+from loomlog.services.application.errors import RETRY_SOON_S, RequestRefused, unavailable
 from loomlog.services.application.queries.read_your_writes import not_yet_error
 from loomlog.services.application.runs.batch import OutcomeBuilder, SpawnOutcome
 from loomlog.services.application.streaming.items import EventItem
@@ -46,7 +47,9 @@ from loomlog.services.application.streaming.run_stream import StreamSources, res
 from loomlog.services.application.webhook_rejections import RejectionLog
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN, CHANNEL_PUBLISH, RUNS_CREATE
-from loomlog.services.families.channel.caller import Declarations
+from loomlog.services.families.channel.access import require_publisher
+from loomlog.services.families.channel.caller import Declarations, Origin
+from loomlog.services.families.operation import OperationRefused
 from loomlog.services.families.webhook import verdicts
 from loomlog.services.families.webhook.bodies import BodyInvalid, parse_body
 from loomlog.services.families.webhook.cloud_events import CloudEvent
@@ -538,10 +541,14 @@ class Webhooks:
         if event.webhook and definition is None:
             raise RequestRefused("unknown_webhook", f"there is no webhook {event.webhook[:80]!r}")
         if event.channel and self._declarations is not None:
-            if self._declarations.find(caller.tenant, event.channel) is None:
+            declared = self._declarations.find(caller.tenant, event.channel)
+            if declared is None:
                 raise RequestRefused("channel_not_declared", f"there is no channel {event.channel[:80]!r}")
-            if event.channel.startswith("_system/"):
-                raise bad_request(f"only the system publishes to {event.channel[:80]!r}")
+            try:
+                for origin in (origin_of(caller), Origin.EVENT):
+                    require_publisher(declared, origin)
+            except OperationRefused as refused:
+                raise request_refusal(refused) from refused
         submitted = await self._with_content(
             SubmitDelivery(
                 envelope=self._envelope(caller.tenant, caller.subject),

@@ -46,7 +46,11 @@ DEAD_LETTERS = "loom.dead-letter"
 SECRET = "hush"
 ENVIRON = {"LOOMLOG_HOOK": SECRET, "LOOMLOG_KEY": "from the environment"}
 HMAC = WebhookAuth(kind="hmac", signing_secret_env="LOOMLOG_HOOK", delivery_id_header="X-Delivery-Id")
-DECLARED = {"feed": Declaration(name="feed", scope="global")}
+DECLARED = {
+    "feed": Declaration(name="feed", scope="global"),
+    "wall": Declaration(name="wall", scope="global", publisher="any"),
+    "beats": Declaration(name="beats", scope="global", publisher="system"),
+}
 ISSUES = WebhookBlock(agent="soaker", auth=HMAC, payload_mapping={"goal": "$.goal"})
 
 

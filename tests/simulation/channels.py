@@ -28,7 +28,7 @@ from loomlog.services.core.families import aggregate_id
 from loomlog.services.core.run.commands import CommandRefusal, ModelAnswered
 from loomlog.services.core.run.react import CallTool
 from loomlog.services.families.channel import FAMILY
-from loomlog.services.families.channel.caller import ChannelCaller, Declaration, Queue
+from loomlog.services.families.channel.caller import ChannelCaller, Declaration, Origin, Queue
 from loomlog.services.families.channel.message_cache import MessageCache
 from loomlog.services.families.channel.operations import ChannelOperations
 from loomlog.services.families.channel.store import ChannelStore
@@ -186,7 +186,9 @@ class Channels(EntityLoad):
         )
 
     def _caller(self, order: ChannelOrder) -> ChannelCaller:
-        return ChannelCaller(tenant=TENANT, subject="app", command_id=order.id, issued_at_ms=order.issued_at_ms)
+        return ChannelCaller(
+            tenant=TENANT, origin=Origin.MEMBER, subject="app", command_id=order.id, issued_at_ms=order.issued_at_ms
+        )
 
     async def give(self, parts: EntityParts, order: Order, clock_ms: Callable[[], int]) -> None:
         assert isinstance(order, ChannelOrder)

@@ -202,6 +202,11 @@ def hook_scopes(request: RunRequest) -> frozenset[str]:
     return frozenset(needed)
 
 
+def hook_channels(request: RunRequest) -> Sequence[str]:
+    """Return the channels to which the hooks of a checked request publish."""
+    return [hook["channel"] for hook in request.on_complete if hook["kind"] == "channel.publish"]
+
+
 def to_json_texts(values: Mapping[str, Any]) -> dict[str, str]:
     """Convert a JSON object to the map of JSON texts that a StartRun contains."""
     return {name: orjson.dumps(value).decode() for name, value in values.items()}

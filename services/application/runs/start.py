@@ -50,6 +50,7 @@ from loomlog.services.application.queries.runs import RunQueries
 from loomlog.services.application.runs.requests import (
     RunRequest,
     check_request,
+    hook_channels,
     hook_scopes,
     request_digest,
     to_json_texts,
@@ -116,11 +117,13 @@ class RunStarts:
         check_admission: Callable[[str, str], None] = lambda tenant, agent: None,
         credentials: RunCredentials | None = None,
         read_positions: Callable[[str, str, str], tuple[str, ...]] = lambda tenant, agent, user_id: (),
+        require_publisher: Callable[[Caller, str], None] = lambda caller, channel: None,
     ) -> None:
         """`credentials` None: requests with credentials are refused.
 
         `read_positions`: returns, for a tenant, an agent and a user, what the owner of a run must have read of entities
-        before it decides about the start, because this process has: positions.
+        before it decides about the start, because this process has: positions. `require_publisher`: refuses a channel
+        to which a request of the caller may not publish.
         """
         self._read_positions = read_positions
         self._credentials = credentials
@@ -134,13 +137,12 @@ class RunStarts:
         self.pending_starts = 0
         """Starts of this process that are in the log and wait for their owner, mostly for a free slot."""
         self._check_admission = check_admission
+        self._require_publisher = require_publisher
 
     async def start(self, caller: Caller, request: RunRequest) -> StartedRun:
         """Start a new run; with a session_id a further run of that session, with the agent of the request."""
         require_scope(caller, RUNS_CREATE)
-        request = check_request(request)
-        for scope in hook_scopes(request):
-            require_scope(caller, scope)
+        request = self._check(caller, request)
         if not request.agent:
             raise bad_request("agent is required: the name of the agent to run")
         if request.session_id:
@@ -163,7 +165,16 @@ class RunStarts:
     async def continue_session(self, caller: Caller, session_id: str, request: RunRequest) -> StartedRun:
         """Start a further run of a session, with the session's agent unless the request names one."""
         require_scope(caller, RUNS_CREATE)
-        return await self._continue(caller, check_request(replace(request, session_id=session_id)))
+        return await self._continue(caller, self._check(caller, replace(request, session_id=session_id)))
+
+    def _check(self, caller: Caller, request: RunRequest) -> RunRequest:
+        """Return the request as it is taken: well formed, with hooks that the caller could carry out itself."""
+        request = check_request(request)
+        for scope in hook_scopes(request):
+            require_scope(caller, scope)
+        for channel in hook_channels(request):
+            self._require_publisher(caller, channel)
+        return request
 
     async def _continue(self, caller: Caller, request: RunRequest) -> StartedRun:
         head = await self._reads.session(caller, request.session_id)

@@ -3,12 +3,20 @@
 The declared scope decides on every path: a caller never names a scope, an operator only the user or the agent of it.
 Agents are bound to the patterns of their definition: a name, or a name with a trailing `/*`.
 
+Who may publish is decided by `may_publish` alone, for requests, tools, hooks, deliveries and events:
+
+    publisher system    the runtime, and requests of administrators
+    scope global        requests of administrators, unless the publisher is `any`; agents, deliveries and events too,
+                        because a definition names the channel, or the log admits the producer
+    other scopes        everybody of the tenant
+
 Before: operations.py. After: nothing.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
+from loomlog.connectors.configuration.channel_block import ANY, SYSTEM, SYSTEM_PREFIX
 from loomlog.services.families.channel.caller import (
     AGENT,
     GLOBAL,
@@ -18,13 +26,41 @@ from loomlog.services.families.channel.caller import (
     ChannelCaller,
     Declaration,
     Declarations,
+    Origin,
     Queue,
 )
 from loomlog.services.families.channel.limits import NAME_CHARACTERS_MAX
 from loomlog.services.families.operation import OperationRefused
 
-SYSTEM_PREFIX = "_system/"
-SYSTEM = "system"
+
+def may_publish(declaration: Declaration, origin: Origin) -> bool:
+    """Whether messages of an origin may be published to a channel, by its declaration alone."""
+    if origin in (Origin.SYSTEM, Origin.ADMINISTRATOR):
+        return True
+    if is_system_channel(declaration):
+        return False
+    return origin is not Origin.MEMBER or declaration.scope != GLOBAL or declaration.publisher == ANY
+
+
+def is_system_channel(declaration: Declaration) -> bool:
+    """Whether only the runtime and administrators publish to a channel."""
+    return declaration.publisher == SYSTEM or is_system_name(declaration.name)
+
+
+def is_system_name(name: str) -> bool:
+    """Whether a name is one of the channels of the system."""
+    return name.startswith(SYSTEM_PREFIX)
+
+
+def require_publisher(declaration: Declaration, origin: Origin) -> None:
+    """Raise OperationRefused unless messages of the origin may be published to the channel."""
+    if may_publish(declaration, origin):
+        return
+    code = "insufficient_scope" if origin is Origin.MEMBER else "channel_not_granted"
+    if is_system_channel(declaration):
+        raise OperationRefused(code, f"{declaration.name[:80]!r}: only the system and administrators publish to it")
+    text = "it is seen by all tenants, so administrators publish to it, unless it is declared with publisher: any"
+    raise OperationRefused(code, f"{declaration.name[:80]!r}: {text}")
 
 
 def require_channel(declarations: Declarations, caller: ChannelCaller, name: str, *, publishes: bool) -> Declaration:
@@ -37,9 +73,8 @@ def require_channel(declarations: Declarations, caller: ChannelCaller, name: str
     declared = declarations.find(caller.tenant, name)
     if declared is None:
         raise OperationRefused("channel_not_declared", f"there is no channel {name[:80]!r}: declare it first")
-    is_agent = patterns is not None
-    if publishes and is_agent and (name.startswith(SYSTEM_PREFIX) or declared.publisher == SYSTEM):
-        raise OperationRefused("channel_not_granted", f"{name[:80]!r}: only the system publishes to this channel")
+    if publishes:
+        require_publisher(declared, caller.origin)
     return declared
 
 

@@ -5,6 +5,7 @@ Before: services/application/channels.py, services/runtime/tools/channel_tool.py
 """
 
 from collections.abc import Sequence
+from enum import Enum
 from typing import Protocol
 from urllib.parse import quote, unquote
 
@@ -67,7 +68,7 @@ class Declaration(Value, frozen=True, kw_only=True):
     max_messages: int = 0
     """Messages that a queue keeps; 0: any number."""
     publisher: str = ""
-    """system: only the runtime and administrators publish."""
+    """system: only the runtime and administrators publish. any: callers of all tenants publish to a global channel."""
     period_s: int = 0
     """Seconds between two messages of the system; 0: none."""
     source: str = "yaml"
@@ -86,12 +87,24 @@ class Declarations(Protocol):
         ...
 
 
+class Origin(Enum):
+    """Where an operation comes from, which decides who may publish (access.py)."""
+
+    SYSTEM = "the runtime"
+    ADMINISTRATOR = "a request of an administrator"
+    MEMBER = "a request of another caller"
+    AGENT = "a tool call of a run, or a hook at its end"
+    DELIVERY = "a delivery to a webhook"
+    EVENT = "a CloudEvent"
+
+
 class ChannelCaller(Value, frozen=True, kw_only=True):
     """The caller of an operation. With `publish` and `subscribe` None: an operator or an application, which is not
     bound to patterns and may name scope ids.
     """
 
     tenant: str
+    origin: Origin
     subject: str
     """Subject of the principal."""
     command_id: str
@@ -108,7 +121,6 @@ class ChannelCaller(Value, frozen=True, kw_only=True):
     """Patterns of the channels that it may read."""
     is_isolated: bool = False
     """Whether it is confined to its own subject: user and agent scope only."""
-    is_admin: bool = False
     publisher: str = ""
     """Mark of who publishes: _system, _admin, or the user."""
     positions: tuple[str, ...] = ()

@@ -14,8 +14,9 @@ from typing import Any
 from loomlog.connectors.configuration.findings import did_you_mean
 from loomlog.connectors.definitions import DefinitionProblem, canonical_json
 from loomlog.schemas.generated.definition_commands import DefineVersion, DeleteLine
+from loomlog.services.families.channel.access import is_system_name
 from loomlog.services.families.channel.caller import GLOBAL, SCOPES, SHARED_TENANT, Declaration
-from loomlog.services.families.channel.declarations import SYSTEM_PREFIX, ChannelDeclarations
+from loomlog.services.families.channel.declarations import ChannelDeclarations
 from loomlog.services.families.definition.channel_content import (
     FIELDS,
     block_content,
@@ -106,7 +107,7 @@ class DeclarationOperations:
 
     def _check_file(self, name: str) -> None:
         if name in self.declarations.files:
-            owner = "the system's" if name.startswith(SYSTEM_PREFIX) else "a channel of the configuration file"
+            owner = "the system's" if is_system_name(name) else "a channel of the configuration file"
             raise OperationRefused(IMMUTABLE, f"{name} is {owner}: change it in the file")
 
     def _check_free(self, name: str, author: Author) -> None:

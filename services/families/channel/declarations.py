@@ -22,6 +22,7 @@ from loomlog.connectors.configuration.channel_block import (
     format_duration,
 )
 from loomlog.connectors.definitions import DefinitionProblem
+from loomlog.services.families.channel.access import is_system_name
 from loomlog.services.families.channel.caller import GLOBAL, SHARED_TENANT, USER, Declaration
 from loomlog.services.families.definition.channel_content import parse_channel
 from loomlog.services.families.definition.content import parse_content
@@ -30,17 +31,11 @@ from loomlog.services.families.definition.table import DefinitionTable
 
 YAML, RUNTIME, BUILT_IN, ORPHAN = "yaml", "runtime", "system", "orphan"
 """Where a channel comes from. An orphan has messages, and its declaration is deleted."""
-SYSTEM_PREFIX = "_system/"
 EVENTS_TTL_S = 7 * 24 * 3_600
 EVENTS_MAX = 10_000
 """What a channel of events keeps that no file declares: a week, and 2 MB or so."""
 PARSED_MAX = 20_000
 """Declarations kept in memory; another one costs the parsing of its JSON."""
-
-
-def is_system_channel(declaration: Declaration) -> bool:
-    """Whether only the runtime and administrators publish to a channel."""
-    return declaration.publisher == SYSTEM or declaration.name.startswith(SYSTEM_PREFIX)
 
 
 def configured_channels(configuration: Configuration) -> dict[str, Declaration]:
@@ -136,7 +131,7 @@ def _declaration(tenant: str, name: str, block: ChannelBlock, source: str) -> De
         semantic=block.semantic,
         default_ttl_s=block.default_ttl,
         max_messages=block.max_messages,
-        publisher=SYSTEM if name.startswith(SYSTEM_PREFIX) else block.publisher,
+        publisher=SYSTEM if is_system_name(name) else block.publisher,
         period_s=block.period,
         source=source,
     )

@@ -10,7 +10,7 @@ services/families/channel/operations.py.
 from loomlog.services.core.families import aggregate_id
 from loomlog.services.families.channel.access import resolve_queue
 from loomlog.services.families.channel.caller import FAMILY_NAME as CHANNEL_FAMILY
-from loomlog.services.families.channel.caller import ChannelCaller, Declarations
+from loomlog.services.families.channel.caller import ChannelCaller, Declarations, Origin
 from loomlog.services.families.operation import OperationRefused
 
 PUBLISH_STEP, REFUSED_STEP = ".publish", ".done"
@@ -25,7 +25,9 @@ def queue_of_message(declarations: Declarations, tenant: str, channel: str, user
     declared = declarations.find(tenant, channel)
     if declared is None:
         return ""
-    caller = ChannelCaller(tenant=tenant, subject="", command_id="", issued_at_ms=0, user_id=user_id)
+    caller = ChannelCaller(
+        tenant=tenant, origin=Origin.DELIVERY, subject="", command_id="", issued_at_ms=0, user_id=user_id
+    )
     try:
         queue = resolve_queue(declared, caller, user_id)
     except OperationRefused:

@@ -28,7 +28,8 @@ from loomlog.schemas.generated.webhook_commands import NoteRunEnded, ReceiveDeli
 from loomlog.schemas.generated.webhook_events import EventReceived
 from loomlog.schemas.position import Position
 from loomlog.schemas.records import replace
-from loomlog.services.families.channel.caller import ChannelCaller
+from loomlog.services.families.channel.access import require_publisher
+from loomlog.services.families.channel.caller import ChannelCaller, Origin
 from loomlog.services.families.operation import OperationRefused, OperationUnavailable
 from loomlog.services.families.webhook.bodies import BodyInvalid, parse_body
 from loomlog.services.families.webhook.decide import CHANNEL
@@ -61,7 +62,6 @@ read again.
 """
 RETRY_S, RETRY_MAX_S = 0.2, 5.0
 """Pause before a delivery is tried again, doubled each time up to the second."""
-SYSTEM_PREFIX, SYSTEM = "_system/", "system"
 
 
 class GroupReader(Protocol):
@@ -247,8 +247,10 @@ class IngressReader:
         declared = self._channels.declarations.find(definition.tenant, channel)
         if declared is None:
             raise DeliveryRefused(REJECTED_PUBLISH, f"there is no channel {channel[:80]!r}")
-        if channel.startswith(SYSTEM_PREFIX) or declared.publisher == SYSTEM:
-            raise DeliveryRefused(REJECTED_PUBLISH, f"only the system publishes to {channel[:80]!r}")
+        try:
+            require_publisher(declared, Origin.DELIVERY)
+        except OperationRefused as refused:
+            raise DeliveryRefused(REJECTED_PUBLISH, str(refused)) from refused
 
     async def _reject(self, definition: WebhookDefinition, submitted: SubmitDelivery, refused: DeliveryRefused) -> None:
         envelope = submitted.envelope
@@ -267,7 +269,7 @@ class IngressReader:
     async def _publish(self, definition: WebhookDefinition, delivery: Delivery, event: EventReceived) -> None:
         """Publish the body of a delivery that was taken, or tell the webhook why it cannot be."""
         command = delivery.command
-        caller = self._caller(command.envelope, f"webhook:{definition.name}", command.user_id)
+        caller = self._caller(command.envelope, Origin.DELIVERY, f"webhook:{definition.name}", command.user_id)
         fields = {"channel": command.channel, "value": parse_body(delivery.value), "scope_id": command.user_id or None}
         try:
             await self._channels.publish(fields, caller)
@@ -292,25 +294,22 @@ class IngressReader:
 
     async def _publish_event(self, submitted: SubmitDelivery) -> None:
         """Publish what was sent to a channel; it happens once for the record."""
-        if submitted.channel.startswith(SYSTEM_PREFIX):
-            raise Unroutable(f"only the system publishes to {submitted.channel[:80]!r}")
-        declared = self._channels.declarations.find(submitted.envelope.tenant, submitted.channel)
-        if declared is not None and declared.publisher == SYSTEM:
-            raise Unroutable(f"only the system publishes to {submitted.channel[:80]!r}")
         try:
             value = parse_body(await self._builder.body_text(submitted))
         except (BodyInvalid, Permanent) as error:
             raise Unroutable(f"its data cannot be read: {error}") from error
         fields = {"channel": submitted.channel, "value": value, "scope_id": submitted.scope_id or None}
         try:
-            await self._channels.publish(fields, self._caller(submitted.envelope, submitted.by or "_ingress", ""))
+            caller = self._caller(submitted.envelope, Origin.EVENT, submitted.by or "_ingress", "")
+            await self._channels.publish(fields, caller)
         except OperationRefused as refused:
             raise Unroutable(f"{refused.code}: {refused}") from refused
         self.taken += 1
 
-    def _caller(self, envelope: CommandEnvelope, publisher: str, user_id: str) -> ChannelCaller:
+    def _caller(self, envelope: CommandEnvelope, origin: Origin, publisher: str, user_id: str) -> ChannelCaller:
         return ChannelCaller(
             tenant=envelope.tenant,
+            origin=origin,
             subject=publisher,
             command_id=envelope.command_id + PUBLISH_STEP,
             issued_at_ms=envelope.issued_at_ms,

@@ -16,7 +16,7 @@ from loomlog.schemas.generated.run_commands import ReportWait
 from loomlog.schemas.generated.values import CallRef, QueueRef, ToolCall
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import Wait
-from loomlog.services.families.channel.caller import ChannelCaller, queue_of_ref
+from loomlog.services.families.channel.caller import ChannelCaller, Origin, queue_of_ref
 from loomlog.services.families.channel.operations import ChannelOperations, Outcome, settle_command
 from loomlog.services.families.operation import OperationRefused, OperationUnavailable
 from loomlog.services.runtime.tools.channel_tool import NAME, to_tool_result
@@ -86,6 +86,7 @@ class ChannelWaits:
         grants = facts.definition.grants
         return ChannelCaller(
             tenant=tenant,
+            origin=Origin.AGENT,
             subject=facts.subject,
             command_id=report.wait_id,
             issued_at_ms=0,

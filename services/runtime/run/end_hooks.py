@@ -29,7 +29,7 @@ from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import Ended
 from loomlog.services.core.run.subagents.children import last_output
-from loomlog.services.families.channel.caller import ChannelCaller
+from loomlog.services.families.channel.caller import ChannelCaller, Origin
 from loomlog.services.families.memory.author import AGENT, TENANT, TENANT_SCOPE_ID, USER, Author, Scope
 from loomlog.services.families.operation import OperationRefused, OperationUnavailable, Reply
 from loomlog.services.runtime.content.encryption import PLAINTEXT, ContentEncryption
@@ -153,6 +153,7 @@ class RunEndHooks:
     ) -> None:
         caller = ChannelCaller(
             tenant=end.tenant,
+            origin=Origin.AGENT,
             subject=facts.subject,
             command_id=command_id,
             issued_at_ms=end.ended_at_ms,

@@ -35,7 +35,15 @@ from loomlog.schemas.reader import RawEvent
 from loomlog.schemas.records import Value
 from loomlog.services.core.availability import RATE_LIMITED, RECOVERED, STALLED, AvailabilityTable
 from loomlog.services.core.run.run_facts import RunFacts
-from loomlog.services.families.channel.caller import AGENT, GLOBAL, SHARED_TENANT, USER, ChannelCaller, Declaration
+from loomlog.services.families.channel.caller import (
+    AGENT,
+    GLOBAL,
+    SHARED_TENANT,
+    USER,
+    ChannelCaller,
+    Declaration,
+    Origin,
+)
 from loomlog.services.families.operation import OperationRefused, OperationUnavailable, Reply
 from loomlog.services.runtime.run.context import Interruption
 
@@ -227,12 +235,12 @@ class SystemChannels:
     async def _publish(self, message: SystemMessage) -> None:
         caller = ChannelCaller(
             tenant=message.tenant,
+            origin=Origin.SYSTEM,
             subject=SUBJECT,
             command_id=message.command_id,
             issued_at_ms=0 if message.is_repeated else self._clock_ms(),
             user_id=message.user_id,
             agent=message.agent,
-            is_admin=True,
             publisher=SYSTEM_MARK,
         )
         for attempt in range(TRIES):

@@ -15,7 +15,7 @@ import orjson
 
 from loomlog.connectors.protocols import EffectClass, ToolContext, ToolResult
 from loomlog.schemas.generated.values import CallRef
-from loomlog.services.families.channel.caller import ChannelCaller
+from loomlog.services.families.channel.caller import ChannelCaller, Origin
 from loomlog.services.families.channel.fields import CHANNELS_MAX, MODES
 from loomlog.services.families.channel.limits import READ_MAX
 from loomlog.services.families.channel.operations import OPERATIONS, READS, ChannelOperations, Outcome
@@ -106,6 +106,7 @@ def caller_of(context: ToolContext, *, is_isolated: bool, issued_at_ms: int) -> 
     turn, _, index = context.idempotency_key.rpartition(":")[2].partition(".")
     return ChannelCaller(
         tenant=context.tenant,
+        origin=Origin.AGENT,
         subject=context.subject,
         command_id=context.idempotency_key,
         issued_at_ms=issued_at_ms,

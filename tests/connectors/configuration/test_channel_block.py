@@ -67,7 +67,15 @@ def test_channels_of_the_system_have_a_period_or_one_of_the_names_of_its_events(
         ),
         (
             "a: {scope: global, publisher: admin}",
-            "channels.a.publisher: 'admin' is not usable: expected '' or 'system'",
+            "channels.a.publisher: 'admin' is not usable: expected '', 'system' or 'any'",
+        ),
+        (
+            "a: {scope: tenant, publisher: any}",
+            "channels.a.publisher: any is for the scope global: with the scope tenant all of the tenant publish",
+        ),
+        (
+            "_system/a: {scope: global, publisher: any}",
+            "channels._system/a.publisher: is any: only the system publishes to channels of _system/",
         ),
         (
             "a: {scope: global, period: 1h}",

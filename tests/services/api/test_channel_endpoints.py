@@ -12,7 +12,6 @@ import pytest
 import pytest_asyncio
 
 from loomlog.connectors.errors import Transient
-from loomlog.services.application.application import Application
 from loomlog.services.application.channels import Channels
 from loomlog.services.application.definitions import Definitions
 from loomlog.services.application.request_context import repeatable
@@ -74,8 +73,8 @@ async def process() -> AsyncIterator[Process]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def here(tmp_path: Path, process: Process, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Served]:
-    monkeypatch.setattr(Application, "channels", property(lambda self: process.channels))
     async with served(tmp_path) as made:
+        monkeypatch.setattr(made.world.layer, "_channels", process.channels)
         yield made
 
 
@@ -481,6 +480,37 @@ async def test_only_administrators_publish_to_the_channels_of_the_system(here: S
         404,
         "channel_not_declared",
     )
+
+
+async def test_a_global_channel_takes_messages_of_administrators_unless_it_is_declared_otherwise(
+    here: Served, process: Process
+) -> None:
+    news = f"{CHANNELS}/news"
+    for path, body in (
+        (f"{news}/publish", {"payload": 1}),
+        (f"{CHANNELS}/_broadcast", {"channels": ["plaza", "news"], "payload": 1}),
+    ):
+        answer = await here.client(ACME).post(path, json=body)
+        assert refusal(answer) == (403, "insufficient_scope")
+        assert answer.headers["www-authenticate"].endswith('scope="substrate:admin"')
+        assert "publisher: any" in answer.json()["error"]
+    assert process.entities.asked == []
+    await publish(here, 1, news, ADMIN_CALLER)
+    await publish(here, 1, PLAZA, ACME)
+
+
+async def test_a_run_publishes_at_its_end_only_where_its_caller_may(here: Served) -> None:
+    async def start(channel: str, caller: Any) -> httpx.Response:
+        hook = {"kind": "channel.publish", "channel": channel}
+        return await here.client(caller).post(
+            "/v1/runs", json={"agent": "soaker", "prompt": "go", "on_complete": [hook]}
+        )
+
+    for channel in ("news", "beat"):
+        assert refusal(await start(channel, ACME)) == (403, "insufficient_scope")
+    assert here.world.commands() == []
+    for channel, caller in (("news", ADMIN_CALLER), ("plaza", ACME), ("research/c1", ACME)):
+        assert (await start(channel, caller)).status_code == 200
 
 
 async def test_a_global_channel_is_emptied_by_administrators_only(here: Served) -> None:

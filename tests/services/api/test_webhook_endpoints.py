@@ -461,6 +461,17 @@ async def test_events_need_the_scope_of_what_they_do(here: WebhookWorld) -> None
     assert (await post(here.here, EVENT | {"channel": "absent"}, caller=ACME)).status_code == 404
 
 
+async def test_an_event_is_published_where_its_caller_may_publish(here: WebhookWorld) -> None:
+    for channel, caller, expected in (
+        ("feed", ACME, 403),
+        ("feed", ADMIN_CALLER, 202),
+        ("wall", ACME, 202),
+        ("beats", ACME, 403),
+        ("beats", ADMIN_CALLER, 409),
+    ):
+        assert (await post(here.here, EVENT | {"channel": channel}, caller=caller)).status_code == expected, channel
+
+
 @pytest.mark.parametrize(
     "event",
     [{}, [], EVENT, EVENT | {"webhook": "a", "channel": "b"}, EVENT | {"specversion": "0.3", "webhook": "issues"}],

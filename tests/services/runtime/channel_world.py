@@ -19,7 +19,7 @@ from loomlog.services.core.entity import Entity, entity_rules
 from loomlog.services.core.families import aggregate_id, aggregate_key
 from loomlog.services.core.run.commands import CommandRefusal
 from loomlog.services.families.channel import FAMILY
-from loomlog.services.families.channel.caller import ChannelCaller, Declaration, Queue
+from loomlog.services.families.channel.caller import ChannelCaller, Declaration, Origin, Queue
 from loomlog.services.families.channel.message_cache import MessageCache
 from loomlog.services.families.channel.operations import ChannelOperations, Outcome
 from loomlog.services.families.channel.state import QueueState
@@ -144,6 +144,7 @@ class Runtime:
         self.numbers += 1
         caller = ChannelCaller(
             tenant="acme",
+            origin=Origin.MEMBER,
             subject="app",
             command_id=f"{id(self)}.{self.numbers}",
             issued_at_ms=clock_ms(),

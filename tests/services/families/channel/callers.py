@@ -12,7 +12,7 @@ from loomlog.schemas.records import replace
 from loomlog.services.core.entity import entity_rules
 from loomlog.services.core.families import TIMER_FIRED, At
 from loomlog.services.families.channel import FAMILY
-from loomlog.services.families.channel.caller import ChannelCaller, Declaration, Queue
+from loomlog.services.families.channel.caller import ChannelCaller, Declaration, Origin, Queue
 from loomlog.services.families.channel.message_cache import MessageCache
 from loomlog.services.families.channel.operations import ChannelLimits, ChannelOperations, Outcome
 from loomlog.services.families.channel.store import ChannelStore
@@ -106,13 +106,14 @@ class Installation:
 
     def application(self, **more: Any) -> "Caller":
         """An application of the tenant acme."""
-        caller = ChannelCaller(tenant="acme", subject="app", command_id="", issued_at_ms=0)
+        caller = ChannelCaller(tenant="acme", origin=Origin.ADMINISTRATOR, subject="app", command_id="", issued_at_ms=0)
         return Caller(self, replace(caller, **more))
 
     def agent(self, run_id: str = "r_1", **more: Any) -> "Caller":
         """An agent of the user ann, which may use all channels."""
         agent = ChannelCaller(
             tenant="acme",
+            origin=Origin.AGENT,
             subject="app",
             command_id="",
             issued_at_ms=0,

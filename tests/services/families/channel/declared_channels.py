@@ -22,10 +22,11 @@ from tests.services.families.definition.volume_world import Replicas
 
 MEMBER = Author(tenant="acme", subject="ann", command_id="c", issued_at_ms=NOW_MS)
 ADMIN = replace(MEMBER, subject="op", is_admin=True)
-PLAZA = ChannelBlock(scope="global", default_ttl=3_600, max_messages=500)
+PLAZA = ChannelBlock(scope="global", default_ttl=3_600, max_messages=500, publisher="any")
+NEWS = ChannelBlock(scope="global")
 INBOX = ChannelBlock(scope="user")
 BEAT = ChannelBlock(scope="global", publisher="system", period=60)
-FILE = {"plaza": PLAZA, "inbox": INBOX, "beat": BEAT, "research/c1": ChannelBlock(scope="tenant")}
+FILE = {"plaza": PLAZA, "news": NEWS, "inbox": INBOX, "beat": BEAT, "research/c1": ChannelBlock(scope="tenant")}
 
 
 class DeclaredChannels:

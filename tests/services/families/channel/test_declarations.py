@@ -7,7 +7,8 @@ from loomlog.connectors.configuration.channel_block import EVENT_CHANNELS, Chann
 from loomlog.schemas.generated.definition_commands import DefineVersion
 from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.schemas.generated.values import CommandEnvelope
-from loomlog.services.families.channel.declarations import declaration_json, is_system_channel
+from loomlog.services.families.channel.access import is_system_channel
+from loomlog.services.families.channel.declarations import declaration_json
 from loomlog.services.families.definition.state import CHANNEL
 from loomlog.services.families.operation import OperationRefused, OperationUnavailable
 from loomlog.services.stream.entities.answers import CommandUnanswered
@@ -26,7 +27,7 @@ def test_a_channel_of_the_file_is_seen_by_every_tenant() -> None:
     assert (plaza.scope, plaza.source, plaza.tenant) == ("global", "yaml", "")
     assert (plaza.default_ttl_s, plaza.max_messages) == (3_600, 500)
     assert here.declarations.find("anyone", "plazza") is None
-    assert names(here) == ["beat", "inbox", "plaza", "research/c1"]
+    assert names(here) == ["beat", "inbox", "news", "plaza", "research/c1"]
 
 
 def test_the_channels_of_events_exist_without_a_file_and_are_the_systems() -> None:

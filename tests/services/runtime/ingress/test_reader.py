@@ -131,7 +131,6 @@ async def test_a_message_that_is_refused_leaves_its_delivery_new(here: WebhookWo
 
 async def test_only_the_system_publishes_to_its_channels(here: WebhookWorld) -> None:
     here.channels.declared["_system/x"] = Declaration(name="_system/x", scope="global")
-    here.channels.declared["beats"] = Declaration(name="beats", scope="global", publisher="system")
     assert (await here.send("system", {"n": 1})).status_code == 503
     for number, name in enumerate(("_system/x", "beats")):
         here.put(b"{}", ATTRIBUTES | {"ce_channel": name}, partition=number)

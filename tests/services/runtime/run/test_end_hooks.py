@@ -16,7 +16,7 @@ from loomlog.schemas.generated.values import AgentGrants
 from loomlog.schemas.records import replace
 from loomlog.services.core.run.state import Ended
 from loomlog.services.families.callback import FAMILY
-from loomlog.services.families.channel.caller import ChannelCaller
+from loomlog.services.families.channel.caller import ChannelCaller, Origin
 from loomlog.services.families.memory.author import Author, Scope
 from loomlog.services.families.operation import OperationRefused, OperationUnavailable, Reply
 from loomlog.services.runtime.run.end_hooks import BACKEND_TRIES_MS, TEXT_BYTES_MAX, RunEndHooks
@@ -152,7 +152,7 @@ async def test_a_message_is_published_for_the_user_once_and_to_no_other_channel(
     ((_, caller),) = here.published
     assert (caller.command_id, caller.issued_at_ms) == ("r_1:end:3", NOW_MS - 5_000)
     assert (caller.tenant, caller.subject, caller.user_id, caller.publisher) == ("acme", "app", "ada", "ada")
-    assert (caller.publish, caller.subscribe, caller.is_admin, caller.is_isolated) == (("done",), (), False, True)
+    assert (caller.publish, caller.subscribe, caller.origin, caller.is_isolated) == (("done",), (), Origin.AGENT, True)
     assert caller.agent == here.facts.definition.name
 
 
