@@ -6,7 +6,6 @@ trace: it is for developers, not for the user.
 Before: main.py. After: the shell.
 """
 
-import asyncio
 import importlib
 import logging
 import sys
@@ -17,12 +16,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
-from loomlog.connectors.errors import ConnectorError, Transient
-from loomlog.services.application.errors import RequestRefused
 from loomlog.services.cli.errors import FAILED, INTERRUPTED, NOT_FOUND, UNREACHABLE, USAGE_ERROR, CliError
-from loomlog.services.cli.stack.errors import StackError
-from loomlog.services.cli.terminal.output import ERROR, error_console
-from loomlog.services.families import FamilyProblem
 
 Result = TypeVar("Result")
 QUIET_LOGGERS = ("aiokafka", "psycopg", "httpx", "loomlog.services.stream.entities.replicas")
@@ -63,13 +57,13 @@ class CommandGroup(TyperGroup):
         cmd_name = self.aliases.get(cmd_name, cmd_name)
         place = self.modules.get(cmd_name)
         if place is not None and self.lists_commands:
-            return TyperCommand(cmd_name, help=self.helps[cmd_name])
+            return listed_command(cmd_name, self.helps[cmd_name])
         return super().get_command(ctx, cmd_name) if place is None else _load_command(cmd_name, place)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Print the help of this group from `helps`, without importing the commands."""
         self.lists_commands = True
-        _hide_flag_types(self)
+        _simplify_help(self)
         try:
             super().format_help(ctx, formatter)
         except CliError as failure:
@@ -81,22 +75,48 @@ class CommandGroup(TyperGroup):
             logging.getLogger(name).setLevel(logging.CRITICAL)
         try:
             return super().invoke(ctx)
-        except CliError as failure:
-            _exit_with(str(failure), failure.exit_code)
-        except RequestRefused as refusal:
-            _exit_with(refusal.message, REFUSAL_EXIT_CODES.get(refusal.code, FAILED))
-        except FamilyProblem as problem:
-            _exit_with(f"{problem}. LOOMLOG_FAMILIES names further families.", USAGE_ERROR)
-        except StackError as problem:
-            _exit_with(str(problem), FAILED)
-        except ConnectorError as error:
-            _exit_with(f"{error}.", UNREACHABLE if isinstance(error, Transient) else FAILED)
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None
+        except Exception as error:
+            known = describe_failure(error)
+            if known is None:
+                raise
+            _exit_with(*known)
+
+
+def listed_command(name: str, summary: str) -> TyperCommand:
+    """Return a command that can only be listed, with its whole summary."""
+    return TyperCommand(name, help=summary, short_help=summary)
+
+
+def describe_failure(error: Exception) -> tuple[str, int] | None:
+    """Return the sentence and the exit code of a failure; None for a bug.
+
+    The classes are imported here, once something has failed: they take longer to import than the help to print.
+    """
+    if isinstance(error, CliError):
+        return str(error), error.exit_code
+    from loomlog.connectors.errors import ConnectorError, Transient
+    from loomlog.services.application.errors import RequestRefused
+    from loomlog.services.cli.stack.errors import StackError
+    from loomlog.services.families import FamilyProblem
+
+    match error:
+        case RequestRefused():
+            return error.message, REFUSAL_EXIT_CODES.get(error.code, FAILED)
+        case FamilyProblem():
+            return f"{error}. LOOMLOG_FAMILIES names further families.", USAGE_ERROR
+        case StackError():
+            return str(error), FAILED
+        case ConnectorError():
+            return f"{error}.", UNREACHABLE if isinstance(error, Transient) else FAILED
+    return None
 
 
 def run(coroutine: Coroutine[Any, Any, Result]) -> Result:
     """Run the asynchronous part of a command; an ExceptionGroup with one error in it becomes that error."""
+    import asyncio
+
     try:
         return asyncio.run(coroutine)
     except BaseExceptionGroup as group:
@@ -107,7 +127,7 @@ def load_group(app: typer.Typer, name: str) -> Any:
     """Return a group as a command of that name, without the options that install completion, which `loomlog` has."""
     group = get_group(app)
     group.name = name
-    _hide_flag_types(group)
+    _simplify_help(group)
     return group
 
 
@@ -120,18 +140,20 @@ def _load_command(name: str, target: str) -> Any:
     alone.command(name)(loaded)
     command: Any = get_command(alone)
     command.name = name
-    _hide_flag_types(command)
+    _simplify_help(command)
     return command
 
 
-def _hide_flag_types(command: Any) -> None:
-    """Leave `<bool>` out of the help of flags, which take no value."""
+def _simplify_help(command: Any) -> None:
+    """Leave `<bool>` out of the help of flags, which take no value; print it without rich, which is slow to import."""
+    command.rich_markup_mode = None
     for parameter in command.params:
         if getattr(parameter, "is_bool_flag", False):
             parameter.metavar = ""
     for below in getattr(command, "commands", {}).values():
         if below is not None:
-            _hide_flag_types(below)
+            below.short_help = " ".join((below.help or "").partition("\n\n")[0].split())  # else it is cut short
+            _simplify_help(below)
 
 
 def _unwrap_group(group: BaseException) -> BaseException:
@@ -142,6 +164,8 @@ def _unwrap_group(group: BaseException) -> BaseException:
 
 
 def _exit_with(message: str, code: int) -> None:
+    from loomlog.services.cli.terminal.output import ERROR, error_console
+
     sys.stdout.flush()
     error_console().print(message, style=ERROR)
     raise typer.Exit(code)

@@ -5,14 +5,14 @@ Every read has --json, every write prints the position of the event it caused, e
 Before: a person, a script, make. After: one file per group of commands.
 """
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
 import typer
-from typer.core import TyperCommand
 
-from loomlog.services.cli.commands import CommandGroup
+from loomlog.services.cli.commands import CommandGroup, listed_command
 from loomlog.services.cli.errors import UsageError
 
 FOLDER = "loomlog.services.cli"
@@ -107,6 +107,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "topics": ("log.topics:topics_app", "The topics of the log."),
 }
 """Commands with their function and the first sentence of its docstring, in the order of the help."""
+FAMILY_COMMANDS: Mapping[str, str] = {
+    "callback": "A request to an address of others after the end of a run.",
+}
+"""Families of every installation that have commands, with their summary: kept here, so that the help imports none."""
 ALIASES: Mapping[str, str] = {"snapshot": "backup"}
 """Former names; not listed."""
 
@@ -120,19 +124,26 @@ class Loomlog(CommandGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names of the table, then those of families."""
-        return [*super().list_commands(ctx), *(name for name in _families() if name not in self.commands)]
+        return [*super().list_commands(ctx), *(name for name in _listed_families() if name not in self.commands)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command of the table, or else the group of a family: only then are families imported."""
         command = super().get_command(ctx, cmd_name)
+        if self.lists_commands and command is None:
+            return listed_command(cmd_name, _listed_families()[cmd_name])
         family = _families().get(cmd_name) if command is None else None
         if family is None:
             return command
-        if self.lists_commands:
-            return TyperCommand(cmd_name, help=family.summary)
         from loomlog.services.cli.families import family_group
 
         return family_group(family)
+
+
+def _listed_families() -> Mapping[str, str]:
+    """Return the families that the help lists, with their summaries. Imports only those that an environment adds."""
+    if os.environ.get("LOOMLOG_FAMILIES"):
+        return {name: family.summary for name, family in _families().items()}
+    return FAMILY_COMMANDS
 
 
 def _families() -> Mapping[str, Any]:

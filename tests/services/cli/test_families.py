@@ -183,6 +183,7 @@ def test_a_question_has_its_parameters(fake: FakeApi) -> None:
 
 
 def test_a_family_brings_its_commands_and_takes_them_away(fake: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOOMLOG_FAMILIES", "one.of.ours")
     group: Any = typer.main.get_command(app)
     context = typer.Context(group)
     assert group.list_commands(context) == [*COMMANDS, "counter", "wide"]
@@ -193,6 +194,7 @@ def test_a_family_brings_its_commands_and_takes_them_away(fake: FakeApi, monkeyp
 
 
 def test_a_command_of_the_table_keeps_its_name(fake: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOOMLOG_FAMILIES", "one.of.ours")
     named = replace(COUNTER, name="runs")
     monkeypatch.setattr("loomlog.services.families.registry.all_families", lambda: (named,))
     group: Any = typer.main.get_command(app)
@@ -210,6 +212,8 @@ def test_families_are_not_imported_for_other_commands(monkeypatch: pytest.Monkey
 
 
 def test_a_family_that_cannot_be_used_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOOMLOG_FAMILIES", "one.of.ours")
+
     def broken() -> Any:
         raise FamilyProblem("the family nope cannot be imported")
 

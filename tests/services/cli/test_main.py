@@ -6,7 +6,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from loomlog.services.cli.main import COMMANDS, FOLDER, app, main
+from loomlog.services.cli.main import COMMANDS, FAMILY_COMMANDS, FOLDER, app, main
+from loomlog.services.core.families import has_transports
+from loomlog.services.families.registry import all_families
 
 READS = (
     ("status",),
@@ -94,10 +96,22 @@ def test_the_help_of_a_command_is_the_beginning_of_its_docstring(name):
     assert " ".join(docs.split()).startswith(text)
 
 
+def test_the_help_lists_the_families_that_have_commands_without_importing_them():
+    listed = {family.name: family.summary for family in all_families() if has_transports(family)}
+    assert listed == FAMILY_COMMANDS
+
+
+def test_the_help_has_no_type_of_a_flag_and_no_sentence_that_is_cut_short():
+    for arguments in (["--help"], ["runs", "--help"], ["runs", "show", "--help"], ["channels", "publish", "--help"]):
+        shown = CliRunner().invoke(app, arguments).stdout
+        assert "Usage: " in shown
+        assert not [word for word in ("<bool>", "[[", "...\n  ") if word in shown], shown
+
+
 @pytest.mark.parametrize(
     ("arguments", "heavy"),
     [
-        (["--help"], ("httpx", "yaml", "psycopg", "sqlalchemy", "aiokafka", "pydantic")),
+        (["--help"], ("rich", "asyncio", "fastavro", "httpx", "yaml", "psycopg", "sqlalchemy", "aiokafka", "pydantic")),
         (["runs", "ls", "--help"], ("psycopg", "sqlalchemy", "aiokafka", "fastapi", "anthropic")),
         (["status", "--help"], ("psycopg", "sqlalchemy", "aiokafka", "fastapi", "anthropic")),
     ],
