@@ -43,10 +43,13 @@ PERMANENT_KINDS = CODE_AGENT_KINDS | {
     "deprecated",
     "unsupported",
     "refused",
+    "quota_exhausted",
+    "context_exceeded",
     "operator_key_restricted",
 }
 """Kinds of permanent failure: 400 or 422, 401, 403, 404, retired model, a missing capability, policy (host not allowed,
-no key), a run that may not use the operator's key and has none.
+no key), an account that has nothing left to spend, a conversation that is longer than the model's window, a run that
+may not use the operator's key and has none.
 """
 
 

@@ -33,7 +33,8 @@ BATCH_NUMBERS = 300_000
 ADVICE_BY_KIND = {
     "invalid": "the request was refused; check model, dimensions and key, and that no text is too long for the model",
     "unauthorised": "the API key is not accepted",
-    "refused": "the account cannot pay for the request",
+    "quota_exhausted": "the account cannot pay for the request",
+    "context_exceeded": "a text is too long for the model",
     "forbidden": "the API key may not use this model",
     "not_found": "there is no such model at this address; check model and base_url",
     "deprecated": "the model is retired; choose another",

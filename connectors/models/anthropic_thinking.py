@@ -4,9 +4,11 @@ Claude refuses a continued tool loop whose assistant message is not the one it s
 signatures, redacted ones included, in their places. A Reply has one text, one reasoning and one signature, so the
 signature carries the rest. When an answer has one thinking block, at its beginning, it is Claude's unchanged signature;
 otherwise it is "layout:" and a list of the blocks in order: how many characters of the reasoning or the text each has,
-its own signature or redacted data, or the id of its tool call. Only this file reads it.
+its own signature or redacted data, or the id of its tool call; blocks of other types are in it whole. Only this file
+reads it.
 
     ["thinking", characters, signature]   ["redacted", data]   ["text", characters]   ["tool", call id]
+    ["opaque", block]
 
 Before: anthropic_reply writes it. After: anthropic_request reads it.
 """
@@ -15,8 +17,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
-
-import orjson
 
 from loomlog.connectors.models import untrusted_json
 
@@ -65,13 +65,15 @@ def budget_tokens(effort: str, max_tokens: int) -> int:
 
 
 def pack(blocks: Sequence[tuple[Any, ...]]) -> str:
-    """Return the signature for blocks like those above, in the order received; empty when none of them is thinking."""
-    thinking = [block for block in blocks if block[0] in ("thinking", "redacted")]
-    if not thinking:
+    """Return the signature for blocks like those above, in the order received; empty when text and calls say all there
+    is to send back.
+    """
+    kept = [block for block in blocks if block[0] in ("thinking", "redacted", "opaque")]
+    if not kept:
         return ""
-    if len(thinking) == 1 and blocks[0][0] == "thinking":
+    if len(kept) == 1 and blocks[0][0] == "thinking":
         return str(blocks[0][2])
-    return LAYOUT_PREFIX + orjson.dumps(blocks).decode()
+    return LAYOUT_PREFIX + untrusted_json.encode(blocks)
 
 
 def unpack(signature: str, reasoning: str, text: str, calls: dict[str, dict[str, Any]]) -> list[dict[str, Any]] | None:
@@ -118,6 +120,8 @@ def _replay_layout(
                 thought += size
             case ["redacted", str(data)]:
                 content.append({"type": "redacted_thinking", "data": data})
+            case ["opaque", dict(block)]:
+                content.append(block)
             case ["text", int(size)]:
                 if text[text_offset : text_offset + size].strip():
                     content.append({"type": "text", "text": text[text_offset : text_offset + size]})

@@ -6,7 +6,9 @@ API key is removed, because gateways repeat it ("invalid key sk-..."). The text 
 request, because gateways echo prompts and a prompt does not belong in an error.
 
 Not chosen: the status alone. A 404 with the wording of a retired model is `deprecated`, which lets the run switch to
-another model, and an error inside a stream that began with 200 has only its type.
+another model; an error inside a stream that began with 200 has only its type; a 429 for an account that has nothing
+left is not passing, whatever its status says, and a 400 for a conversation that is too long can be helped. What the
+explanation of an error means is decided in `_permanent_kind`, for every status and every wire.
 
 Before: wire and the folds of all drivers. After: the run, which decides about another attempt.
 """
@@ -36,8 +38,81 @@ RETIRED_MODEL_MARKERS = (
     "update your code to use",
 )
 
-KIND_BY_STATUS = {401: "unauthorised", 402: "refused", 403: "forbidden", 404: "not_found", 410: "not_found"}
+KIND_BY_STATUS = {
+    401: "unauthorised",
+    402: "quota_exhausted",
+    403: "forbidden",
+    404: "not_found",
+    410: "not_found",
+    413: "context_exceeded",
+}
 """Kinds of Permanent by status; every other 3xx and 4xx is `invalid`."""
+KIND_BY_CODE: Mapping[str, str] = {
+    **dict.fromkeys(
+        (
+            "insufficient_quota",
+            "billing_error",
+            "billing_not_active",
+            "billing_hard_limit_reached",
+            "exceeded_current_quota_error",
+            "insufficient_user_quota",
+            "insufficient_credits",
+            "insufficient_balance",
+            "credit_limit_exceeded",
+            "arrearage",
+            "accountoverdueerror",
+        ),
+        "quota_exhausted",
+    ),
+    **dict.fromkeys(("invalid_api_key", "authentication_error", "unauthenticated", "api_key_invalid"), "unauthorised"),
+    **dict.fromkeys(("account_deactivated", "access_terminated", "permission_error", "permission_denied"), "forbidden"),
+    **dict.fromkeys(
+        ("context_length_exceeded", "exceed_context_size_error", "request_too_large", "string_above_max_length"),
+        "context_exceeded",
+    ),
+}
+"""Kinds of Permanent by code, type, status or reason of an error, in lower case, whatever its HTTP status is. Sources:
+OpenAI, Anthropic, Google, Moonshot, new-api gateways, xAI, DashScope, Volcengine, llama.cpp.
+"""
+KIND_BY_WORDING: Sequence[tuple[str, re.Pattern[str]]] = tuple(
+    (kind, re.compile("|".join(forms), re.IGNORECASE))
+    for kind, forms in (
+        (
+            "context_exceeded",
+            (
+                r"maximum context length",  # OpenAI, vLLM, DeepSeek, OpenRouter, Mistral
+                r"maximum prompt length",  # xAI
+                r"prompt is too long",  # Anthropic, Ollama
+                r"input is too long for requested model",  # Bedrock
+                r"exceed(s|ed)? (the |its )?(available |maximum |model'?s )*(context|input) (limit|length|size|window)",
+                r"input token count .{0,40}exceeds the maximum number of tokens",  # Gemini
+                r"prompt token count of \d+ exceeds the limit",  # Copilot
+                r"inputs? tokens \+ .?max_new_tokens.? must be",  # text-generation-inference
+                r"context the overflows",  # LM Studio
+                r"Request too large for ",  # OpenAI and Groq: more than the tokens of a minute
+            ),
+        ),
+        (
+            "quota_exhausted",
+            (
+                r"credit balance is too low",  # Anthropic
+                r"reached your specified api usage limits",  # Anthropic
+                r"insufficient (account )?(balance|credits|funds|quota)",  # DeepSeek, OpenRouter, Zhipu
+                r"(used all available credits|reached (its|your) monthly spending limit)",  # xAI
+                r"(hourly|daily|weekly|monthly) usage limit",  # Ollama
+                r"free-models-per-day",  # OpenRouter
+                r"key limit exceeded",  # OpenRouter
+                r"\blimit: 0\b",  # Gemini: the tier has nothing of this model
+            ),
+        ),
+        ("unauthorised", (r"(invalid|incorrect|expired) api[ _-]?key", r"api[ _-]?key (not valid|expired|not found)")),
+    )
+)
+"""Kinds of Permanent by the wording of an explanation, where the code says less."""
+PERMANENT_WORDING_STATUSES = frozenset({400, 401, 402, 403, 413, 422, 429})
+"""Statuses at which the wording counts: that of a server's own failure may quote anything."""
+DAILY_QUOTA = "perday"
+"""Part of the id of a quota of Google's APIs that is not there again within any wait of a run."""
 
 STATUS_BY_ERROR: Mapping[str, int] = {
     "invalid_request_error": 400,
@@ -97,10 +172,11 @@ def from_status(
     detail = (
         printable_line(explanation(body), secret=secret, request_body=request_body) or "no explanation in the answer"
     )
+    error = _error_object(body)
     asked_s = retry_after_s(headers, now_s, reset_headers)
-    if asked_s is None and b"retryDelay" in body:
-        asked_s = _parse_retry_delay(body)
-    return classify_status(provider, status, detail, retry_after_s=asked_s)
+    if asked_s is None:
+        asked_s = _retry_delay_of(error)
+    return classify_status(provider, status, detail, retry_after_s=asked_s, error=error)
 
 
 def from_error_object(provider: str, error: object, *, secret: str = "", request_body: bytes = b"") -> ConnectorError:
@@ -115,16 +191,26 @@ def from_error_object(provider: str, error: object, *, secret: str = "", request
         if 400 <= candidate <= 599:
             status = candidate
             break
-    if not status:
+    if not status and _permanent_kind(status, detail, named) is None:
         return Transient(f"{provider}: {detail} (error inside the stream)", kind="unavailable")
     return classify_status(
-        provider, status, f"{detail} (error inside the stream)", retry_after_s=_retry_delay_of(named)
+        provider, status, f"{detail} (error inside the stream)", retry_after_s=_retry_delay_of(named), error=named
     )
 
 
-def classify_status(provider: str, status: int, detail: str, *, retry_after_s: float | None) -> ConnectorError:
-    """Return Transient for 408, 429 and every 5xx, Permanent for the rest."""
-    message = f"{provider} {status}: {detail}"
+def classify_status(
+    provider: str,
+    status: int,
+    detail: str,
+    *,
+    retry_after_s: float | None,
+    error: Mapping[str, Any] = untrusted_json.EMPTY,
+) -> ConnectorError:
+    """Return Permanent for an error that says so, else Transient for 408, 429 and every 5xx, Permanent for the rest."""
+    message = f"{provider} {status}: {detail}" if status else f"{provider}: {detail}"
+    named_kind = _permanent_kind(status, detail, error)
+    if named_kind is not None:
+        return Permanent(message, kind=named_kind, status=status)
     if status == 429:
         return Transient(message, kind="rate_limited", status=status, retry_after_s=retry_after_s)
     if status == 529:
@@ -179,13 +265,36 @@ def retry_after_s(headers: Mapping[str, str], now_s: float, reset_headers: Seque
     return min((min(reset, MAX_RETRY_AFTER_S) for reset in resets if reset), default=None)
 
 
-def _parse_retry_delay(body: bytes) -> float | None:
+def _error_object(body: bytes) -> Mapping[str, Any]:
+    """Return the error object in the body of a failure; empty without one."""
+    if body.strip()[:1] not in (b"{", b"["):
+        return untrusted_json.EMPTY
     try:
         decoded = untrusted_json.decode(body)
     except ValueError:
-        return None
+        return untrusted_json.EMPTY
     holder = untrusted_json.fields(decoded[0] if isinstance(decoded, list) and decoded else decoded)
-    return _retry_delay_of(untrusted_json.fields(holder.get("error")))
+    inner = holder.get("error")
+    return inner if isinstance(inner, dict) else holder
+
+
+def _permanent_kind(status: int, detail: str, error: Mapping[str, Any]) -> str | None:
+    """Return the kind of a failure that its explanation makes permanent; None when its status decides."""
+    details = [untrusted_json.fields(entry) for entry in untrusted_json.items(error.get("details"))]
+    codes = [error.get(field) for field in ("code", "type", "status")] + [entry.get("reason") for entry in details]
+    for code in codes:
+        kind = KIND_BY_CODE.get(code.lower()) if isinstance(code, str) else None
+        if kind is not None:
+            return kind
+    if status and status not in PERMANENT_WORDING_STATUSES:
+        return None
+    quotas = [untrusted_json.items(entry.get("violations")) for entry in details]
+    ids = [
+        untrusted_json.text(untrusted_json.fields(one).get("quotaId")) for violations in quotas for one in violations
+    ]
+    if any(DAILY_QUOTA in quota_id.lower() for quota_id in ids):
+        return "quota_exhausted"
+    return next((kind for kind, wording in KIND_BY_WORDING if wording.search(detail)), None)
 
 
 def _retry_delay_of(error: Mapping[str, Any]) -> float | None:

@@ -17,6 +17,7 @@ from typing import Any
 from loomlog.connectors.errors import ConnectorError, Permanent, Transient
 from loomlog.connectors.http.sse import ServerSentEvent
 from loomlog.connectors.models import failures, gemini_thinking, untrusted_json
+from loomlog.connectors.models.untrusted_json import TextPieces
 from loomlog.connectors.models.wire_format import normalise_calls
 from loomlog.connectors.protocols import ModelRequest, Reply, TextDelta
 from loomlog.schemas.generated.values import ToolCall, Usage
@@ -43,10 +44,12 @@ class GeminiTurn:
         self._request = request
         self._to_error = to_error
         self._parts: list[gemini_thinking.Part] = []
-        """Text and thoughts with their sizes; calls with their position among the calls instead of an id."""
+        """Text and thoughts with their sizes; calls with their position among the calls instead of an id; other parts
+        as they came.
+        """
         self._calls: list[ToolCall] = []
-        self._text: list[str] = []
-        self._reasoning: list[str] = []
+        self._text = TextPieces()
+        self._reasoning = TextPieces()
         self._usage = Usage()
         self._finish_reason = ""
         self._finish_message = ""
@@ -81,14 +84,14 @@ class GeminiTurn:
         """
         self._check_finish_reason()
         calls, stop_reason = normalise_calls(
-            self._calls, STOP_REASONS.get(self._finish_reason, "end_turn"), self._request
+            self._provider, self._calls, STOP_REASONS.get(self._finish_reason, "end_turn"), self._request
         )
         return Reply(
-            text="".join(self._text),
+            text=str(self._text),
             tool_calls=calls,
             stop_reason=stop_reason,
             usage=self._usage,
-            reasoning="".join(self._reasoning),
+            reasoning=str(self._reasoning),
             reasoning_signature=gemini_thinking.pack(_layout(self._parts, calls)),
             model=self._model,
         )
@@ -139,14 +142,16 @@ class GeminiTurn:
                 )
             )
             return []
-        text = untrusted_json.text(part.get("text"))
+        if any(name in part for name in gemini_thinking.KEPT_PARTS):
+            self._parts.append(("other", part, signature))
+            return []
         thinking = part.get("thought") is True
+        text = (self._reasoning if thinking else self._text).add(part.get("text"))
         if not text and not signature:
             return []
         self._extend_parts("thought" if thinking else "text", len(text), signature)
         if not text:
             return []
-        (self._reasoning if thinking else self._text).append(text)
         return [TextDelta(text=text, thinking=thinking)]
 
     def _extend_parts(self, kind: str, size: int, signature: str) -> None:

@@ -6,6 +6,7 @@ reasoning and one signature, so the signature carries the layout: "gemini:" and 
 how many characters of the text or the reasoning it has, or the id of its call, and its signature.
 
     ["text", characters, signature]   ["thought", characters, signature]   ["call", call id, signature]
+    ["other", the part itself, its signature, which is in it]
 
 Only this file reads it. Thoughts without a signature are summaries for people and are not sent back.
 
@@ -15,8 +16,6 @@ Before: gemini_reply writes it. After: gemini_request reads it.
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
-
-import orjson
 
 from loomlog.connectors.models import untrusted_json
 
@@ -42,7 +41,10 @@ NON_THINKING_MARKERS = ("image", "tts", "embedding", "live", "audio", "aqa", "ro
 """Name parts of models for other purposes."""
 _VERSION = re.compile(r"gemini-(\d+)(?:\.(\d+))?")
 
-Part = tuple[str, int | str, str]
+KEPT_PARTS = ("executableCode", "codeExecutionResult")
+"""Fields of parts without a place in a Reply that go back as they came. Media are left out: they belong in no log."""
+
+Part = tuple[str, int | str | Mapping[str, Any], str]
 
 
 def model_version(model: str) -> tuple[int, int]:
@@ -78,8 +80,9 @@ def budget_tokens(model: str, effort: str, max_tokens: int) -> int | None:
 
 
 def pack(parts: Sequence[Part]) -> str:
-    """Return the signature for parts in the order received; empty when none of them is signed."""
-    return LAYOUT_PREFIX + orjson.dumps(parts).decode() if any(signature for _, _, signature in parts) else ""
+    """Return the signature for parts in the order received; empty when text and calls say all there is to send back."""
+    has_more = any(signature or kind == "other" for kind, _, signature in parts)
+    return LAYOUT_PREFIX + untrusted_json.encode(parts) if has_more else ""
 
 
 def unpack(
@@ -113,6 +116,8 @@ def unpack(
                 thought += size
             case ["call", str(call_id), str(own)] if call_id in unused:
                 parts.append({**unused.pop(call_id), **_signature_field(own)})
+            case ["other", dict(part), str()]:
+                parts.append(part)
             case _:
                 return None
     return parts if (thought, text_offset) == (len(reasoning), len(text)) and not unused else None

@@ -15,6 +15,7 @@ from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.http.sse import ServerSentEvent
 from loomlog.connectors.models import untrusted_json
 from loomlog.connectors.models.text_tool_calls import HeldText
+from loomlog.connectors.models.untrusted_json import TextPieces
 from loomlog.connectors.models.wire_format import normalise_calls
 from loomlog.connectors.protocols import ModelRequest, Reply, TextDelta
 from loomlog.schemas.generated.values import ToolCall, Usage
@@ -33,8 +34,10 @@ class OllamaTurn:
         self._to_error = to_error
         self._held_text = HeldText([tool.name for tool in request.tools])
         self._calls: list[ToolCall] = []
+        self._content = TextPieces()
+        """What arrived; `text` is what is left of it without calls in the text."""
         self._text: list[str] = []
-        self._reasoning: list[str] = []
+        self._reasoning = TextPieces()
         self._usage = Usage()
         self._done_reason = ""
         self._model = ""
@@ -59,25 +62,23 @@ class OllamaTurn:
     def build_reply(self, max_context_tokens: int) -> Reply:
         """Return the whole turn, with the window it ran in."""
         calls, stop_reason = normalise_calls(
-            self._calls, STOP_REASONS.get(self._done_reason, "end_turn"), self._request
+            self._provider, self._calls, STOP_REASONS.get(self._done_reason, "end_turn"), self._request
         )
         return Reply(
             text="".join(self._text),
             tool_calls=calls,
             stop_reason=stop_reason,
             usage=self._usage,
-            reasoning="".join(self._reasoning),
+            reasoning=str(self._reasoning),
             model=self._model,
             max_context_tokens=max_context_tokens,
         )
 
     def _add_message(self, message: Any) -> list[TextDelta]:
         deltas: list[TextDelta] = []
-        thinking = untrusted_json.text(message.get("thinking"))
-        if thinking:
-            self._reasoning.append(thinking)
+        if thinking := self._reasoning.add(message.get("thinking")):
             deltas.append(TextDelta(text=thinking, thinking=True))
-        deltas += self._add_text(self._held_text.feed(untrusted_json.text(message.get("content"))))
+        deltas += self._add_text(self._held_text.feed(self._content.add(message.get("content"))))
         for entry in untrusted_json.items(message.get("tool_calls")):
             self._add_call(untrusted_json.fields(entry))
         return deltas

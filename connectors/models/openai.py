@@ -62,7 +62,11 @@ class OpenAiModel:
         request = restrict_to_capabilities(request, self.capabilities)
         streaming = self.capabilities.streaming
         fields = openai_request.body(
-            request, self._dialect, parallel=self.capabilities.parallel_tool_calls, streaming=streaming
+            request,
+            self._dialect,
+            provider=self.provider,
+            parallel=self.capabilities.parallel_tool_calls,
+            streaming=streaming,
         )
         body = encode_body(self.provider, fields)
         turn = OpenAiTurn(self.provider, request, lambda error: wire.to_error(error, body))

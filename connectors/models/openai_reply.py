@@ -3,7 +3,10 @@
 Many servers implement this wire, each differently, so the fold is tolerant: reasoning as `reasoning_content` or
 `reasoning`; content as a text or as a list of parts; tool calls with or without an index, with ids missing, empty or
 repeated, with arguments as text or as an object; `stop` as the reason although tools are called; usage in the last
-chunk, in a chunk of its own, or in every one.
+chunk, in a chunk of its own, or in every one. State of a gateway is kept and goes back (openai_state.py).
+
+An intermediary that retries inside one response sends two answers in one stream. The second begins with a role and has
+another id; where ids are the same in every chunk, that breaks the turn off.
 
 The turn is complete at `[DONE]` after a finish reason. Some gateways never send `[DONE]`, so a clean end after a finish
 reason is complete too; `[DONE]` without one is from a gateway that hid a failure, and counts as interrupted.
@@ -17,8 +20,9 @@ from typing import Any
 
 from loomlog.connectors.errors import ConnectorError, Permanent, Transient
 from loomlog.connectors.http.sse import ServerSentEvent
-from loomlog.connectors.models import untrusted_json
-from loomlog.connectors.models.wire_format import normalise_calls
+from loomlog.connectors.models import openai_state, untrusted_json
+from loomlog.connectors.models.untrusted_json import TextPieces
+from loomlog.connectors.models.wire_format import broken_answer, normalise_calls
 from loomlog.connectors.protocols import ModelRequest, Reply, TextDelta
 from loomlog.schemas.generated.values import ToolCall, Usage
 
@@ -35,6 +39,8 @@ BROKEN_OFF_REASONS = frozenset({"error", "insufficient_system_resource", "engine
 """Finish reasons by which gateways and DeepSeek report that they could not continue."""
 TEXT_PARTS = {"": "text", "text": "text", "output_text": "text", "refusal": "refusal"}
 """Types of parts with visible text, and the field of the text. Others are thoughts, images and future types."""
+THOUGHTS = "thinking"
+"""Field of a part with the parts of a thought."""
 DONE = b"[DONE]"
 
 
@@ -42,7 +48,8 @@ DONE = b"[DONE]"
 class _PartialCall:
     call_id: str = ""
     name: str = ""
-    arguments: list[str] = field(default_factory=list)
+    arguments: TextPieces = field(default_factory=TextPieces)
+    state: openai_state.State = field(default_factory=dict)
 
 
 class OpenAiTurn:
@@ -55,8 +62,11 @@ class OpenAiTurn:
         self._to_error = to_error
         self._calls: list[_PartialCall] = []
         self._calls_by_index: dict[int, _PartialCall] = {}
-        self._text: list[str] = []
-        self._reasoning: list[str] = []
+        self._text = TextPieces()
+        self._reasoning = TextPieces()
+        self._state: openai_state.State = {}
+        self._id = ""
+        self._has_stable_id = False
         self._usage = Usage()
         self._finish_reason = ""
         self._model = ""
@@ -92,7 +102,7 @@ class OpenAiTurn:
         deltas: list[TextDelta] = []
         for choice in untrusted_json.items(chunk.get("choices")):
             if untrusted_json.count(untrusted_json.fields(choice).get("index")) == 0:
-                deltas += self._add_choice(untrusted_json.fields(choice))
+                deltas += self._add_choice(untrusted_json.text(chunk.get("id")), untrusted_json.fields(choice))
         return deltas
 
     def build_reply(self) -> Reply:
@@ -110,29 +120,43 @@ class OpenAiTurn:
                 f"{self._provider}: the provider gave up in the answer (finish_reason {self._finish_reason})",
                 kind="unavailable",
             )
-        called = [ToolCall(id=c.call_id, name=c.name, input="".join(c.arguments)) for c in self._calls]
-        calls, stop_reason = normalise_calls(called, STOP_REASONS.get(self._finish_reason, "end_turn"), self._request)
+        called = [ToolCall(id=c.call_id, name=c.name, input=str(c.arguments)) for c in self._calls]
+        calls, stop_reason = normalise_calls(
+            self._provider, called, STOP_REASONS.get(self._finish_reason, "end_turn"), self._request
+        )
+        states = {call.id: partial.state for call, partial in zip(calls, self._calls, strict=False)}
         return Reply(
-            text="".join(self._text),
+            text=str(self._text),
             tool_calls=calls,
             stop_reason=stop_reason,
             usage=self._usage,
-            reasoning="".join(self._reasoning),
+            reasoning=str(self._reasoning),
+            reasoning_signature=openai_state.pack(self._provider, self._state, states),
             model=self._model,
         )
 
-    def _add_choice(self, choice: Any) -> list[TextDelta]:
+    def _check_id(self, chunk_id: str, *, begins: bool) -> None:
+        if not chunk_id:
+            return  # some servers send none with chunks of their own
+        if self._has_stable_id and begins and chunk_id != self._id:
+            raise broken_answer(self._provider, f"a second answer {chunk_id[:80]} began in that of {self._id[:80]}")
+        self._has_stable_id = self._has_stable_id or chunk_id == self._id
+        self._id = chunk_id
+
+    def _add_choice(self, chunk_id: str, choice: Any) -> list[TextDelta]:
         delta = untrusted_json.fields(choice.get("delta")) or untrusted_json.fields(choice.get("message"))
+        self._check_id(chunk_id, begins=bool(delta.get("role")))
+        openai_state.add_message_state(self._state, delta)
+        content, thoughts = _content_texts(delta.get("content"))
         deltas: list[TextDelta] = []
-        reasoning = untrusted_json.text(delta.get("reasoning_content")) or untrusted_json.text(delta.get("reasoning"))
-        if reasoning:
-            self._reasoning.append(reasoning)
-            deltas.append(TextDelta(text=reasoning, thinking=True))
+        reasoning = delta.get("reasoning_content") or delta.get("reasoning") or openai_state.reasoning_text(delta)
+        for thought in (reasoning, thoughts):
+            if shown := self._reasoning.add(thought):
+                deltas.append(TextDelta(text=shown, thinking=True))
         # A refusal is the model's text instead of content; the caller must see it.
-        for text in (_content_text(delta.get("content")), untrusted_json.text(delta.get("refusal"))):
-            if text:
-                self._text.append(text)
-                deltas.append(TextDelta(text=text))
+        for text in (content, delta.get("refusal")):
+            if shown := self._text.add(text):
+                deltas.append(TextDelta(text=shown))
         for piece in untrusted_json.items(delta.get("tool_calls")):
             self._add_call_piece(untrusted_json.fields(piece))
         self._finish_reason = untrusted_json.text(choice.get("finish_reason")) or self._finish_reason
@@ -144,9 +168,8 @@ class OpenAiTurn:
             piece.get("index"), untrusted_json.text(piece.get("id")), untrusted_json.text(function.get("name"))
         )
         arguments = function.get("arguments")
-        call.arguments.append(
-            untrusted_json.encode(arguments) if isinstance(arguments, dict) else untrusted_json.text(arguments)
-        )
+        call.arguments.add(untrusted_json.encode(arguments) if isinstance(arguments, dict) else arguments)
+        openai_state.add_call_state(call.state, piece)
 
     def _find_call(self, index: object, call_id: str, name: str) -> _PartialCall:
         """Return the call a piece belongs to. A name together with an id other than the slot's begins a new call,
@@ -170,18 +193,25 @@ class OpenAiTurn:
         return known
 
 
-def _content_text(content: object) -> str:
-    """Return the text, or that of a list of parts."""
+def _content_texts(content: object) -> tuple[object, str]:
+    """Return the text and the thoughts, of a text or of a list of parts."""
     if not isinstance(content, list):
-        return untrusted_json.text(content)
-    return "".join([_part_text(part) for part in content])
+        return content, ""
+    thoughts = [untrusted_json.fields(part).get(THOUGHTS) for part in content]
+    return _join_parts(content), "".join([_join_parts(untrusted_json.items(parts)) for parts in thoughts])
+
+
+def _join_parts(parts: Sequence[object]) -> str:
+    return "".join([_part_text(part) for part in parts])
 
 
 def _part_text(part: object) -> str:
+    """Return the text of a part, possibly with half an emoji at its ends."""
     if isinstance(part, str):
         return part
     fields = untrusted_json.fields(part)
-    return untrusted_json.text(fields.get(TEXT_PARTS.get(untrusted_json.text(fields.get("type")), "")))
+    text = fields.get(TEXT_PARTS.get(untrusted_json.text(fields.get("type")), ""))
+    return text if isinstance(text, str) else ""
 
 
 def _parse_usage(usage: Any) -> Usage:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from loomlog.connectors.models import openai_state, untrusted_json
 from loomlog.connectors.models.tool_schema import flatten_schema
 from loomlog.connectors.models.wire_format import (
     arguments_for_wire,
@@ -62,12 +63,14 @@ OPENAI = Dialect(base_url="https://api.openai.com/v1", max_context_tokens=128_00
 
 
 def body(
-    request: ModelRequest, dialect: Dialect, *, parallel: bool = True, streaming: bool = True
+    request: ModelRequest, dialect: Dialect, *, provider: str = "", parallel: bool = True, streaming: bool = True
 ) -> dict[str, object]:
-    """Return the body, ready for JSON. `parallel` False requests at most one tool call per turn."""
+    """Return the body, ready for JSON. `parallel` False requests at most one tool call per turn; state goes back to
+    the `provider` it came from.
+    """
     messages = _system(request.system)
     for message in request.messages:
-        messages += _assistant(message, dialect) if message.role == "assistant" else _user(message)
+        messages += _assistant(message, dialect, provider) if message.role == "assistant" else _user(message)
     result: dict[str, object] = {"model": request.model, "messages": messages, "stream": streaming}
     if streaming:
         result["stream_options"] = {"include_usage": True}
@@ -135,18 +138,20 @@ def _parts(message: Message) -> list[dict[str, Any]]:
     return parts
 
 
-def _assistant(message: Message, dialect: Dialect) -> list[dict[str, Any]]:
+def _assistant(message: Message, dialect: Dialect, provider: str) -> list[dict[str, Any]]:
+    state, states = openai_state.unpack(message.reasoning_signature, provider)
     text = "".join(text_of(block) for block in message.blocks if isinstance(block, TextBlock))
-    calls = [
+    calls: list[dict[str, Any]] = [
         {
             "id": call_id_for_wire(block.id),
             "type": "function",
             "function": {"name": tool_name_for_wire(block.name), "arguments": arguments_for_wire(block.input)},
+            **untrusted_json.fields(states.get(block.id)),
         }
         for block in message.blocks
         if isinstance(block, ToolUseBlock)
     ]
-    result: dict[str, Any] = {"role": "assistant", "content": text if text or not calls else None}
+    result: dict[str, Any] = {"role": "assistant", "content": text if text or not calls else None, **state}
     if calls:
         result["tool_calls"] = calls
     if dialect.echoes_reasoning and _has_own_reasoning(message):
@@ -156,7 +161,8 @@ def _assistant(message: Message, dialect: Dialect) -> list[dict[str, Any]]:
 
 def _has_own_reasoning(message: Message) -> bool:
     """Return whether the reasoning is this wire's; signed reasoning is another provider's and has no meaning here."""
-    return bool(message.reasoning) and not message.reasoning_signature
+    signature = message.reasoning_signature
+    return bool(message.reasoning) and (not signature or signature.startswith(openai_state.PREFIX))
 
 
 def _called_without_reasoning(messages: Sequence[Message]) -> bool:

@@ -130,10 +130,7 @@ def _parse_call(value: Any, tools: Collection[str]) -> TextToolCall | None:
             except ValueError:
                 return None
         if isinstance(arguments, dict):
-            try:
-                return TextToolCall(name=name, arguments=untrusted_json.encode(arguments))
-            except TypeError:
-                return None  # half an emoji, or a number of more than 64 bits
+            return TextToolCall(name=name, arguments=untrusted_json.encode(arguments))
     return TextToolCall(name=name, arguments="{}") if nested or set(value) <= {"name", "type"} else None
 
 

@@ -5,10 +5,15 @@ KeyError or TypeError somewhere deep; these readers give the value when it has t
 otherwise, so a turn ends in a Reply, a Transient or a Permanent and in nothing else. They do not validate: a frame with
 a wrong field counts as a frame without it, because providers add fields and frame types at any time.
 
+Servers that cut text by UTF-16 units send the halves of an emoji in two frames. `decode` leaves a half as it is, and
+only here is it made whole: TextPieces joins the pieces of one text before it repairs them, `text` repairs a text that
+comes in one piece, `encode` a value.
+
 Before: connectors/http/sse.py, json_lines.py. After: the folds of all drivers, failures.
 """
 
 import json
+import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -26,8 +31,7 @@ MAX_COUNT = 1 << 53
 def decode(data: bytes) -> Any:
     r"""Return the JSON value. Raises ValueError when it is not JSON.
 
-    orjson refuses half of a surrogate pair (`"\ud83d"`), which servers send that cut text in the middle of an emoji;
-    such text is read with the replacement `?` instead of failing the turn.
+    orjson refuses half of a surrogate pair (`"\ud83d"`); such a document is read by the standard library, as strictly.
     """
     try:
         return orjson.loads(data)
@@ -35,10 +39,51 @@ def decode(data: bytes) -> Any:
         if b"\\u" not in data:
             raise
         try:
-            tolerant = json.dumps(json.loads(data), ensure_ascii=False)
+            return json.loads(data.decode(), parse_constant=_finite, parse_float=_finite)
         except RecursionError:
             raise error from None
-        return orjson.loads(tolerant.encode(errors="replace"))
+
+
+def _finite(number: str) -> float:
+    value = float(number)
+    if not math.isfinite(value):
+        raise json.JSONDecodeError("a number that is not finite", number, 0)
+    return value
+
+
+def repair_text(text: str) -> str:
+    """Return the text as valid UTF-8: adjacent halves of a surrogate pair are joined, single ones replaced."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+class TextPieces:
+    """A text that arrives in pieces. Half an emoji at the end of a piece waits for the next one; at the end of the
+    text it is left out.
+    """
+
+    def __init__(self) -> None:
+        self._pieces: list[str] = []
+        self._half = ""
+
+    def add(self, value: object) -> str:
+        """Add a piece, when the value is a string, and return what can be shown of the text since the last one."""
+        if not isinstance(value, str) or not value:
+            return ""
+        piece = self._half + value
+        self._half = piece[-1] if "\ud800" <= piece[-1] <= "\udbff" else ""
+        piece = repair_text(piece[:-1] if self._half else piece)
+        if piece:
+            self._pieces.append(piece)
+        return piece
+
+    def __str__(self) -> str:
+        return "".join(self._pieces)
 
 
 def frame(provider: str, event: ServerSentEvent) -> Mapping[str, Any]:
@@ -62,8 +107,8 @@ def items(value: object) -> list[Any]:
 
 
 def text(value: object) -> str:
-    """Return the string, or an empty one."""
-    return value if isinstance(value, str) else ""
+    """Return the string, or an empty one. A text that may be a piece of one belongs into TextPieces."""
+    return repair_text(value) if isinstance(value, str) else ""
 
 
 def count(value: object) -> int:
@@ -75,4 +120,7 @@ def count(value: object) -> int:
 
 def encode(value: object) -> str:
     """Return the JSON text of a value that `decode` returned."""
-    return orjson.dumps(value).decode()
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError:  # half an emoji, or a number of more than 64 bits
+        return repair_text(json.dumps(value, ensure_ascii=False, separators=(",", ":")))

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 
 import orjson
 
-from loomlog.connectors.errors import Permanent
+from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.protocols import Capabilities, ModelRequest
 from loomlog.schemas.conversation import ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
 from loomlog.schemas.generated.values import ToolCall
@@ -116,14 +116,24 @@ def check_key(provider: str, key: str, *, is_required: bool) -> None:
         )
 
 
+def broken_answer(provider: str, problem: str) -> Transient:
+    """Return the failure for an answer that no provider sends on purpose: it is discarded, and another attempt usually
+    works.
+    """
+    return Transient(f"{provider}: the answer was broken: {problem}", kind="broken_off")
+
+
 def normalise_calls(
-    calls: Sequence[ToolCall], stop_reason: str, request: ModelRequest
+    provider: str, calls: Sequence[ToolCall], stop_reason: str, request: ModelRequest
 ) -> tuple[tuple[ToolCall, ...], str]:
-    """Return the calls with ids unique in the run, and the matching stop reason.
+    """Return the calls with ids unique in the run, and the matching stop reason. Raises Transient for an answer that
+    lost a call on its way, or the name of one: without it the run would end, or go on, as if it had been whole.
 
     Ids are kept when possible. Ids that a provider omits, repeats, or restarts from call_0 each turn are generated: a
     hash of the call id of the turn and the position, so the same attempt gets the same ids.
     """
+    if stop_reason == "tool_use" and not calls:
+        raise broken_answer(provider, "it ended in order to call tools, and there is no call in it")
     if stop_reason in ("end_turn", "tool_use"):
         stop_reason = "tool_use" if calls else "end_turn"
     if stop_reason != "tool_use":
@@ -131,6 +141,8 @@ def normalise_calls(
     used = {block.id for message in request.messages for block in message.blocks if isinstance(block, ToolUseBlock)}
     result = []
     for position, call in enumerate(calls):
+        if not call.name:
+            raise broken_answer(provider, f"its call {position + 1} of {len(calls)} names no tool")
         call_id = call.id
         if not call_id or call_id in used:
             call_id = f"{GENERATED_ID_PREFIX}{hashlib.sha256(request.call_id.encode()).hexdigest()[:16]}-{position}"

@@ -19,7 +19,7 @@ from msgspec import field
 
 from loomlog.schemas.generated.stream_records import ModelMarked, ProbeRequested, ProviderProbed
 from loomlog.schemas.records import Value, replace
-from loomlog.services.core.run.turns.fallback import FALLBACK_CLASSES, STALE_CONNECTION, failure_class
+from loomlog.services.core.run.turns.fallback import QUOTA_EXHAUSTED, STALE_CONNECTION, may_fall_back
 
 RATE_LIMITED, STALLED, RECOVERED = "rate_limited", "stalled", "recovered"
 """Marks of a model."""
@@ -222,7 +222,7 @@ def failure_mark(
     An invalid request, or a refused key, is not about the model.
     """
     cell = table.status(provider, model)
-    if kind == "rate_limited":
+    if kind in ("rate_limited", QUOTA_EXHAUSTED):
         if cell.limited_until_ms > at_ms:
             return None
         least_ms, most_ms = COOLDOWN_RANGE_MS
@@ -230,7 +230,7 @@ def failure_mark(
         return ModelMarked(
             provider=provider, model=model, mark=RATE_LIMITED, until_ms=until_ms, reason=kind, by=by, at_ms=at_ms
         )
-    if cell.is_stalled or kind == STALE_CONNECTION or failure_class(kind) not in FALLBACK_CLASSES:
+    if cell.is_stalled or kind == STALE_CONNECTION or not may_fall_back(kind):
         return None
     return ModelMarked(provider=provider, model=model, mark=STALLED, reason=kind, by=by, at_ms=at_ms)
 

@@ -10,6 +10,7 @@ build a command from it.
 
 from collections.abc import Awaitable, Callable
 
+from loomlog.connectors.models.untrusted_json import repair_text
 from loomlog.connectors.protocols import Blobs
 from loomlog.schemas.conversation import Block, ImageBlock, Message, TextBlock, ToolResultBlock
 from loomlog.schemas.generated.values import BlobRef
@@ -33,14 +34,8 @@ async def inline_or_blob(text: str, blobs: Blobs) -> tuple[str, BlobRef | None]:
 
 
 def make_storable(text: str) -> str:
-    """Return the text as valid UTF-8: adjacent halves of a surrogate pair are joined, single ones replaced."""
-    if text.isascii():
-        return text
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return text
+    """Return the text as valid UTF-8, which is what the log takes."""
+    return repair_text(text)
 
 
 async def load_messages(

@@ -24,14 +24,15 @@ from loomlog.services.core.availability import RATE_LIMITED, AvailabilityTable, 
 from loomlog.services.core.run.commands import Alternative, ModelFailed
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import AwaitingModel
+from loomlog.services.core.run.turns.fallback import QUOTA_EXHAUSTED
 from loomlog.services.core.run.turns.model_result import retry_wait_ms
 from loomlog.services.runtime.models.provider_keys import NO_KEY, ProviderKey
 from loomlog.services.stream.global_tables.global_table import PARTITION, GlobalTable
 
 log = logging.getLogger("loomlog.runtime")
 
-KEY_FAILURES = frozenset({"rate_limited", "unauthorised", "forbidden", "refused"})
-"""Kinds of failures that concern the key of a call: 429 (an exhausted quota too), 401, 403, 402."""
+KEY_FAILURES = frozenset({"rate_limited", QUOTA_EXHAUSTED, "unauthorised", "forbidden", "refused"})
+"""Kinds of failures that concern the key of a call: 429, an exhausted quota, 401, 403, no key."""
 RETRY_S = 1.0
 """Seconds between attempts to append marks while the broker is unavailable."""
 

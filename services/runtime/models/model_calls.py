@@ -431,8 +431,10 @@ class ModelCalls:
         text, blob = await inline_or_blob(cipher.text(make_storable(self._mask(reply.text))), self._blobs)
         reasoning = self._mask(reply.reasoning)
         # Changed reasoning no longer fits its signature, and providers refuse that; unsigned reasoning is not sent to
-        # them.
-        signature = reply.reasoning_signature if reasoning == reply.reasoning else ""
+        # them. A signature may carry blocks of the provider with text in them, so it is checked for secrets too.
+        signature = reply.reasoning_signature
+        if reasoning != reply.reasoning or self._mask(signature) != signature:
+            signature = ""
         spent_micros, currency = self.cost(effect.provider, effect.model, reply.usage)
         calls = tuple(
             [

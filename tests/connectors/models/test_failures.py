@@ -44,12 +44,12 @@ def test_these_statuses_are_transient(status: int, kind: str) -> None:
         (302, "invalid"),
         (400, "invalid"),
         (401, "unauthorised"),
-        (402, "refused"),
+        (402, "quota_exhausted"),
         (403, "forbidden"),
         (404, "not_found"),
         (409, "invalid"),
         (410, "not_found"),
-        (413, "invalid"),
+        (413, "context_exceeded"),
         (418, "invalid"),
         (422, "invalid"),
     ],
@@ -165,10 +165,10 @@ def test_a_message_is_cut_where_it_repeats_the_request() -> None:
         ({"type": "authentication_error", "message": "m"}, "unauthorised", 401),
         ({"type": "permission_error", "message": "m"}, "forbidden", 403),
         ({"type": "not_found_error", "message": "m"}, "not_found", 404),
-        ({"type": "request_too_large", "message": "m"}, "invalid", 413),
+        ({"type": "request_too_large", "message": "m"}, "context_exceeded", 413),
         ({"code": 502, "message": "m"}, "unavailable", 502),
         ({"code": "429", "message": "m"}, "rate_limited", 429),
-        ({"code": "context_length_exceeded", "type": "invalid_request_error", "message": "m"}, "invalid", 400),
+        ({"code": "context_length_exceeded", "type": "invalid_request_error", "message": "m"}, "context_exceeded", 400),
         ({"code": None, "type": "server_error", "message": "m"}, "unavailable", 500),
         ({"code": 7, "type": "brand_new", "message": "m"}, "unavailable", 0),
         ({"message": "m"}, "unavailable", 0),
@@ -213,3 +213,127 @@ def test_every_error_of_httpx_has_a_translation(kind: type[Exception], streaming
         assert failure.kind == "timeout"
     elif isinstance(error, httpx.NetworkError):
         assert failure.kind == ("broken_off" if streaming else "network")
+
+
+def quota(
+    quota_id: str, message: str = "You exceeded your current quota, please check your plan."
+) -> dict[str, object]:
+    violation = {"quotaMetric": "generate_content_free_tier_requests", "quotaId": quota_id}
+    details = [{"violations": [violation]}, {"retryDelay": "34s"}]
+    return {"error": {"code": 429, "message": message, "status": "RESOURCE_EXHAUSTED", "details": details}}
+
+
+def error(message: str = "m", **fields: object) -> dict[str, object]:
+    return {"error": {"message": message, **fields}}
+
+
+CURRENT_QUOTA = "You exceeded your current quota, please check your plan and billing details."
+BODIES = [
+    # the account has nothing left: nothing but a payment or another day helps
+    ("openai", 429, error(CURRENT_QUOTA, code="insufficient_quota", type="insufficient_quota"), "quota_exhausted"),
+    ("openai", 429, error(type="billing_not_active", code="billing_not_active"), "quota_exhausted"),
+    ("openai", 400, error(code="billing_hard_limit_reached"), "quota_exhausted"),
+    ("moonshot", 429, error(type="exceeded_current_quota_error"), "quota_exhausted"),
+    (
+        "zhipu",
+        429,
+        error("Insufficient balance or no resource package. Please recharge.", code="1113"),
+        "quota_exhausted",
+    ),
+    ("deepseek", 402, error("Insufficient Balance", type="unknown_error"), "quota_exhausted"),
+    ("openrouter", 402, error("Insufficient credits. Add more using the page.", code=402), "quota_exhausted"),
+    ("openrouter", 429, error("Rate limit exceeded: free-models-per-day. Add 10 credits", code=429), "quota_exhausted"),
+    ("openrouter", 403, error("Key limit exceeded (total limit).", code=403), "quota_exhausted"),
+    ("xai", 429, error("Your team has either used all available credits or reached its"), "quota_exhausted"),
+    ("anthropic", 402, error(type="billing_error"), "quota_exhausted"),
+    (
+        "anthropic",
+        400,
+        error("Your credit balance is too low to access the Anthropic API.", type="invalid_request_error"),
+        "quota_exhausted",
+    ),
+    (
+        "anthropic",
+        400,
+        error("You have reached your specified API usage limits. You will regain access on 2026-12-01."),
+        "quota_exhausted",
+    ),
+    ("gemini", 429, quota("GenerateRequestsPerDayPerProjectPerModel-FreeTier"), "quota_exhausted"),
+    ("gemini", 429, quota("GenerateRequestsPerMinute", "Quota exceeded, limit: 0, model: gemini"), "quota_exhausted"),
+    ("ollama", 429, {"error": "you've reached your hourly usage limit, please upgrade to continue"}, "quota_exhausted"),
+    # the key is not accepted, with whatever status a gateway says so
+    ("openai", 401, error("Incorrect API key provided: sk-x.", code="invalid_api_key"), "unauthorised"),
+    ("gateway", 500, error(code="invalid_api_key", type="invalid_request_error"), "unauthorised"),
+    ("gateway", 429, error("Invalid API key"), "unauthorised"),
+    ("anthropic", 401, error("invalid x-api-key", type="authentication_error"), "unauthorised"),
+    (
+        "gemini",
+        400,
+        error("API key not valid.", status="INVALID_ARGUMENT", details=[{"reason": "API_KEY_INVALID"}]),
+        "unauthorised",
+    ),
+    ("ollama", 401, {"error": "unauthorized"}, "unauthorised"),
+    ("openai", 403, error(code="account_deactivated"), "forbidden"),
+    # the conversation is too long: it can be compacted
+    (
+        "openai",
+        400,
+        error("This model's maximum context length is 128000 tokens.", code="context_length_exceeded"),
+        "context_exceeded",
+    ),
+    (
+        "vllm",
+        400,
+        {"object": "error", "message": "This model's maximum context length is 8 tokens."},
+        "context_exceeded",
+    ),
+    ("llama.cpp", 400, error("the request exceeds the available context size", type="x"), "context_exceeded"),
+    ("groq", 413, error("Request too large for model `m` on tokens per minute"), "context_exceeded"),
+    ("xai", 400, {"error": "This model's maximum prompt length is 131072"}, "context_exceeded"),
+    ("anthropic", 400, error("prompt is too long: 215000 tokens > 200000 maximum"), "context_exceeded"),
+    (
+        "anthropic",
+        400,
+        error("input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000"),
+        "context_exceeded",
+    ),
+    ("anthropic", 413, error(type="request_too_large"), "context_exceeded"),
+    ("bedrock", 400, {"message": "Input is too long for requested model."}, "context_exceeded"),
+    (
+        "gemini",
+        400,
+        error("The input token count (1200000) exceeds the maximum number of tokens allowed (1048576)."),
+        "context_exceeded",
+    ),
+    ("ollama", 400, {"error": "the input length exceeds the context length"}, "context_exceeded"),
+    # passing ones stay passing
+    ("openai", 429, error("Rate limit reached for gpt-5", type="tokens", code="rate_limit_exceeded"), "rate_limited"),
+    ("anthropic", 429, error("would exceed your rate limit", type="rate_limit_error"), "rate_limited"),
+    ("gemini", 429, quota("GenerateRequestsPerMinutePerProjectPerModel"), "rate_limited"),
+    ("mistral", 429, {"message": "Requests rate limit exceeded"}, "rate_limited"),
+    ("ollama", 503, {"error": "server busy, please try again. maximum pending requests exceeded"}, "unavailable"),
+    ("gateway", 502, error("upstream said: Invalid API key"), "unavailable"),
+]
+PASSING = {"rate_limited", "unavailable"}
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind"),
+    [pytest.param(status, body, kind, id=f"{who} {status} {kind}") for who, status, body, kind in BODIES],
+)
+def test_what_cannot_succeed_is_permanent_whatever_its_status(status: int, body: dict[str, object], kind: str) -> None:
+    failure = from_status(status, json.dumps(body).encode())
+    assert (failure.kind, failure.status, isinstance(failure, Transient)) == (kind, status, kind in PASSING)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        ({"type": "insufficient_quota", "message": CURRENT_QUOTA}, "quota_exhausted"),
+        ({"message": "prompt is too long: 3 tokens > 2 maximum"}, "context_exceeded"),
+        ("the input length exceeds the context length", "context_exceeded"),
+    ],
+)
+def test_it_is_the_same_inside_a_stream(value: object, kind: str) -> None:
+    failure = failures.from_error_object("some", value)
+    assert (type(failure), failure.kind) == (Permanent, kind)

@@ -222,7 +222,10 @@ def test_frames_of_any_shape_give_a_reply_or_our_own_failures(sent: list[dict[st
 @settings(deadline=None)
 @given(st.lists(JSON, max_size=4))
 def test_parts_of_any_shape_give_a_reply_that_can_be_sent_back(parts: list[Any]) -> None:
-    reply, deltas = played([gemini_frame(*parts), gemini_frame(finish="STOP")])
+    try:
+        reply, deltas = played([gemini_frame(*parts), gemini_frame(finish="STOP")])
+    except Transient:
+        return  # a call without a name
     assert (reply.stop_reason == "tool_use") is bool(reply.tool_calls)
     assert "".join(delta.text for delta in deltas if not delta.thinking) == reply.text
     calls = tuple(ToolUseBlock(id=call.id, name=call.name, input=call.input) for call in reply.tool_calls)

@@ -59,8 +59,6 @@ def test_any_chunking_of_a_recorded_turn_gives_the_same_reply(cuts: list[int]) -
     [
         ("stop", "end_turn"),
         ("length", "max_tokens"),
-        ("tool_calls", "end_turn"),
-        ("function_call", "end_turn"),
         ("brand_new", "end_turn"),
     ],
 )
@@ -172,7 +170,8 @@ def test_content_in_parts_is_the_text_of_its_parts() -> None:
     ]
     reply, deltas = played(openai_turn(openai_frame({"content": parts[:2]}), openai_frame({"content": parts[2:]})))
     assert reply.text == "I look f\u00fcr Sie."
-    assert "".join(delta.text for delta in deltas) == reply.text
+    assert reply.reasoning == "hm"
+    assert "".join(delta.text for delta in deltas if not delta.thinking) == reply.text
     assert played(openai_turn(openai_frame({"content": [{"type": "refusal", "refusal": "No."}]})))[0].text == "No."
 
 
@@ -262,7 +261,10 @@ def test_deltas_of_any_shape_give_a_reply(deltas: list[Any]) -> None:
     frames = [
         openai_frame(delta) if isinstance(delta, dict) else openai_frame({"tool_calls": delta}) for delta in deltas
     ]
-    reply, _ = played(openai_turn(*frames))
+    try:
+        reply, _ = played(openai_turn(*frames))
+    except Transient:
+        return  # a call without a name
     assert (reply.stop_reason == "tool_use") is bool(reply.tool_calls)
     assert len({call.id for call in reply.tool_calls}) == len(reply.tool_calls)
     assert all(isinstance(call, ToolCall) for call in reply.tool_calls)

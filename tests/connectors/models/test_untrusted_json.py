@@ -19,9 +19,32 @@ def test_a_count_is_kept_and_bounded() -> None:
     assert untrusted_json.count(1 << 70) == untrusted_json.MAX_COUNT
 
 
-def test_half_an_emoji_is_read_with_a_replacement() -> None:
-    assert untrusted_json.decode(b'{"text": "\\ud83d"}') == {"text": "?"}
+def test_half_an_emoji_is_repaired_where_a_text_or_a_value_is_whole() -> None:
+    half = untrusted_json.decode(b'{"text": "a\\ud83d"}')
+    assert half == {"text": "a\ud83d"}
+    assert untrusted_json.text(half["text"]) == "a\ufffd"
+    assert untrusted_json.encode(half) == '{"text":"a\ufffd"}'
+    assert untrusted_json.encode({"text": "\ud83d" + "\ude42"}) == '{"text":"🙂"}'
     assert untrusted_json.decode(b'{"text": "\\ud83d\\ude42"}') == {"text": "🙂"}
+
+
+@pytest.mark.parametrize(
+    ("pieces", "shown", "whole"),
+    [
+        (["hi \ud83d", "\ude00 there"], ["hi ", "😀 there"], "hi 😀 there"),
+        (["\ud83d", "\ude00\ud83d", "\ude00"], ["", "😀", "😀"], "😀😀"),
+        (["a\ud83d", "b"], ["a", "\ufffdb"], "a\ufffdb"),
+        (["a\ude00", "b"], ["a\ufffd", "b"], "a\ufffdb"),
+        (["a\ud83d"], ["a"], "a"),
+        (["a", None, 7, "", "b"], ["a", "", "", "", "b"], "ab"),
+    ],
+)
+def test_the_pieces_of_a_text_are_joined_before_they_are_repaired(
+    pieces: list[object], shown: list[str], whole: str
+) -> None:
+    text = untrusted_json.TextPieces()
+    assert [text.add(piece) for piece in pieces] == shown
+    assert str(text) == whole
 
 
 @pytest.mark.parametrize(

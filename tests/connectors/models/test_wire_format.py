@@ -60,24 +60,25 @@ def test_a_body_that_is_no_json_is_permanent() -> None:
 
 def test_calls_are_in_a_reply_exactly_when_it_stops_for_them() -> None:
     asked = request()
-    assert normalise_calls([call("a")], "end_turn", asked) == ((call("a"),), "tool_use")
-    assert normalise_calls([call("a")], "tool_use", asked) == ((call("a"),), "tool_use")
-    assert normalise_calls([], "tool_use", asked) == ((), "end_turn")
-    assert normalise_calls([call("a")], "max_tokens", asked) == ((), "max_tokens")
-    assert normalise_calls([call("a")], "stop_sequence", asked) == ((), "stop_sequence")
+    assert normalise_calls("some", [call("a")], "end_turn", asked) == ((call("a"),), "tool_use")
+    assert normalise_calls("some", [call("a")], "tool_use", asked) == ((call("a"),), "tool_use")
+    assert normalise_calls("some", [call("a")], "max_tokens", asked) == ((), "max_tokens")
+    assert normalise_calls("some", [call("a")], "stop_sequence", asked) == ((), "stop_sequence")
 
 
 def test_ids_are_unique_in_the_answer_and_in_the_run() -> None:
     asked = request(user("x"), called("a"), results(("a", "r")))
-    calls, _ = normalise_calls([call("a"), call("b"), call("b"), call("")], "tool_use", asked)
+    calls, _ = normalise_calls("some", [call("a"), call("b"), call("b"), call("")], "tool_use", asked)
     ids = [one.id for one in calls]
     assert len({*ids, "a"}) == 5
     assert ids[1] == "b"
-    assert [one.id for one in normalise_calls([call("a"), call("b"), call("b"), call("")], "tool_use", asked)[0]] == ids
+    assert [
+        one.id for one in normalise_calls("some", [call("a"), call("b"), call("b"), call("")], "tool_use", asked)[0]
+    ] == ids
 
 
 def test_empty_arguments_are_an_empty_object() -> None:
-    assert normalise_calls([call("a", " ")], "tool_use", request())[0][0].input == "{}"
+    assert normalise_calls("some", [call("a", " ")], "tool_use", request())[0][0].input == "{}"
 
 
 def test_a_missing_key_names_what_to_set() -> None:

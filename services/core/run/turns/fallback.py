@@ -36,6 +36,12 @@ some without notice, so it does not count against the model.
 """
 INTERRUPTED = "interrupted"
 """Failure kind that is only reported from inside: the call was lost with the owner of its run."""
+QUOTA_EXHAUSTED = "quota_exhausted"
+"""Failure kind: the account has nothing left to spend. The same call fails until it is topped up or the day is over, so
+it is not retried; another provider does not share it.
+"""
+CONTEXT_EXCEEDED = "context_exceeded"
+"""Failure kind: the conversation is longer than the model's window."""
 RETRYABLE, PERMANENT, CANCELLED = "retryable", "permanent", "cancelled"
 DEADLINE_EXCEEDED, DEPRECATED, UNKNOWN = "deadline_exceeded", "deprecated", "unknown"
 """Failure classes, as clients know them."""
@@ -55,6 +61,7 @@ CLASSES = {
     ),
     PROVIDER_FULL: RETRYABLE,
     **dict.fromkeys(("invalid", "unauthorised", "forbidden", "not_found", "unsupported", "refused"), PERMANENT),
+    **dict.fromkeys((QUOTA_EXHAUSTED, CONTEXT_EXCEEDED), PERMANENT),
     **dict.fromkeys(("code_agent_load", "code_agent_threw", "code_agent_replay_divergence"), PERMANENT),
     OPERATOR_KEY_RESTRICTED: PERMANENT,
     "deprecated": DEPRECATED,
@@ -68,6 +75,13 @@ CLIENT_CODES = frozenset({PROVIDER_FULL, OPERATOR_KEY_RESTRICTED})
 """Failure kinds that are codes of their own."""
 FALLBACK_CLASSES = frozenset({RETRYABLE, DEPRECATED})
 """Failure classes that another model may not share."""
+
+
+def may_fall_back(kind: str) -> bool:
+    """Whether another model may not share a failure of this kind."""
+    return kind == QUOTA_EXHAUSTED or failure_class(kind) in FALLBACK_CLASSES
+
+
 PINNED, NO_VISION = "pinned_after_success", "no_vision"
 """Reasons why a fallback was not taken."""
 
@@ -121,7 +135,7 @@ def _others(state: AwaitingModel, result: ModelFailed) -> list[Alternative]:
 def _may_switch(facts: RunFacts, kind: str) -> bool:
     definition = facts.definition
     allowed = definition.max_fallback_attempts or limits.FALLBACKS_DEFAULT
-    return definition.fallback_on_error and failure_class(kind) in FALLBACK_CLASSES and facts.switches < allowed
+    return definition.fallback_on_error and may_fall_back(kind) and facts.switches < allowed
 
 
 def _model_switched(state: AwaitingModel, alternative: Alternative, result: ModelFailed) -> ModelSwitched:

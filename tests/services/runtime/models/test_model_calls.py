@@ -318,6 +318,8 @@ async def test_a_secret_in_reasoning_is_masked_and_the_signature_that_no_longer_
     assert (order.reasoning, order.reasoning_signature) == ("my key is [redacted:KEY]", "")
     order = await Work(replace(reply, reasoning="hm"), redaction=redaction).answered()
     assert (order.reasoning, order.reasoning_signature) == ("hm", "sig")
+    blocks = replace(REPLY, reasoning_signature='openai:{"message":{"reasoning_details":["sk-12345"]}}')
+    assert (await Work(blocks, redaction=redaction).answered()).reasoning_signature == ""
 
 
 # --- failures --------------------------------------------------------------------------------------------------------

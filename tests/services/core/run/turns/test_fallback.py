@@ -94,6 +94,8 @@ def with_an_image(definition: AgentDefinition = FALLS_BACK) -> Run:
         ("not_found", "permanent"),
         ("unsupported", "permanent"),
         ("refused", "permanent"),
+        ("quota_exhausted", "permanent"),
+        ("context_exceeded", "permanent"),
         ("deprecated", "deprecated"),
         ("cancelled", "cancelled"),
         ("deadline_exceeded", "deadline_exceeded"),
@@ -108,7 +110,9 @@ def test_no_kind_of_failure_is_without_a_class() -> None:
     assert set(CLASSES) >= TRANSIENT_KINDS | PERMANENT_KINDS
 
 
-@pytest.mark.parametrize("kind", ["unavailable", "overloaded", "network", "timeout", "broken_off", "deprecated"])
+@pytest.mark.parametrize(
+    "kind", ["unavailable", "overloaded", "network", "timeout", "broken_off", "deprecated", "quota_exhausted"]
+)
 def test_another_model_takes_over_what_it_may_not_share(kind: str) -> None:
     run = begun(FALLS_BACK)
     events = fails(run, kind, other())
@@ -124,6 +128,12 @@ def test_another_model_takes_over_what_it_may_not_share(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["invalid", "unauthorised", "forbidden", "not_found", "unsupported", "refused"])
 def test_what_another_model_would_answer_the_same_ends_the_run(kind: str) -> None:
     assert kinds(fails(begun(FALLS_BACK), kind, other())) == ["ModelCallFailed", "RunFailed"]
+
+
+@pytest.mark.parametrize("kind", sorted(PERMANENT_KINDS - {"context_exceeded"}))
+def test_what_is_permanent_is_not_tried_again_whatever_the_definition_allows(kind: str) -> None:
+    run = begun(replace(FALLS_BACK, retry_attempts=5))
+    assert kinds(fails(run, kind)) == ["ModelCallFailed", "RunFailed"]
 
 
 def test_a_plan_without_fallback_has_none() -> None:
