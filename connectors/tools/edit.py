@@ -1,8 +1,10 @@
 """Edit: replaces exact text in a file.
 
-Works on bytes, so the rest of the file is unchanged, including line ends and invalid UTF-8. The old text must occur
-exactly once unless all occurrences are to be replaced; overlapping occurrences count as two, because the target is
-ambiguous.
+Works on bytes, so the rest of the file is unchanged, including line ends and invalid UTF-8. A model cannot see which
+line ends Read gave it, and writes line feeds: in a file with CR LF they match either line end, the lines that stay keep
+theirs, and new lines get that of the place (line_ends.py). An old text with a CR is taken as it is. The old text must
+occur exactly once unless all occurrences are to be replaced; overlapping occurrences count as two, because the target
+is ambiguous.
 
 Effect class unsafe: after a crash it is unknown whether the rename happened. Run again, an edit whose new text contains
 its old text ("a" to "ab") would be applied twice, and any other would report "not found" although it succeeded. To make
@@ -14,6 +16,7 @@ Before: file_tool.py. After: volumes.py.
 
 from loomlog.connectors.protocols import EffectClass
 from loomlog.connectors.tools.file_tool import Arguments, FileTool
+from loomlog.connectors.tools.line_ends import CRLF, LF, replace_lines
 from loomlog.connectors.tools.results import ToolCallRefused, encode_text, escape_name
 from loomlog.connectors.tools.thread_pool import CancellationToken, ThreadPool
 from loomlog.connectors.tools.volumes import Volume
@@ -28,8 +31,8 @@ def build_edit_tool(threads: ThreadPool) -> FileTool:
         name="Edit",
         description=(
             "Replaces exact text in a file of a volume (at most 1 MiB). old_string must match the file character by "
-            "character, including spaces and line ends, and must occur exactly once: give enough of the lines around "
-            "it, or set replace_all to change every occurrence."
+            "character, including spaces, and must occur exactly once: give enough of the lines around it, or set "
+            "replace_all to change every occurrence. A file keeps its line ends, whether they are LF or CR LF."
         ),
         usage_hint="Copy old_string from what Read returned, with enough lines around it to be unique.",
         properties={
@@ -61,13 +64,22 @@ def edit_file(arguments: Arguments, volume: Volume, cancellation: CancellationTo
         content = change.read(EDIT_BYTES + 1)
         if len(content) > EDIT_BYTES:
             raise ToolCallRefused(f"{shown} is larger than {EDIT_BYTES} bytes, the most that can be edited.")
-        count = _count_occurrences(content, old, shown, replace_all=arguments.get("replace_all", False))
+        takes_line_ends = CRLF in content and b"\r" not in old
+        searched = content.replace(CRLF, LF) if takes_line_ends else content
+        count = _count_occurrences(searched, old, shown, replace_all=arguments.get("replace_all", False))
         # Computed before replacing: a short old text with a long new one could otherwise need terabytes.
-        size = len(content) + count * (len(new) - len(old))
-        if size > EDIT_BYTES:
-            raise ToolCallRefused(f"{shown} would have {size} bytes after the edit; at most {EDIT_BYTES} are possible.")
-        change.replace(content.replace(old, new), cancellation)
+        _check_size(shown, len(content) + count * (len(new) - len(old)))
+        edited = replace_lines(content, old, new) if takes_line_ends else content.replace(old, new)
+        _check_size(shown, len(edited))
+        change.replace(edited, cancellation)
     return f"Replaced {count} occurrence{'' if count == 1 else 's'} in {shown}."
+
+
+def _check_size(display_name: str, size: int) -> None:
+    if size > EDIT_BYTES:
+        raise ToolCallRefused(
+            f"{display_name} would have {size} bytes after the edit; at most {EDIT_BYTES} are possible."
+        )
 
 
 def _count_occurrences(content: bytes, old: bytes, display_name: str, *, replace_all: bool) -> int:

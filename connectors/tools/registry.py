@@ -10,10 +10,12 @@ sees them, because it holds the same dict.
 Before: the settings of services/runtime. After: all tools in this directory.
 """
 
+import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from loomlog.connectors.configuration.findings import did_you_mean
 from loomlog.connectors.protocols import DefinitionsView, EffectClass, SkillShelf, Tool, ToolSpec
 from loomlog.connectors.tools.agent import IDLE_TTL_S, RESIDENTS_MAX, AgentTool
 from loomlog.connectors.tools.arguments import require_supported_schema
@@ -36,6 +38,12 @@ from loomlog.connectors.tools.web_fetch import WebFetchTool
 from loomlog.connectors.tools.write import build_write_tool
 
 WILDCARD = "*"
+UNKNOWN_NAME_CHARACTERS = 80
+"""Characters of a wrong name that are repeated: longer than the name of any tool."""
+TOOLS_NAMED_MAX = 50
+"""Tools that an error names; a run with more has the list in its request too."""
+_PREFIX = re.compile(r".*[.:/]")
+"""What some models put before a name: `functions.Read`."""
 GRANTED_BY_NAME = frozenset({SkillTool.name})
 """Tools that no pattern grants: connectors/configuration/resolve.py adds the name where an agent may use a skill."""
 
@@ -121,6 +129,17 @@ def select_granted(names: Iterable[str], available: Collection[str]) -> tuple[st
     return tuple(
         name for name in available if name in exact or (name.startswith(beginnings) and name not in GRANTED_BY_NAME)
     )
+
+
+def describe_unknown_tool(name: str, granted: Collection[str]) -> str:
+    """Return what a model that called a tool it does not have is told: the tool it probably meant, and those there are.
+    A small model repeats a wrong name until it is shown the right ones.
+    """
+    shown = name[:UNKNOWN_NAME_CHARACTERS]
+    hint = did_you_mean(shown, granted) or did_you_mean(_PREFIX.sub("", shown), granted)
+    listed = ", ".join(sorted(granted)[:TOOLS_NAMED_MAX]) or "none"
+    more = f" and {len(granted) - TOOLS_NAMED_MAX} more" if len(granted) > TOOLS_NAMED_MAX else ""
+    return f"tool not found: {shown}{hint}{'' if hint else ';'} the tools of this run are: {listed}{more}"
 
 
 def build_specs(tools: Mapping[str, Tool], names: Iterable[str]) -> tuple[ToolSpec, ...]:

@@ -28,6 +28,7 @@ from loomlog.connectors.protocols import (
     UnknownEffect,
     VolumeBinding,
 )
+from loomlog.connectors.tools.registry import describe_unknown_tool
 from loomlog.schemas.generated.values import HookAct, ToolCall
 from loomlog.schemas.records import replace
 from loomlog.services.core.run import limits
@@ -375,7 +376,7 @@ class ToolCalls:
         tool = shelf.find(effect.name)
         granted = self._contexts.granted_tools(facts, tenant)
         if tool is None or not shelf.grants(facts.definition.tools, effect.name):
-            return error_result(f"tool not found: {effect.name}")
+            return error_result(describe_unknown_tool(effect.name, granted))
         try:
             arguments = json.loads(effect.input) if effect.input not in EMPTY_ARGUMENTS else {}
         except (ValueError, RecursionError) as error:

@@ -83,3 +83,39 @@ async def test_an_empty_old_string_is_an_error_result(tmp_path: Path) -> None:
     assert result.is_error
     assert '"old_string" is empty' in result.text
     assert tool.effect_class({}) is EffectClass.UNSAFE
+
+
+CRLF_FILE = b"line one\r\nline two\r\nline three\r\n"
+MIXED = b"a\r\nb\nc\r\nd\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "old", "new", "after"),
+    [
+        (CRLF_FILE, "line one\nline two", "line ONE\nline TWO", b"line ONE\r\nline TWO\r\nline three\r\n"),
+        (CRLF_FILE, "line two", "line two\nand more", b"line one\r\nline two\r\nand more\r\nline three\r\n"),
+        (CRLF_FILE, "line three\n", "line three\nthe end\n", CRLF_FILE + b"the end\r\n"),
+        (CRLF_FILE, "line two\n", "", b"line one\r\nline three\r\n"),
+        (CRLF_FILE, "one\nline two\nline", "1\r\nline", b"line 1\r\nline three\r\n"),
+        (CRLF_FILE, "line one\r\n", "line one\n", b"line one\nline two\r\nline three\r\n"),  # asked for by its bytes
+        (b"a\r\nlast", "last", "last\none", b"a\r\nlast\r\none"),
+        (b"a\nb", "a\nb", "a\nb\nc", b"a\nb\nc"),
+        (MIXED, "a\nb\nc\nd", "a\nb\nX\nd", b"a\r\nb\nX\r\nd\n"),
+        (MIXED, "a\nb\nc\n", "a\nnew\nb\nc\n", b"a\r\nnew\nb\nc\r\nd\n"),
+        (MIXED, "b\nc\n", "c\n", b"a\r\nc\r\nd\n"),
+        (MIXED, "c", "c\nmore", b"a\r\nb\nc\r\nmore\r\nd\n"),
+    ],
+)
+def test_a_file_keeps_its_line_ends_however_the_model_writes_them(
+    tmp_path: Path, before: bytes, old: str, new: str, after: bytes
+) -> None:
+    (tmp_path / "f").write_bytes(before)
+    edit(tmp_path, old, new)
+    assert (tmp_path / "f").read_bytes() == after
+
+
+def test_every_occurrence_keeps_its_own_line_ends(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"x\r\ny\r\n-\nx\ny\n")
+    assert edit(tmp_path, "x\ny\n", "x\nz\n", replace_all=True) == "Replaced 2 occurrences in f."
+    assert (tmp_path / "f").read_bytes() == b"x\r\nz\r\n-\nx\nz\n"
+    assert "more than once" in refusal(tmp_path, "x\nz\n", "y")

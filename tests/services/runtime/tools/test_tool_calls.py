@@ -117,15 +117,22 @@ async def test_a_call_that_takes_too_long_is_stopped_and_told_so() -> None:
 async def test_a_tool_nobody_has_is_an_error_result_and_nothing_is_called() -> None:
     work = Work()
     order = await work.run(name="Nobody")
-    assert (order.text, order.is_error, order.outcome) == ("tool not found: Nobody", True, "error")
+    assert (order.is_error, order.outcome) == (True, "error")
+    assert order.text == "tool not found: Nobody; the tools of this run are: Read"
+
+
+@pytest.mark.parametrize("name", ["read", "functions.Read", "Reed", "default_api:read"])
+async def test_a_name_that_is_nearly_that_of_a_tool_is_answered_with_it(name: str) -> None:
+    order = await Work().run(name=name)
+    assert order.text == f"tool not found: {name}; did you mean Read? the tools of this run are: Read"
 
 
 async def test_a_tool_the_run_was_not_given_is_not_found() -> None:
     """The process has it, the agent may not use it."""
     work = Work()
-    assert (await work.run(name="Other")).text == "tool not found: Other"
+    assert (await work.run(name="Other")).text == "tool not found: Other; the tools of this run are: Read"
     work = Work()
-    assert (await work.run(given(tools=()))).text == "tool not found: Read"
+    assert (await work.run(given(tools=()))).text == "tool not found: Read; the tools of this run are: none"
     assert work.tool.calls == []
 
 
