@@ -8,6 +8,13 @@ One .avsc file holds one record and is the single source. For each namespace one
 or hash, and the codec joins both again. Released versions are append-only: a reader must understand every id ever
 written.
 
+Every field with text has a class, the property `text`: the check fails for one without.
+
+    content   what users, models and tools say: encrypted with the key of a subject (services/stream/encryption). A list
+              of names under `CONTENT` of the class; `untrusted` and `within` say how
+    name      what people choose as a name, and reasons they give: readable, also after an erasure
+    code      ids, hashes, words of the program, texts of the configuration
+
 Not chosen: reading the schemas at run time and building classes dynamically (mypy would see nothing).
 """
 
@@ -29,6 +36,11 @@ Json = Any
 PRIMITIVES = {"string": "str", "long": "int", "int": "int", "boolean": "bool", "double": "float", "bytes": "bytes"}
 ENVELOPE = "loom.values.Envelope"
 FIRST_ID = 1
+TEXT_CLASSES = ("content", "name", "code")
+WITHIN = ("hook",)
+"""JSON texts of which only parts are content (services/stream/encryption/content_fields.py)."""
+FIELD_NOTES = frozenset({"text", "within", "untrusted"})
+"""Properties of fields that are ours: they say nothing about bytes, and the released copies lack them."""
 LINE_LENGTH = 120
 """Maximum characters of a generated line, without its end."""
 
@@ -71,7 +83,8 @@ def expand(schema: Json, records: dict[str, Json], seen: set[str]) -> Json:
         seen.add(f"{schema['namespace']}.{schema['name']}")
         fields = []
         for field in schema["fields"]:
-            fields.append({**field, "type": expand(field["type"], records, seen)})
+            kept = {name: value for name, value in field.items() if name not in FIELD_NOTES}
+            fields.append({**kept, "type": expand(field["type"], records, seen)})
         return {**schema, "fields": fields}
     if schema["type"] == "array":
         return {**schema, "items": expand(schema["items"], records, seen)}
@@ -93,6 +106,52 @@ def strip_docs(schema: Json) -> Json:
 
 def fingerprint(schema: Json) -> str:
     return hashlib.sha256(json.dumps(strip_docs(schema), sort_keys=True).encode()).hexdigest()
+
+
+# --- classes of text -------------------------------------------------------------------------------------------------
+
+
+def has_text(kind: Json) -> bool:
+    """Whether a type holds text itself, not in a record of its own."""
+    if isinstance(kind, list):
+        return any(map(has_text, kind))
+    if isinstance(kind, dict):
+        return bool(kind["type"] == "map" or (kind["type"] == "array" and has_text(kind["items"])))
+    return bool(kind == "string")
+
+
+def text_problems(records: dict[str, Json]) -> list[str]:
+    """Return what is wrong with the classes of texts; empty when each text has one."""
+    problems = []
+    for name, schema in records.items():
+        for field in schema["fields"]:
+            text_class, place = field.get("text"), f"{name}.{field['name']}"
+            if has_text(field["type"]) and text_class not in TEXT_CLASSES:
+                problems.append(f'{place}: a text needs "text": one of {", ".join(TEXT_CLASSES)}')
+            elif not has_text(field["type"]) and text_class is not None:
+                problems.append(f'{place}: holds no text, so "text" has no meaning')
+            if text_class != "content" and ("within" in field or "untrusted" in field):
+                problems.append(f'{place}: "within" and "untrusted" are for content')
+            if field.get("within", WITHIN[0]) not in WITHIN:
+                problems.append(f'{place}: "within" must be one of {", ".join(WITHIN)}')
+    return problems
+
+
+def content_text(schema: Json) -> str:
+    """Return the line that lists the content of a record; empty when it has none."""
+    names = {
+        field["name"]: field.get("within") or ("untrusted" if field.get("untrusted") else "text")
+        for field in schema["fields"]
+        if field.get("text") == "content"
+    }
+    if not names:
+        return ""
+    items = ", ".join(f'"{name}": "{form}"' for name, form in names.items())
+    line = f"    CONTENT: ClassVar[Mapping[str, str]] = {{{items}}}"
+    if len(line) <= LINE_LENGTH:
+        return line
+    rows = "".join(f'        "{name}": "{form}",\n' for name, form in names.items())
+    return f"    CONTENT: ClassVar[Mapping[str, str]] = {{\n{rows}    }}"
 
 
 # --- Python text -----------------------------------------------------------------------------------------------------
@@ -181,6 +240,8 @@ def class_text(schema: Json, imports: set[str]) -> str:
     lines = [f"class {schema['name']}(Record, frozen=True, kw_only=True):"]
     lines += [*docstring_lines(schema["doc"]), ""]
     lines.append(f'    SCHEMA: ClassVar[str] = "{schema["namespace"]}.{schema["name"]}"')
+    if content := content_text(schema):
+        lines.append(content)
     lines.append("")
     for field in required_last:
         lines.append(f"    {field['name']}: {python_type(field['type'], imports)}{default_text(field)}")
@@ -319,6 +380,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--release", action="store_true", help="freeze every current version")
     options = parser.parse_args(arguments)
     records = load_schemas()
+    if problems := text_problems(records):
+        print("\n".join(f"schemas/avro: {problem}" for problem in problems), file=sys.stderr)
+        return 1
     lock = cast("dict[str, Json]", json.loads(LOCK.read_text())) if LOCK.exists() else {}
     new_lock, copies = update_lock(records, lock)
     if options.release:

@@ -34,6 +34,8 @@ class Record(Value, frozen=True):
     """A record of the schemas. `SCHEMA` is the full name of its Avro schema."""
 
     SCHEMA: ClassVar[str]
+    CONTENT: ClassVar[Mapping[str, str]] = {}
+    """Fields that are user content, and their form: text, untrusted, or what JSON text it is within (generate.py)."""
 
     def to_avro(self) -> dict[str, Any]:
         """Return the fields in the form of the schema."""

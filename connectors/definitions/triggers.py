@@ -13,12 +13,13 @@ services/application/runs/requests.py; at the end of a run services/runtime/run/
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from loomlog.connectors.configuration.channel_block import SYSTEM_PREFIX
 from loomlog.connectors.configuration.field_types import FORBID_EXTRA
 from loomlog.connectors.configuration.trigger_block import CompletionHook, CredentialReference
+from loomlog.connectors.crypto.content_encryption import is_token
 from loomlog.connectors.definitions.canonical import canonical_json
 from loomlog.connectors.definitions.kind import Kind
 from loomlog.connectors.definitions.problems import DefinitionProblem
@@ -116,6 +117,10 @@ def read_hook(text: str) -> tuple[CompletionHook, Mapping[str, str]]:
     source = content.pop(SOURCE, {})
     if not isinstance(source, dict) or not all(isinstance(value, str) for value in source.values()):
         raise DefinitionProblem("invalid_definition", f"a hook: {SOURCE}: expected an object of texts")
-    # Its fields were checked when the run was started; an encrypted payload is longer than a payload may be.
-    parsed: _Hooks = _HOOKS.block_of({"on_complete": [content]})
-    return parsed.on_complete[0], source
+    # Its fields were checked when the run was started; an encrypted payload is longer than a payload may be, and an
+    # encrypted address is none.
+    url = content.get("url")
+    is_encrypted = isinstance(url, str) and is_token(url)
+    parsed: _Hooks = _HOOKS.block_of({"on_complete": [{**content, "url": ""} if is_encrypted else content]})
+    hook = parsed.on_complete[0]
+    return (replace(hook, url=url) if isinstance(url, str) and is_encrypted else hook), source

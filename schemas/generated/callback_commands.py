@@ -13,6 +13,7 @@ class RequestCallback(Record, frozen=True, kw_only=True):
     """Send a request to an address of others after the end of a run."""
 
     SCHEMA: ClassVar[str] = "loom.callback.commands.RequestCallback"
+    CONTENT: ClassVar[Mapping[str, str]] = {"url": "text", "body": "text"}
 
     envelope: CommandEnvelope
     """Who asks, when, under which id."""

@@ -124,6 +124,7 @@ class CallbackRequested(Record, frozen=True, kw_only=True):
     """A request to an address of others is due; its first attempt begins."""
 
     SCHEMA: ClassVar[str] = "loom.callback.events.CallbackRequested"
+    CONTENT: ClassVar[Mapping[str, str]] = {"url": "text", "body": "text"}
 
     run_id: str
     """The run that has ended."""

@@ -53,6 +53,7 @@ class PublishMessage(Record, frozen=True, kw_only=True):
     """Publish a message."""
 
     SCHEMA: ClassVar[str] = "loom.channel.commands.PublishMessage"
+    CONTENT: ClassVar[Mapping[str, str]] = {"value": "text"}
 
     envelope: CommandEnvelope
     """Who asks, when, under which id."""

@@ -141,6 +141,7 @@ class MessagePublished(Record, frozen=True, kw_only=True):
     """A message was published."""
 
     SCHEMA: ClassVar[str] = "loom.channel.events.MessagePublished"
+    CONTENT: ClassVar[Mapping[str, str]] = {"value": "text"}
 
     channel: str
     """Name of the channel."""

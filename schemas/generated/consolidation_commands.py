@@ -89,6 +89,7 @@ class BankPending(Record, frozen=True, kw_only=True):
     """Keeps dialogue until the consolidator reads it."""
 
     SCHEMA: ClassVar[str] = "loom.consolidation.commands.BankPending"
+    CONTENT: ClassVar[Mapping[str, str]] = {"payload": "text"}
 
     envelope: CommandEnvelope
     """Who asks, when, under which id."""

@@ -109,6 +109,7 @@ class PendingBanked(Record, frozen=True, kw_only=True):
     """Dialogue was kept until the consolidator reads it."""
 
     SCHEMA: ClassVar[str] = "loom.consolidation.events.PendingBanked"
+    CONTENT: ClassVar[Mapping[str, str]] = {"payload": "text"}
 
     scope: str
     """agent, user or tenant."""

@@ -13,6 +13,7 @@ class IncrementCounter(Record, frozen=True, kw_only=True):
     """Adds to a counter."""
 
     SCHEMA: ClassVar[str] = "loom.counter.commands.IncrementCounter"
+    CONTENT: ClassVar[Mapping[str, str]] = {"also": "text"}
 
     envelope: CommandEnvelope
     """Who asks, when, under which id."""

@@ -12,6 +12,7 @@ class CounterIncremented(Record, frozen=True, kw_only=True):
     """The counter was raised."""
 
     SCHEMA: ClassVar[str] = "loom.counter.events.CounterIncremented"
+    CONTENT: ClassVar[Mapping[str, str]] = {"also": "text"}
 
     by: int
     """What was added."""

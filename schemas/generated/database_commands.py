@@ -57,6 +57,7 @@ class ChangeDatabase(Record, frozen=True, kw_only=True):
     """Adds to a database what a statement wrote, or tells that it has failed."""
 
     SCHEMA: ClassVar[str] = "loom.database.commands.ChangeDatabase"
+    CONTENT: ClassVar[Mapping[str, str]] = {"pages": "text", "statement": "text"}
 
     envelope: CommandEnvelope
     """Who asks, when, under which id."""
@@ -217,6 +218,7 @@ class PutCopy(Record, frozen=True, kw_only=True):
     """Adds a full copy of a database, so that changes before it are not needed any more."""
 
     SCHEMA: ClassVar[str] = "loom.database.commands.PutCopy"
+    CONTENT: ClassVar[Mapping[str, str]] = {"pages": "text"}
 
     envelope: CommandEnvelope
     """Who asks, when, under which id."""

@@ -13,6 +13,7 @@ class SqlChanged(Record, frozen=True, kw_only=True):
     """A statement changed a database, or kept its transaction open."""
 
     SCHEMA: ClassVar[str] = "loom.database.events.SqlChanged"
+    CONTENT: ClassVar[Mapping[str, str]] = {"pages": "text", "statement": "text"}
 
     scope: str
     """agent, user, tenant or run."""
@@ -89,6 +90,7 @@ class SqlCopied(Record, frozen=True, kw_only=True):
     """A full copy of a database was added."""
 
     SCHEMA: ClassVar[str] = "loom.database.events.SqlCopied"
+    CONTENT: ClassVar[Mapping[str, str]] = {"pages": "text"}
 
     scope: str
     """agent, user, tenant or run."""

@@ -59,6 +59,7 @@ class ApplyDefinitions(Record, frozen=True, kw_only=True):
     """Makes versions of several definitions active, all at once or none."""
 
     SCHEMA: ClassVar[str] = "loom.definition.commands.ApplyDefinitions"
+    CONTENT: ClassVar[Mapping[str, str]] = {"description": "text"}
 
     envelope: CommandEnvelope
     """Who asks, when, under which id."""
@@ -107,6 +108,7 @@ class DefineVersion(Record, frozen=True, kw_only=True):
     """Makes a version of a definition. Content that equals the active version makes none."""
 
     SCHEMA: ClassVar[str] = "loom.definition.commands.DefineVersion"
+    CONTENT: ClassVar[Mapping[str, str]] = {"content": "text", "description": "text"}
 
     envelope: CommandEnvelope
     """Who asks, when, under which id."""
@@ -219,6 +221,7 @@ class ForkVersion(Record, frozen=True, kw_only=True):
     """Makes a version from an earlier one; the content is already merged."""
 
     SCHEMA: ClassVar[str] = "loom.definition.commands.ForkVersion"
+    CONTENT: ClassVar[Mapping[str, str]] = {"content": "text", "description": "text"}
 
     envelope: CommandEnvelope
     """Who asks, when, under which id."""
@@ -359,6 +362,7 @@ class PromoteVersion(Record, frozen=True, kw_only=True):
     """Makes a version the active one."""
 
     SCHEMA: ClassVar[str] = "loom.definition.commands.PromoteVersion"
+    CONTENT: ClassVar[Mapping[str, str]] = {"content": "text"}
 
     envelope: CommandEnvelope
     """Who asks, when, under which id."""
@@ -447,6 +451,7 @@ class RollBack(Record, frozen=True, kw_only=True):
     """Makes the version active that was so before the active one."""
 
     SCHEMA: ClassVar[str] = "loom.definition.commands.RollBack"
+    CONTENT: ClassVar[Mapping[str, str]] = {"content": "text"}
 
     envelope: CommandEnvelope
     """Who asks, when, under which id."""
@@ -535,6 +540,7 @@ class StageVersion(Record, frozen=True, kw_only=True):
     """Makes a version that is active once its batch is applied."""
 
     SCHEMA: ClassVar[str] = "loom.definition.commands.StageVersion"
+    CONTENT: ClassVar[Mapping[str, str]] = {"content": "text", "description": "text"}
 
     envelope: CommandEnvelope
     """Who asks, when, under which id."""
@@ -631,6 +637,7 @@ class SubmitJudgement(Record, frozen=True, kw_only=True):
     """Judges a run of a definition."""
 
     SCHEMA: ClassVar[str] = "loom.definition.commands.SubmitJudgement"
+    CONTENT: ClassVar[Mapping[str, str]] = {"judgement": "text", "rationale": "text"}
 
     envelope: CommandEnvelope
     """Who asks, when, under which id."""

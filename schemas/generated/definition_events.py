@@ -15,6 +15,7 @@ class ApplyBegan(Record, frozen=True, kw_only=True):
     """A batch begins: each definition stages its version."""
 
     SCHEMA: ClassVar[str] = "loom.definition.events.ApplyBegan"
+    CONTENT: ClassVar[Mapping[str, str]] = {"description": "text"}
 
     kind: str
     """Kind of definition: agent, skill, team, ..."""
@@ -127,6 +128,7 @@ class DefPromoted(Record, frozen=True, kw_only=True):
     """A version is the active one from here on."""
 
     SCHEMA: ClassVar[str] = "loom.definition.events.DefPromoted"
+    CONTENT: ClassVar[Mapping[str, str]] = {"content": "text"}
 
     kind: str
     """Kind of definition: agent, skill, team, ..."""
@@ -275,6 +277,7 @@ class DefVersionCreated(Record, frozen=True, kw_only=True):
     """A version of a definition exists. It is not active by that."""
 
     SCHEMA: ClassVar[str] = "loom.definition.events.DefVersionCreated"
+    CONTENT: ClassVar[Mapping[str, str]] = {"content": "text", "description": "text"}
 
     kind: str
     """Kind of definition: agent, skill, team, ..."""
@@ -387,6 +390,7 @@ class RunJudged(Record, frozen=True, kw_only=True):
     """A run of the definition was judged."""
 
     SCHEMA: ClassVar[str] = "loom.definition.events.RunJudged"
+    CONTENT: ClassVar[Mapping[str, str]] = {"judgement": "text", "rationale": "text"}
 
     kind: str
     """Kind of definition: agent, skill, team, ..."""

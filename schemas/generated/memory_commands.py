@@ -89,6 +89,7 @@ class SetEntry(Record, frozen=True, kw_only=True):
     """Sets a key of a memory scope."""
 
     SCHEMA: ClassVar[str] = "loom.memory.commands.SetEntry"
+    CONTENT: ClassVar[Mapping[str, str]] = {"value": "text", "embed_text": "text"}
 
     envelope: CommandEnvelope
     """Who asks, when, under which id."""
@@ -165,6 +166,7 @@ class SupersedeEntry(Record, frozen=True, kw_only=True):
     """Archives a key: it is kept, and no longer shown."""
 
     SCHEMA: ClassVar[str] = "loom.memory.commands.SupersedeEntry"
+    CONTENT: ClassVar[Mapping[str, str]] = {"reason": "text"}
 
     envelope: CommandEnvelope
     """Who asks, when, under which id."""

@@ -101,6 +101,7 @@ class EntrySet(Record, frozen=True, kw_only=True):
     """A key of a memory scope was set."""
 
     SCHEMA: ClassVar[str] = "loom.memory.events.EntrySet"
+    CONTENT: ClassVar[Mapping[str, str]] = {"value": "text", "embed_text": "text"}
 
     scope: str
     """agent, user or tenant."""
@@ -189,6 +190,7 @@ class EntrySuperseded(Record, frozen=True, kw_only=True):
     """A key of a memory scope was archived."""
 
     SCHEMA: ClassVar[str] = "loom.memory.events.EntrySuperseded"
+    CONTENT: ClassVar[Mapping[str, str]] = {"reason": "text"}
 
     scope: str
     """agent, user or tenant."""

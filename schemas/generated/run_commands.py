@@ -144,6 +144,7 @@ class ForkRun(Record, frozen=True, kw_only=True):
     """Start a run that shares the events 1 to at_seq of another and makes new calls from there."""
 
     SCHEMA: ClassVar[str] = "loom.run.commands.ForkRun"
+    CONTENT: ClassVar[Mapping[str, str]] = {"prompt": "text"}
 
     envelope: CommandEnvelope
     """Who asks, when, under which id."""
@@ -240,6 +241,7 @@ class HandOverModelReply(Record, frozen=True, kw_only=True):
     """
 
     SCHEMA: ClassVar[str] = "loom.run.commands.HandOverModelReply"
+    CONTENT: ClassVar[Mapping[str, str]] = {"text": "text", "reasoning": "text", "reasoning_signature": "text"}
 
     envelope: CommandEnvelope
     """The former owner, when, under which id."""
@@ -354,6 +356,7 @@ class HandOverToolResult(Record, frozen=True, kw_only=True):
     """
 
     SCHEMA: ClassVar[str] = "loom.run.commands.HandOverToolResult"
+    CONTENT: ClassVar[Mapping[str, str]] = {"text": "text"}
 
     envelope: CommandEnvelope
     """The former owner, when, under which id."""
@@ -506,6 +509,7 @@ class PostInput(Record, frozen=True, kw_only=True):
     """Give a parked or working interactive run the next user text."""
 
     SCHEMA: ClassVar[str] = "loom.run.commands.PostInput"
+    CONTENT: ClassVar[Mapping[str, str]] = {"text": "text"}
 
     envelope: CommandEnvelope
     """Who asks, when, under which id."""
@@ -654,6 +658,7 @@ class ResolveCall(Record, frozen=True, kw_only=True):
     """Say what became of a tool call that waits for it (ToolOutcomeAsked)."""
 
     SCHEMA: ClassVar[str] = "loom.run.commands.ResolveCall"
+    CONTENT: ClassVar[Mapping[str, str]] = {"result": "text"}
 
     envelope: CommandEnvelope
     """Who asks, when, under which id."""
@@ -694,6 +699,7 @@ class ResolveInterruption(Record, frozen=True, kw_only=True):
     """Answer a question of a run, or decline to."""
 
     SCHEMA: ClassVar[str] = "loom.run.commands.ResolveInterruption"
+    CONTENT: ClassVar[Mapping[str, str]] = {"answer": "text", "resolved_by": "text"}
 
     envelope: CommandEnvelope
     """Who asks, when, under which id."""
@@ -758,6 +764,7 @@ class StartRun(Record, frozen=True, kw_only=True):
     """Start a run. Only envelope.command_id, agent and prompt or segments are needed."""
 
     SCHEMA: ClassVar[str] = "loom.run.commands.StartRun"
+    CONTENT: ClassVar[Mapping[str, str]] = {"prompt": "text"}
 
     envelope: CommandEnvelope
     """Who asks, when, under which id."""

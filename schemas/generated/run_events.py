@@ -164,6 +164,7 @@ class ChildReturned(Record, frozen=True, kw_only=True):
     """What became of a child that a call waited for."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.ChildReturned"
+    CONTENT: ClassVar[Mapping[str, str]] = {"text": "text"}
 
     turn: int
     """Turn of the call."""
@@ -222,6 +223,7 @@ class ChildrenPlanned(Record, frozen=True, kw_only=True):
     """A call of the Agent tool was understood: what it wants of which children."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.ChildrenPlanned"
+    CONTENT: ClassVar[Mapping[str, str]] = {"prompt": "text"}
 
     turn: int
     """Turn of the call."""
@@ -434,6 +436,7 @@ class ContextCompacted(Record, frozen=True, kw_only=True):
     """The conversation is now the first user text with a summary, and its last messages."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.ContextCompacted"
+    CONTENT: ClassVar[Mapping[str, str]] = {"summary": "text"}
 
     number: int
     """Place among the compactions of the run, from 1."""
@@ -596,6 +599,7 @@ class InputReceived(Record, frozen=True, kw_only=True):
     """A user text for a run under way."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.InputReceived"
+    CONTENT: ClassVar[Mapping[str, str]] = {"text": "text"}
 
     text: str
     """User text."""
@@ -628,6 +632,7 @@ class InterruptionClosed(Record, frozen=True, kw_only=True):
     """A question does not wait any more."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.InterruptionClosed"
+    CONTENT: ClassVar[Mapping[str, str]] = {"answer": "text", "resolved_by": "text"}
 
     turn: int
     """Model turn that asked."""
@@ -680,6 +685,7 @@ class InterruptionOpened(Record, frozen=True, kw_only=True):
     """A call asks a person, and waits until it is answered or its time is over."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.InterruptionOpened"
+    CONTENT: ClassVar[Mapping[str, str]] = {"question": "text", "options": "text", "context": "text"}
 
     turn: int
     """Model turn that asked."""
@@ -852,6 +858,7 @@ class ModelReplied(Record, frozen=True, kw_only=True):
     """A whole model turn."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.ModelReplied"
+    CONTENT: ClassVar[Mapping[str, str]] = {"text": "text", "reasoning": "text", "reasoning_signature": "text"}
 
     turn: int
     """Model turn."""
@@ -1012,6 +1019,7 @@ class PersonNotified(Record, frozen=True, kw_only=True):
     """A call tells a person something and does not wait."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.PersonNotified"
+    CONTENT: ClassVar[Mapping[str, str]] = {"message": "text", "context": "text"}
 
     turn: int
     """Model turn that asked."""
@@ -1648,6 +1656,7 @@ class ToolReturned(Record, frozen=True, kw_only=True):
     """A tool call ended."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.ToolReturned"
+    CONTENT: ClassVar[Mapping[str, str]] = {"text": "text"}
 
     turn: int
     """Model turn that asked."""
@@ -1712,6 +1721,7 @@ class TurnCancelled(Record, frozen=True, kw_only=True):
     """
 
     SCHEMA: ClassVar[str] = "loom.run.events.TurnCancelled"
+    CONTENT: ClassVar[Mapping[str, str]] = {"text": "text"}
 
     turn: int
     """The turn."""

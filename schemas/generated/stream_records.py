@@ -518,6 +518,7 @@ class ModelDelta(Record, frozen=True, kw_only=True):
     """Preview of a model turn while it streams; never truth. The whole turn is in ModelReplied."""
 
     SCHEMA: ClassVar[str] = "loom.stream.records.ModelDelta"
+    CONTENT: ClassVar[Mapping[str, str]] = {"text": "text"}
 
     term: int
     """Term of the writer."""
@@ -798,6 +799,7 @@ class RemoteToolRequest(Record, frozen=True, kw_only=True):
     """A call of a tool that another process serves. Keyed by its idempotency key."""
 
     SCHEMA: ClassVar[str] = "loom.stream.records.RemoteToolRequest"
+    CONTENT: ClassVar[Mapping[str, str]] = {"input": "text"}
 
     request_id: str
     """Of this attempt of the call; unique."""
@@ -870,6 +872,7 @@ class RemoteToolResult(Record, frozen=True, kw_only=True):
     """What became of a call. Keyed as its request was."""
 
     SCHEMA: ClassVar[str] = "loom.stream.records.RemoteToolResult"
+    CONTENT: ClassVar[Mapping[str, str]] = {"text": "text"}
 
     idempotency_key: str
     """Of the request."""

@@ -548,6 +548,7 @@ class ChannelUse(Record, frozen=True, kw_only=True):
     """A message that a tool call published or returned."""
 
     SCHEMA: ClassVar[str] = "loom.values.ChannelUse"
+    CONTENT: ClassVar[Mapping[str, str]] = {"preview": "text"}
 
     kind: str
     """publish or delivery."""
@@ -632,6 +633,7 @@ class ContentBlock(Record, frozen=True, kw_only=True):
     """One piece of a segment of the request."""
 
     SCHEMA: ClassVar[str] = "loom.values.ContentBlock"
+    CONTENT: ClassVar[Mapping[str, str]] = {"text": "text", "data": "text"}
 
     type: str
     """trusted-text, untrusted-block or image."""
@@ -676,6 +678,7 @@ class DefinitionChange(Record, frozen=True, kw_only=True):
     """One definition of a batch; the content is already merged."""
 
     SCHEMA: ClassVar[str] = "loom.values.DefinitionChange"
+    CONTENT: ClassVar[Mapping[str, str]] = {"content": "text"}
 
     kind: str
     """Kind of definition: agent, skill, team, ..."""
@@ -740,6 +743,7 @@ class DefinitionOverrides(Record, frozen=True, kw_only=True):
     """What a fork changes of a definition; null leaves a field as it is."""
 
     SCHEMA: ClassVar[str] = "loom.values.DefinitionOverrides"
+    CONTENT: ClassVar[Mapping[str, str]] = {"system_prompt": "text"}
 
     provider: str | None = None
     """Provider id."""
@@ -884,6 +888,7 @@ class HookAct(Record, frozen=True, kw_only=True):
     """What one hook did about one tool call."""
 
     SCHEMA: ClassVar[str] = "loom.values.HookAct"
+    CONTENT: ClassVar[Mapping[str, str]] = {"input": "text"}
 
     hook_id: str
     """Id of the registration."""
@@ -988,6 +993,7 @@ class InterruptionRequest(Record, frozen=True, kw_only=True):
     """What a call of the tool Interruption asks for, read off its arguments."""
 
     SCHEMA: ClassVar[str] = "loom.values.InterruptionRequest"
+    CONTENT: ClassVar[Mapping[str, str]] = {"problem": "text", "question": "text", "options": "text", "context": "text"}
 
     index: int
     """Place of the call in its turn, from 0."""
@@ -1180,6 +1186,7 @@ class MemoryContext(Record, frozen=True, kw_only=True):
     """Memory in the system prompt of a run, as it was when the run started."""
 
     SCHEMA: ClassVar[str] = "loom.values.MemoryContext"
+    CONTENT: ClassVar[Mapping[str, str]] = {"text": "text"}
 
     text: str
     """The text; empty when it is in the blob store."""
@@ -1452,6 +1459,12 @@ class RunOptions(Record, frozen=True, kw_only=True):
     """Options of a run, carried unchanged from its command to RunStarted and to its state."""
 
     SCHEMA: ClassVar[str] = "loom.values.RunOptions"
+    CONTENT: ClassVar[Mapping[str, str]] = {
+        "metadata": "text",
+        "parent_context": "text",
+        "payload_metadata": "untrusted",
+        "on_complete": "hook",
+    }
 
     user_tier: str = ''
     """Routing plan of the user."""
@@ -1622,6 +1635,7 @@ class ScheduledRun(Record, frozen=True, kw_only=True):
     """The run that a schedule starts."""
 
     SCHEMA: ClassVar[str] = "loom.values.ScheduledRun"
+    CONTENT: ClassVar[Mapping[str, str]] = {"metadata": "text", "on_complete": "hook"}
 
     agent: str
     """Name of the agent."""
@@ -1670,6 +1684,7 @@ class Spawn(Record, frozen=True, kw_only=True):
     """A sub-agent that a run wants, as its model asked for it."""
 
     SCHEMA: ClassVar[str] = "loom.values.Spawn"
+    CONTENT: ClassVar[Mapping[str, str]] = {"prompt": "text"}
 
     agent: str
     """Name of the agent."""
@@ -1730,6 +1745,7 @@ class ToolCall(Record, frozen=True, kw_only=True):
     """A call the model asks for."""
 
     SCHEMA: ClassVar[str] = "loom.values.ToolCall"
+    CONTENT: ClassVar[Mapping[str, str]] = {"input": "text"}
 
     id: str
     """Id that pairs the call with its result, unique in the run."""

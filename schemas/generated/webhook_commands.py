@@ -59,6 +59,12 @@ class ReceiveDelivery(Record, frozen=True, kw_only=True):
     """Take a delivery, unless it was taken before or there are too many."""
 
     SCHEMA: ClassVar[str] = "loom.webhook.commands.ReceiveDelivery"
+    CONTENT: ClassVar[Mapping[str, str]] = {
+        "goal": "untrusted",
+        "run_metadata": "untrusted",
+        "metadata": "text",
+        "on_complete": "hook",
+    }
 
     envelope: CommandEnvelope
     """Who asks, when, under which id."""
@@ -221,6 +227,7 @@ class SubmitDelivery(Record, frozen=True, kw_only=True):
     """
 
     SCHEMA: ClassVar[str] = "loom.webhook.commands.SubmitDelivery"
+    CONTENT: ClassVar[Mapping[str, str]] = {"body": "text"}
 
     envelope: CommandEnvelope
     """Who asks, when, under which id."""

@@ -95,6 +95,12 @@ class EventReceived(Record, frozen=True, kw_only=True):
     """A delivery was taken."""
 
     SCHEMA: ClassVar[str] = "loom.webhook.events.EventReceived"
+    CONTENT: ClassVar[Mapping[str, str]] = {
+        "goal": "untrusted",
+        "run_metadata": "untrusted",
+        "metadata": "text",
+        "on_complete": "hook",
+    }
 
     name: str
     """Name of the webhook."""

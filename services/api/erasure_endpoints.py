@@ -116,6 +116,7 @@ def _result_json(erasure_report: ErasureReport) -> ErasureExamination:
         "scopes": int(examined.memory.in_clear > 0),
         "sessions_examined": len(examined.sessions),
         "truncated": examined.truncated,
+        **_readable_counts(erasure_report),
     }
     return {
         "tenant": erasure_report.tenant,
@@ -160,6 +161,12 @@ def _entity_counts(erasure_report: ErasureReport) -> dict[str, int]:
     return {} if entities is None else {"entity_events": entities.events, "aggregates": entities.aggregates}
 
 
+def _readable_counts(erasure_report: ErasureReport) -> dict[str, int]:
+    """Count what other families hold of the subject in clear and no erasure removes, apart from content of its own."""
+    entities = erasure_report.findings.entities
+    return {} if entities is None else {"events_naming": entities.named, "definitions": entities.definitions}
+
+
 def _retained_json(erasure_report: ErasureReport) -> dict[str, str]:
     """Return what an erasure retains, with the reasons."""
     kept = {
@@ -171,6 +178,13 @@ def _retained_json(erasure_report: ErasureReport) -> dict[str, str]:
         kept["entity_events"] = (
             f"{examined.entities.events} events of {examined.entities.aggregates} aggregates stay in "
             "the log, and their rows; what is encrypted in them cannot be read without its key"
+        )
+    if examined.entities is not None and examined.entities.named:
+        kept["events_naming"] = f"{examined.entities.named} events of aggregates name the user, and stay readable"
+    if examined.entities is not None and examined.entities.definitions:
+        kept["definitions"] = (
+            f"{examined.entities.definitions} versions of definitions that its runs wrote stay readable, with their "
+            "prompts and descriptions, because they are the tenant's: delete what should be used no more"
         )
     if examined.memory.counts.get(VERSIONS):
         kept[VERSIONS] = (

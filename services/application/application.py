@@ -432,7 +432,7 @@ class Application:
             self.queries,
             self.control,
             fresh_token=new_token,
-            entities=None if entities is None else EntityContent(entities, ranges),
+            entities=None if entities is None else EntityContent(entities, ranges, codec),
             memory=None
             if entity_commands is None or entity_reads is None
             else MemoryContent(

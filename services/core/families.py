@@ -6,7 +6,6 @@ loop (services/stream) folds, decides and appends; the shells (api, cli, runtime
 
     Rules           initial, decide, evolve and a version
     Command, Query  a row of the table from which HTTP, command line and tool are made
-    Content         which fields are user content
     Reads           where reads are answered
     Send            a command to another aggregate, derived from an event: the outbox
     Item            a fact of an aggregate's history that is a row by itself
@@ -20,14 +19,14 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
 from msgspec import field as struct_field
 
 from loomlog.schemas.generated.values import CommandEnvelope, Envelope
-from loomlog.schemas.records import Record, Value
+from loomlog.schemas.records import Value
 from loomlog.services.core.access.scopes import TENANT
 
 StateT = TypeVar("StateT")
@@ -165,20 +164,9 @@ class Query(Generic[StateT]):
     in_tool: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Content:
-    """Which text fields of a family's commands are user content, encrypted with the key of a subject.
-
-    The handler encrypts them before it decides, so events and states hold ciphertext wherever they copy them; the edge
-    decrypts every text of an answer that is a token.
-    """
-
-    fields: Mapping[type[Record], Sequence[str]] = field(default_factory=dict)
-    subject: Callable[[Any], str] = lambda command: str(command.envelope.subject)
-    """User whose key encrypts; by default the caller."""
-
-
-NO_CONTENT = Content()
+def caller_of(command: Any) -> str:
+    """`content_subject` of a family whose content is that of the caller."""
+    return str(command.envelope.subject)
 
 
 class Send(Value, frozen=True, kw_only=True):
@@ -304,7 +292,12 @@ class Family(Generic[StateT, CommandT, EventT]):
     """What `ls` and `show` show of a state: a mapping, or a Value."""
     tool: str = ""
     """Name of the tool of agents; empty: none."""
-    content: Content = NO_CONTENT
+    content_subject: Callable[[Any], str | None] = caller_of
+    """User whose key encrypts the content of a command; None: it has no subject, and stays in clear.
+
+    The schemas say what is content. The handler encrypts it before it decides, so events and states hold ciphertext
+    wherever they copy it; the edge decrypts every text of an answer that is a token.
+    """
     reads: Reads = Reads.INDEXED
     sends: Callable[[StateT, EventT], Sequence[Send]] = no_sends
     """Commands that follow from an event, whatever the state is: after a takeover it may be a later one. The state is

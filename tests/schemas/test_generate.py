@@ -27,7 +27,8 @@ def edit(tree: Path, **field: Any) -> None:
     """One more field in ToolReturned."""
     path = tree / "avro/run/events/ToolReturned.avsc"
     schema = json.loads(path.read_text())
-    schema["fields"].append({"doc": "New.", **field})
+    text = {"text": "code"} if field["type"] == "string" else {}
+    schema["fields"].append({"doc": "New.", **text, **field})
     path.write_text(json.dumps(schema))
 
 
@@ -38,6 +39,36 @@ def versions(tree: Path) -> list[dict[str, Any]]:
 
 def test_what_is_committed_is_what_the_schemas_give() -> None:
     assert generate.main(["--check"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("field", "problem"),
+    [
+        ({"type": "string", "text": None}, "a text needs"),
+        ({"type": ["null", "string"], "text": "secret"}, "a text needs"),
+        ({"type": {"type": "array", "items": "string"}}, "a text needs"),
+        ({"type": {"type": "map", "values": "long"}}, "a text needs"),
+        ({"type": "long", "text": "code"}, "holds no text"),
+        ({"type": "string", "text": "name", "untrusted": True}, "are for content"),
+        ({"type": "string", "text": "content", "within": "letter"}, "must be one of"),
+    ],
+)
+def test_a_text_without_a_class_fails_the_check(
+    field: dict[str, Any], problem: str, tree: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    edit(tree, name="new", **field)
+    assert generate.main(["--check"]) == 1
+    text = capsys.readouterr().err
+    assert f"{TOOL_RETURNED}.new: " in text
+    assert problem in text
+
+
+def test_classes_of_text_change_no_version(tree: Path) -> None:
+    before = versions(tree)
+    path = tree / "avro/run/events/ToolReturned.avsc"
+    path.write_text(path.read_text().replace('"text": "content"', '"text": "name"'))
+    assert generate.main([]) == 0
+    assert versions(tree) == before
 
 
 def test_an_edit_without_generating_is_stale_and_named(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -88,5 +88,6 @@ FAMILY = Family(
     ),
     scope=RUNS_READ,
     tool="Counter",
+    content_subject=lambda command: None,  # counters have no subject
     sends=sends,
 )

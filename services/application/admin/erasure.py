@@ -29,7 +29,11 @@ from loomlog.projections.transcript import TranscriptRow
 from loomlog.schemas.generated.values import BlobRef
 from loomlog.schemas.position import Position
 from loomlog.services.application import limits
-from loomlog.services.application.admin.entity_references import EntityContent, EntityReferences
+from loomlog.services.application.admin.entity_references import (
+    EntityContent,
+    EntityReferences,
+    SearchedSubject,
+)
 from loomlog.services.application.admin.memory_erasure import MemoryContent, MemoryFindings
 from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.content import keys_unavailable
@@ -70,7 +74,12 @@ NOT_EXAMINED = (
     "what agents keep in another installation (memory_backends) is erased there; it is not examined here",
     "inputs and results of tools of other services are in plaintext in their two topics for an hour; they are not "
     "examined here either",
-    "agent names, ids, times, tool names, token counts and the reasons of commands are not content and stay readable",
+    "names (of agents, tools, users, scopes, readers of channels, keys of memory), ids, times, token counts and the "
+    "reasons of commands are not content and stay readable; events_naming counts the events that name the user",
+    "definitions that its runs wrote, with their prompts and descriptions, are the tenant's and stay readable, also in "
+    "the first event of each run that uses them; definitions counts them: delete them, and they are used no more",
+    "the definition of a schedule is the tenant's and stays readable, with its prompt; what it is armed with and "
+    "starts is encrypted for its user",
 )
 
 
@@ -104,6 +113,7 @@ class ErasureFindings:
     root_run_ids: set[str] = field(default_factory=set)
     """Trees of runs of the subject."""
     sessions: set[str] = field(default_factory=set)
+    run_ids: set[str] = field(default_factory=set)
     truncated: bool = False
     errors: list[str] = field(default_factory=list)
 
@@ -187,6 +197,7 @@ class SubjectErasure:
             findings.live_runs += row.status == "running"
             findings.events += row.last_seq
             findings.sessions.add(row.session_id)
+            findings.run_ids.add(row.run_id)
             if row.root_run_id == row.run_id:
                 findings.root_run_ids.add(row.run_id)
             in_clear = findings.in_clear
@@ -195,7 +206,7 @@ class SubjectErasure:
                 findings.runs_in_clear += 1
                 findings.imported_in_clear += bool(row.imported_from)
         key_views = () if keys is None else _keys_of(keys, tenant, _user_of(subject))
-        await self._find_in_entities(key_views, findings)
+        await self._find_in_entities(tenant, _user_of(subject), key_views, findings)
         if self._memory is not None:
             user, key_ids = _user_of(subject), [key.key_id for key in key_views]
             findings.memory = await self._memory.find(tenant, user, key_ids, findings.root_run_ids)
@@ -286,11 +297,20 @@ class SubjectErasure:
 
     # --- shared ------------------------------------------------------------------------------------------------------
 
-    async def _find_in_entities(self, keys: Sequence[KeyView], findings: ErasureFindings) -> None:
+    async def _find_in_entities(
+        self, tenant: str, user_id: str, keys: Sequence[KeyView], findings: ErasureFindings
+    ) -> None:
         if self._entities is None:
             return
         try:
-            findings.entities = await self._entities.find_references([key.key_id for key in keys])
+            findings.entities = await self._entities.find_references(
+                SearchedSubject(
+                    tenant=tenant,
+                    user_id=user_id,
+                    key_ids=[key.key_id for key in keys],
+                    run_ids=findings.run_ids,
+                )
+            )
         except ConnectorError as error:
             raise unavailable("log", error) from error
         findings.truncated = findings.truncated or findings.entities.truncated

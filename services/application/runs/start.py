@@ -62,13 +62,7 @@ from loomlog.services.application.streaming.run_stream import RunStream, StreamS
 from loomlog.services.application.streaming.subscription import Subscription
 from loomlog.services.core.access.decide import Caller, ResourceOwner, RunIdentity, can_see, resolve_identity
 from loomlog.services.core.access.scopes import RUNS_CREATE
-from loomlog.services.stream.encryption.content_fields import (
-    encrypt_hooks,
-    encrypt_overrides,
-    encrypt_segments,
-    encrypt_untrusted,
-    encrypt_values,
-)
+from loomlog.services.stream.encryption.content_fields import encrypt_content
 from loomlog.services.stream.encryption.subject_keys import ContentEncryptor
 
 HANDLE_IN_USE = "agent_id_in_use"
@@ -237,8 +231,9 @@ class RunStarts:
                     )
                     restricted = attempt.requester.operator_key_restricted
                     if isinstance(command, ForkRun):
-                        seal = attempt.encryptor
-                        overrides = command.overrides if seal is None else encrypt_overrides(command.overrides, seal)
+                        overrides, seal = command.overrides, attempt.encryptor
+                        if overrides is not None and seal is not None:
+                            overrides = encrypt_content(overrides, seal)
                         command = replace(command, operator_key_restricted=restricted, overrides=overrides)
                     else:
                         options = replace(command.options, operator_key_restricted=restricted)
@@ -306,18 +301,24 @@ class RunStarts:
         """Return the request as the log stores it: encrypted, large payloads in the blob store.
         Raises RequestRefused.
         """
-        if encryptor is None:
-            return replace(request, segments=await offload_payloads(request.segments, self._blobs))
-        segments = encrypt_segments(request.segments, encryptor)
-        return replace(
-            request,
-            segments=await offload_payloads(segments, self._blobs),
-            parent_context=encrypt_values(request.parent_context, encryptor),
-        )
+        segments = request.segments
+        if encryptor is not None:
+            segments = tuple(encrypt_content(segment, encryptor) for segment in segments)
+        return replace(request, segments=await offload_payloads(segments, self._blobs))
 
     def _build_command(self, request: RunRequest, attempt: StartAttempt) -> StartRun:
-        metadata, payload = to_json_texts(request.metadata), to_json_texts(request.payload_metadata)
-        hooks = tuple(orjson.dumps(hook).decode() for hook in request.on_complete)
+        options = RunOptions(
+            user_tier=request.user_tier,
+            allowed_hosts=request.allowed_hosts,
+            web_search_filter=request.web_search_filter,
+            interactive=request.interactive,
+            run_timeout_s=request.run_timeout_s,
+            metadata=to_json_texts(request.metadata),
+            parent_context=request.parent_context,
+            payload_metadata=to_json_texts(request.payload_metadata),
+            credentials=tuple(sorted(request.credentials)),
+            on_complete=tuple(orjson.dumps(hook).decode() for hook in request.on_complete),
+        )
         return StartRun(
             envelope=CommandEnvelope(
                 # Each run id has one start, so the run id is the command's id too.
@@ -334,20 +335,7 @@ class RunStarts:
             agent_id=attempt.names.agent_id,
             user_id=attempt.requester.user_id,
             tools=request.tools,
-            options=RunOptions(
-                user_tier=request.user_tier,
-                allowed_hosts=request.allowed_hosts,
-                web_search_filter=request.web_search_filter,
-                interactive=request.interactive,
-                run_timeout_s=request.run_timeout_s,
-                metadata=metadata if attempt.encryptor is None else encrypt_values(metadata, attempt.encryptor),
-                parent_context=request.parent_context,
-                payload_metadata=payload
-                if attempt.encryptor is None
-                else encrypt_untrusted(payload, attempt.encryptor),
-                credentials=tuple(sorted(request.credentials)),
-                on_complete=hooks if attempt.encryptor is None else encrypt_hooks(hooks, attempt.encryptor),
-            ),
+            options=options if attempt.encryptor is None else encrypt_content(options, attempt.encryptor),
             sampling=request.sampling,
             compaction=request.compaction,
             idempotency_key=request.idempotency_key,

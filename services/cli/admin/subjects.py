@@ -190,6 +190,11 @@ def _print_subject(report: Mapping[str, Any]) -> None:
     if covered.get("entity_events"):
         events, aggregates = pluralize(covered["entity_events"], "event"), pluralize(covered["aggregates"], "aggregate")
         out.print(f"{events} of {aggregates} of other families under its keys")
+    residue = report["tier3_residue"]
+    if residue.get("definitions") or residue.get("events_naming"):
+        definitions, events = residue["definitions"], pluralize(residue["events_naming"], "event")
+        stays = f"{pluralize(definitions, 'version')} of definitions that its runs wrote, and its name in {events}"
+        out.print(Text(f"{stays} stay readable", style=WARNING))
     if memory := _memory_text(covered):
         out.print(f"in memory: {memory}")
     if not report["encrypted"]:

@@ -14,7 +14,7 @@ from typing import Any
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.schemas.generated.callback_commands import RequestCallback, SettleCallback
 from loomlog.services.core.access.scopes import TENANT
-from loomlog.services.core.families import Content, Family, Rules, inner_commands
+from loomlog.services.core.families import Family, Rules, inner_commands
 from loomlog.services.families.callback.decide import decide as decide_callback
 from loomlog.services.families.callback.sends import sends as callback_sends
 from loomlog.services.families.callback.state import (
@@ -68,6 +68,5 @@ FAMILY = Family(
     ),
     scope=TENANT,
     view=view,
-    content=Content(fields={RequestCallback: ("body",)}),
     sends=callback_sends,
 )

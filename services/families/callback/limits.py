@@ -4,7 +4,10 @@ BODY_BYTES_MAX = 400_000
 """Bytes of a body, encrypted or not: the state has it until it is delivered (services/core/families.py
 STATE_BYTES_MAX).
 """
-URL_CHARACTERS_MAX = 2_000
+URL_CHARACTERS_MAX = 3_000
+"""Characters of an address, encrypted or not: a token is a third longer than its text, which has at most
+connectors/definitions/triggers.py URL_CHARACTERS_MAX.
+"""
 HOOK_MAX = 1_000
 """Highest place of a hook; a run has at most connectors/definitions/triggers.py HOOKS_MAX."""
 ERROR_CHARACTERS_MAX = 300

@@ -33,6 +33,7 @@ class Callback(Value, frozen=True, kw_only=True):
     hook: int = 0
     status: str = NEW
     url: str = ""
+    """User content."""
     secret_env: str = ""
     body: str = ""
     """User content; empty once there is no further attempt."""

@@ -21,7 +21,7 @@ from loomlog.schemas.generated.channel_commands import (
     SettleLease,
     WatchQueue,
 )
-from loomlog.services.core.families import CHANNEL_SET, Content, Family, Rules, inner_commands
+from loomlog.services.core.families import CHANNEL_SET, Family, Rules, inner_commands
 from loomlog.services.families.channel.caller import FAMILY_NAME, USER, queue_name
 from loomlog.services.families.channel.decide import decide as decide_channel
 from loomlog.services.families.channel.decide import sends as channel_sends
@@ -55,7 +55,7 @@ FAMILY = Family(
         _command(WatchQueue, "watch", "Report how many messages there are."),
         _command(PurgeQueue, "purge", "Remove all messages."),
     ),
-    content=Content(fields={PublishMessage: ("value",)}, subject=_subject),
+    content_subject=_subject,
     sends=channel_sends,
     items=channel_items,
     topics=CHANNEL_SET,

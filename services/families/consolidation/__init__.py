@@ -24,7 +24,7 @@ from loomlog.schemas.generated.consolidation_commands import (
     NoteSettledChat,
     ReleaseTarget,
 )
-from loomlog.services.core.families import Content, Family, Rules, inner_commands
+from loomlog.services.core.families import Family, Rules, inner_commands
 from loomlog.services.families.consolidation.decide import decide as decide_consolidation
 from loomlog.services.families.consolidation.decide import sends as consolidation_sends
 from loomlog.services.families.consolidation.items import items as consolidation_items
@@ -59,7 +59,7 @@ FAMILY = Family(
         _command(AckPending, "ack", "Remove pending entries."),
         _command(DropTarget, "drop", "Remove all pending entries, and what else there is to do."),
     ),
-    content=Content(fields={BankPending: ("payload",)}, subject=_subject),
+    content_subject=_subject,
     sends=consolidation_sends,
     items=consolidation_items,
 )

@@ -19,7 +19,7 @@ from loomlog.schemas.generated.database_commands import (
     EndTransaction,
     PutCopy,
 )
-from loomlog.services.core.families import Content, Family, Rules, inner_commands
+from loomlog.services.core.families import Family, Rules, inner_commands
 from loomlog.services.families.database.decide import decide as decide_database
 from loomlog.services.families.database.items import items as database_items
 from loomlog.services.families.database.state import FAMILY_NAME, VERSION, Database, evolve, initial, next_timer_ms
@@ -47,9 +47,6 @@ FAMILY = Family(
         _command(DropDatabase, "drop", "Delete a database."),
         _command(PutCopy, "copy", "Add a full copy."),
     ),
-    content=Content(
-        fields={ChangeDatabase: ("pages", "statement"), PutCopy: ("pages",)},
-        subject=lambda command: subject_of(command.scope, command.scope_id, command.envelope.subject),
-    ),
+    content_subject=lambda command: subject_of(command.scope, command.scope_id, command.envelope.subject),
     items=database_items,
 )

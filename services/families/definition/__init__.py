@@ -14,6 +14,8 @@ Before: services/api/definition_endpoints.py, services/runtime/tools/definition_
 agents, skills and volumes.
 """
 
+from typing import Any
+
 from loomlog.schemas.generated.definition_commands import (
     AnswerStage,
     ApplyDefinitions,
@@ -28,7 +30,7 @@ from loomlog.schemas.generated.definition_commands import (
     StageVersion,
     SubmitJudgement,
 )
-from loomlog.services.core.families import Content, Family, Reads, Rules, inner_commands
+from loomlog.services.core.families import Family, Reads, Rules, inner_commands
 from loomlog.services.families.definition.apply import Batch, sends
 from loomlog.services.families.definition.decide import decide as decide_definition
 from loomlog.services.families.definition.decide import next_timer_ms
@@ -36,6 +38,11 @@ from loomlog.services.families.definition.items import items as definition_items
 from loomlog.services.families.definition.state import VERSION, Line, evolve, initial, line_id
 
 _command = inner_commands(lambda command: line_id(command.kind, command.name))
+
+
+def _subject(command: Any) -> str | None:
+    """Return the user of a judged run; None for what operators write, which is of no user."""
+    return command.user_id if isinstance(command, SubmitJudgement) else None
 
 
 FAMILY = Family(
@@ -63,10 +70,7 @@ FAMILY = Family(
         _command(AnswerStage, "answer", "Tell a batch whether a version is staged."),
         _command(SettleStage, "settle", "End a stage."),
     ),
-    content=Content(
-        fields={SubmitJudgement: ("judgement", "rationale")},
-        subject=lambda command: str(command.user_id),
-    ),
+    content_subject=_subject,
     reads=Reads.REPLICATED,
     sends=sends,
     items=definition_items,

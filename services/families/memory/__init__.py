@@ -16,7 +16,7 @@ entries by their words and their meaning.
 from typing import Any
 
 from loomlog.schemas.generated.memory_commands import DeleteEntry, DropScope, SetEntry, SupersedeEntry
-from loomlog.services.core.families import Content, Family, Rules, inner_commands
+from loomlog.services.core.families import Family, Rules, inner_commands
 from loomlog.services.families.memory.author import USER, aggregate_name
 from loomlog.services.families.memory.decide import decide as decide_memory
 from loomlog.services.families.memory.decide import next_timer_ms
@@ -49,7 +49,7 @@ FAMILY = Family(
         _command(SupersedeEntry, "supersede", "Archive a key."),
         _command(DropScope, "drop", "Delete all keys of a scope."),
     ),
-    content=Content(fields={SetEntry: ("value", "embed_text"), SupersedeEntry: ("reason",)}, subject=_subject),
+    content_subject=_subject,
     items=memory_items,
     refill=refill,
 )

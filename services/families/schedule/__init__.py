@@ -11,6 +11,8 @@ an instant is an event that names the run, which the outbox starts. The run's ow
 Before: services/runtime/schedule_setup.py and services/application/schedules.py ask. After: runs, by the outbox.
 """
 
+from typing import Any
+
 from loomlog.schemas.generated.schedule_commands import (
     ArmSchedule,
     DisarmSchedule,
@@ -26,6 +28,11 @@ from loomlog.services.families.schedule.items import items as schedule_items
 from loomlog.services.families.schedule.state import FAMILY_NAME, VERSION, Schedule, evolve, initial, next_timer_ms
 
 _command = inner_commands(lambda command: command.name)
+
+
+def _subject(command: Any) -> str | None:
+    """Return the user of the runs, empty for none: their content keeps the form that the schedule has it in."""
+    return command.run.user_id if isinstance(command, ArmSchedule) else None
 
 
 FAMILY = Family(
@@ -47,6 +54,7 @@ FAMILY = Family(
         _command(ResumeSchedule, "resume", "End a pause."),
         _command(NoteRunEnded, "ended", "Tell a schedule that a run of it has ended."),
     ),
+    content_subject=_subject,
     sends=schedule_sends,
     items=schedule_items,
 )

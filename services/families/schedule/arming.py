@@ -190,7 +190,7 @@ class ScheduleArming:
         spec, run = self.active.spec_and_run(resolved, await self.active.table.load(resolved))
         if known is not None and known.def_id == resolved.def_id:
             is_spent = known.is_spent and revision <= known.revision
-            if is_spent or (known.is_armed and known.spec == spec and known.run == run):
+            if is_spent or (known.is_armed and known.spec == spec):
                 return None
         envelope = self._envelope(tenant, f"arm:{resolved.def_id}:{revision}:{arms}")
         return ArmSchedule(envelope=envelope, name=name, def_id=resolved.def_id, revision=revision, spec=spec, run=run)

@@ -115,7 +115,8 @@ def _armed(schedule: Schedule, command: ArmSchedule, at_ms: int) -> Sequence[Sch
     if command.revision < schedule.revision:
         return []
     is_known = command.def_id == schedule.def_id
-    is_same = schedule.is_armed and command.spec == schedule.spec and command.run == schedule.run
+    # The run follows from the version; its content is another ciphertext each time.
+    is_same = schedule.is_armed and command.spec == schedule.spec
     if is_known and (is_same or (schedule.is_spent and command.revision <= schedule.revision)):
         return []
     if problem := _arm_problem(command):

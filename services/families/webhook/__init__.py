@@ -15,7 +15,7 @@ Before: services/application/webhooks.py, services/runtime/ingress/reader.py. Af
 """
 
 from loomlog.schemas.generated.webhook_commands import NoteRunEnded, ReceiveDelivery, RejectDelivery
-from loomlog.services.core.families import Content, Family, Rules, inner_commands
+from loomlog.services.core.families import Family, Rules, inner_commands
 from loomlog.services.families.webhook.decide import decide as decide_webhook
 from loomlog.services.families.webhook.decide import sends as webhook_sends
 from loomlog.services.families.webhook.items import items as webhook_items
@@ -34,7 +34,7 @@ FAMILY = Family(
         _command(NoteRunEnded, "note", "Note what became of a delivery."),
     ),
     # The subject is that of the run, so that its content keeps the form in which the delivery has it.
-    content=Content(fields={ReceiveDelivery: ("goal", "run_metadata")}, subject=lambda command: str(command.user_id)),
+    content_subject=lambda command: str(command.user_id),
     sends=webhook_sends,
     items=webhook_items,
 )

@@ -58,9 +58,9 @@ class ContentEncryption:
         """Return the cipher of a subject. Raises Transient."""
         return NO_CIPHER if self._keys is None else await self._keys.cipher_for(tenant, subject)
 
-    async def is_encrypted(self, text: str, tenant: str, subject: str | None) -> bool:
-        """Whether a text is one token of the tenant, and of the subject if one is named. Raises Transient."""
-        return self._keys is not None and await self._keys.is_encrypted(text, tenant, subject)
+    async def is_encrypted(self, text: str, tenant: str, subject: str | None, *, untrusted: bool = False) -> bool:
+        """As SubjectKeys.is_encrypted; False without keys."""
+        return self._keys is not None and await self._keys.is_encrypted(text, tenant, subject, untrusted=untrusted)
 
     def describe_error(self, error: Exception) -> str:
         """Return the error text for the run; with encryption only the type, since a text may quote the call's input."""

@@ -139,10 +139,11 @@ class CallbackPosts:
         try:
             secrets = self._secrets(callback.secret_env)
             body = (await self._decrypt(callback.body, tenant)).encode()
+            url = await self._decrypt(callback.url, tenant)
             headers = standard_headers(
                 message_id(callback.run_id, callback.hook), body, secrets, self._clock_ms() // 1000
             )
-            status = await self._receiver.notify(callback.url, body, headers, timeout_s=TIMEOUT_S)
+            status = await self._receiver.notify(url, body, headers, timeout_s=TIMEOUT_S)
         except Permanent as error:
             # Without a status it never was a request: a private address, or content that was erased.
             return Outcome(status=error.status, error=str(error), is_final=error.status in (0, GONE))

@@ -16,6 +16,7 @@ services/families/callback.
 import json
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
 from loomlog.connectors.configuration.trigger_block import CompletionHook
@@ -35,6 +36,7 @@ from loomlog.services.families.operation import OperationRefused, OperationUnava
 from loomlog.services.runtime.content.encryption import PLAINTEXT, ContentEncryption
 from loomlog.services.runtime.run.memory_author import author_of_run
 from loomlog.services.runtime.run.run_end_actions import ActionRefused, ActionUnavailable, RunEnd, ask_once
+from loomlog.services.stream.encryption.subject_keys import ERASED
 from loomlog.services.stream.entities.answers import EntityCommands
 
 TEXT_BYTES_MAX = 32_768
@@ -96,6 +98,7 @@ class RunEndHooks:
             return False
         try:
             value = await self._value(hook, source, end, state)
+            url = await self._encryption.decrypt_text(hook.url, end.tenant)
         except Permanent as error:
             raise ActionRefused(str(error)) from error
         except ConnectorError as error:
@@ -107,7 +110,9 @@ class RunEndHooks:
             case "memory.set":
                 await self._set_entry(hook, source, value, end, facts, command_id)
             case "http":
-                await self._request(hook, value, end, facts, command_id, number)
+                if url == ERASED:
+                    raise ActionRefused("http: its address is erased")
+                await self._request(replace(hook, url=url), value, end, facts, command_id, number)
             case _:
                 raise ActionRefused(f"{hook.kind} cannot be carried out here")
         return True

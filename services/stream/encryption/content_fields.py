@@ -1,11 +1,17 @@
-"""The parts of a request, and of events of a run, that are user content. Everything not named here stays readable: ids,
-names, roles, limits, reasons.
+"""The parts of commands, events and values that are user content, as the schemas class them (schemas/generate.py).
+
+Everything else stays readable: ids, names, roles, limits, reasons. No family and no process lists its content: what is
+classed is encrypted wherever it stands, in the records of a record too.
+
+    text, untrusted   the whole text; an untrusted one is shown fenced
+    hook              a JSON text of which some keys are content
 
 Before: a client's request in services/application, a command of a microservice in services/runtime. After: the log.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from functools import cache
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import orjson
 
@@ -21,55 +27,114 @@ from loomlog.schemas.generated.run_commands import (
     ResolveInterruption,
     StartRun,
 )
-from loomlog.schemas.generated.run_events import (
-    ChildrenPlanned,
-    ContextCompacted,
-    InputReceived,
-    InterruptionClosed,
-    InterruptionOpened,
-    ModelReplied,
-    PersonNotified,
-    RunStarted,
-    TurnCancelled,
-)
-from loomlog.schemas.generated.values import ContentBlock, DefinitionOverrides, RunOptions, Segment
+from loomlog.schemas.generated.run_events import ChildReturned, HookActed, RunStarted, ToolReturned
+from loomlog.schemas.generated.values import ContentBlock
 from loomlog.schemas.records import Record, replace
 from loomlog.services.stream.archive.bundle import blob_refs
 from loomlog.services.stream.encryption.subject_keys import ContentEncryptor, SubjectKeys
 
 PAYLOAD = "payload"
-"""Key of a hook (connectors/definitions/triggers.py) with content."""
+HOOK_CONTENT = ("payload", "url")
+"""Keys of a hook (connectors/definitions/triggers.py) with content; the rest says when it is due, and where it goes."""
+RECORD = "record"
+"""Form of a field that holds records."""
+RESULTS = (ToolReturned, ChildReturned, HookActed)
+TRUSTED_TEXT = "trusted-text"
 ContentRecord = StartRun | ForkRun | PostInput | ResolveCall | ResolveInterruption
-"""Commands with content. Forwarded results were encrypted by their sender; an import keeps its bytes, because the hash
-of its history covers them: with a key, a plaintext one is refused (is_in_clear).
+"""Commands of runs whose content is encrypted. Forwarded results were encrypted by their sender; an import keeps its
+bytes, because the hash of its history covers them: with a key, a plaintext one is refused (is_in_clear).
 """
+RecordT = TypeVar("RecordT", bound=Record)
 
 
-def encrypt_segments(segments: Iterable[Segment], seal: ContentEncryptor) -> tuple[Segment, ...]:
-    """Encrypt texts and images; a block whose payload is in the blob store already is unchanged."""
-    return tuple(replace(one, content=tuple(_encrypt_block(block, seal) for block in one.content)) for one in segments)
+def encrypt_content(record: RecordT, seal: ContentEncryptor) -> RecordT:
+    """Return the record with all its content encrypted, in the records that it holds too. Empty texts stay so."""
+    changes = {}
+    for name, form in _plan(type(record)):
+        value = getattr(record, name)
+        changed = _encrypt_value(record, form, value, seal)
+        if changed != value:
+            changes[name] = changed
+    return replace(record, **changes) if changes else record
 
 
-def encrypt_values(values: Mapping[str, str], seal: ContentEncryptor) -> dict[str, str]:
-    return {name: seal(value, False) for name, value in values.items()}
+def content_parts(record: Record) -> list[tuple[str, bool]]:
+    """Return the texts of a record that are content, and whether each is untrusted."""
+    parts: list[tuple[str, bool]] = []
+
+    def collect(text: str, untrusted: bool) -> str:
+        parts.append((text, untrusted))
+        return text
+
+    encrypt_content(record, collect)
+    return parts
 
 
-def encrypt_untrusted(values: Mapping[str, str], seal: ContentEncryptor) -> dict[str, str]:
-    return {name: seal(value, True) for name, value in values.items()}
+def content_texts(record: Record) -> list[str]:
+    """Return the texts of a record that are content."""
+    return [text for text, _ in content_parts(record)]
 
 
-def encrypt_hooks(hooks: Iterable[str], seal: ContentEncryptor) -> tuple[str, ...]:
-    """Encrypt the payloads of hooks: each becomes the token of its JSON text. The rest of a hook stays readable."""
-    return tuple(_encrypt_hook(text, seal) for text in hooks)
+def has_content(kind: type[Record]) -> bool:
+    """Whether records of a kind, or those that they hold, have content."""
+    return bool(_plan(kind))
+
+
+@cache
+def _plan(kind: type[Record]) -> tuple[tuple[str, str], ...]:
+    """Return the fields that are content with their form, and those that hold records with content."""
+    held = (
+        (name, RECORD)
+        for name, hint in get_type_hints(kind).items()
+        if any(has_content(one) for one in _records_in(hint)) and name in kind.__struct_fields__
+    )
+    return (*kind.CONTENT.items(), *held)
+
+
+def _records_in(hint: Any) -> list[type[Record]]:
+    if isinstance(hint, type) and issubclass(hint, Record):
+        return [hint]
+    return [one for part in get_args(hint) for one in _records_in(part)]
+
+
+def _encrypt_value(record: Record, form: str, value: Any, seal: ContentEncryptor) -> Any:
+    match value:
+        case str():
+            return _encrypt_text(record, form, value, seal) if value else value
+        case Record():
+            return encrypt_content(value, seal)
+        case tuple():
+            return tuple([_encrypt_value(record, form, one, seal) for one in value])
+        case Mapping():
+            return {name: _encrypt_value(record, form, one, seal) for name, one in value.items()}
+        case _:
+            return value
+
+
+def _encrypt_text(record: Record, form: str, text: str, seal: ContentEncryptor) -> str:
+    match form:
+        case "hook":
+            return _encrypt_hook(text, seal)
+        case "untrusted":
+            return seal(text, True)
+    # As in the core: a block of an unknown type is not trusted.
+    is_untrusted = isinstance(record, ContentBlock) and text is record.text and record.type != TRUSTED_TEXT
+    return seal(text, is_untrusted)
 
 
 def _encrypt_hook(text: str, seal: ContentEncryptor) -> str:
+    """Encrypt what is content in a hook: each becomes the token of its text, or of its JSON."""
     hook = _parse_hook(text)
-    payload = hook.get(PAYLOAD)
-    if payload is None:
-        return text
-    plaintext = payload if isinstance(payload, str) and is_token(payload) else orjson.dumps(payload).decode()
-    return orjson.dumps({**hook, PAYLOAD: seal(plaintext, False)}).decode()
+    changes = {}
+    for name in HOOK_CONTENT:
+        value = hook.get(name)
+        if value is None or value == "":
+            continue
+        is_text = isinstance(value, str) and (name != PAYLOAD or is_token(value))
+        plaintext = value if is_text else orjson.dumps(value).decode()
+        if (changed := seal(plaintext, False)) != plaintext:
+            changes[name] = changed
+    return orjson.dumps({**hook, **changes}).decode() if changes else text
 
 
 def _parse_hook(text: str) -> Mapping[str, Any]:
@@ -81,61 +146,14 @@ def _parse_hook(text: str) -> Mapping[str, Any]:
     return hook if isinstance(hook, dict) else {}
 
 
-def encrypt_overrides(overrides: DefinitionOverrides | None, seal: ContentEncryptor) -> DefinitionOverrides | None:
-    """Encrypt the system prompt that a fork brings; the rest of a definition is not content."""
-    if overrides is None or not overrides.system_prompt:
-        return overrides
-    return replace(overrides, system_prompt=seal(overrides.system_prompt, False))
-
-
 def encrypt_command(command: ContentRecord, seal: ContentEncryptor) -> ContentRecord:
-    """Return the command with its content encrypted."""
-    match command:
-        case StartRun():
-            return replace(
-                command,
-                prompt=seal(command.prompt, False),
-                segments=encrypt_segments(command.segments, seal),
-                options=replace(
-                    command.options,
-                    metadata=encrypt_values(command.options.metadata, seal),
-                    payload_metadata=encrypt_untrusted(command.options.payload_metadata, seal),
-                    parent_context=encrypt_values(command.options.parent_context, seal),
-                    on_complete=encrypt_hooks(command.options.on_complete, seal),
-                ),
-            )
-        case ForkRun():
-            return replace(
-                command,
-                prompt=seal(command.prompt, False),
-                segments=encrypt_segments(command.segments, seal),
-                overrides=encrypt_overrides(command.overrides, seal),
-            )
-        case PostInput():
-            return replace(command, text=seal(command.text, False))
-        case ResolveCall():
-            return replace(command, result=seal(command.result, False))
-        case ResolveInterruption():
-            by = seal(command.resolved_by, False) if command.resolved_by else ""
-            return replace(command, answer=seal(command.answer, False), resolved_by=by)
+    """Return the command of a run with its content encrypted."""
+    return encrypt_content(command, seal)
 
 
 def texts_of_command(command: Command) -> list[str]:
-    """Return the content of a command; empty if it has none."""
-    match command:
-        case StartRun():
-            return [command.prompt, *_segment_texts(command.segments), *_texts_of_options(command.options)]
-        case ForkRun():
-            prompt = command.overrides.system_prompt if command.overrides is not None else None
-            return [command.prompt, *_segment_texts(command.segments), *([prompt] if prompt else [])]
-        case PostInput():
-            return [command.text]
-        case ResolveCall():
-            return [command.result]
-        case ResolveInterruption():
-            return [command.answer, command.resolved_by]
-        case _:
-            return []
+    """Return the content of a command of a run that is encrypted by its receiver; empty if it has none."""
+    return content_texts(command) if isinstance(command, ContentRecord) else []
 
 
 def texts_of_event(event: Record) -> list[str]:
@@ -144,27 +162,7 @@ def texts_of_event(event: Record) -> list[str]:
     Results of tools are left out: they are encrypted if the reply that requested them is, and older logs have plaintext
     texts of the core instead.
     """
-    match event:
-        case RunStarted():
-            memory = [event.memory_context.text] if event.memory_context is not None else []
-            return [*_segment_texts(event.segments), *_texts_of_options(event.options), *memory]
-        case InputReceived() | TurnCancelled():
-            return [event.text]
-        case ModelReplied():
-            texts = [event.text, event.reasoning, event.reasoning_signature]
-            return [*texts, *(call.input for call in event.tool_calls)]
-        case ContextCompacted():
-            return [event.summary]
-        case InterruptionOpened():
-            return [event.question, event.context, *event.options]
-        case InterruptionClosed():
-            return [event.answer]
-        case PersonNotified():
-            return [event.message, event.context]
-        case ChildrenPlanned():
-            return [event.prompt, *(spawn.prompt for spawn in event.spawns)]
-        case _:
-            return []
+    return [] if isinstance(event, RESULTS) else content_texts(event)
 
 
 def is_in_clear(event: Record) -> bool:
@@ -219,19 +217,3 @@ def dead_letter_value(
 def _has_plaintext(texts: Iterable[str]) -> bool:
     """A token in a plaintext text encrypts nothing of the rest."""
     return any(text and not is_token(text) for text in texts)
-
-
-def _encrypt_block(block: ContentBlock, seal: ContentEncryptor) -> ContentBlock:
-    # As in the core: an unknown type is not trusted.
-    return replace(block, text=seal(block.text, block.type != "trusted-text"), data=seal(block.data, False))
-
-
-def _segment_texts(segments: Iterable[Segment]) -> list[str]:
-    return [text for segment in segments for block in segment.content for text in (block.text, block.data)]
-
-
-def _texts_of_options(options: RunOptions) -> list[str]:
-    mappings = (options.metadata, options.payload_metadata, options.parent_context)
-    payloads = [hook[PAYLOAD] for hook in map(_parse_hook, options.on_complete) if hook.get(PAYLOAD) is not None]
-    hooks = [one if isinstance(one, str) else orjson.dumps(one).decode() for one in payloads]
-    return [*(value for mapping in mappings for value in mapping.values()), *hooks]

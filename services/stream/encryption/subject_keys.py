@@ -237,9 +237,13 @@ class SubjectKeys:
 
         return seal
 
-    async def is_encrypted(self, text: str, tenant: str, subject: str | None = None) -> bool:
-        """Whether a text is one token of the tenant, and of the subject if one is named. Raises Transient."""
-        if not is_token(text, untrusted=False):
+    async def is_encrypted(
+        self, text: str, tenant: str, subject: str | None = None, *, untrusted: bool = False
+    ) -> bool:
+        """Whether a text is one token of the tenant, of the subject if one is named, and of that form. Raises
+        Transient.
+        """
+        if not is_token(text, untrusted=untrusted):
             return False
         await self.wait_for_keys(text)
         (key_id,) = key_ids_in(text)

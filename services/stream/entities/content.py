@@ -1,4 +1,4 @@
-"""Encryption of the user content of entities: the fields a family declares, before it decides.
+"""Encryption of the user content of entities: what the schemas class so, before a family decides.
 
 A text that is a token of its subject already stays as it is: its sender has encrypted it, because the commands topic is
 a log too. So does one of any subject of the tenant in a command of the outbox, which copies texts of events.
@@ -11,8 +11,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from loomlog.schemas.generated.values import CommandEnvelope
-from loomlog.schemas.records import replace
 from loomlog.services.core.families import Family
+from loomlog.services.stream.encryption.content_fields import content_parts
+from loomlog.services.stream.encryption.content_fields import encrypt_content as encrypt_record
 from loomlog.services.stream.partition.lookups import continue_in_task
 
 
@@ -21,12 +22,16 @@ class Cipher(Protocol):
 
     def text(self, text: str) -> str: ...
 
-
-IsEncrypted = Callable[[str, str, str | None], Awaitable[bool]]
-"""Whether a text is a token of a tenant, and of a subject if one is named."""
+    def untrusted_text(self, text: str) -> str: ...
 
 
-async def _never(text: str, tenant: str, subject: str | None) -> bool:
+class IsEncrypted(Protocol):
+    """Whether a text is one token of a tenant, of a subject if one is named, and of that form."""
+
+    async def __call__(self, text: str, tenant: str, subject: str | None, *, untrusted: bool = False) -> bool: ...
+
+
+async def _never(text: str, tenant: str, subject: str | None, *, untrusted: bool = False) -> bool:
     return False
 
 
@@ -36,28 +41,21 @@ def encrypt_content(
     """Return the function that encrypts the content of a command. `cipher_for` takes tenant and subject."""
 
     async def encrypt(family: Family[Any, Any, Any], command: Any) -> Any:
-        fields = [name for name in family.content.fields.get(type(command), ()) if getattr(command, name)]
-        if not fields:
+        subject = family.content_subject(command)
+        if subject is None or not (parts := content_parts(command)):
             return command
         await continue_in_task()
-        envelope = command.envelope
-        tenant, subject = envelope.tenant, family.content.subject(command)
+        tenant = command.envelope.tenant
         cipher = await cipher_for(tenant, subject)
-        owner = None if is_from_outbox(envelope) else subject
+        owner = None if is_from_outbox(command.envelope) else subject
+        tokens = {part for part in parts if await is_encrypted(part[0], tenant, owner, untrusted=part[1])}
 
-        async def token(text: str) -> str:
-            return text if await is_encrypted(text, tenant, owner) else cipher.text(text)
+        def seal(text: str, untrusted: bool) -> str:
+            if (text, untrusted) in tokens:
+                return text
+            return cipher.untrusted_text(text) if untrusted else cipher.text(text)
 
-        changed: dict[str, Any] = {}
-        for name in fields:
-            value = getattr(command, name)
-            if isinstance(value, str):
-                changed[name] = await token(value)
-            elif isinstance(value, tuple):
-                changed[name] = tuple([await token(one) for one in value])
-            else:
-                changed[name] = {key: await token(one) for key, one in value.items()}
-        return replace(command, **changed)
+        return encrypt_record(command, seal)
 
     return encrypt
 

@@ -11,13 +11,15 @@ import pytest
 import pytest_asyncio
 
 from loomlog.connectors.crypto.content_encryption import key_ids_in
-from loomlog.schemas.generated.counter_commands import IncrementCounter
+from loomlog.schemas.generated.definition_commands import DefineVersion
+from loomlog.schemas.generated.definition_events import DefVersionCreated
+from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.records import replace
 from loomlog.services.api.erasure_endpoints import report_json
 from loomlog.services.application.admin import entity_references
-from loomlog.services.application.admin.entity_references import EntityContent
+from loomlog.services.application.admin.entity_references import EntityContent, EntityReferences, SearchedSubject
 from loomlog.services.application.application import TOPICS as ALL_TOPICS
-from loomlog.services.core.families import Content, no_sends
+from loomlog.services.core.families import caller_of, no_sends
 from loomlog.services.families.registry import all_families
 from loomlog.services.stream.encryption.subject_keys import ERASED, SubjectKeys
 from loomlog.services.stream.entities.content import encrypt_content
@@ -25,9 +27,9 @@ from tests.services.application.installation import Installation
 from tests.services.application.world import ADMIN_CALLER
 from tests.services.stream.encryption.test_subject_keys import TOPIC, keys_over
 from tests.services.stream.entities.counters import FAMILY
-from tests.services.stream.entities.world import TOPICS, EntityWorld
+from tests.services.stream.entities.world import CODEC, TOPICS, EntityWorld
 
-NOTED: Any = dataclasses.replace(FAMILY, content=Content(fields={IncrementCounter: ("also",)}), sends=no_sends)
+NOTED: Any = dataclasses.replace(FAMILY, content_subject=caller_of, sends=no_sends)
 """Counters whose text `also` is content of the caller and is sent nowhere."""
 WORDS = "the words of ivy"
 
@@ -117,7 +119,27 @@ async def test_a_search_that_was_cut_short_says_so(here: Encrypted, monkeypatch:
     assert report.findings.truncated, "then a proof is none"
 
 
-async def test_without_a_key_nothing_is_searched(here: Encrypted) -> None:
-    parts = here.layer.entity_parts
-    found = await EntityContent(parts, here.world.log).find_references([])
-    assert (found.events, found.truncated) == (0, False)
+async def test_names_and_definitions_of_its_runs_are_counted_because_they_stay(here: Encrypted) -> None:
+    world, tenant = here.world, "acme"
+    envelope = CommandEnvelope(command_id="d1", tenant=tenant, subject="ivy", issued_at_ms=world.now)
+    written = DefineVersion(
+        envelope=envelope,
+        kind="agent",
+        name="helper",
+        content='{"model":"m","provider":"p","system_prompt":"be kind"}',
+        content_sha256="0" * 64,
+        created_by_run_id="r_ivy",
+    )
+    answer = await world.ask(world.processes[0], written)
+    assert isinstance(answer.events[0], DefVersionCreated), answer
+    content = EntityContent(here.layer.entity_parts, world.log, CODEC)
+    searched = SearchedSubject(tenant=tenant, user_id="ivy", key_ids=(), run_ids={"r_ivy"})
+    found = await content.find_references(searched)
+    assert (found.events, found.definitions, found.truncated) == (0, 1, False)
+    assert found.named == 2, "who wrote and who promoted it"
+    await here.say("three", "ivy")
+    residue = report_json(await here.layer.erasure.report(ADMIN_CALLER, "acme", "ivy"))["tier3_residue"]
+    assert residue["events_naming"] >= found.named
+    assert residue["definitions"] == 0, "the run is none of hers that is known here"
+    others = dataclasses.replace(searched, tenant="other", user_id="bob")
+    assert await content.find_references(others) == EntityReferences()

@@ -176,7 +176,7 @@ def test_an_attempt_that_was_not_made_is_refused(attempt: int) -> None:
         {"hook": 1_001},
         {"url": ""},
         {"url": "https://a\n"},
-        {"url": "x" * 2_001},
+        {"url": "x" * 3_001},
         {"body": "x" * (BODY_BYTES_MAX + 1)},
     ],
 )

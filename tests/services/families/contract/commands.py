@@ -1,5 +1,6 @@
 """Commands of a family, generated from the types of the fields of their records."""
 
+import json
 import types
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Union, get_args, get_origin, get_type_hints
@@ -9,8 +10,9 @@ from msgspec import NODEFAULT, Struct
 from msgspec.structs import fields as struct_fields
 
 from loomlog.schemas.generated.values import CommandEnvelope
-from loomlog.schemas.records import replace
+from loomlog.schemas.records import Record, replace
 from loomlog.services.core.families import Command, Family
+from loomlog.services.stream.encryption.content_fields import has_content
 
 LONG = 2**63 - 1
 TEXTS = st.one_of(
@@ -98,9 +100,33 @@ def with_texts(family: Family[Any, Any, Any], command: Any, text: str) -> Any:
 
 
 def with_content(family: Family[Any, Any, Any], command: Any, text: str) -> Any:
-    """Return the command with that text in each of its fields of user content."""
+    """Return the command with that text in each of its texts that the schemas class as user content, in the records
+    that it holds too; unchanged when its content has no subject.
+    """
+    return command if family.content_subject(command) is None else planted(command, text)
+
+
+def planted(record: Any, text: str) -> Any:
+    """Return the record with that text in each of its texts of user content."""
     changes: dict[str, Any] = {}
-    for name in family.content.fields.get(type(command), ()):
-        value = getattr(command, name)
-        changes[name] = text if isinstance(value, str) else {"k": text} if isinstance(value, Mapping) else (text,)
-    return replace(command, **changes)
+    for name, hint in _hints(type(record)).items():
+        form = type(record).CONTENT.get(name)
+        if form is not None:
+            hook = json.dumps({"kind": "http", "on": "any", "url": f"https://a.example/{text}", "payload": {"k": text}})
+            changes[name] = _filled(hint, hook if form == "hook" else text)
+        elif name != "envelope" and any(map(has_content, _records_in(hint))):
+            value = getattr(record, name) or plain_value(hint)
+            is_one = isinstance(value, Struct)
+            changes[name] = planted(value, text) if is_one else tuple(planted(one, text) for one in value)
+    return replace(record, **changes)
+
+
+def _filled(hint: Any, text: str) -> Any:
+    origin = get_origin(hint)
+    return {"k": text} if origin in (dict, Mapping) else (text,) if origin is tuple else text
+
+
+def _records_in(hint: Any) -> list[type[Record]]:
+    if isinstance(hint, type) and issubclass(hint, Record):
+        return [hint]
+    return [one for part in get_args(hint) for one in _records_in(part)]

@@ -291,7 +291,7 @@ async def content_is_never_in_clear(case: Case, *, by_topic: bool = False) -> No
             await world.open()
             has_content = False
             for number, command in enumerate(script(case, world)):
-                has_content |= bool(case.family.content.fields.get(type(command)))
+                has_content |= with_content(case.family, command, CANARY) != command
                 await world.answer(with_content(case.family, command, f"{CANARY} {number}"))
                 await world.settle()
             await world.checkpoint()

@@ -14,7 +14,7 @@ from loomlog.schemas.generated.counter_events import CounterIncremented, Counter
 from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.schemas.generated.values import Envelope
 from loomlog.schemas.records import Value, replace
-from loomlog.services.core.families import FROM_OUTBOX, At, Content, Family, Item, Reads, Rules, Send, TimerFired
+from loomlog.services.core.families import FROM_OUTBOX, At, Family, Item, Reads, Rules, Send, TimerFired, caller_of
 from tests.services.stream.entities.counters import FAMILY as COUNTER
 
 STEPS_MAX = 4
@@ -99,7 +99,7 @@ indexed = Family(
     ),
     commands=COUNTER.commands,
     scope=COUNTER.scope,
-    content=Content(fields={IncrementCounter: ("also",)}),
+    content_subject=caller_of,
     sends=sends,
     items=items,
 )

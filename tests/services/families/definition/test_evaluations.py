@@ -156,8 +156,8 @@ async def test_a_repetition_is_one_judgement_with_the_same_id(here: Here) -> Non
 async def test_content_is_encrypted_for_the_user_of_the_judged_run(here: Here) -> None:
     await here.submit(judgement="private", rationale="words")
     (command,) = here.entities.asked
-    assert FAMILY.content.subject(command) == "ada"
-    assert set(FAMILY.content.fields[type(command)]) == {"judgement", "rationale"}
+    assert FAMILY.content_subject(command) == "ada"
+    assert set(type(command).CONTENT) == {"judgement", "rationale"}
 
 
 async def test_texts_are_decrypted_and_an_erased_judgement_is_shown_as_it_reads(here: Here) -> None:

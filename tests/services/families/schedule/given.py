@@ -39,10 +39,10 @@ class Given:
         return events
 
     def arm(self, times: str, def_id: str = "def_1", revision: int = 1, **fields: Any) -> Sequence[Any]:
-        command = ArmSchedule(
+        self.command = ArmSchedule(
             envelope=ENVELOPE, name="nightly", def_id=def_id, revision=revision, spec=spec(times, **fields), run=RUN
         )
-        return self.give(command)
+        return self.give(self.command)
 
     def timer(self, at_ms: int = 0) -> Sequence[Any]:
         """Let the timer fire, by default when it is due; an owner decides nothing before it is."""

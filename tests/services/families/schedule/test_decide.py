@@ -6,9 +6,11 @@ from loomlog.schemas.generated.definition_commands import RetireVersion
 from loomlog.schemas.generated.run_commands import CancelRun, StartRun
 from loomlog.schemas.generated.schedule_commands import DisarmSchedule, PauseSchedule, ResumeSchedule
 from loomlog.schemas.generated.schedule_events import InstantsSkipped, ScheduleFired
+from loomlog.schemas.records import replace
 from loomlog.services.families.schedule import limits
 from loomlog.services.families.schedule.decide import sends
 from loomlog.services.families.schedule.state import next_timer_ms
+from tests.services.families.schedule.examples import RUN
 from tests.services.families.schedule.given import AGGREGATE, ENVELOPE, MINUTE, START, Given, names
 
 EVERY = "*/5 * * * *"
@@ -345,6 +347,8 @@ def test_the_same_version_is_armed_once_and_other_options_of_the_installation_mo
     schedule.timer()
     schedule.at_ms += MINUTE
     assert schedule.arm("@every 10m", max_fires=9) == []
+    again = replace(RUN, metadata={"k": "the same content is another ciphertext each time"})
+    assert schedule.give(replace(schedule.command, run=again)) == []
     schedule.arm("@every 10m", max_fires=9, problem="not allowed any more")
     assert (schedule.state.next_ms, schedule.state.fires) == (START + 20 * MINUTE, 1)
 

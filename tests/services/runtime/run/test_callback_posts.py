@@ -85,7 +85,7 @@ async def test_an_attempt_is_posted_with_each_signature_and_recorded(here: Here)
     await here.posts.attempt("acme", FIRST)
     body = b'{"a":1}@acme'
     ((url, sent, headers),) = here.receiver.posts
-    assert (url, sent) == (URL, body)
+    assert (url, sent) == (f"{URL}@acme", body), "the address is content too"
     assert headers == {
         "webhook-id": "r_1:end:2",
         "webhook-timestamp": str(NOW_MS // 1000),

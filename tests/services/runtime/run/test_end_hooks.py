@@ -253,6 +253,6 @@ async def test_a_request_without_a_payload_has_status_and_text(here: Here) -> No
 
 async def test_a_request_that_its_owner_refuses_is_refused(here: Here) -> None:
     here.facts = replace(here.facts, messages=())
-    text = json.dumps({"kind": "http", "url": "https://a.example/" + "x" * 2_000})
+    text = json.dumps({"kind": "http", "url": "https://a.example/" + "x" * 3_000})
     with pytest.raises(ActionRefused, match="bad_request: url"):
         await here.carry_out(text)

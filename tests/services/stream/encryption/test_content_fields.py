@@ -68,23 +68,23 @@ async def test_all_content_of_a_start_is_sealed_and_nothing_else() -> None:
     assert b"aGk=" not in local_codec().encode(sealed)
 
 
-async def test_the_payloads_of_hooks_are_content_and_the_rest_is_readable() -> None:
+async def test_payload_and_address_of_hooks_are_content_and_the_rest_is_readable() -> None:
     keys = keys_over(MemoryLog({TOPIC: 1}))
     publish = orjson.dumps({"channel": "done", "payload": {"n": [1, SAID]}}).decode()
-    hooks = ('{"kind":"http","url":"https://a.example"}', publish, "x")
-    command = replace(START, options=RunOptions(on_complete=hooks))
+    url = f"https://a.example/?about={SAID}"
+    command = replace(START, options=RunOptions(on_complete=(orjson.dumps({"url": url}).decode(), publish, "x")))
     seal = keys.decrypt_if_encrypted("acme", "ivy", await keys.cipher_for("acme", "ivy"))
     sealed = encrypt_command(command, seal)
     assert isinstance(sealed, StartRun)
     assert encrypt_command(sealed, seal) == sealed
-    first, second, third = sealed.options.on_complete
-    assert (first, third) == (hooks[0], hooks[2])
-    hook = orjson.loads(second)
-    assert hook["channel"] == "done"
-    assert orjson.loads(keys.decrypt(hook["payload"], "acme")) == {"n": [1, SAID]}
+    request, message = map(orjson.loads, sealed.options.on_complete[:2])
+    assert keys.decrypt(request["url"], "acme") == url
+    assert message["channel"] == "done"
+    assert orjson.loads(keys.decrypt(message["payload"], "acme")) == {"n": [1, SAID]}
+    assert sealed.options.on_complete[2] == "x"
     assert SAID.encode() not in local_codec().encode(sealed)
-    assert orjson.dumps({"n": [1, SAID]}).decode() in texts_of_command(command)
-    assert hook["payload"] in texts_of_command(sealed)
+    assert {url, orjson.dumps({"n": [1, SAID]}).decode()} <= set(texts_of_command(command))
+    assert {request["url"], message["payload"]} <= set(texts_of_command(sealed))
 
 
 async def test_memory_in_a_prompt_is_content_of_the_run() -> None:

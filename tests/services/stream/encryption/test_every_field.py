@@ -1,86 +1,83 @@
-"""Every text field of a command is encrypted, or is named here with the reason why it is no content."""
+"""Content of every record is what the schemas class so: encrypted wherever it stands, and nothing else is changed."""
 
-from collections.abc import Iterator
-from typing import Any, get_args, get_origin, get_type_hints
+import json
+from typing import Any
 
 import msgspec
+import pytest
 
-from loomlog.schemas.generated import run_commands
-from loomlog.schemas.generated.run_commands import ForkRun, PostInput, ResolveCall, ResolveInterruption, StartRun
-from loomlog.services.stream.encryption.content_fields import encrypt_command
+from loomlog.schemas import generate
+from loomlog.schemas.codec import CLASSES
+from loomlog.schemas.generated import values
+from loomlog.schemas.generated.values import ContentBlock, RunOptions, Segment
+from loomlog.schemas.records import Record
+from loomlog.services.stream.encryption.content_fields import content_texts, encrypt_content, has_content
+from tests.services.families.contract.commands import plain_value, planted
 
-COMMANDS = (StartRun, ForkRun, PostInput, ResolveCall, ResolveInterruption)
-NOT_CONTENT = {
-    # ids, names and routing that the owner decides by, or that operators search for
-    "agent", "agent_id", "run_id", "session_id", "user_id", "origin_run_id", "parent_agent_id", "interrupt_id",
-    "origin_agent_id", "idempotency_key", "request_sha256", "definition", "disposition", "source", "user_tier",
-    "command_id", "tenant", "after", "subject", "batch_sha256", "seed", "call_id", "root_run_id", "parent_run_id",
-    # kinds and media types
-    "role", "type", "kind", "media_type", "sha256", "name",
-    # models and limits of the definition
-    "provider", "model", "effort", "tools", "allowed_hosts", "web_search_filter", "stop", "prompt_mode", "credentials",
-    "model_pattern", "hosts_source", "reason", "tier",
-    # what follows a run; the payloads of hooks are encrypted (test_content_fields.py)
-    "on_complete", "trigger",
-    # queues of channels
-    "channel", "scope", "scope_id", "wait_id", "lease_id",
-}  # fmt: skip
 MARK = "mark"
 
 
-def marked(kind: Any) -> Any:
-    """A value of a type in which every text is the mark."""
-    origin, arguments = get_origin(kind), get_args(kind)
-    if kind is str:
-        return MARK
-    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        hints = get_type_hints(kind)
-        return kind(**{field.name: marked(hints[field.name]) for field in msgspec.structs.fields(kind)})
-    if origin is tuple:
-        return (marked(arguments[0]),)
-    if origin is not None and issubclass(origin if isinstance(origin, type) else object, dict):
-        return {MARK: marked(arguments[1])}
-    if origin is not None and getattr(origin, "__name__", "") in ("Mapping", "dict"):
-        return {"key": marked(arguments[1])}
-    chosen = [one for one in arguments if one is not type(None)]
-    if chosen and type(None) in arguments:
-        return marked(chosen[0])
-    return {int: 1, float: 1.0, bool: True, bytes: b"x"}.get(kind, 1)
+def places(value: Any, name: str = "") -> list[str]:
+    """Return the fields in whose texts the mark is."""
+    if isinstance(value, str):
+        return [name] if MARK in value else []
+    if isinstance(value, msgspec.Struct):
+        return [place for one in value.__struct_fields__ for place in places(getattr(value, one), one)]
+    if isinstance(value, dict):
+        return [place for one in value.values() for place in places(one, name)]
+    if isinstance(value, tuple | list):
+        return [place for one in value for place in places(one, name)]
+    return []
 
 
-def marks_in(value: Any, name: str = "") -> Iterator[str]:
-    """Names of the fields that still have the mark."""
-    if value == MARK:
-        yield name
-    elif isinstance(value, msgspec.Struct):
-        for field in msgspec.structs.fields(value):
-            yield from marks_in(getattr(value, field.name), field.name)
-    elif isinstance(value, dict):
-        for one in value.values():
-            yield from marks_in(one, name)
-    elif isinstance(value, tuple | list):
-        for one in value:
-            yield from marks_in(one, name)
+RECORDS = {**CLASSES, **{record.SCHEMA: record for record in values.RECORDS}}
+SCHEMAS = generate.load_schemas()
 
 
-def test_every_text_of_a_command_is_encrypted_or_listed() -> None:
-    for kind in COMMANDS:
-        plain = marked(kind)
-        assert set(marks_in(plain)), kind
-        sealed = encrypt_command(plain, lambda text, untrusted: f"token of {text}")
-        assert set(marks_in(sealed)) - NOT_CONTENT == set(), kind.__name__
-
-
-def test_the_commands_with_content_are_these() -> None:
-    """A new command with a free text has to be added above; results are encrypted by their sender, imports refused."""
-    others = [
-        kind
-        for kind in vars(run_commands).values()
-        if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind.__module__ == run_commands.__name__
-    ]
-    texts = {
-        kind.__name__
-        for kind in others
-        if kind not in COMMANDS and set(marks_in(marked(kind))) - NOT_CONTENT - {"at_ms"}
+def content_fields(schema: Any) -> set[str]:
+    """Return the names of the fields of a record that are content, with those of the records that it holds."""
+    return {one["name"] for one in schema["fields"] if one.get("text") == "content"} | {
+        name
+        for one in schema["fields"]
+        for held in generate.dependencies({"type": "record", "fields": [one]})
+        for name in content_fields(SCHEMAS[held])
     }
-    assert texts <= {"ImportRun", "HandOverModelReply", "HandOverToolResult"}, texts
+
+
+@pytest.mark.parametrize("name", sorted(SCHEMAS))
+def test_content_is_encrypted_and_nothing_else(name: str) -> None:
+    record = RECORDS[name]
+    whole = planted(plain_value(record), MARK)
+    expected = content_fields(SCHEMAS[name])
+    assert set(places(whole)) == expected
+    assert has_content(record) == bool(expected)
+    sealed = encrypt_content(whole, lambda text, untrusted: "token")
+    assert places(sealed) == []
+    assert encrypt_content(sealed, lambda text, untrusted: text) == sealed
+    bare = plain_value(record)
+    changed = encrypt_content(bare, lambda text, untrusted: "token")
+    for field in set(record.__struct_fields__) - {one["name"] for one in SCHEMAS[name]["fields"] if one.get("text")}:
+        if not isinstance(getattr(bare, field), Record | tuple):
+            assert getattr(changed, field) == getattr(bare, field)
+
+
+def test_parts_of_a_hook_are_content_and_the_rest_says_when_it_is_due() -> None:
+    hook = json.dumps({"kind": "http", "on": "failed", "url": "https://a.example/?q=mark", "payload": {"a": "mark"}})
+    options = RunOptions(on_complete=(hook, "no hook"))
+    assert sorted(content_texts(options)) == ["https://a.example/?q=mark", '{"a":"mark"}']
+    sealed = encrypt_content(options, lambda text, untrusted: "token")
+    assert [*map(json.loads, sealed.on_complete[:1]), sealed.on_complete[1]] == [
+        {"kind": "http", "on": "failed", "url": "token", "payload": "token"},
+        "no hook",
+    ]
+
+
+def test_an_untrusted_text_stays_one() -> None:
+    blocks = tuple(ContentBlock(type=kind, text=kind, data="data") for kind in ("trusted-text", "untrusted-block", "x"))
+    options = RunOptions(payload_metadata={"k": "said"}, metadata={"k": "trusted"})
+    forms: dict[str, bool] = {}
+    for record in (Segment(role="user", content=blocks), options):
+        encrypt_content(record, lambda text, untrusted: (forms.setdefault(text, untrusted) and text) or text)
+    assert forms == {
+        "trusted-text": False, "untrusted-block": True, "x": True, "data": False, "said": True, "trusted": False
+    }  # fmt: skip
