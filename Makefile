@@ -1,8 +1,10 @@
-# Every target works from a fresh clone: the environment is made on demand from requirements.lock.
-PYTHON ?= $(shell deploy/choose_python.sh)
+# Every target works from a fresh clone: the environment is made on demand from requirements.lock, with the tools of
+# developers from requirements-dev.lock only where a target needs them.
+PYTHON ?=
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+TOOLS  := $(VENV)/.installed-tools
 DIR    ?= .
 ONCE   ?=
 SEEDS  ?= 10000
@@ -22,32 +24,41 @@ help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(STAMP): requirements.lock
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
-	  echo "loomlog needs Python 3.11 or newer; '$(PYTHON)' is not. Install it (for example: apt-get install python3.11 python3.11-venv)"; \
-	  echo "or name another: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
-	@$(PYTHON) -m venv $(VENV) || { \
-	  echo "The environment cannot be made: the venv module is missing (for example: apt-get install python3-venv)"; exit 1; }
+	@$(if $(PYTHON),,deploy/install_missing.sh python)
+	@python="$(or $(PYTHON),$$(deploy/choose_python.sh))"; \
+	$$python -c 'import sys, ensurepip; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "loomlog needs Python 3.11 or newer with the module venv; $$python is not that"; exit 1; }; \
+	$$python -m venv $(VENV)
 	@echo "installing the pinned dependencies (once, about half a minute)"
 	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
+$(TOOLS): $(STAMP) requirements-dev.lock
+	@echo "installing the tools of developers (once, about half a minute)"
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	@touch $@
+
 run: $(STAMP) ## bring everything up, review DIR=. with an agent, stay up (ONCE=1: stop after it)
+	@deploy/install_missing.sh maven
 	@$(BIN)/loomlog review "$(DIR)" $(if $(ONCE),--once)
 
 up: $(STAMP) ## bring everything up and stay
+	@deploy/install_missing.sh maven
 	@$(BIN)/loomlog up
 
 down: $(STAMP) ## stop everything
 	@$(BIN)/loomlog down
 
 demo: $(STAMP) ## kill a runtime in the middle of a run, and show that nothing was lost or done twice
+	@deploy/install_missing.sh maven
 	@$(BIN)/loomlog demo
 
-test: $(STAMP) ## all tests: pure ones, real broker and Postgres, the whole stack
+test: $(TOOLS) ## all tests: pure ones, real broker and Postgres, the whole stack
+	@deploy/install_missing.sh maven chromium
 	@$(BIN)/pytest -n 2 -p tests.sharing --maxfail 25
 
-check: $(STAMP) ## formatting, lint, types, import rules, generated files
+check: $(TOOLS) ## formatting, lint, types, import rules, generated files
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
@@ -64,63 +75,63 @@ check-web: ## check the types of the web page (needs Node; nothing else does)
 	  echo "make check-web needs Node 18 or newer with npx, which is not installed (for example: apt-get install nodejs npm)"; exit 1; }
 	@npx --yes --package typescript@$(TYPESCRIPT) --call "node tests/web/check_types.mjs"
 
-format: $(STAMP) ## format and fix what can be fixed
+format: $(TOOLS) ## format and fix what can be fixed
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-schemas: $(STAMP) ## write the Python twins of schemas/avro
+schemas: $(TOOLS) ## write the Python twins of schemas/avro
 	@$(BIN)/python -m loomlog.schemas.generate
 
-bench: $(STAMP) ## measure A3x2 through the topic and over HTTP, first tokens, 1,000 streams and cancels
+bench: $(TOOLS) ## measure A3x2 through the topic and over HTTP, first tokens, 1,000 streams and cancels
 	@$(BIN)/python -m tests.benchmarks.main
 
-bench-takeover: $(STAMP) ## measure take-overs with a million past events and 1,000 live runs
+bench-takeover: $(TOOLS) ## measure take-overs with a million past events and 1,000 live runs
 	@$(BIN)/python -m tests.benchmarks.takeover
 
-bench-parked: $(STAMP) ## measure what 10,000 parked runs cost in memory and CPU (RUNS=100000), and one that rests in its owner
+bench-parked: $(TOOLS) ## measure what 10,000 parked runs cost in memory and CPU (RUNS=100000), and one that rests in its owner
 	@$(BIN)/python -m tests.benchmarks.resting
 	@$(BIN)/python -m tests.benchmarks.parked $(if $(RUNS),--runs $(RUNS))
 
-bench-entities: $(STAMP) ## measure what entity writes cost, and a million aggregates at rest (about 15 minutes; AGGREGATES=0 leaves those out)
+bench-entities: $(TOOLS) ## measure what entity writes cost, and a million aggregates at rest (about 15 minutes; AGGREGATES=0 leaves those out)
 	@$(BIN)/python -m tests.benchmarks.entities $(if $(AGGREGATES),--aggregates $(AGGREGATES))
 
-bench-definitions: $(STAMP) ## measure definitions: resolving, opening, promoting and changing 10,000 of them (LINES=200)
+bench-definitions: $(TOOLS) ## measure definitions: resolving, opening, promoting and changing 10,000 of them (LINES=200)
 	@$(BIN)/python -m tests.benchmarks.definitions $(if $(LINES),--lines $(LINES))
 
-bench-memory: $(STAMP) ## measure memory: turns and calls with it, a million keys, 200,000 vectors of one scope (KEYS=0 or VECTORS=0 leaves those out)
+bench-memory: $(TOOLS) ## measure memory: turns and calls with it, a million keys, 200,000 vectors of one scope (KEYS=0 or VECTORS=0 leaves those out)
 	@$(BIN)/python -m tests.benchmarks.memory $(if $(KEYS),--keys $(KEYS)) $(if $(VECTORS),--vectors $(VECTORS))
 
-bench-channels: $(STAMP) ## measure channels, schedules and webhooks: circuits, publishes, due schedules, deliveries, parked subscribers (PARTS=circuits)
+bench-channels: $(TOOLS) ## measure channels, schedules and webhooks: circuits, publishes, due schedules, deliveries, parked subscribers (PARTS=circuits)
 	@$(BIN)/python -m tests.benchmarks.channels $(if $(PARTS),--parts $(PARTS))
 
-bench-projections: $(STAMP) ## measure rebuilds, a lost database and the lag of the read models
+bench-projections: $(TOOLS) ## measure rebuilds, a lost database and the lag of the read models
 	@$(BIN)/python -m tests.benchmarks.projections
 
-bench-peers: $(STAMP) ## measure A3x2 beside the raw floors, DBOS, LangGraph and Restate, and write docs/BENCHMARKS.md (about 30 minutes)
+bench-peers: $(TOOLS) ## measure A3x2 beside the raw floors, DBOS, LangGraph and Restate, and write docs/BENCHMARKS.md (about 30 minutes)
 	@$(BIN)/python -m tests.benchmarks.peers.main --json docs/figures/peers.json $(PEERS)
 	@$(BIN)/python -m tests.benchmarks.peers.page
 
-bench-smoke: $(STAMP) ## fail when ours has become a third slower against the raw Kafka floor (under a minute)
+bench-smoke: $(TOOLS) ## fail when ours has become a third slower against the raw Kafka floor (under a minute)
 	@$(BIN)/python -m tests.benchmarks.smoke
 
-bench-scale: $(STAMP) ## measure how the figures change with partitions, runs, streams, parked runs and the past, and write docs/SCALE.md (25 minutes)
+bench-scale: $(TOOLS) ## measure how the figures change with partitions, runs, streams, parked runs and the past, and write docs/SCALE.md (25 minutes)
 	@$(BIN)/python -m tests.benchmarks.scaling $(if $(CURVES),--curves $(CURVES)); measured=$$?; \
 	  $(BIN)/python -m tests.benchmarks.plots && $(BIN)/python -m tests.benchmarks.scale_page && exit $$measured
 
-bench-web: $(STAMP) ## measure the web page in Chromium: first paint, a run of 5,000 events, tokens, tabs, a list of 100,000 runs (4 minutes; PARTS=paint,run)
+bench-web: $(TOOLS) ## measure the web page in Chromium: first paint, a run of 5,000 events, tokens, tabs, a list of 100,000 runs (4 minutes; PARTS=paint,run)
 	@$(BIN)/python -m tests.benchmarks.web $(if $(PARTS),--parts $(PARTS))
 
-screenshots: $(STAMP) ## take the pictures of the web page in docs/figures, light and dark (PICTURES="run timeline"; look at each afterwards)
+screenshots: $(TOOLS) ## take the pictures of the web page in docs/figures, light and dark (PICTURES="run timeline"; look at each afterwards)
 	@$(BIN)/python -m tests.browser.screenshots $(PICTURES)
 
-diagram: $(STAMP) ## draw the state diagram of a run in docs/ARCHITECTURE.md from the transitions the tests take
+diagram: $(TOOLS) ## draw the state diagram of a run in docs/ARCHITECTURE.md from the transitions the tests take
 	@$(BIN)/python -m tests.services.core.run.draw_diagram
 
-flame: $(STAMP) ## draw where runtime and api spend their time under load, and write docs/SCALE.md (two minutes; root or a ptrace that is allowed)
+flame: $(TOOLS) ## draw where runtime and api spend their time under load, and write docs/SCALE.md (two minutes; root or a ptrace that is allowed)
 	@$(BIN)/python -m tests.benchmarks.flame
 	@$(BIN)/python -m tests.benchmarks.scale_page
 
-figures: $(STAMP) ## measure all of docs/RELIABILITY.md again on a quiet machine, and write it (about 50 minutes)
+figures: $(TOOLS) ## measure all of docs/RELIABILITY.md again on a quiet machine, and write it (about 50 minutes)
 	@mkdir -p docs/figures
 	@$(BIN)/python -m tests.simulation.main --seeds 10000 --json docs/figures/simulation.json
 	@$(BIN)/python -m tests.benchmarks.projections --json docs/figures/projections.json
@@ -129,14 +140,16 @@ figures: $(STAMP) ## measure all of docs/RELIABILITY.md again on a quiet machine
 	@$(BIN)/python -m tests.chaos.main --minutes 10 --session 3 --json docs/figures/chaos.json
 	@$(BIN)/python -m tests.figures
 
-chaos: $(STAMP) ## strike everything under load and check the log (MINUTES=10, or RUNS=200 ROUNDS=1; PAGE=file writes it)
+chaos: $(TOOLS) ## strike everything under load and check the log (MINUTES=10, or RUNS=200 ROUNDS=1; PAGE=file writes it)
 	@$(BIN)/python -m tests.chaos.main $(if $(PAGE),--session 3 --write $(PAGE))
 
-simulate: $(STAMP) ## the whole pipeline on a simulated log, clock and network (SEEDS=10000, FIRST=0)
+simulate: $(TOOLS) ## the whole pipeline on a simulated log, clock and network (SEEDS=10000, FIRST=0)
 	@$(BIN)/python -m tests.simulation.main --seeds $(SEEDS) --first $(FIRST)
 
-lock: $(STAMP) ## pin the newest allowed versions in requirements.lock
-	@$(BIN)/uv pip compile pyproject.toml --all-extras --generate-hashes --no-header --quiet --upgrade -o requirements.lock
+lock: $(TOOLS) ## pin the newest allowed versions in requirements.lock and requirements-dev.lock
+	@$(BIN)/uv pip compile pyproject.toml --all-extras --generate-hashes --no-header --quiet --upgrade -o requirements-dev.lock
+	@cp requirements-dev.lock requirements.lock # what is there already is kept: both pin the same versions
+	@$(BIN)/uv pip compile pyproject.toml --extra local --extra build --generate-hashes --no-header --quiet -o requirements.lock
 
 clean: ## remove the environment and caches; .loomlog (data) stays
 	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis

@@ -30,13 +30,22 @@ def test_every_package_of_the_project_is_in_the_image() -> None:
     assert packages <= set(copied)
 
 
-def test_dependencies_are_installed_by_hash_and_tools_of_developers_are_removed() -> None:
+def test_dependencies_are_installed_by_hash_and_what_a_server_does_not_need_is_removed() -> None:
     install = next(text for text in arguments_of("RUN") if "pip install" in text)
     assert "--require-hashes -r requirements.lock" in install
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    names = {re.split(r"[\[<>=]", dependency)[0] for group in extras.values() for dependency in group}
+    names = {re.split(r"[\[<>=]", dependency)[0] for group in ("local", "build") for dependency in extras[group]}
     removed = next(text for text in arguments_of("RUN") if "pip uninstall" in text).split("--yes")[1].split()
     assert set(removed) == names
+
+
+def test_both_locks_pin_the_same_versions_and_only_one_the_tools_of_developers() -> None:
+    users, developers = (
+        dict(re.findall(r"^([\w.-]+)(?:\[.*\])?==(\S+)", (ROOT / name).read_text(), re.MULTILINE))
+        for name in ("requirements.lock", "requirements-dev.lock")
+    )
+    assert users.items() <= developers.items()
+    assert {"pytest", "mypy", "playwright"} <= developers.keys() - users.keys()
 
 
 def test_the_process_is_not_root_and_gets_sigterm_itself() -> None:
