@@ -118,6 +118,8 @@ Scope = Literal[
     "runs:read",
     "channel:publish",
     "channel:read",
+    "memory:write",
+    "tenant:read",
     "providers:operator-key",
 ]
 """Closed catalogue of scopes."""

@@ -367,8 +367,8 @@ KEY_DESCRIPTIONS: Mapping[type, Mapping[str, KeyDescription]] = {
             "Messages that a queue keeps; another one drops the oldest; 0 = any number.", "1000"
         ),
         "publisher": KeyDescription(
-            "`system`: only the runtime and administrators publish. `any`: requests of all tenants publish to a global "
-            "channel; without it only those of administrators do.",
+            "With `system` only the runtime and administrators publish. With `any` requests of all tenants publish "
+            "to a global channel; without it only those of administrators do.",
             "system",
         ),
         "period": KeyDescription(

@@ -27,8 +27,9 @@ SCOPES: frozenset[str] = frozenset(get_args(Scope))
 ADMIN, TENANT, USER = "substrate:admin", "substrate:tenant", "substrate:user"
 IMPLIED_SCOPES: Mapping[str, frozenset[str]] = {
     ADMIN: SCOPES,
-    TENANT: frozenset({"runs:create", "runs:read", "channel:publish", "channel:read", "providers:operator-key"}),
+    TENANT: SCOPES - {ADMIN, TENANT, USER},
     USER: frozenset({"runs:create", "runs:read"}),
+    **dict.fromkeys(SCOPES - {ADMIN, TENANT, USER, "tenant:read"}, frozenset({"tenant:read"})),
 }
 """Scopes that a scope includes in addition to itself."""
 DEFAULT_TENANT = "default"
@@ -61,7 +62,7 @@ class Principal:
 
     @property
     def is_member(self) -> bool:
-        """Return whether it is neither an operator nor isolated: run and channel scopes of the whole tenant."""
+        """Return whether it is neither an operator nor isolated: narrower scopes, for the whole tenant."""
         return not self.scopes & {ADMIN, TENANT, USER}
 
     def allows(self, scope: str) -> bool:

@@ -1,6 +1,6 @@
 """The ASGI application: FastAPI over the one table of routes, with one error format for every failure.
 
-A route's endpoint is called after its caller was authenticated and holds the scope that the table requires, and after
+A route's endpoint is called after its caller was authenticated and may call it by the access of its row, and after
 the positions that the request names were waited for, before a byte of the body is read. FastAPI provides routing and
 the request lifecycle; parameters and bodies are read by our own code (request_parsing.py), because FastAPI reads a
 whole body before anything can be refused, and its dependency machinery costs more than the rest of a start.
@@ -39,12 +39,12 @@ from loomlog.services.api.request_start import (
     use_idempotency_key,
 )
 from loomlog.services.api.responses import json_response, refusal_response
-from loomlog.services.api.route import Access, Route, SocketHandler
+from loomlog.services.api.route import Route, SocketHandler
 from loomlog.services.api.routes import ROUTES, check_routes
 from loomlog.services.api.service import Service
 from loomlog.services.api.ui_page import build_page_app, is_page_path
 from loomlog.services.api.ui_session import BY_COOKIE, COOKIE_ANSWER_HEADERS, identify
-from loomlog.services.application.authentication import require_member, require_scope
+from loomlog.services.application.authentication import require_access
 from loomlog.services.application.errors import RequestRefused, share_refusal, stopping_error, unavailable
 from loomlog.services.application.request_context import current_request
 from loomlog.services.core.access.decide import Caller
@@ -146,12 +146,9 @@ def _build_endpoint(service: Service, route: Route) -> RequestHandler:
         context = begin_request(request)
         try:
             caller = ANONYMOUS
-            if access is not Access.PUBLIC:
+            if not access.is_public:
                 caller = identify(service, request)
-                if isinstance(access, str):
-                    require_scope(caller, access)
-                elif access is Access.MEMBER:
-                    require_member(caller)
+                require_access(caller, access)
             if request.scope["query_string"]:
                 check_query(request, known)
             if route.is_mutating:
@@ -193,7 +190,7 @@ def _build_socket(service: Service, route: Route, handler: SocketHandler) -> ASG
     """A socket handler authenticates its caller itself, because the client may be unable to send a header."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        service.metrics.count(route.method, route.path, await handler(service, scope, receive, send))
+        service.metrics.count(route.method, route.path, await handler(service, route.access, scope, receive, send))
 
     return answer
 

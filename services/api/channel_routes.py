@@ -10,14 +10,15 @@ from loomlog.services.api import channel_endpoints
 from loomlog.services.api.route import (
     CURSOR_PARAMETER,
     LIMIT_PARAMETER,
-    Access,
     Handler,
     NamedSchema,
     QueryParameter,
     Route,
     Tag,
 )
-from loomlog.services.core.access.scopes import CHANNEL_PUBLISH, CHANNEL_READ
+from loomlog.services.core.access.rules import Access, own_data, requires
+from loomlog.services.core.access.scopes import ADMIN, CHANNEL_PUBLISH, CHANNEL_READ
+from loomlog.services.core.access.scopes import TENANT as TENANT_SCOPE
 
 TAG = Tag(name="Channels", description="Messages between agents, and between agents and the outside.")
 OBJECT: Mapping[str, Any] = {"type": "object"}
@@ -102,7 +103,7 @@ ROW = NamedSchema(name="Channel", schema=OBJECT)
 
 def _write(
     path: str,
-    access: str | Access,
+    access: Access,
     handler: Handler,
     summary: str,
     body: NamedSchema,
@@ -126,7 +127,7 @@ CHANNEL_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path=CHANNELS,
-        access=Access.MEMBER,
+        access=requires(CHANNEL_READ),
         handler=channel_endpoints.list_channels,
         tag=TAG,
         summary="List the channels by name, with what their queues hold.",
@@ -136,7 +137,7 @@ CHANNEL_ROUTES: tuple[Route, ...] = (
     ),
     _write(
         CHANNELS,
-        Access.MEMBER,
+        requires(TENANT_SCOPE),
         channel_endpoints.create_channel,
         "Declare a channel.",
         NamedSchema(
@@ -159,7 +160,7 @@ CHANNEL_ROUTES: tuple[Route, ...] = (
     ),
     _write(
         CHANNELS + "/_await",
-        Access.MEMBER,
+        requires(CHANNEL_READ),
         channel_endpoints.await_messages,
         "Wait until channels have messages; no cursor moves.",
         NamedSchema(
@@ -180,7 +181,7 @@ CHANNEL_ROUTES: tuple[Route, ...] = (
     ),
     _write(
         CHANNELS + "/_broadcast",
-        Access.MEMBER,
+        requires(CHANNEL_PUBLISH),
         channel_endpoints.broadcast_message,
         "Publish a value to several channels; if one of them is not allowed, none gets it.",
         NamedSchema(
@@ -196,7 +197,7 @@ CHANNEL_ROUTES: tuple[Route, ...] = (
     ),
     _write(
         CHANNEL + "/publish",
-        Access.MEMBER,
+        requires(CHANNEL_PUBLISH),
         channel_endpoints.publish_message,
         "Publish a message.",
         PUBLISH_BODY,
@@ -204,7 +205,7 @@ CHANNEL_ROUTES: tuple[Route, ...] = (
     ),
     _write(
         CHANNEL + "/subscribe",
-        Access.MEMBER,
+        requires(CHANNEL_READ),
         channel_endpoints.take_messages,
         "Take the next messages; with an Idempotency-Key a repeated request gets the same ones.",
         SUBSCRIBE_BODY,
@@ -214,7 +215,7 @@ CHANNEL_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path=CHANNEL + "/peek",
-        access=Access.MEMBER,
+        access=requires(CHANNEL_READ),
         handler=channel_endpoints.peek_messages,
         tag=TAG,
         summary="Look at messages; no cursor moves.",
@@ -225,7 +226,7 @@ CHANNEL_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path=CHANNEL + "/queues",
-        access=Access.MEMBER,
+        access=requires(CHANNEL_READ),
         handler=channel_endpoints.list_channel_queues,
         tag=TAG,
         summary="List the queues of a channel, one for each user or agent, with what they hold.",
@@ -236,7 +237,7 @@ CHANNEL_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path=CHANNEL + "/readers",
-        access=Access.MEMBER,
+        access=requires(CHANNEL_READ),
         handler=channel_endpoints.list_channel_readers,
         tag=TAG,
         summary="List the cursors of a queue, how far each is behind, and what is leased to it.",
@@ -247,7 +248,7 @@ CHANNEL_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path=CHANNEL + "/stream",
-        access=Access.MEMBER,
+        access=requires(CHANNEL_READ),
         handler=channel_endpoints.follow_channel,
         tag=TAG,
         summary="Follow the messages as server-sent events, each with its cursor as id; no cursor moves.",
@@ -257,7 +258,7 @@ CHANNEL_ROUTES: tuple[Route, ...] = (
     ),
     _write(
         CHANNEL + "/ack",
-        Access.MEMBER,
+        requires(CHANNEL_READ),
         channel_endpoints.acknowledge_messages,
         "Move a cursor forward.",
         ACK_BODY,
@@ -266,7 +267,7 @@ CHANNEL_ROUTES: tuple[Route, ...] = (
     Route(
         method="POST",
         path=CHANNEL + "/purge",
-        access=Access.MEMBER,
+        access=requires(TENANT_SCOPE),
         handler=channel_endpoints.purge_channel,
         tag=TAG,
         summary="Remove the messages of all queues of a channel; cursors stay.",
@@ -276,7 +277,7 @@ CHANNEL_ROUTES: tuple[Route, ...] = (
     ),
     _write(
         CHANNEL,
-        Access.MEMBER,
+        requires(ADMIN),
         channel_endpoints.publish_system_message,
         "Publish to a channel of the system (`_system/...`); for administrators.",
         PUBLISH_BODY,
@@ -285,7 +286,7 @@ CHANNEL_ROUTES: tuple[Route, ...] = (
     Route(
         method="PATCH",
         path=CHANNEL,
-        access=Access.MEMBER,
+        access=requires(TENANT_SCOPE),
         handler=channel_endpoints.update_channel,
         tag=TAG,
         summary="Change a channel that was declared at run time.",
@@ -301,7 +302,7 @@ CHANNEL_ROUTES: tuple[Route, ...] = (
     Route(
         method="DELETE",
         path=CHANNEL,
-        access=Access.MEMBER,
+        access=requires(TENANT_SCOPE),
         handler=channel_endpoints.delete_channel,
         tag=TAG,
         summary="Delete the declaration of a channel; its messages stay until they expire.",
@@ -311,7 +312,7 @@ CHANNEL_ROUTES: tuple[Route, ...] = (
     ),
     _write(
         USER_CHANNEL + "/publish",
-        CHANNEL_PUBLISH,
+        own_data(CHANNEL_PUBLISH),
         channel_endpoints.publish_message,
         "Publish a message to a user.",
         PUBLISH_BODY,
@@ -320,7 +321,7 @@ CHANNEL_ROUTES: tuple[Route, ...] = (
     ),
     _write(
         USER_CHANNEL + "/subscribe",
-        CHANNEL_READ,
+        own_data(CHANNEL_READ),
         channel_endpoints.take_messages,
         "Take the next messages of a user.",
         SUBSCRIBE_BODY,
@@ -331,7 +332,7 @@ CHANNEL_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path=USER_CHANNEL + "/peek",
-        access=CHANNEL_READ,
+        access=own_data(CHANNEL_READ),
         handler=channel_endpoints.peek_messages,
         tag=TAG,
         summary="Look at the messages of a user; no cursor moves.",
@@ -342,7 +343,7 @@ CHANNEL_ROUTES: tuple[Route, ...] = (
     ),
     _write(
         USER_CHANNEL + "/ack",
-        CHANNEL_READ,
+        own_data(CHANNEL_READ),
         channel_endpoints.acknowledge_messages,
         "Move a cursor of a user forward.",
         ACK_BODY,
@@ -352,7 +353,7 @@ CHANNEL_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path="/v1/agents/{agent_name:path}/channels",
-        access=Access.MEMBER,
+        access=requires(CHANNEL_READ),
         handler=channel_endpoints.list_agent_cursors,
         tag=TAG,
         summary="List the cursors of an agent in channels of the scope agent.",

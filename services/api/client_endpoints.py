@@ -18,11 +18,11 @@ from starlette.types import Receive, Scope, Send
 
 from loomlog.services.api.responses import refusal_response
 from loomlog.services.api.service import Service
-from loomlog.services.application.authentication import Authenticator, require_scope
+from loomlog.services.application.authentication import Authenticator, require_access
 from loomlog.services.application.clients.connection import ClientDisconnected
 from loomlog.services.application.errors import RequestRefused, bad_request
 from loomlog.services.core.access.decide import Caller
-from loomlog.services.core.access.scopes import RUNS_CREATE
+from loomlog.services.core.access.rules import Access
 from loomlog.services.core.clients.session import SUBPROTOCOL
 
 BEARER_PREFIX = "bearer."
@@ -38,13 +38,13 @@ async def connect_client(service: Service, caller: Caller, request: Request) -> 
     return refusal_response(declined, {"upgrade": "websocket", "connection": "upgrade"})
 
 
-async def connect(service: Service, scope: Scope, receive: Receive, send: Send) -> int:
+async def connect(service: Service, access: Access, scope: Scope, receive: Receive, send: Send) -> int:
     """Serve a WebSocket until it ends; return the status of the handshake response."""
     await receive()  # websocket.connect
     try:
         headers, offered = Headers(scope=scope), scope["subprotocols"]
         caller = identify(service.authenticator, headers, offered)
-        require_scope(caller, RUNS_CREATE)
+        require_access(caller, access)
         if SUBPROTOCOL not in offered:
             raise bad_request(f"Sec-WebSocket-Protocol: expected {SUBPROTOCOL}")
         clients = service.application.clients

@@ -6,14 +6,15 @@ Before: routes.py. After: snapshot_endpoints.py, erasure_endpoints.py, document_
 from loomlog.services.api import document_endpoints, erasure_endpoints, snapshot_endpoints
 from loomlog.services.api.request_models import ErasureBody, RestoreBody, SnapshotBody
 from loomlog.services.api.response_models import State, StateFileContent
-from loomlog.services.api.route import SNAPSHOT_PATH, SNAPSHOTS_PATH, Access, QueryParameter, Route
+from loomlog.services.api.route import SNAPSHOT_PATH, SNAPSHOTS_PATH, QueryParameter, Route
+from loomlog.services.core.access.rules import PUBLIC, requires
 from loomlog.services.core.access.scopes import ADMIN
 
 DATA_ROUTES: tuple[Route, ...] = (
     Route(
         method="POST",
         path=SNAPSHOTS_PATH,
-        access=ADMIN,
+        access=requires(ADMIN),
         handler=snapshot_endpoints.create_snapshot,
         summary="Create a state file: everything, or a tenant, as one file that another installation can restore.",
         status=201,
@@ -23,14 +24,14 @@ DATA_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path=SNAPSHOTS_PATH,
-        access=ADMIN,
+        access=requires(ADMIN),
         handler=snapshot_endpoints.list_snapshots,
         summary="List the stored state files, newest first.",
     ),
     Route(
         method="POST",
         path=f"{SNAPSHOTS_PATH}/restore",
-        access=ADMIN,
+        access=requires(ADMIN),
         handler=snapshot_endpoints.restore_snapshot_file,
         summary="Restore a state file; the body is the file, gzip or JSON. Idempotent.",
         query=(
@@ -47,7 +48,7 @@ DATA_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path=SNAPSHOT_PATH,
-        access=ADMIN,
+        access=requires(ADMIN),
         handler=snapshot_endpoints.get_snapshot,
         response=StateFileContent,
         summary="Get a stored state file with its content.",
@@ -55,7 +56,7 @@ DATA_ROUTES: tuple[Route, ...] = (
     Route(
         method="DELETE",
         path=SNAPSHOT_PATH,
-        access=ADMIN,
+        access=requires(ADMIN),
         handler=snapshot_endpoints.remove_snapshot,
         summary="Delete a stored state file. Idempotent.",
         status=204,
@@ -63,7 +64,7 @@ DATA_ROUTES: tuple[Route, ...] = (
     Route(
         method="POST",
         path=f"{SNAPSHOT_PATH}/restore",
-        access=ADMIN,
+        access=requires(ADMIN),
         handler=snapshot_endpoints.restore_snapshot,
         summary="Restore a stored state file. What exists already is not changed.",
         body=RestoreBody,
@@ -72,7 +73,7 @@ DATA_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path=f"{SNAPSHOT_PATH}/export",
-        access=ADMIN,
+        access=requires(ADMIN),
         handler=snapshot_endpoints.export_snapshot,
         response=State,
         summary="Download a stored state file.",
@@ -81,7 +82,7 @@ DATA_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path="/v1/_erasure",
-        access=ADMIN,
+        access=requires(ADMIN),
         handler=erasure_endpoints.report_subject,
         summary="Report what an erasure of a subject covers; without a subject list those of the tenant.",
         query=(
@@ -92,7 +93,7 @@ DATA_ROUTES: tuple[Route, ...] = (
     Route(
         method="POST",
         path="/v1/_erasure",
-        access=ADMIN,
+        access=requires(ADMIN),
         handler=erasure_endpoints.erase_subject,
         summary="Erase the encrypted content of a subject, with dry_run false and confirm; otherwise only report it.",
         body=ErasureBody,
@@ -101,21 +102,21 @@ DATA_ROUTES: tuple[Route, ...] = (
     Route(
         method="POST",
         path="/v1/_erasure/rewrap",
-        access=ADMIN,
+        access=requires(ADMIN),
         handler=erasure_endpoints.rewrap_keys,
         summary="Encrypt the keys of subjects with the current installation key.",
     ),
     Route(
         method="GET",
         path="/v1/openapi.json",
-        access=Access.PUBLIC,
+        access=PUBLIC,
         handler=document_endpoints.get_openapi,
         summary="Get this document.",
     ),
     Route(
         method="GET",
         path="/v1/openapi.yaml",
-        access=Access.PUBLIC,
+        access=PUBLIC,
         handler=document_endpoints.get_openapi_yaml,
         summary="Get this document as YAML.",
         media_type="application/yaml",
@@ -123,7 +124,7 @@ DATA_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path="/v1/docs",
-        access=Access.PUBLIC,
+        access=PUBLIC,
         handler=document_endpoints.get_docs,
         summary="Get this page.",
         media_type="text/html",

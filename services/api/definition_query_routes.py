@@ -17,6 +17,7 @@ from loomlog.services.api.route import (
     Route,
 )
 from loomlog.services.application.definition_queries import PAGE_MAX
+from loomlog.services.core.access.rules import own_data, requires
 from loomlog.services.core.access.scopes import RUNS_READ
 from loomlog.services.core.access.scopes import TENANT as TENANT_SCOPE
 from loomlog.services.families.definition.apply import CHANGES_MAX
@@ -57,7 +58,7 @@ DEFINITION_QUERY_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path=PATH,
-        access=TENANT_SCOPE,
+        access=requires(TENANT_SCOPE),
         handler=endpoints.list_definitions,
         tag=TAG,
         summary="List what names of all kinds mean: versions made at run time, and files.",
@@ -80,7 +81,7 @@ DEFINITION_QUERY_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path=f"{PATH}/at",
-        access=TENANT_SCOPE,
+        access=requires(TENANT_SCOPE),
         handler=endpoints.list_definitions_at,
         tag=TAG,
         summary="List what was active at a time, or at the one position that the query names.",
@@ -94,7 +95,7 @@ DEFINITION_QUERY_ROUTES: tuple[Route, ...] = (
     Route(
         method="POST",
         path=f"{PATH}/apply",
-        access=TENANT_SCOPE,
+        access=requires(TENANT_SCOPE),
         handler=endpoints.apply_definitions,
         tag=TAG,
         summary="Make versions of several definitions active at once, or none of them.",
@@ -115,7 +116,7 @@ DEFINITION_QUERY_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path=VERSION_PATH,
-        access=TENANT_SCOPE,
+        access=requires(TENANT_SCOPE),
         handler=endpoints.get_definition,
         tag=TAG,
         summary="Get a version, or the definition of a file: content, author, judgements.",
@@ -125,7 +126,7 @@ DEFINITION_QUERY_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path=f"{VERSION_PATH}/diff",
-        access=TENANT_SCOPE,
+        access=requires(TENANT_SCOPE),
         handler=endpoints.compare_definitions,
         tag=TAG,
         summary="Compare a version field by field.",
@@ -140,7 +141,7 @@ DEFINITION_QUERY_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path=f"{VERSION_PATH}/lineage",
-        access=TENANT_SCOPE,
+        access=requires(TENANT_SCOPE),
         handler=endpoints.get_lineage,
         tag=TAG,
         summary="Get the versions that a version was made from, and those made from it.",
@@ -153,7 +154,7 @@ DEFINITION_QUERY_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path=f"{VERSION_PATH}/runs",
-        access=TENANT_SCOPE,
+        access=requires(TENANT_SCOPE),
         handler=endpoints.list_definition_runs,
         tag=TAG,
         summary="List the runs that are pinned to a version of an agent, newest first.",
@@ -162,7 +163,7 @@ DEFINITION_QUERY_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path=f"{RUN_PATH}/blame",
-        access=RUNS_READ,
+        access=own_data(RUNS_READ),
         handler=endpoints.get_blame,
         tag=TAG,
         summary="Say which definition a run was pinned to, who made it and why, and who made it active and why.",

@@ -8,8 +8,10 @@ from typing import Any
 
 from loomlog.connectors.definitions import KINDS, Kind
 from loomlog.services.api import definition_endpoints
-from loomlog.services.api.route import Access, NamedSchema, QueryParameter, Route, Tag
+from loomlog.services.api.route import NamedSchema, QueryParameter, Route, Tag
+from loomlog.services.core.access.rules import requires
 from loomlog.services.core.access.scopes import TENANT as TENANT_SCOPE
+from loomlog.services.core.access.scopes import TENANT_READ
 from loomlog.services.families.definition.evaluations import INPUT_SCHEMA
 from loomlog.services.families.definition.operation_schema import OBJECT, operation_schema
 from loomlog.services.families.definition.volumes import INPUT_SCHEMA as VOLUME_SCHEMA
@@ -34,7 +36,7 @@ def _kind_routes(kind: Kind) -> Iterator[Route]:
     yield Route(
         method="POST",
         path=f"/v1/_{kind.name}def",
-        access=TENANT_SCOPE,
+        access=requires(TENANT_SCOPE),
         handler=definition_endpoints.operation_handler(kind),
         operation=f"change_{kind.name}def",
         tag=TAG,
@@ -51,7 +53,7 @@ def _kind_routes(kind: Kind) -> Iterator[Route]:
     yield Route(
         method="GET",
         path=f"/v1/_{kind.name}def/names",
-        access=Access.MEMBER,
+        access=requires(TENANT_READ),
         handler=definition_endpoints.names_handler(kind),
         operation=f"list_{kind.name}def_names",
         tag=TAG,
@@ -66,7 +68,7 @@ DEFINITION_ROUTES: tuple[Route, ...] = (
     Route(
         method="POST",
         path="/v1/_evaluation",
-        access=TENANT_SCOPE,
+        access=requires(TENANT_SCOPE),
         handler=definition_endpoints.evaluation,
         operation="judge_run",
         tag=TAG,
@@ -83,7 +85,7 @@ DEFINITION_ROUTES: tuple[Route, ...] = (
     Route(
         method="POST",
         path="/v1/_volumedef",
-        access=TENANT_SCOPE,
+        access=requires(TENANT_SCOPE),
         handler=definition_endpoints.volume_operation,
         operation="change_volumedef",
         tag=TAG,
@@ -100,7 +102,7 @@ DEFINITION_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path="/v1/_volumes",
-        access=Access.MEMBER,
+        access=requires(TENANT_READ),
         handler=definition_endpoints.list_volumes,
         tag=TAG,
         summary="List the volumes of the files and those made at run time; paths are for administrators.",
@@ -110,7 +112,7 @@ DEFINITION_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path="/v1/_volumes/ephemeral",
-        access=Access.MEMBER,
+        access=requires(TENANT_READ),
         handler=definition_endpoints.list_ephemeral_volumes,
         tag=TAG,
         summary="List the volumes that end with their runs; paths are for administrators.",
@@ -120,7 +122,7 @@ DEFINITION_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path="/v1/_library/{shelf}",
-        access=Access.MEMBER,
+        access=requires(TENANT_READ),
         handler=definition_endpoints.list_library,
         tag=TAG,
         summary="List agents, skills or mcp-servers, from files and made at run time.",

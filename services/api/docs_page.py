@@ -12,8 +12,8 @@ from typing import Any
 
 import orjson
 
-from loomlog.services.api.openapi import DESCRIPTION, access_text, build_document, operation_tag, schema_name
-from loomlog.services.api.route import Access, Route
+from loomlog.services.api.openapi import DESCRIPTION, build_document, operation_tag, schema_name
+from loomlog.services.api.route import Route
 from loomlog.services.api.routes import ROUTES
 
 STYLE = """
@@ -80,7 +80,7 @@ def curl(route: Route, schemas: dict[str, Any]) -> str:
     if route.method != "GET":
         words.append(f"-X {route.method}")
     words.append(f'"{ADDRESS}{path}"' if "$" in path else f"{ADDRESS}{path}")
-    if route.access is not Access.PUBLIC:
+    if not route.access.is_public:
         words.append('-H "Authorization: Bearer $TOKEN"')
     if route.body is not None:
         example = schemas[schema_name(route.body)]["examples"][0]
@@ -101,7 +101,7 @@ def _section(route: Route, operation: dict[str, Any], schemas: dict[str, Any]) -
     body = "" if route.body is None else f"<p>Body: {_link(schema_name(route.body))}</p>"
     return (
         f"<h3 id='{operation['operationId']}'><code>{route.method} {escape(route.template)}</code></h3>"
-        f"<p>{escape(route.summary)} <span class='a'>{escape(access_text(route))}</span></p>"
+        f"<p>{escape(route.summary)} <span class='a'>{escape(str(route.access))}</span></p>"
         f"<pre>{escape(curl(route, schemas))}</pre>{body}"
         + (f"<table>{rows}</table>" if rows else "")
         + f"<table>{answers}</table>"

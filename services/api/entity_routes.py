@@ -20,6 +20,7 @@ from loomlog.services.api.route import (
     Route,
     Tag,
 )
+from loomlog.services.core.access.rules import of_family
 from loomlog.services.core.command_fields import example_fields, fields_schema
 from loomlog.services.core.families import NAME_BYTES_MAX, Command, Family, Query
 
@@ -60,7 +61,7 @@ def _command_route(family: AnyFamily, row: Command[Any], tag: Tag) -> Route:
     return Route(
         method="POST",
         path=f"/v1/_{family.name}/{row.verb}",
-        access=row.scope,
+        access=of_family(row.scope),
         handler=entity_endpoints.command_handler(family, row),
         operation=f"{family.name}_{row.verb}",
         tag=tag,
@@ -81,7 +82,7 @@ def _list_route(family: AnyFamily, tag: Tag) -> Route:
     return Route(
         method="GET",
         path=f"/v1/_{family.name}",
-        access=family.scope,
+        access=of_family(family.scope),
         handler=entity_endpoints.list_handler(family),
         operation=f"{family.name}_ls",
         tag=tag,
@@ -105,7 +106,7 @@ def _show_route(family: AnyFamily, tag: Tag) -> Route:
     return Route(
         method="GET",
         path=f"/v1/_{family.name}/show",
-        access=family.scope,
+        access=of_family(family.scope),
         handler=entity_endpoints.show_handler(family),
         operation=f"{family.name}_show",
         tag=tag,
@@ -121,7 +122,7 @@ def _query_route(family: AnyFamily, query: Query[Any], tag: Tag) -> Route:
     return Route(
         method="GET",
         path=f"/v1/_{family.name}/{query.verb}",
-        access=query.scope,
+        access=of_family(query.scope),
         handler=entity_endpoints.query_handler(family, query),
         operation=f"{family.name}_{query.verb}",
         tag=tag,

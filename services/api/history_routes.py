@@ -15,6 +15,7 @@ from loomlog.services.api.route import (
     QueryParameter,
     Route,
 )
+from loomlog.services.core.access.rules import own_data, requires
 from loomlog.services.core.access.scopes import RUNS_CREATE, RUNS_READ
 from loomlog.services.core.access.scopes import TENANT as TENANT_SCOPE
 
@@ -22,7 +23,7 @@ HISTORY_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path=f"{RUN_PATH}/state",
-        access=RUNS_READ,
+        access=own_data(RUNS_READ),
         handler=history_endpoints.get_run_state,
         summary="Get a run as it was after one of its events, folded from the log.",
         query=(
@@ -32,7 +33,7 @@ HISTORY_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path=f"{RUN_PATH}/replay",
-        access=RUNS_READ,
+        access=own_data(RUNS_READ),
         handler=history_endpoints.replay_run,
         summary="Fold a run again from the log and compare it; differences are in `drift`.",
         query=(
@@ -42,7 +43,7 @@ HISTORY_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path=f"{RUN_PATH}/diff",
-        access=RUNS_READ,
+        access=own_data(RUNS_READ),
         handler=history_endpoints.compare_runs,
         summary="Compare two runs, and find where they first differ.",
         query=(
@@ -54,7 +55,7 @@ HISTORY_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path=f"{RUN_PATH}/export",
-        access=RUNS_READ,
+        access=own_data(RUNS_READ),
         handler=history_endpoints.export_run,
         summary="Export a run as one file that can be read and replayed without this installation.",
         media_type="application/gzip",
@@ -62,7 +63,7 @@ HISTORY_ROUTES: tuple[Route, ...] = (
     Route(
         method="POST",
         path="/v1/runs/import",
-        access=TENANT_SCOPE,
+        access=requires(TENANT_SCOPE),
         handler=history_endpoints.import_run,
         summary="Import an exported run; the body is the file. Idempotent.",
         query=(
@@ -75,7 +76,7 @@ HISTORY_ROUTES: tuple[Route, ...] = (
     Route(
         method="POST",
         path=f"{RUN_PATH}/fork",
-        access=RUNS_CREATE,
+        access=own_data(RUNS_CREATE, RUNS_READ),
         handler=history_endpoints.fork_run,
         summary="Fork a run: the new run shares the events up to `at`; the answer is the stream of its events.",
         body=ForkBody,
@@ -85,7 +86,7 @@ HISTORY_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path="/v1/users/{user_id}/agents",
-        access=RUNS_READ,
+        access=own_data(RUNS_READ),
         handler=run_endpoints.list_user_runs,
         summary="List the runs of a user; live ones by default.",
         query=(STATUS_PARAMETER, TENANT_PARAMETER, LIMIT_PARAMETER, CURSOR_PARAMETER),
@@ -93,7 +94,7 @@ HISTORY_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path="/v1/users/{user_id}/agents/stream",
-        access=RUNS_READ,
+        access=own_data(RUNS_READ),
         handler=run_endpoints.watch_user_runs,
         summary="Follow the states of a user's runs: stream_open, then run_state; closed after 30 minutes.",
         is_stream=True,
@@ -102,7 +103,7 @@ HISTORY_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path="/v1/events",
-        access=RUNS_READ,
+        access=own_data(RUNS_READ),
         handler=event_endpoints.list_events,
         summary="List records of the log.",
         query=(
@@ -120,7 +121,7 @@ HISTORY_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path="/v1/events/{topic}/{partition}/{offset}",
-        access=RUNS_READ,
+        access=own_data(RUNS_READ),
         handler=event_endpoints.get_event,
         summary="Get a record of the log; `stale` marks one of a fenced owner.",
     ),

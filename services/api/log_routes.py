@@ -7,6 +7,7 @@ from loomlog.services.api import audit_endpoints, dead_letter_endpoints, health_
 from loomlog.services.api.request_models import ReplayLetterBody, VerifyBody
 from loomlog.services.api.route import CURSOR_PARAMETER, LIMIT_PARAMETER, POSITIVE_INTEGER, QueryParameter, Route, Tag
 from loomlog.services.application.log.dead_letters import DeadLetterKind
+from loomlog.services.core.access.rules import requires
 from loomlog.services.core.access.scopes import ADMIN
 
 LOG_TAG = Tag(name="Log", description="Records of the log.")
@@ -19,7 +20,7 @@ LOG_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path="/v1/_log/topics",
-        access=ADMIN,
+        access=requires(ADMIN),
         handler=log_endpoints.list_topics,
         summary="List the topics of the installation: their partitions with offsets, retention and kind.",
         tag=LOG_TAG,
@@ -27,7 +28,7 @@ LOG_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path="/v1/_log/topics/{topic}/{partition}",
-        access=ADMIN,
+        access=requires(ADMIN),
         handler=log_endpoints.list_records,
         summary="List the records of a partition, decoded, with the class that the reading rule gives each.",
         query=(
@@ -49,7 +50,7 @@ LOG_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path="/v1/_dead_letters",
-        access=ADMIN,
+        access=requires(ADMIN),
         handler=dead_letter_endpoints.list_dead_letters,
         summary="List dead letters, the newest first.",
         query=(
@@ -66,7 +67,7 @@ LOG_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path=DEAD_LETTER_PATH,
-        access=ADMIN,
+        access=requires(ADMIN),
         handler=dead_letter_endpoints.get_dead_letter,
         summary="Get a dead letter with its original.",
         tag=DEAD_LETTER_TAG,
@@ -74,7 +75,7 @@ LOG_ROUTES: tuple[Route, ...] = (
     Route(
         method="POST",
         path=f"{DEAD_LETTER_PATH}/replay",
-        access=ADMIN,
+        access=requires(ADMIN),
         handler=dead_letter_endpoints.replay_dead_letter,
         summary="Append the original of a dead letter to its commands topic again.",
         body=ReplayLetterBody,
@@ -84,7 +85,7 @@ LOG_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path="/v1/_doctor",
-        access=ADMIN,
+        access=requires(ADMIN),
         handler=health_endpoints.get_health_report,
         summary="Check broker, Postgres, topics, signatures, read models, entities and insights.",
         tag=HEALTH_TAG,
@@ -92,7 +93,7 @@ LOG_ROUTES: tuple[Route, ...] = (
     Route(
         method="POST",
         path="/v1/_audit/verify",
-        access=ADMIN,
+        access=requires(ADMIN),
         handler=audit_endpoints.verify_log,
         summary="Verify the log, a part of it or a run: progress, then result or error; one at a time in a process.",
         body=VerifyBody,
@@ -103,7 +104,7 @@ LOG_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path="/v1/_audit/checkpoints",
-        access=ADMIN,
+        access=requires(ADMIN),
         handler=audit_endpoints.list_checkpoints,
         summary="List the newest signed checkpoints of each partition, with whether their signature is valid.",
         query=(

@@ -5,6 +5,7 @@ Before: routes.py. After: memory_feed_endpoints.py.
 
 from loomlog.services.api import memory_feed_endpoints
 from loomlog.services.api.route import TENANT_PARAMETER, QueryParameter, Route, Tag
+from loomlog.services.core.access.rules import requires
 from loomlog.services.core.access.scopes import TENANT as TENANT_SCOPE
 
 TAG = Tag(name="Changes", description="What has changed, without the values: for caches and other followers.")
@@ -20,7 +21,7 @@ MEMORY_FEED_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path="/v1/_memory/changes",
-        access=TENANT_SCOPE,
+        access=requires(TENANT_SCOPE),
         handler=memory_feed_endpoints.watch_memory_changes,
         tag=TAG,
         summary="Follow the changes of memory: feed, then change with scope and key, without values.",
@@ -30,7 +31,7 @@ MEMORY_FEED_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path="/v1/_document/changes",
-        access=TENANT_SCOPE,
+        access=requires(TENANT_SCOPE),
         handler=memory_feed_endpoints.watch_document_changes,
         tag=TAG,
         summary="Follow the changes of documents: feed, then change, without contents.",

@@ -7,13 +7,15 @@ from loomlog.services.api import memory_endpoints
 from loomlog.services.api.route import (
     CURSOR_PARAMETER,
     LIMIT_PARAMETER,
-    Access,
     Handler,
     NamedSchema,
     QueryParameter,
     Route,
     Tag,
 )
+from loomlog.services.core.access.rules import requires
+from loomlog.services.core.access.scopes import MEMORY_WRITE, TENANT_READ
+from loomlog.services.core.access.scopes import TENANT as TENANT_SCOPE
 from loomlog.services.families.memory.operations import FIELD_SCHEMAS
 
 TAG = Tag(name="Memory", description="What agents, users and tenants remember: keys, their past, search.")
@@ -32,7 +34,7 @@ def _administration(name: str, handler: Handler, summary: str) -> Route:
     return Route(
         method="POST",
         path=f"/v1/_memory/{name}",
-        access=Access.MEMBER,
+        access=requires(TENANT_SCOPE),
         handler=handler,
         tag=TAG,
         summary=summary,
@@ -46,7 +48,7 @@ MEMORY_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path="/v1/_memory/scopes",
-        access=Access.MEMBER,
+        access=requires(TENANT_READ),
         handler=memory_endpoints.list_memory_scopes,
         tag=TAG,
         summary="List the names of scopes.",
@@ -55,7 +57,7 @@ MEMORY_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path="/v1/_memory/scopes/{scope}",
-        access=Access.MEMBER,
+        access=requires(TENANT_READ),
         handler=memory_endpoints.list_memory_scope_ids,
         tag=TAG,
         summary="List the scopes of a name that have keys, with their sizes.",
@@ -66,7 +68,7 @@ MEMORY_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path=KEYS + "/{key:path}",
-        access=Access.MEMBER,
+        access=requires(TENANT_READ),
         handler=memory_endpoints.get_memory_key,
         tag=TAG,
         summary="Read an entry; with /history behind the key, its changes and who made them.",
@@ -82,7 +84,7 @@ MEMORY_ROUTES: tuple[Route, ...] = (
     Route(
         method="PUT",
         path=KEYS + "/{key:path}",
-        access=Access.MEMBER,
+        access=requires(MEMORY_WRITE),
         handler=memory_endpoints.put_memory_key,
         tag=TAG,
         summary="Set a key.",
@@ -107,7 +109,7 @@ MEMORY_ROUTES: tuple[Route, ...] = (
     Route(
         method="DELETE",
         path=KEYS + "/{key:path}",
-        access=Access.MEMBER,
+        access=requires(TENANT_SCOPE),
         handler=memory_endpoints.delete_memory_key,
         tag=TAG,
         summary="Delete a key, if there is one.",
@@ -118,7 +120,7 @@ MEMORY_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path=KEYS,
-        access=Access.MEMBER,
+        access=requires(TENANT_READ),
         handler=memory_endpoints.list_memory_keys,
         tag=TAG,
         summary="List the entries of a scope by key.",
@@ -139,7 +141,7 @@ MEMORY_ROUTES: tuple[Route, ...] = (
     Route(
         method="DELETE",
         path=SCOPE_PATH,
-        access=Access.MEMBER,
+        access=requires(TENANT_SCOPE),
         handler=memory_endpoints.drop_memory_scope,
         tag=TAG,
         summary="Delete all keys of a scope; dry_run=true, which is the default, only counts them.",
@@ -154,7 +156,7 @@ MEMORY_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path="/v1/_memory/superseded",
-        access=Access.MEMBER,
+        access=requires(TENANT_READ),
         handler=memory_endpoints.list_superseded_entries,
         tag=TAG,
         summary="List the entries of a scope that were superseded in the last 30 days, with the values they had.",
@@ -165,7 +167,7 @@ MEMORY_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path="/v1/_memory/at",
-        access=Access.MEMBER,
+        access=requires(TENANT_READ),
         handler=memory_endpoints.read_memory_at,
         tag=TAG,
         summary="Read a key as it was at a time, at an event, or before a run.",
@@ -184,7 +186,7 @@ MEMORY_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path="/v1/_memory/usage",
-        access=Access.MEMBER,
+        access=requires(TENANT_READ),
         handler=memory_endpoints.read_memory_usage,
         tag=TAG,
         summary="Tell what a scope holds, and how much it may.",
@@ -195,7 +197,7 @@ MEMORY_ROUTES: tuple[Route, ...] = (
     Route(
         method="POST",
         path="/v1/_memory/search",
-        access=Access.MEMBER,
+        access=requires(TENANT_READ),
         handler=memory_endpoints.search_memory,
         tag=TAG,
         summary="Search a scope by words and meaning.",
@@ -219,7 +221,7 @@ MEMORY_ROUTES: tuple[Route, ...] = (
     Route(
         method="POST",
         path="/v1/_memory/sql",
-        access=Access.MEMBER,
+        access=requires(TENANT_READ),
         handler=memory_endpoints.query_memory_sql,
         tag=TAG,
         summary="Read the SQL database of a scope with one SELECT: at most 1,000 rows, within 2 seconds.",
@@ -247,7 +249,7 @@ MEMORY_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path="/v1/_memory/embed_stats",
-        access=Access.MEMBER,
+        access=requires(TENANT_READ),
         handler=memory_endpoints.read_embed_stats,
         tag=TAG,
         summary="Tell which models have embedded how much.",

@@ -18,8 +18,9 @@ from pydantic import TypeAdapter
 from loomlog.services.api.examples import BODY_EXAMPLES
 from loomlog.services.api.response_models import Error
 from loomlog.services.api.responses import STATUS_BY_CODE, JsonResponse
-from loomlog.services.api.route import Access, NamedSchema, QueryParameter, Route
+from loomlog.services.api.route import NamedSchema, QueryParameter, Route
 from loomlog.services.api.routes import ROUTES
+from loomlog.services.core.access.rules import Access
 
 TITLE = "loomlog"
 DESCRIPTION = (
@@ -165,9 +166,9 @@ def refusal_statuses(route: Route) -> tuple[int, ...]:
 
     def statuses() -> Iterator[int]:
         yield from (400, 500, 503)
-        if route.access is not Access.PUBLIC:
+        if not route.access.is_public:
             yield 401
-        if not isinstance(route.access, Access):
+        if route.access.scopes:
             yield 403
         if "{" in route.path:
             yield 404
@@ -183,11 +184,6 @@ def refusal_statuses(route: Route) -> tuple[int, ...]:
 IDEMPOTENCY_DESCRIPTION = (
     "A repetition with the same key and body has the effect and the answer of the first request, also after a crash."
 )
-
-
-def access_text(route: Route) -> str:
-    """Access rules of a route."""
-    return route.access.value if isinstance(route.access, Access) else f"scope {route.access}"
 
 
 def parameters(route: Route) -> list[dict[str, Any]]:
@@ -227,15 +223,22 @@ def _operation(route: Route) -> dict[str, Any]:
     }
     if route.path == "/readyz":
         operation["responses"]["503"] = _success(route)
-    if route.access is not Access.PUBLIC:
-        operation["security"] = [{"bearer": []}]
-        operation["description"] = f"Access: {access_text(route)}."
+    if not route.access.is_public:
+        operation["security"] = _security(route.access)
+        operation["description"] = f"Access: {route.access}."
     if route.body is not None:
         operation["requestBody"] = {
             "required": not route.body_optional,
             "content": {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema_name(route.body)}"}}},
         }
     return operation
+
+
+def _security(access: Access) -> list[dict[str, Any]]:
+    """The scopes of an operation: one entry, or one for each that is enough."""
+    if access.is_any:
+        return [{"bearer": [scope]} for scope in access.scopes]
+    return [{"bearer": list(access.scopes)}]
 
 
 def _success(route: Route) -> dict[str, Any]:

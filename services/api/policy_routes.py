@@ -6,15 +6,16 @@ repair_endpoints.py.
 
 from loomlog.services.api import budget_endpoints, client_endpoints, hook_endpoints, pause_endpoints, repair_endpoints
 from loomlog.services.api.request_models import HookBody, LimitBody, PauseBody, RepairBody, ResumeBody
-from loomlog.services.api.route import TENANT_PARAMETER, Access, QueryParameter, Route
-from loomlog.services.core.access.scopes import ADMIN, RUNS_CREATE
+from loomlog.services.api.route import TENANT_PARAMETER, QueryParameter, Route
+from loomlog.services.core.access.rules import own_data, requires
+from loomlog.services.core.access.scopes import ADMIN, RUNS_CREATE, RUNS_READ
 from loomlog.services.core.access.scopes import TENANT as TENANT_SCOPE
 
 POLICY_ROUTES: tuple[Route, ...] = (
     Route(
         method="POST",
         path="/v1/hooks",
-        access=TENANT_SCOPE,
+        access=requires(TENANT_SCOPE),
         handler=hook_endpoints.register_hook,
         summary="Register a hook, called before or after tool calls.",
         body=HookBody,
@@ -22,21 +23,21 @@ POLICY_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path="/v1/hooks",
-        access=TENANT_SCOPE,
+        access=requires(TENANT_SCOPE),
         handler=hook_endpoints.list_hooks,
         summary="List the registered hooks, in the order in which they are called.",
     ),
     Route(
         method="DELETE",
         path="/v1/hooks/{hook_id}",
-        access=TENANT_SCOPE,
+        access=requires(TENANT_SCOPE),
         handler=hook_endpoints.remove_hook,
         summary="Remove a hook; calls under way complete with it.",
     ),
     Route(
         method="GET",
         path="/v1/client-tools",
-        access=RUNS_CREATE,
+        access=own_data(RUNS_CREATE),
         handler=client_endpoints.connect_client,
         refusal_statuses=(403, 426),
         socket_handler=client_endpoints.connect,
@@ -46,7 +47,7 @@ POLICY_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path="/v1/_usage",
-        access=Access.MEMBER,
+        access=requires(RUNS_READ),
         handler=budget_endpoints.report_usage,
         summary="Report usage and cost over whole UTC days; rows are split by currency.",
         query=(
@@ -61,7 +62,7 @@ POLICY_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path="/v1/_limits",
-        access=Access.MEMBER,
+        access=requires(RUNS_READ),
         handler=budget_endpoints.list_limits,
         summary="List budget limits with their use in this month.",
         query=(TENANT_PARAMETER,),
@@ -69,7 +70,7 @@ POLICY_ROUTES: tuple[Route, ...] = (
     Route(
         method="PUT",
         path="/v1/_limits",
-        access=TENANT_SCOPE,
+        access=requires(TENANT_SCOPE),
         handler=budget_endpoints.set_limit,
         summary="Set the monthly limits of the installation, a tenant or a user; replaces earlier ones.",
         body=LimitBody,
@@ -77,7 +78,7 @@ POLICY_ROUTES: tuple[Route, ...] = (
     Route(
         method="DELETE",
         path="/v1/_limits",
-        access=TENANT_SCOPE,
+        access=requires(TENANT_SCOPE),
         handler=budget_endpoints.remove_limit,
         summary="Remove the limits of an account.",
         query=(
@@ -90,14 +91,14 @@ POLICY_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path="/v1/_state",
-        access=ADMIN,
+        access=requires(ADMIN),
         handler=pause_endpoints.get_pause_state,
         summary="Get the pauses in force.",
     ),
     Route(
         method="POST",
         path="/v1/_pause",
-        access=ADMIN,
+        access=requires(ADMIN),
         handler=pause_endpoints.pause_runs,
         summary="Pause everything, a tenant or an agent; waits at most timeout_ms until its runs have paused.",
         body=PauseBody,
@@ -106,7 +107,7 @@ POLICY_ROUTES: tuple[Route, ...] = (
     Route(
         method="POST",
         path="/v1/_resume",
-        access=ADMIN,
+        access=requires(ADMIN),
         handler=pause_endpoints.resume_runs,
         summary="Lift a pause.",
         body=ResumeBody,
@@ -115,7 +116,7 @@ POLICY_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path="/v1/_repair",
-        access=ADMIN,
+        access=requires(ADMIN),
         handler=repair_endpoints.show_aggregate,
         summary="Show an aggregate as far as it can be folded, and why it is quarantined.",
         query=(QueryParameter(name="aggregate", description="Its full id: <family>:<tenant>/<name>."),),
@@ -123,7 +124,7 @@ POLICY_ROUTES: tuple[Route, ...] = (
     Route(
         method="POST",
         path="/v1/_repair",
-        access=ADMIN,
+        access=requires(ADMIN),
         handler=repair_endpoints.repair_aggregate,
         summary="Restate an aggregate, which ends its quarantine.",
         body=RepairBody,

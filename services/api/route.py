@@ -5,7 +5,6 @@ Before: the tables (run_routes.py and those next to it). After: app.py registers
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any
 
 from starlette.requests import Request
@@ -15,21 +14,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from loomlog.services.api.request_models import Body
 from loomlog.services.api.service import Service
 from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.access.rules import Access
 
 AsgiResponse = Response | ASGIApp
 Handler = Callable[[Service, Caller, Request], Awaitable[Any]]
 """An endpoint; returns a Response or any other ASGI application."""
-SocketHandler = Callable[[Service, Scope, Receive, Send], Awaitable[int]]
+SocketHandler = Callable[[Service, Access, Scope, Receive, Send], Awaitable[int]]
 """Serves a WebSocket until it ends, and returns the status of its handshake response."""
-
-
-class Access(Enum):
-    """Access that requires no scope."""
-
-    PUBLIC = "public"
-    ANY_CALLER = "any caller"
-    MEMBER = "member"
-    """Any caller that is not confined to its own subject."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +57,7 @@ class Route:
 
     method: str
     path: str
-    access: str | Access
+    access: Access
     handler: Handler
     summary: str
     response: type | NamedSchema | None = None
@@ -110,7 +101,7 @@ class Route:
 
         Not public routes, which also answer before the log is there, nor sockets.
         """
-        return self.access is not Access.PUBLIC and self.socket_handler is None
+        return not self.access.is_public and self.socket_handler is None
 
     @property
     def query_names(self) -> frozenset[str]:

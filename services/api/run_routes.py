@@ -29,6 +29,7 @@ from loomlog.services.api.route import (
     QueryParameter,
     Route,
 )
+from loomlog.services.core.access.rules import own_data, requires
 from loomlog.services.core.access.scopes import ADMIN, RUNS_CREATE, RUNS_READ
 
 FILTER_PARAMETERS = (
@@ -55,7 +56,7 @@ RUN_ROUTES: tuple[Route, ...] = (
     Route(
         method="POST",
         path="/v1/runs",
-        access=RUNS_CREATE,
+        access=own_data(RUNS_CREATE),
         handler=run_endpoints.start_run,
         summary="Start a run; the answer is the stream of its events.",
         body=RunBody,
@@ -70,7 +71,7 @@ RUN_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path=f"{RUN_PATH}/stream",
-        access=RUNS_READ,
+        access=own_data(RUNS_READ),
         handler=run_endpoints.stream_run,
         summary="The events of a run from any position, then as they happen; resumes after Last-Event-ID.",
         is_stream=True,
@@ -79,14 +80,14 @@ RUN_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path=AGENT_PATH,
-        access=RUNS_READ,
+        access=own_data(RUNS_READ),
         handler=run_endpoints.get_agent,
         summary="Get the newest run of a handle.",
     ),
     Route(
         method="GET",
         path="/v1/runs",
-        access=RUNS_READ,
+        access=own_data(RUNS_READ),
         handler=run_endpoints.list_runs,
         summary="List runs, newest first.",
         query=(STATUS_PARAMETER, WAITING_PARAMETER, *FILTER_PARAMETERS, LIMIT_PARAMETER, CURSOR_PARAMETER),
@@ -95,7 +96,7 @@ RUN_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path="/v1/runs/stream",
-        access=RUNS_READ,
+        access=own_data(RUNS_READ),
         handler=run_endpoints.watch_runs,
         summary="The state changes of all visible runs as they happen: start, end, and what a run waits for.",
         is_stream=True,
@@ -109,7 +110,7 @@ RUN_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path="/v1/runs/counts",
-        access=RUNS_READ,
+        access=own_data(RUNS_READ),
         handler=run_endpoints.count_runs,
         summary="Count runs by status, exactly up to 10,000.",
         query=FILTER_PARAMETERS,
@@ -117,14 +118,14 @@ RUN_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path=RUN_PATH,
-        access=RUNS_READ,
+        access=own_data(RUNS_READ),
         handler=run_endpoints.get_run,
         summary="Get a run.",
     ),
     Route(
         method="POST",
         path=f"{RUN_PATH}/input",
-        access=RUNS_CREATE,
+        access=own_data(RUNS_CREATE),
         handler=run_endpoints.post_input,
         summary="Send the next user text to a live run.",
         body=InputBody,
@@ -132,7 +133,7 @@ RUN_ROUTES: tuple[Route, ...] = (
     Route(
         method="POST",
         path=f"{RUN_PATH}/calls/{{call}}/resolve",
-        access=RUNS_CREATE,
+        access=own_data(RUNS_CREATE),
         handler=run_endpoints.resolve_call,
         summary="Resolve a tool call of unknown outcome; the call is TURN.INDEX.",
         body=ResolveBody,
@@ -140,7 +141,7 @@ RUN_ROUTES: tuple[Route, ...] = (
     Route(
         method="POST",
         path=f"{AGENT_PATH}/cancel",
-        access=RUNS_CREATE,
+        access=own_data(RUNS_CREATE),
         handler=run_endpoints.cancel_run,
         summary="Cancel the run of a handle.",
         body=CancelRunBody,
@@ -149,7 +150,7 @@ RUN_ROUTES: tuple[Route, ...] = (
     Route(
         method="POST",
         path=f"{RUN_PATH}/cancel",
-        access=RUNS_CREATE,
+        access=own_data(RUNS_CREATE),
         handler=interrupt_endpoints.cancel_turn,
         summary="Cancel the current turn of an interactive run; the run then waits for input.",
         body=CancelBody,
@@ -158,7 +159,7 @@ RUN_ROUTES: tuple[Route, ...] = (
     Route(
         method="POST",
         path=f"{RUN_PATH}/interrupts/{{interrupt_id}}/resolve",
-        access=RUNS_CREATE,
+        access=own_data(RUNS_CREATE),
         handler=interrupt_endpoints.resolve_interrupt,
         summary="Answer or decline a question of a run.",
         body=InterruptBody,
@@ -166,7 +167,7 @@ RUN_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path=f"{RUN_PATH}/interrupts",
-        access=RUNS_READ,
+        access=own_data(RUNS_READ),
         handler=interrupt_endpoints.list_run_interrupts,
         summary="List the questions of a run, newest first; pending ones by default.",
         query=(INTERRUPT_STATUS_PARAMETER,),
@@ -174,7 +175,7 @@ RUN_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path="/v1/users/{user_id}/interrupts",
-        access=RUNS_READ,
+        access=own_data(RUNS_READ),
         handler=interrupt_endpoints.list_user_interrupts,
         summary="List the questions of a user's runs, newest first; pending ones by default.",
         query=(INTERRUPT_STATUS_PARAMETER, LIMIT_PARAMETER, CURSOR_PARAMETER),
@@ -182,7 +183,7 @@ RUN_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path="/v1/interrupts",
-        access=RUNS_READ,
+        access=own_data(RUNS_READ),
         handler=interrupt_endpoints.list_interrupts,
         summary="List the questions of all visible runs, newest first; pending ones by default.",
         query=(
@@ -195,7 +196,7 @@ RUN_ROUTES: tuple[Route, ...] = (
     Route(
         method="POST",
         path=f"{RUN_PATH}/pause",
-        access=RUNS_CREATE,
+        access=own_data(RUNS_CREATE),
         handler=run_endpoints.pause_run,
         summary="Pause a run before its next model call; calls under way are finished.",
         body=ReasonBody,
@@ -204,14 +205,14 @@ RUN_ROUTES: tuple[Route, ...] = (
     Route(
         method="POST",
         path=f"{RUN_PATH}/resume",
-        access=RUNS_CREATE,
+        access=own_data(RUNS_CREATE),
         handler=run_endpoints.resume_run,
         summary="Resume a paused run; pauses wider than the run still apply.",
     ),
     Route(
         method="POST",
         path=f"{RUN_PATH}/compact",
-        access=RUNS_CREATE,
+        access=own_data(RUNS_CREATE),
         handler=run_endpoints.compact_run,
         refusal_statuses=(502,),
         summary="Replace the older part of a conversation by a summary: of a parked run or an idle session.",
@@ -221,7 +222,7 @@ RUN_ROUTES: tuple[Route, ...] = (
     Route(
         method="POST",
         path=f"{SESSION_PATH}/replay",
-        access=RUNS_CREATE,
+        access=own_data(RUNS_CREATE, RUNS_READ),
         handler=run_endpoints.copy_session,
         summary="Create a session of another agent with the conversation of this one.",
         body=ReplayBody,
@@ -229,7 +230,7 @@ RUN_ROUTES: tuple[Route, ...] = (
     Route(
         method="POST",
         path=f"{RUN_PATH}/quarantine",
-        access=ADMIN,
+        access=requires(ADMIN),
         handler=run_endpoints.quarantine_run,
         summary="Quarantine a run until it is released; its calls are cancelled, other runs are not affected.",
         body=ReasonBody,
@@ -238,7 +239,7 @@ RUN_ROUTES: tuple[Route, ...] = (
     Route(
         method="POST",
         path=f"{RUN_PATH}/release",
-        access=ADMIN,
+        access=requires(ADMIN),
         handler=run_endpoints.release_run,
         summary="Fold a quarantined run again from the log and continue it.",
         body=ReasonBody,
@@ -247,7 +248,7 @@ RUN_ROUTES: tuple[Route, ...] = (
     Route(
         method="POST",
         path="/v1/runs/bulk",
-        access=ADMIN,
+        access=requires(ADMIN),
         handler=bulk_endpoints.apply_bulk_action,
         summary="Apply one command to the live runs of a filter; lists them unless dry_run is false.",
         body=BulkBody,
@@ -255,7 +256,7 @@ RUN_ROUTES: tuple[Route, ...] = (
     Route(
         method="POST",
         path="/v1/runs:batch",
-        access=RUNS_CREATE,
+        access=own_data(RUNS_CREATE),
         handler=batch_endpoints.start_batch,
         summary="Start up to 32 runs; join waits for them (200), detach answers with their ids (202).",
         alternative_status=202,
@@ -264,7 +265,7 @@ RUN_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path="/v1/_resident",
-        access=RUNS_READ,
+        access=own_data(RUNS_READ),
         handler=batch_endpoints.list_residents,
         summary="List live resident sub-agents.",
         query=(TENANT_PARAMETER, LIMIT_PARAMETER, CURSOR_PARAMETER),
@@ -272,7 +273,7 @@ RUN_ROUTES: tuple[Route, ...] = (
     Route(
         method="POST",
         path="/v1/_resident/{run_id}/close",
-        access=RUNS_CREATE,
+        access=own_data(RUNS_CREATE),
         handler=batch_endpoints.close_resident,
         summary="Close a resident sub-agent; idempotent.",
         body=ReasonBody,
@@ -281,7 +282,7 @@ RUN_ROUTES: tuple[Route, ...] = (
     Route(
         method="POST",
         path="/v1/_resident/{run_id}/cancel",
-        access=RUNS_CREATE,
+        access=own_data(RUNS_CREATE),
         handler=batch_endpoints.cancel_resident,
         summary="Cancel the turn of a resident sub-agent; it stays live.",
         body=ReasonBody,
@@ -290,7 +291,7 @@ RUN_ROUTES: tuple[Route, ...] = (
     Route(
         method="POST",
         path=f"{SESSION_PATH}/messages",
-        access=RUNS_CREATE,
+        access=own_data(RUNS_CREATE),
         handler=run_endpoints.continue_session,
         summary="Start the next run of a session; the answer is the stream of its events.",
         body=MessageBody,
@@ -300,7 +301,7 @@ RUN_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path=f"{SESSION_PATH}/transcript",
-        access=RUNS_READ,
+        access=own_data(RUNS_READ),
         handler=run_endpoints.get_transcript,
         summary="List the stored frames of a session.",
         query=(LIMIT_PARAMETER, CURSOR_PARAMETER),

@@ -17,6 +17,7 @@ from loomlog.services.api.route import (
     Tag,
 )
 from loomlog.services.application.schedules import PREVIEW_MAX
+from loomlog.services.core.access.rules import requires
 from loomlog.services.core.access.scopes import TENANT as TENANT_SCOPE
 
 TAG = Tag(name="Schedules", description="Runs that start at given times: when, and what became of them.")
@@ -40,7 +41,7 @@ def _route(
     return Route(
         method=method,
         path=path,
-        access=TENANT_SCOPE,
+        access=requires(TENANT_SCOPE),
         handler=handler,
         tag=TAG,
         summary=summary,

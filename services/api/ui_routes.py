@@ -4,13 +4,14 @@ The page itself is no row of the table: ui_page.py serves its files and every ad
 """
 
 from loomlog.services.api import ui_endpoints
-from loomlog.services.api.route import Access, Route
+from loomlog.services.api.route import Route
+from loomlog.services.core.access.rules import ANY_CALLER, PUBLIC
 
 UI_ROUTES: tuple[Route, ...] = (
     Route(
         method="POST",
         path="/ui/session",
-        access=Access.ANY_CALLER,
+        access=ANY_CALLER,
         handler=ui_endpoints.sign_in,
         status=204,
         summary="Sign in to the web page: the token of the Authorization header becomes a cookie.",
@@ -18,7 +19,7 @@ UI_ROUTES: tuple[Route, ...] = (
     Route(
         method="POST",
         path="/ui/logout",
-        access=Access.PUBLIC,
+        access=PUBLIC,
         handler=ui_endpoints.sign_out,
         status=204,
         summary="Sign out of the web page: clear the cookie.",
@@ -26,7 +27,7 @@ UI_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path="/ui/login-config.json",
-        access=Access.PUBLIC,
+        access=PUBLIC,
         handler=ui_endpoints.get_login_config,
         summary="Get what the sign-in page needs: whether a token is needed, and which pages may pass one on.",
     ),

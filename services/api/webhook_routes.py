@@ -6,8 +6,9 @@ Before: routes.py. After: webhook_endpoints.py, cloud_event_endpoints.py.
 from collections.abc import Sequence
 
 from loomlog.services.api import cloud_event_endpoints, webhook_endpoints
-from loomlog.services.api.route import Access, Handler, NamedSchema, QueryParameter, Route, Tag
-from loomlog.services.core.access.scopes import ADMIN
+from loomlog.services.api.route import Handler, NamedSchema, QueryParameter, Route, Tag
+from loomlog.services.core.access.rules import PUBLIC, Access, requires, requires_any
+from loomlog.services.core.access.scopes import ADMIN, CHANNEL_PUBLISH, RUNS_CREATE
 
 TAG = Tag(
     name="Webhooks", description="Requests from outside that start runs or are published to channels; CloudEvents."
@@ -44,12 +45,14 @@ EVENT = NamedSchema(
     },
 )
 
+ADMINISTRATORS = requires(ADMIN)
+
 
 def _receiver(path: str, handler: Handler, summary: str) -> Route:
     return Route(
         method="POST",
         path=path,
-        access=Access.PUBLIC,
+        access=PUBLIC,
         handler=handler,
         tag=TAG,
         summary=summary,
@@ -68,7 +71,7 @@ def _admin(
     handler: Handler,
     summary: str,
     *,
-    access: str | Access = ADMIN,
+    access: Access = ADMINISTRATORS,
     body: NamedSchema | None = None,
     query: Sequence[QueryParameter] = (),
     status: int = 200,
@@ -101,7 +104,7 @@ WEBHOOK_ROUTES: tuple[Route, ...] = (
         PATH + "/test",
         webhook_endpoints.test_webhook,
         TEST,
-        access=Access.PUBLIC,
+        access=PUBLIC,
         body=ANY,
         query=(SYNC,),
         alternative=202,
@@ -112,7 +115,7 @@ WEBHOOK_ROUTES: tuple[Route, ...] = (
         PATH + "/replay",
         webhook_endpoints.replay_webhook,
         REPLAYS,
-        access=Access.PUBLIC,
+        access=PUBLIC,
         body=REPLAY,
         query=(SYNC,),
         status=202,
@@ -136,7 +139,7 @@ WEBHOOK_ROUTES: tuple[Route, ...] = (
     Route(
         method="POST",
         path="/v1/events",
-        access=Access.MEMBER,
+        access=requires_any(RUNS_CREATE, CHANNEL_PUBLISH),
         handler=cloud_event_endpoints.publish_events,
         tag=TAG,
         summary="Give CloudEvents to webhooks or channels.",

@@ -3,13 +3,17 @@
 The table of tokens belongs to a connector (connectors.configuration.principals: hashes, compared in constant time);
 what a caller may do is defined in the core (loomlog.services.core.access). They meet here, once for all transports.
 
-Before: a transport passes the header. After: every use case begins with `require_scope`.
+A transport asks `require_access` with the access that the operation declares, before it reads a request; use cases ask
+`require_scope` only for what depends on the content.
+
+Before: a transport passes the header. After: the use cases.
 """
 
 from loomlog.connectors.configuration.principals import Principal, TokenTable, authenticate
 from loomlog.schemas.records import replace
 from loomlog.services.application.errors import RequestRefused
-from loomlog.services.core.access.decide import Caller, ResourceOwner, can_control, has_scope
+from loomlog.services.core.access.decide import Caller, ResourceOwner, can_control, has_scope, may_call
+from loomlog.services.core.access.rules import Access
 from loomlog.services.core.access.scopes import OPERATOR_KEY, TENANT
 
 
@@ -53,6 +57,16 @@ def require_scope(caller: Caller, scope: str) -> None:
     """Raise RequestRefused(insufficient_scope) unless the caller has the scope."""
     if not has_scope(caller, scope):
         raise RequestRefused("insufficient_scope", f"this needs the scope {scope}", details={"scope": scope})
+
+
+def require_access(caller: Caller, access: Access) -> None:
+    """Raise RequestRefused(insufficient_scope) unless the caller may call an operation with this access."""
+    if may_call(caller, access):
+        return
+    text = f"this needs the scope {access.needed}"
+    if caller.is_isolated and not access.takes_isolated:
+        text += ", and the token is confined to its own user"
+    raise RequestRefused("insufficient_scope", text, details={"scope": " ".join(access.scopes)})
 
 
 def require_control(caller: Caller, owner: ResourceOwner) -> None:

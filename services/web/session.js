@@ -2,10 +2,13 @@
 import { signal } from "./ui.js";
 import { ApiError, connection, loginConfig, me as readMe, refusal, signedOut } from "./api.js";
 
+const MEMBER = ["runs:create", "runs:read", "channel:publish", "channel:read", "memory:write", "providers:operator-key"];
+/** @type {Record<string, string[]>} */
 const INCLUDES = {
-  "substrate:admin": ["substrate:tenant", "substrate:user", "runs:create", "runs:read", "channel:publish", "channel:read"],
-  "substrate:tenant": ["runs:create", "runs:read", "channel:publish", "channel:read"],
+  "substrate:admin": ["substrate:tenant", "substrate:user", "tenant:read", ...MEMBER],
+  "substrate:tenant": ["tenant:read", ...MEMBER],
   "substrate:user": ["runs:create", "runs:read"],
+  ...Object.fromEntries(MEMBER.map((scope) => [scope, ["tenant:read"]])),
 };
 
 /** The caller as GET /v1/_me says it; null while unknown or signed out. */
@@ -13,14 +16,14 @@ export const me = signal(/** @type {Api.Me | null} */ (null));
 export const login = signal(/** @type {{login_origins: string[], open_mode: boolean} | null} */ (null));
 
 /**
- * Whether the caller holds a scope. "member": any caller that is not confined to its own user; "": anybody.
+ * Whether the caller holds a scope, by which pages and buttons are shown; "": anybody. Isolated users have runs alone.
  * @param {string} scope
  */
 export function may(scope) {
   const caller = me.value;
   if (!caller) return false;
   if (!scope) return true;
-  if (scope === "member") return !caller.is_isolated;
+  if (caller.is_isolated && !scope.startsWith("runs:")) return false;
   return caller.scopes.some((held) => held === scope || INCLUDES[held]?.includes(scope));
 }
 

@@ -33,6 +33,8 @@ test("how long messages are kept is told in the largest whole unit", () => {
 
 test("who publishes", () => {
   assert.equal(publisherOf({ name: "orders", publisher: "", period: "" }), "anyone allowed");
+  assert.equal(publisherOf({ name: "plaza", publisher: "", period: "", scope: "global" }), "administrators, agents");
+  assert.equal(publisherOf({ name: "wall", publisher: "any", period: "", scope: "global" }), "anyone allowed");
   assert.equal(publisherOf({ name: "bulletin", publisher: "system", period: "1h" }), "system, every 1h");
   assert.equal(publisherOf({ name: "_system/runtime-state", publisher: "", period: "" }), "system");
 });

@@ -33,7 +33,6 @@ from loomlog.schemas.generated.stream_records import (
     RemoteToolResult,
 )
 from loomlog.schemas.records import Record, replace
-from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.clients.connection import (
     ClientConnection,
     ClientDisconnected,
@@ -44,7 +43,6 @@ from loomlog.services.application.clients.connection import (
     send_frame,
 )
 from loomlog.services.core.access.decide import Caller
-from loomlog.services.core.access.scopes import RUNS_CREATE
 from loomlog.services.core.clients import limits, session
 from loomlog.services.core.clients.session import (
     ClientSession,
@@ -108,10 +106,7 @@ class ClientConnections:
     # --- one connection ----------------------------------------------------------------------------------------------
 
     async def serve(self, caller: Caller, socket: ClientSocket) -> None:
-        """Serve a connection until it ends. Raises RequestRefused for a caller without the scope,
-        before anything else.
-        """
-        require_scope(caller, RUNS_CREATE)
+        """Serve a connection until it ends."""
         if refusal := self._capacity_error(caller):
             await self._refuse(socket, refusal)
             return

@@ -29,7 +29,7 @@ from loomlog.schemas.ids import ID_PATTERN
 from loomlog.schemas.records import Secretive, replace
 from loomlog.services.application import limits
 from loomlog.services.application.errors import RequestRefused, bad_request
-from loomlog.services.core.access.scopes import CHANNEL_PUBLISH, TENANT
+from loomlog.services.core.access.scopes import CHANNEL_PUBLISH, MEMORY_WRITE
 from loomlog.services.core.run.limits import AUTO_PCT, KEEP_LAST_MAX, TARGET_PCT
 
 AGENT_NAME = re.compile(r"(?=.{1,128}\Z)[A-Za-z0-9_-]+(?:/[A-Za-z0-9_-]+)*\Z")
@@ -195,7 +195,7 @@ def request_digest(request: RunRequest) -> str:
 def hook_scopes(request: RunRequest) -> frozenset[str]:
     """Return the scopes of access that the hooks of a checked request need, besides that of the run."""
     needed = {
-        CHANNEL_PUBLISH if hook["kind"] == "channel.publish" else TENANT
+        CHANNEL_PUBLISH if hook["kind"] == "channel.publish" else MEMORY_WRITE
         for hook in request.on_complete
         if hook["kind"] == "channel.publish" or (hook["kind"] == "memory.set" and hook["scope"] != "user")
     }

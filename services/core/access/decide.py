@@ -1,5 +1,6 @@
 """Access decisions, each made once and for every transport: permission, visibility, identity.
 
+    may_call(caller, access)        permission for an operation, by the access that it names (rules.py)
     has_scope(caller, scope)        permission for a kind of operation
     can_see(caller, owner)          permission to know that a thing exists; otherwise the response is "not found"
     can_control(caller, owner)      permission to change it; the runs of isolated callers are closed to members
@@ -14,6 +15,7 @@ services/application.
 """
 
 from loomlog.schemas.records import Value
+from loomlog.services.core.access.rules import Access
 from loomlog.services.core.access.scopes import ADMIN, INCLUDES, SCOPES, TENANT, USER
 
 DEFAULT_USER = "default"
@@ -74,6 +76,15 @@ def has_scope(caller: Caller, scope: str) -> bool:
     """Whether the caller holds the scope or one that includes it."""
     assert scope in SCOPES, f"{scope!r} is not in the catalogue of scopes"
     return scope in caller.scopes or any(scope in INCLUDES.get(held, ()) for held in caller.scopes)
+
+
+def may_call(caller: Caller, access: Access) -> bool:
+    """Whether the caller may call an operation with this access."""
+    if access.is_public:
+        return True
+    if caller.is_isolated and not access.takes_isolated:
+        return False
+    return not access.scopes or (any if access.is_any else all)(has_scope(caller, scope) for scope in access.scopes)
 
 
 def can_see(caller: Caller, owner: ResourceOwner) -> bool:

@@ -46,7 +46,7 @@ export function Forbidden({ scope, text, isPage = false }) {
   return html`<div class="state">
     <${Icon} name="lock" size=${28} />
     <${isPage ? "h1" : "h2"}>Your token may not see this<//>
-    <p>${text ?? (scope === "member" ? "It is confined to the runs of its own user." : html`This needs the scope <code>${scope}</code>.`)} Ask an operator for another token, or sign in with another one.</p>
+    <p>${text ?? (scope === "tenant:read" ? "It is confined to the runs of its own user." : html`This needs the scope <code>${scope}</code>.`)} Ask an operator for another token, or sign in with another one.</p>
   </div>`;
 }
 

@@ -39,7 +39,7 @@ export default function Memory({ params }) {
       <span class="dim wide-only">What agents, users and the tenant remember.</span>
       <span class="grow"></span>
       <${TenantField} clears=${{ key: "" }} />
-      ${place?.scope === "run" ? null : html`<${Button} kind="primary" icon="plus" onClick=${() => setAsked("new")}>New entry<//>`}
+      ${place?.scope === "run" || !may("memory:write") ? null : html`<${Button} kind="primary" icon="plus" onClick=${() => setAsked("new")}>New entry<//>`}
     </header>
     <div class="memory-split">
       <${ScopeTree} chosen=${place} tenant=${tenant} round=${round} isFolded=${isChosen} />
@@ -68,7 +68,7 @@ function ScopeHead({ place, tenant, round, onDrop }) {
           </span>`
       : null}
     <span class="grow"></span>
-    ${of?.keys ? html`<${Button} small kind="danger" icon="trash-2" onClick=${onDrop}>Drop the scope<//>` : null}
+    ${of?.keys && may("substrate:tenant") ? html`<${Button} small kind="danger" icon="trash-2" onClick=${onDrop}>Drop the scope<//>` : null}
     ${usage.error ? html`<${ErrorState} error=${usage.error} onRetry=${usage.reload} compact />` : null}
   </div>`;
 }

@@ -9,12 +9,12 @@ import { may } from "../session.js";
 
 const TABS = [
   { key: "pause", title: "Pause", icon: "pause", scope: "runs:create", load: () => import("./operations/pause.js") },
-  { key: "limits", title: "Limits", icon: "coins", scope: "member", load: () => import("./operations/limits.js") },
-  { key: "routing", title: "Routing", icon: "network", scope: "member", load: () => import("./operations/routing.js") },
+  { key: "limits", title: "Limits", icon: "coins", scope: "tenant:read", load: () => import("./operations/limits.js") },
+  { key: "routing", title: "Routing", icon: "network", scope: "tenant:read", load: () => import("./operations/routing.js") },
   { key: "snapshots", title: "Snapshots", icon: "archive", scope: "substrate:admin", load: () => import("./operations/snapshots.js") },
   { key: "erasure", title: "Erasure", icon: "trash-2", scope: "substrate:admin", load: () => import("./operations/erasure.js") },
   { key: "health", title: "Health", icon: "shield-check", scope: "substrate:admin", load: () => import("./operations/health.js") },
-  { key: "configuration", title: "Configuration", icon: "settings", scope: "member", load: () => import("./operations/configuration.js") },
+  { key: "configuration", title: "Configuration", icon: "settings", scope: "tenant:read", load: () => import("./operations/configuration.js") },
   { key: "hooks", title: "Hooks", icon: "link", scope: "substrate:tenant", load: () => import("./operations/hooks.js") },
   { key: "families", title: "Families", icon: "layers", scope: "substrate:tenant", load: () => import("./operations/families.js") },
 ];

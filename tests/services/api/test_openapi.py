@@ -9,7 +9,7 @@ from loomlog.services.api.docs_page import curl, render_page
 from loomlog.services.api.examples import BODY_EXAMPLES
 from loomlog.services.api.openapi import build_document, encode_document, response_types
 from loomlog.services.api.responses import STATUS_BY_CODE
-from loomlog.services.api.route import Access, NamedSchema
+from loomlog.services.api.route import NamedSchema
 from loomlog.services.api.routes import ROUTES
 from tests.services.api.serving import Wire, service_of
 
@@ -19,7 +19,7 @@ def test_every_route_is_in_the_document_with_its_access() -> None:
     assert actual["openapi"].startswith("3.1")
     for route in ROUTES:
         operation = actual["paths"][route.template][route.method.lower()]
-        assert ("security" in operation) == (route.access is not Access.PUBLIC)
+        assert ("security" in operation) == (not route.access.is_public)
         assert {"400", "503"} <= set(operation["responses"])
         names = {parameter["name"] for parameter in operation["parameters"] if parameter["in"] == "path"}
         assert names == set(re.findall(r"{(\w+)}", route.template))

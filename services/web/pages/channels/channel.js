@@ -39,7 +39,7 @@ function Missing({ name, tenant, reload }) {
   const [isAsked, setAsked] = useState(false);
   return html`<header><${Crumbs} tenant=${tenant} /><h1><bdi>${name}</bdi></h1></header>
     <${Empty} icon="radio" title="There is no channel of this name" command=${`loomlog channels create ${name}`}>
-      <p class="actions"><${Button} href=${link("/channels", { tenant })}>All channels<//><${Button} kind="primary" icon="plus" onClick=${() => setAsked(true)}>Declare it<//></p>
+      <p class="actions"><${Button} href=${link("/channels", { tenant })}>All channels<//>${may("substrate:tenant") ? html`<${Button} kind="primary" icon="plus" onClick=${() => setAsked(true)}>Declare it<//>` : null}</p>
     <//>
     ${isAsked ? html`<${DeclareDialog} name=${name} tenant=${tenant} onClose=${() => setAsked(false)} onDone=${reload} />` : null}`;
 }
@@ -60,8 +60,9 @@ function Found({ row, tenant, reload }) {
   ];
   const wanted = query.get("view") ?? "";
   const view = isOrphan ? "about" : tabs.some((tab) => tab.key === wanted) ? wanted : isOneQueue ? "messages" : "queues";
-  const isOpen = publisherOf(row) === "anyone allowed" || may("substrate:admin");
-  const isMade = row.source === "runtime" && (row.scope !== "global" || may("substrate:admin"));
+  const isOpen = may("channel:publish") && (publisherOf(row) === "anyone allowed" || may("substrate:admin"));
+  const isOperator = may("substrate:tenant");
+  const isMade = isOperator && row.source === "runtime" && (row.scope !== "global" || may("substrate:admin"));
   const changed = () => (reload(), queue.reload(), setRound(round + 1));
   const close = () => setAsked("");
   return html`
@@ -72,8 +73,8 @@ function Found({ row, tenant, reload }) {
       ${scopeId ? html`<span class="chip info removable"><span>${row.scope} <bdi>${scopeId}</bdi></span><button aria-label="All queues" onClick=${() => setQuery({ scope_id: "", view: "" }, { replace: false })}><${Icon} name="x" size=${13} /></button></span>` : null}
       <span class="grow"></span>
       ${isMade ? html`<${Button} icon="settings" onClick=${() => setAsked("change")}>Change<//><${Button} kind="danger" icon="trash-2" onClick=${() => setAsked("delete")}>Delete<//>` : null}
-      ${isOrphan ? html`<${Button} kind="primary" icon="plus" onClick=${() => setAsked("declare")}>Declare it again<//>` : null}
-      ${!isOrphan && (row.scope !== "global" || may("substrate:admin")) ? html`<${Button} kind="danger" icon="x" onClick=${() => setAsked("purge")}>Purge<//>` : null}
+      ${isOrphan && isOperator ? html`<${Button} kind="primary" icon="plus" onClick=${() => setAsked("declare")}>Declare it again<//>` : null}
+      ${isOperator && !isOrphan && (row.scope !== "global" || may("substrate:admin")) ? html`<${Button} kind="danger" icon="x" onClick=${() => setAsked("purge")}>Purge<//>` : null}
       ${!isOrphan && isOpen ? html`<${Button} kind="primary" icon="send" onClick=${() => setAsked("publish")}>Publish<//>` : null}
       ${row.description ? html`<p class="sub"><bdi>${row.description}</bdi></p>` : null}
     </header>

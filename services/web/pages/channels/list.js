@@ -10,6 +10,7 @@ import { useResource } from "../../resource.js";
 import { here, link, navigate, setQuery } from "../../router.js";
 import { BroadcastDialog } from "./publish.js";
 import { DeclareDialog } from "./declare.js";
+import { may } from "../../session.js";
 import { SCOPES, SOURCES, filtered, formatKept, publisherOf } from "./model.js";
 
 const EVERY_MS = 5_000;
@@ -37,8 +38,8 @@ export function ChannelList() {
       <h1>Channels</h1>
       <span class="dim">Queues between agents, applications and people.</span>
       <span class="grow"></span>
-      <${Button} icon="send" onClick=${() => setAsked("broadcast")}>Broadcast<//>
-      <${Button} kind="primary" icon="plus" onClick=${() => setAsked("new")}>New channel<//>
+      ${may("channel:publish") ? html`<${Button} icon="send" onClick=${() => setAsked("broadcast")}>Broadcast<//>` : null}
+      ${may("substrate:tenant") ? html`<${Button} kind="primary" icon="plus" onClick=${() => setAsked("new")}>New channel<//>` : null}
     </header>
     <div class="bar list-filters">
       <input class="search" type="search" aria-label="Search channels" placeholder="Search name or description" value=${filters.text} onInput=${(event) => setQuery({ q: event.currentTarget.value })} />

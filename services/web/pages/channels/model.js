@@ -24,9 +24,9 @@ export const SCOPES = {
 /** Whether a channel has a queue for each user or agent. @param {string} scope */
 export const hasQueues = (scope) => scope === "user" || scope === "agent";
 
-/** Who publishes to a channel. @param {{publisher: string, name: string, period: string}} row */
+/** Who publishes to a channel. @param {{publisher: string, name: string, period: string, scope?: string}} row */
 export function publisherOf(row) {
-  if (row.publisher !== "system" && !row.name.startsWith("_system/")) return "anyone allowed";
+  if (row.publisher !== "system" && !row.name.startsWith("_system/")) return row.scope === "global" && row.publisher !== "any" ? "administrators, agents" : "anyone allowed";
   return row.period ? `system, every ${row.period}` : "system";
 }
 

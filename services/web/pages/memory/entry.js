@@ -11,6 +11,7 @@ import { Time, formatBytes } from "../../components/time.js";
 import { toast } from "../../components/toast.js";
 import { useAction, usePages, useResource } from "../../resource.js";
 import { here, link } from "../../router.js";
+import { may } from "../../session.js";
 import { EntryDialog } from "./dialogs.js";
 import { toRfc3339 } from "../../values.js";
 import { authorOf, comparedText, operationOf, pathOf, runPathOf, withBefore } from "./model.js";
@@ -44,8 +45,9 @@ export function EntryView({ place, entryKey, tenant, onChanged }) {
       ${is404 ? html`<${Chip} tone="warn">not there now<//>` : null}
       ${now?.provenance ? html`<${Chip} tone="info">fact<//>` : null}
       <span class="grow"></span>
-      ${now ? html`<${Button} small icon="settings" onClick=${() => setAsked("edit")}>Edit<//><${Button} small kind="danger" icon="trash-2" onClick=${() => setAsked("delete")}>Delete<//>` : null}
-      ${is404 ? html`<${Button} small icon="plus" onClick=${() => setAsked("edit")}>Set it<//>` : null}
+      ${now && may("memory:write") ? html`<${Button} small icon="settings" onClick=${() => setAsked("edit")}>Edit<//>` : null}
+      ${now && may("substrate:tenant") ? html`<${Button} small kind="danger" icon="trash-2" onClick=${() => setAsked("delete")}>Delete<//>` : null}
+      ${is404 && may("memory:write") ? html`<${Button} small icon="plus" onClick=${() => setAsked("edit")}>Set it<//>` : null}
     </div>
     ${entry.error && !is404 ? html`<${ErrorState} error=${entry.error} onRetry=${entry.reload} compact />` : null}
     ${is404 ? html`<p class="note warn">There is no such key now: it was deleted, superseded or has expired, or it was never set. What is known of its past is below.</p>` : null}

@@ -9,6 +9,7 @@ import { PlainTable } from "../../components/table.js";
 import { formatBytes, formatCount } from "../../components/time.js";
 import { toast } from "../../components/toast.js";
 import { useAction, useResource } from "../../resource.js";
+import { may } from "../../session.js";
 import { nameOf } from "./model.js";
 
 const OPERATIONS = [
@@ -35,7 +36,7 @@ export function Vectors({ place, tenant }) {
             { key: "bytes", title: "Size", align: "right", cell: (row) => formatBytes(row.bytes) },
           ]} />`}<//>
     </section>
-    ${place
+    ${!may("substrate:tenant") ? null : place
       ? html`<section class="card"><header><h2>Vectors of ${nameOf(place.scope, place.id)}</h2></header><div class="inside memory-operations">${OPERATIONS.map((operation) => html`<${Operation} key=${operation.key} operation=${operation} place=${place} tenant=${tenant} onDone=${statistics.reload} />`)}</div></section>`
       : html`<p class="hint">Choose a scope at the left to make or remove its vectors.</p>`}
   </div>`;

@@ -14,7 +14,7 @@ import { settingsOf } from "./settings_model.js";
 
 const PARTS = [
   { key: "agents", title: "Agents", scope: "runs:read", view: Agents },
-  { key: "aliases", title: "Model aliases", scope: "member", view: Aliases },
+  { key: "aliases", title: "Model aliases", scope: "tenant:read", view: Aliases },
   { key: "presets", title: "Presets", scope: "substrate:admin", view: Presets },
   { key: "environment", title: "Environment", scope: "substrate:admin", view: Environment },
 ];

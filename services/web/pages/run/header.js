@@ -60,7 +60,7 @@ function agentLink(run) {
   const version = run.def_version ? html`<small class="dim"> v${run.def_version}</small>` : null;
   const to = run.def_id ? link(`/library/version/${encodeURIComponent(run.def_id)}`) : link(`/library/agent/${encodeURIComponent(run.agent)}`);
   const hash = run.definition_sha256 ? `definition ${run.definition_sha256.slice(0, 12)}` : "";
-  return may("member") ? html`<a class="plain" href=${to} title=${hash}><bdi>${run.agent}</bdi>${version}</a>` : html`<span title=${hash}><bdi>${run.agent}</bdi>${version}</span>`;
+  return may("tenant:read") ? html`<a class="plain" href=${to} title=${hash}><bdi>${run.agent}</bdi>${version}</a>` : html`<span title=${hash}><bdi>${run.agent}</bdi>${version}</span>`;
 }
 
 /** The runs above this one, from the root on. @param {{run: Api.Run}} properties */

@@ -96,7 +96,7 @@ async def test_the_command_says_everything_the_owner_needs() -> None:
     ("hook", "scope"),
     [
         ({"kind": "channel.publish", "channel": "done"}, "channel:publish"),
-        ({"kind": "memory.set", "scope": "tenant", "key": "k"}, "substrate:tenant"),
+        ({"kind": "memory.set", "scope": "tenant", "key": "k"}, "memory:write"),
     ],
 )
 async def test_a_caller_needs_the_scopes_of_its_hooks(hook: dict[str, str], scope: str) -> None:

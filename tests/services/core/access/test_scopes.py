@@ -1,6 +1,6 @@
 from loomlog.connectors.configuration.principals import IMPLIED_SCOPES
 from loomlog.connectors.configuration.principals import SCOPES as CONFIGURED
-from loomlog.services.core.access.scopes import INCLUDES, SCOPES
+from loomlog.services.core.access.scopes import INCLUDES, SCOPES, TENANT_READ, USER
 
 
 def test_the_configuration_knows_the_same_scopes() -> None:
@@ -17,7 +17,8 @@ def test_whatever_includes_something_includes_only_scopes_of_the_catalogue() -> 
         assert included <= SCOPES
 
 
-def test_including_is_transitive_as_it_stands() -> None:
-    for included in INCLUDES.values():
+def test_only_isolated_users_lack_what_their_scopes_include() -> None:
+    for holder, included in INCLUDES.items():
         for scope in included:
-            assert INCLUDES.get(scope, frozenset()) <= included
+            missing = INCLUDES.get(scope, frozenset()) - included - {holder}
+            assert missing == ({TENANT_READ} if holder == USER else set())
