@@ -604,7 +604,11 @@ class Settings:
         old=SAME_NAME,
     )
     sqlmem_max_open_txns: int = setting(
-        _E, integer(1, 10_000), 64, "Transactions that one process has open.", old=SAME_NAME
+        _E,
+        integer(1, 10_000),
+        64,
+        "Transactions that one process has open; three quarters for a tenant.",
+        old=SAME_NAME,
     )
     sqlmem_max_txn_depth: int = setting(_E, integer(1, 64), 16, "Transactions within each other.", old=SAME_NAME)
     sqlmem_quota_bytes: int = setting(

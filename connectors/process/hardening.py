@@ -19,7 +19,12 @@ def disable_process_dumping() -> None:
     """Make this process not dumpable; a no-op where there is no /proc. Raises OSError when the kernel refuses."""
     if sys.platform != "linux":
         return
+    control_process(PR_SET_DUMPABLE, 0, "Bash commands could read our environment")
+
+
+def control_process(option: int, value: int, consequence: str) -> None:
+    """Call prctl(). Raises OSError with the consequence when the kernel refuses."""
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(PR_SET_DUMPABLE, ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0)) != 0:
+    if libc.prctl(option, ctypes.c_ulong(value), ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0)) != 0:
         code = ctypes.get_errno()
-        raise OSError(code, f"prctl(PR_SET_DUMPABLE, 0): {os.strerror(code)}; Bash commands could read our environment")
+        raise OSError(code, f"prctl({option}, {value}): {os.strerror(code)}; {consequence}")

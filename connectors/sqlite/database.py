@@ -3,20 +3,19 @@
 A change is tentative until `keep`: its pages are in the write-ahead log beside the file, and `discard` cuts them off.
 So the log decides whether a change happens, and the file follows.
 
-All methods block; a connection is used by one thread at a time. The file is a cache: nothing is flushed to the disk.
+All methods block, and a worker process calls them (worker.py). The file is a cache: nothing is flushed to the disk.
 
     statement    one, of few kinds (statement.py), within a time, a number of rows, and HEAP_BYTES_MAX of memory
     connection   no extensions, no other files, no temporary tables, shadow tables and schema read-only
 
-Before: services/families/database/files.py. After: apsw, pages.py.
+Before: worker.py. After: apsw, pages.py.
 """
 
 import errno
 import math
-import os
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,14 +23,14 @@ from typing import Any
 
 import apsw
 
-from loomlog.connectors.sqlite.errors import QUOTA, TIMEOUT, FileDamaged, FileFailed, StatementRefused
+from loomlog.connectors.sqlite.errors import QUOTA, FileDamaged, FileFailed, StatementRefused, too_slow
 from loomlog.connectors.sqlite.pages import (
     PAGE_BYTES,
     PageChange,
+    cut_frames,
     page_change,
     read_frames,
     read_pages,
-    wal_bytes,
     write_pages,
 )
 from loomlog.connectors.sqlite.statement import (
@@ -46,6 +45,7 @@ from loomlog.connectors.sqlite.statement import (
     result_value,
     vector_distance,
 )
+from loomlog.schemas.records import Value
 
 ROWS_MAX = 10_000
 RESULT_BYTES_MAX = 4 * 1024 * 1024
@@ -53,9 +53,13 @@ RESULT_BYTES_MAX = 4 * 1024 * 1024
 STATEMENT_S = 30.0
 QUOTA_BYTES = 50 * 1024 * 1024
 HEAP_BYTES_MAX = 256 * 1024 * 1024
-"""Memory of all databases of the process: SQLite gives an error beyond it."""
+"""Memory of all databases of a worker: SQLite gives an error beyond it. A sort of the largest usual database fits."""
 CACHE_BYTES = 512 * 1024
-"""Pages in memory of one connection; some hundred may be open."""
+"""Pages in memory of one connection; a hundred may be open."""
+VFS = "unix-none"
+"""Without locks: of a file one connection is used at a time (worker_pool.py), and the lock of one that was left behind
+in a busy worker would stand in the way of the next.
+"""
 CHECK_EVERY = 2_000
 """Instructions of SQLite between two looks at the clock: under a millisecond, and rare enough to cost nothing."""
 CHECKPOINT_FRAMES = 1_000
@@ -73,19 +77,12 @@ LIMITS = {
 }
 """A value, or a row of a table, has at most 1 MiB, so that a row of a result, of 100 of them, fits the memory."""
 
-IsCancelled = Callable[[], bool]
 
-
-def never_cancelled() -> bool:
-    return False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueryResult:
+class QueryResult(Value, frozen=True, kw_only=True):
     """Rows as JSON; `truncated` when there are more than fit."""
 
     columns: tuple[str, ...]
-    rows: Sequence[Sequence[Any]]
+    rows: list[list[Any]]
     truncated: bool
 
 
@@ -105,9 +102,8 @@ class ScopeDatabase:
     All methods raise FileFailed when the file does not work; it is to be deleted then.
     """
 
-    def __init__(self, path: Path, *, rows_max: int = ROWS_MAX, result_bytes_max: int = RESULT_BYTES_MAX) -> None:
+    def __init__(self, path: Path, *, result_bytes_max: int = RESULT_BYTES_MAX) -> None:
         self.path = path
-        self._rows_max = rows_max
         self._result_bytes_max = result_bytes_max
         self._wal = path.with_name(f"{path.name}-wal")
         self._connection: apsw.Connection | None = None
@@ -120,7 +116,6 @@ class ScopeDatabase:
         self._reason = ""
         """Why the authorizer refused the statement."""
         self._timeout_s = self._deadline = 0.0
-        self._is_cancelled: IsCancelled = never_cancelled
 
     # --- statements --------------------------------------------------------------------------------------------------
 
@@ -130,7 +125,7 @@ class ScopeDatabase:
         values: Sequence[Any] = (),
         *,
         timeout_s: float = STATEMENT_S,
-        is_cancelled: IsCancelled = never_cancelled,
+        rows_max: int = ROWS_MAX,
     ) -> QueryResult:
         """Return the rows of a SELECT. Raises StatementRefused."""
         check_statement(statement, READS)
@@ -138,15 +133,15 @@ class ScopeDatabase:
         connection = self._open()
         self._set_read_only(connection, True)
         columns: tuple[str, ...] = ()
-        rows, room, truncated = list[Sequence[Any]](), self._result_bytes_max, False
-        with self._running(connection, statement, values, timeout_s, is_cancelled) as running:
+        rows, room, truncated = list[list[Any]](), self._result_bytes_max, False
+        with self._running(connection, statement, values, timeout_s) as running:
             columns = running.columns
             for row in running.cursor:
                 room -= sum(map(result_bytes, row))
                 if room < 0 and not rows:
                     message = f"a row is longer than {self._result_bytes_max} bytes: select fewer columns, or substr()"
                     raise refused(message)
-                if room < 0 or len(rows) == self._rows_max:
+                if room < 0 or len(rows) == rows_max:
                     truncated = True
                     break
                 rows.append([result_value(value) for value in row])
@@ -159,19 +154,16 @@ class ScopeDatabase:
         *,
         quota_bytes: int = QUOTA_BYTES,
         timeout_s: float = STATEMENT_S,
-        is_cancelled: IsCancelled = never_cancelled,
     ) -> ChangeResult:
         """Carry out a statement tentatively: `keep` or `discard` comes next. Raises StatementRefused."""
         word = check_statement(statement, WRITES)
         self.discard()
-        if self._kept_frames >= CHECKPOINT_FRAMES:
-            self._checkpoint()
         connection = self._open()
         self._set_read_only(connection, False)
         self._set_quota(connection, quota_bytes)
         connection.set_last_insert_rowid(0)
         try:
-            with self._running(connection, statement, values, timeout_s, is_cancelled) as running:
+            with self._running(connection, statement, values, timeout_s) as running:
                 if running.is_read_only:
                     raise refused("statement: it changes nothing; use sql_query")
                 for _ in running.cursor:
@@ -192,19 +184,42 @@ class ScopeDatabase:
         return ChangeResult(change=change, rows_affected=rows, last_insert_id=connection.last_insert_rowid())
 
     def keep(self) -> None:
-        """Keep the change: it is in the log. Does not block."""
+        """Keep the change: it is in the log."""
         self._kept_frames = self._frames
 
     def discard(self) -> None:
         """Forget a change that is not kept."""
-        if self._frames == self._kept_frames:
-            return
-        self._disconnect()
+        if self._frames != self._kept_frames:
+            self.restore(self._kept_frames)
+
+    def restore(self, frames: int) -> None:
+        """Make the kept changes those of the first frames of the write-ahead log, which another process may have
+        written; what follows them is cut off.
+        """
+        self.disconnect()
         try:
-            os.truncate(self._wal, wal_bytes(self._kept_frames))
+            cut_frames(self._wal, frames)
         except OSError as error:
             raise FileFailed(f"a change cannot be discarded: {error.strerror}") from error
-        self._frames = self._kept_frames
+        self._frames = self._kept_frames = frames
+
+    @property
+    def frames(self) -> int:
+        """Frames of commits in the write-ahead log, kept or not."""
+        return self._frames
+
+    def checkpoint(self) -> None:
+        """Move the kept changes from the write-ahead log into the file."""
+        self.discard()
+        if not self._frames:
+            return
+        connection = self._open()
+        self._deadline = math.inf
+        try:
+            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        except apsw.Error as error:
+            raise FileFailed(f"changes cannot be moved into the file: {error}") from error
+        self._frames = self._kept_frames = 0
 
     # --- pages -------------------------------------------------------------------------------------------------------
 
@@ -218,19 +233,18 @@ class ScopeDatabase:
 
     def copy(self) -> PageChange:
         """Return the whole file as a change of an empty one."""
-        self.close()
+        self.checkpoint()
         try:
             return read_pages(self.path) if self.path.exists() else page_change(0, {})
         except OSError as error:
             raise FileFailed(f"the file cannot be read: {error.strerror}") from error
 
-    def clone(self, other: "ScopeDatabase") -> None:
-        """Become a copy of another file."""
-        other.close()
+    def clone(self, other: Path) -> None:
+        """Become a copy of another file, whose changes are all in the file itself."""
         self.delete()
         try:
-            if other.path.exists():
-                shutil.copyfile(other.path, self.path)
+            if other.exists():
+                shutil.copyfile(other, self.path)
         except OSError as error:
             raise FileFailed(f"the file cannot be copied: {error.strerror}") from error
 
@@ -240,8 +254,7 @@ class ScopeDatabase:
 
     def close(self) -> None:
         """Close the file, without a change that is not kept."""
-        self.discard()
-        self._checkpoint()
+        self.checkpoint()
         self._remove_log()
 
     def delete(self) -> None:
@@ -250,11 +263,12 @@ class ScopeDatabase:
         self.path.unlink(missing_ok=True)
 
     def _remove_log(self) -> None:
-        self._disconnect()
+        self.disconnect()
         self._frames = self._kept_frames = 0
         self._wal.unlink(missing_ok=True)
 
-    def _disconnect(self) -> None:
+    def disconnect(self) -> None:
+        """Close the connection and leave the files as they are."""
         if self._connection is not None:
             connection, self._connection = self._connection, None
             with suppress(apsw.Error):
@@ -265,7 +279,7 @@ class ScopeDatabase:
 
     def _open(self) -> apsw.Connection:
         if self._connection is not None and _has_temporary_objects(self._connection):
-            self._disconnect()
+            self.disconnect()
         if self._connection is None:
             apsw.hard_heap_limit(HEAP_BYTES_MAX)
             try:
@@ -275,7 +289,7 @@ class ScopeDatabase:
         return self._connection
 
     def _connect(self) -> apsw.Connection:
-        connection = apsw.Connection(str(self.path))
+        connection = apsw.Connection(str(self.path), vfs=VFS)
         connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
         connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
@@ -300,7 +314,7 @@ class ScopeDatabase:
         return apsw.SQLITE_OK
 
     def _is_over(self) -> bool:
-        return time.monotonic() >= self._deadline or self._is_cancelled()
+        return time.monotonic() >= self._deadline
 
     def _authorize(
         self, action: int, first: str | None, second: str | None, database: str | None, trigger: str | None
@@ -322,28 +336,14 @@ class ScopeDatabase:
             connection.pragma("max_page_count", page_count_max)
             self._page_count_max = page_count_max
 
-    def _checkpoint(self) -> None:
-        """Move what is kept from the write-ahead log into the file."""
-        if not self._frames:
-            return
-        connection = self._open()
-        self._deadline, self._is_cancelled = math.inf, never_cancelled
-        try:
-            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-        except apsw.Error as error:
-            raise FileFailed(f"changes cannot be moved into the file: {error}") from error
-        self._frames = self._kept_frames = 0
-
     def _running(
         self,
         connection: apsw.Connection,
         statement: str,
         values: Sequence[Any],
         timeout_s: float,
-        is_cancelled: IsCancelled,
     ) -> "_Running":
-        self._timeout_s, self._deadline = timeout_s, time.monotonic() + timeout_s
-        self._is_cancelled, self._reason = is_cancelled, ""
+        self._timeout_s, self._deadline, self._reason = timeout_s, time.monotonic() + timeout_s, ""
         return _Running(self, connection, statement, values)
 
     def problem(self, error: Exception, connection: apsw.Connection) -> Exception:
@@ -352,7 +352,7 @@ class ScopeDatabase:
             case StatementRefused():
                 return error
             case apsw.InterruptError():
-                return StatementRefused(TIMEOUT, f"the statement took over {self._timeout_s:g} s and was stopped")
+                return too_slow(self._timeout_s)
             case apsw.FullError() if connection.system_errno != errno.ENOSPC:
                 return StatementRefused(
                     QUOTA,

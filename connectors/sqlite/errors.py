@@ -14,6 +14,11 @@ class StatementRefused(Exception):
         self.code = code
 
 
+def too_slow(timeout_s: float) -> StatementRefused:
+    """Return the refusal of a statement that did not end at its deadline."""
+    return StatementRefused(TIMEOUT, f"the statement took over {timeout_s:g} s and was stopped")
+
+
 class FileFailed(Exception):
     """The file or its disk does not work, or the pages are not those of the chain; another file can be made."""
 

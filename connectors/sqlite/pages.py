@@ -18,6 +18,8 @@ Before: database.py reads the pages of a commit. After: services/families/databa
 events and blobs.
 """
 
+import base64
+import binascii
 import os
 import struct
 import zlib
@@ -73,6 +75,24 @@ def pack(change: PageChange) -> Iterator[bytes]:
         yield HEADER.pack(VERSION, change.nonce, change.page_count, len(some)) + zlib.compress(body, 1)
 
 
+def pack_texts(change: PageChange) -> tuple[str, ...]:
+    """Return the parts of a change as base64."""
+    return tuple(base64.b64encode(part).decode() for part in pack(change))
+
+
+def unpack_texts(texts: Iterable[str]) -> PageChange:
+    """Return the change of these parts. Raises FileFailed when they are not what `pack_texts` makes."""
+    try:
+        return unpack([base64.b64decode(text, validate=True) for text in texts])
+    except (binascii.Error, ValueError) as error:
+        raise FileFailed(f"the pages of a change are no base64: {error}") from error
+
+
+def base64_bytes(text: str) -> int:
+    """Return how many bytes a base64 text is of."""
+    return 3 * len(text) // 4 - text.count("=", -2)
+
+
 def unpack(parts: Iterable[bytes]) -> PageChange:
     """Return the change of these parts. Raises FileFailed when they are not what `pack` makes."""
     nonce, page_count, pages = b"", 0, dict[int, bytes]()
@@ -117,6 +137,18 @@ def read_frames(wal: Path, first: int, end: int) -> PageChange:
 def wal_bytes(frames: int) -> int:
     """Return the size of a write-ahead log with so many frames."""
     return WAL_HEADER_BYTES + frames * FRAME_BYTES
+
+
+def cut_frames(wal: Path, frames: int) -> None:
+    """Remove the frames of a write-ahead log after the first ones, which no connection has open.
+
+    Raises OSError; FileFailed when there are fewer.
+    """
+    size = wal.stat().st_size if wal.exists() else 0
+    if frames and size < wal_bytes(frames):
+        raise FileFailed(f"the write-ahead log has {size} bytes, expected {wal_bytes(frames)} of {frames} frames")
+    if size > wal_bytes(frames):
+        os.truncate(wal, wal_bytes(frames))
 
 
 def write_pages(path: Path, change: PageChange) -> None:

@@ -21,11 +21,12 @@ from loomlog.schemas.position import Position
 from loomlog.schemas.records import replace
 from loomlog.services.application.authentication import require_member
 from loomlog.services.application.entities import resolve_tenant
-from loomlog.services.application.errors import CODES, RETRY_SOON_S, RequestRefused, bad_request
+from loomlog.services.application.errors import CODES, RETRY_SOON_S, RequestRefused, bad_request, share_refusal
 from loomlog.services.application.queries.read_models import ReadModels
 from loomlog.services.application.request_context import current_request
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.families import aggregate_id, aggregate_key
+from loomlog.services.core.shares import ShareExhausted
 from loomlog.services.families.memory import limits
 from loomlog.services.families.memory.author import SCOPES, Author, Scope, named_scope, scopes_of_run
 from loomlog.services.families.memory.decide import key_problem
@@ -401,6 +402,8 @@ async def run_refusing(operation: Awaitable[ValueT]) -> ValueT:
     except OperationRefused as refused:
         raise request_refusal(refused) from refused
     except OperationUnavailable as error:
+        if isinstance(error.__cause__, ShareExhausted):
+            raise share_refusal(error.__cause__) from error
         code = "command_pending" if error.is_unknown else "memory_unavailable"
         raise RequestRefused(code, str(error), retry_after_s=RETRY_SOON_S) from error
 

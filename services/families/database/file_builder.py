@@ -7,20 +7,19 @@ Before: operations.py. After: services/stream/entities/reads.py; files.py, page_
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import orjson
 
 from loomlog.connectors.errors import ConnectorError
-from loomlog.connectors.sqlite.database import IsCancelled
 from loomlog.connectors.sqlite.errors import FileFailed
-from loomlog.connectors.sqlite.pages import GENESIS, PageChange
+from loomlog.connectors.sqlite.messages import StoredChange
+from loomlog.connectors.sqlite.pages import GENESIS
 from loomlog.services.core.families import aggregate_id
 from loomlog.services.families.database.files import COMMITTED, CachedFile, DatabaseFiles, ScopeFiles
 from loomlog.services.families.database.items import CHANGE_ITEM, COPY_ITEM, change_id, change_prefix
 from loomlog.services.families.database.page_store import PageStore
-from loomlog.services.families.database.state import EMPTY, FAMILY_NAME, Database, Head, Transaction, initial
+from loomlog.services.families.database.state import FAMILY_NAME, Database, Head, Transaction, initial
 from loomlog.services.families.memory.author import Scope
 from loomlog.services.families.operation import OperationUnavailable
 from loomlog.services.stream.entities.reads import EntityReads, PositionNotRead
@@ -29,6 +28,8 @@ ROW_WAIT_S, POLL_S = 5.0, 0.02
 """How long rows are waited for that are older than the owner's state."""
 ROWS_PAGE = 100
 """Changes of one read: each may have 120 KB."""
+APPLY_BYTES = 16 * 1024 * 1024
+"""Bytes of changes that are written at a time: those in blobs may have much more."""
 
 
 class RowsMissing(Exception):
@@ -79,7 +80,7 @@ class FileBuilder:
         file = self._files.open(held, COMMITTED if transaction is None else root_run_id)
         if await self._follow(file, scope, target):
             return file
-        await self._files.clear(file)
+        await file.clear()
         await self._start(held, file, scope, state, transaction)
         if not await self._follow(file, scope, target):
             raise RowsMissing(f"the changes of the database up to revision {target.revision} are not read yet")
@@ -91,7 +92,7 @@ class FileBuilder:
         """Make an empty file one that can follow."""
         committed = held.files.get(COMMITTED)
         if transaction is not None and committed is not None and committed.head == transaction.savepoints[0]:
-            await self._files.run(lambda is_cancelled: file.database.clone(committed.database))
+            await file.database.clone(committed.database)
             file.head = committed.head
         elif state.copy_revision:
             await self._apply_copy(file, scope)
@@ -104,17 +105,11 @@ class FileBuilder:
         if not rows:
             raise RowsMissing("the copy of the database is not read yet")
         document = orjson.loads(rows[0].document)
-        unpack = await self._pages.load(document, scope.tenant)
-
-        def apply(is_cancelled: IsCancelled) -> int:
-            change = unpack()
-            if change.chain(GENESIS) != document["copy_chain"]:
-                raise FileFailed("the copy of the database is not the one that its event names")
-            file.database.apply(change)
-            return change.page_count
-
-        page_count = await self._files.run(apply)
-        file.head = Head(document["revision"], document["chain"], page_count)
+        stored = StoredChange(await self._pages.load(document, scope.tenant), document["copy_chain"])
+        applied = await file.database.apply([stored], GENESIS)
+        if not applied.count:
+            raise FileFailed("the copy of the database is not the one that its event names")
+        file.head = Head(document["revision"], document["chain"], applied.page_count)
 
     async def _follow(self, file: CachedFile, scope: Scope, target: Head) -> bool:
         """Apply the changes that a file lacks; return whether it is at the target then."""
@@ -138,25 +133,22 @@ class FileBuilder:
             )
         except (PositionNotRead, ConnectorError) as error:
             raise _unread(error) from error
-        changes: list[tuple[dict[str, Any], Callable[[], PageChange]]] = []
+        changes: list[StoredChange] = []
+        size = 0
         for number, row in enumerate(rows, file.head.revision + 1):
             document = orjson.loads(row.document)
-            if document["revision"] != number or number > target.revision:
+            if document["revision"] != number or number > target.revision or size >= APPLY_BYTES:
                 break
-            changes.append((document, await self._pages.load(document, scope.tenant)))
-
-        def apply(is_cancelled: IsCancelled) -> Head:
-            head = file.head
-            for document, unpack in changes:
-                change = unpack()
-                if is_cancelled() or change.chain(head.chain) != document["chain"]:
-                    break
-                file.head = EMPTY  # what is in the file is unknown while it is written
-                file.database.apply(change)
-                file.head = head = Head(document["revision"], document["chain"], change.page_count)
-            return head
-
-        await self._files.run(apply)
+            stored = StoredChange(await self._pages.load(document, scope.tenant), document["chain"])
+            size += sum(map(len, stored.parts))
+            changes.append(stored)
+        if not changes:
+            return
+        head = file.head
+        applied = await file.database.apply(changes, head.chain)
+        if applied.count:
+            last = changes[applied.count - 1]
+            file.head = Head(head.revision + applied.count, last.chain, applied.page_count)
 
 
 def _unread(error: Exception) -> OperationUnavailable:

@@ -1,7 +1,8 @@
 """The files of databases that this process has: a cache, since any of them can be made again from the log.
 
 Of a scope there is the file of what is committed, and one for the transaction of a tree of runs while there is one.
-Calls for one scope come one after another; calls for different scopes run at the same time, each in a thread.
+Calls for one scope come one after another; calls for different scopes run at the same time, each in a worker process.
+Tenants and principals have shares of the workers: a call waits for its turn, then its statement has its whole time.
 Files are in plaintext, so those of a tenant are removed when anyone of it is erased.
 
 Before: operations.py. After: connectors/sqlite.
@@ -11,25 +12,26 @@ import asyncio
 import itertools
 import math
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
-from threading import Event
-from typing import TypeVar
 
-from loomlog.connectors.sqlite.database import IsCancelled, ScopeDatabase
 from loomlog.connectors.sqlite.folder import ClaimedFolder
 from loomlog.connectors.sqlite.pages import PAGE_BYTES
+from loomlog.connectors.sqlite.worker_pool import DatabaseFile, WorkerPool, WorkerProcess
+from loomlog.services.core.shares import Holder, ShareLimits
 from loomlog.services.families.database.limits import SqlLimits
 from loomlog.services.families.database.state import EMPTY, Database, Head
 from loomlog.services.families.memory.author import Scope, scope_of_aggregate
+from loomlog.services.stream.shared_slots import SharedSlots
 
-WORKERS = 16
-"""Threads: SQLite works without the interpreter's lock, and a slow statement must not keep other scopes waiting."""
+WORKERS = 8
+"""Statements at the same time: they compete for the cores, and each has a process of 10 MB."""
 COMMITTED = ""
 
-Result = TypeVar("Result")
+
+NO_HOLDER = Holder(tenant="", principal="")
 
 
 class ScopeBusy(Exception):
@@ -39,11 +41,24 @@ class ScopeBusy(Exception):
 class CachedFile:
     """A file, and how far in the chain of changes it is."""
 
-    __slots__ = ("database", "head")
+    __slots__ = ("_head", "database")
 
-    def __init__(self, database: ScopeDatabase) -> None:
+    def __init__(self, database: DatabaseFile) -> None:
         self.database = database
-        self.head: Head = EMPTY
+        self._head: Head = EMPTY
+
+    @property
+    def head(self) -> Head:
+        return EMPTY if self.database.is_lost else self._head
+
+    @head.setter
+    def head(self, head: Head) -> None:
+        self._head = head
+
+    async def clear(self) -> None:
+        """Make the file an empty one."""
+        self._head = EMPTY
+        await self.database.remove()
 
 
 class ScopeFiles:
@@ -51,6 +66,8 @@ class ScopeFiles:
 
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
+        self.holder = NO_HOLDER
+        """For whom its files are used now."""
         self.files: dict[str, CachedFile] = {}
         self.state: Database | None = None
         """State after the last command of this process; None when another one may have come between."""
@@ -72,13 +89,16 @@ class DatabaseFiles:
         self._limits = limits
         self._scopes: OrderedDict[tuple[str, str], ScopeFiles] = OrderedDict()
         """By tenant and aggregate, the least recently used first."""
-        self._executor = ThreadPoolExecutor(max_workers=WORKERS, thread_name_prefix="sql")
-        self._numbers = itertools.count(1)
+        self.slots = SharedSlots("SQL statements under way", ShareLimits.of(WORKERS))
+        self._workers = WorkerPool()
+        self._paths = (self._folder.path / f"{number}.db" for number in itertools.count(1))
         self._tasks: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
-    async def hold(self, scope: Scope, wait_s: float) -> AsyncIterator[ScopeFiles]:
-        """Hold the files of a scope. Raises ScopeBusy."""
+    async def hold(self, scope: Scope, wait_s: float, holder: Holder = NO_HOLDER) -> AsyncIterator[ScopeFiles]:
+        """Hold the files of a scope. Raises ScopeBusy. Statements on them wait for the share of the holder, and raise
+        ShareExhausted.
+        """
         key = (scope.tenant, scope.aggregate)
         held = self._scopes.setdefault(key, ScopeFiles())
         self._scopes.move_to_end(key)
@@ -89,6 +109,7 @@ class DatabaseFiles:
                     await held.lock.acquire()
             except TimeoutError:
                 raise ScopeBusy from None
+            held.holder = holder
             try:
                 if held.is_forgotten:
                     held.is_forgotten, held.state = False, None
@@ -110,37 +131,19 @@ class DatabaseFiles:
     def open(self, held: ScopeFiles, name: str) -> CachedFile:
         """Return a file of a scope: an empty one if there is none."""
         if name not in held.files:
-            path = self._folder.path / f"{next(self._numbers)}.db"
-            held.files[name] = CachedFile(ScopeDatabase(path, rows_max=self._limits.rows_max))
+            held.files[name] = CachedFile(DatabaseFile(partial(self._lease, held), self._paths))
         return held.files[name]
 
-    async def clear(self, file: CachedFile) -> None:
-        """Make a file an empty one."""
-        file.head = EMPTY
-        await self.run(lambda is_cancelled: file.database.delete())
+    @asynccontextmanager
+    async def _lease(self, held: ScopeFiles, preferred: WorkerProcess | None) -> AsyncIterator[WorkerProcess]:
+        with await self.slots.acquire(held.holder, wait_s=self._limits.busy_wait_s):
+            async with self._workers.lease(preferred) as worker:
+                yield worker
 
     async def remove(self, held: ScopeFiles, name: str) -> None:
         """Remove a file of a scope."""
         if (file := held.files.pop(name, None)) is not None:
-            await self.clear(file)
-
-    async def run(self, work: Callable[[IsCancelled], Result]) -> Result:
-        """Return the result of blocking work. When the caller is cancelled, the work is, and its end is awaited:
-        a connection is used by one thread at a time.
-        """
-        stop = Event()
-        future = asyncio.get_running_loop().run_in_executor(self._executor, work, stop.is_set)
-        try:
-            return await asyncio.shield(future)
-        except asyncio.CancelledError:
-            stop.set()
-            while not future.done():
-                try:
-                    await asyncio.wait({future})
-                except asyncio.CancelledError:
-                    continue
-            future.exception()
-            raise
+            await file.clear()
 
     def forget(self, tenant: str) -> None:
         """Remove the files of a tenant: no later call uses them, and they go after those under way."""
@@ -165,7 +168,7 @@ class DatabaseFiles:
         for held in scopes:
             for name in list(held.files):
                 await self.remove(held, name)
-        self._executor.shutdown()
+        await self._workers.close()
         await asyncio.to_thread(self._folder.close)
 
     async def _evict(self) -> None:

@@ -19,13 +19,13 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeVar
 
 from loomlog.connectors.protocols import Blobs
-from loomlog.connectors.sqlite.database import ChangeResult, IsCancelled, QueryResult
+from loomlog.connectors.sqlite.database import QueryResult
 from loomlog.connectors.sqlite.errors import REFUSED, TIMEOUT, FileDamaged, FileFailed, StatementRefused
-from loomlog.connectors.sqlite.pages import GENESIS, pack
+from loomlog.connectors.sqlite.messages import Written
+from loomlog.connectors.sqlite.pages import GENESIS
 from loomlog.connectors.sqlite.statement import READS, WRITES, bind_values, check_statement, texts_to_embed
 from loomlog.schemas.generated.database_commands import (
     BeginTransaction,
@@ -36,10 +36,12 @@ from loomlog.schemas.generated.database_commands import (
 )
 from loomlog.schemas.generated.database_events import SqlChanged, SqlDropped, SqlTransactionBegan, SqlTransactionEnded
 from loomlog.schemas.generated.entity_events import CommandRefused
+from loomlog.services.core.shares import Holder, ShareExhausted, ShareLimits
 from loomlog.services.families.database.decide import ANY_REVISION, BAD_REQUEST, BUSY, CONFLICT, EXPIRED, HELD
 from loomlog.services.families.database.file_builder import FileBuilder
 from loomlog.services.families.database.files import COMMITTED, CachedFile, DatabaseFiles, ScopeBusy, ScopeFiles
 from loomlog.services.families.database.limits import SqlLimits
+from loomlog.services.families.database.open_transactions import Key, OpenTransactions, TreeBusy
 from loomlog.services.families.database.page_store import (
     Decrypt,
     Encrypt,
@@ -76,20 +78,11 @@ Embed = Callable[[Sequence[str]], Awaitable[Sequence[Sequence[float]]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """A command to send, and the file that has its change tentatively, with the head it would have."""
+    """A command to send, and the file that has its change tentatively."""
 
     command: Any
     file: CachedFile | None = None
-    head: Head | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
-    """What a statement did to a file: packed pages, none when it wrote nothing, and the head it would have."""
-
-    result: ChangeResult
-    parts: Sequence[bytes]
-    head: Head
+    written: Written | None = None
 
 
 class Failure(Exception):
@@ -101,8 +94,8 @@ class Failure(Exception):
 
 
 Result = TypeVar("Result")
-Work = Callable[[CachedFile, IsCancelled], Result]
-"""Blocking work on a file."""
+Work = Callable[[CachedFile], Awaitable[Result]]
+"""A statement on a file."""
 Prepare = Callable[[ScopeFiles, Database, str], Awaitable[Attempt]]
 """Makes an attempt on a state, with a step for its command id. Raises Failure."""
 
@@ -136,8 +129,7 @@ class DatabaseOperations:
         self._limits = limits or SqlLimits()
         self._embed = embed
         self._wait_s = wait_s
-        self._open: dict[tuple[str, str, str], int] = {}
-        """When the transactions that this process began end as idle, by tenant, aggregate and root run."""
+        self._transactions = OpenTransactions(ShareLimits.of(self._limits.transactions_max))
         self._handlers: Mapping[str, Callable[[Mapping[str, Any], Author, Scope], Awaitable[Reply]]] = {
             "sql_query": self._query,
             "sql_exec": self._exec,
@@ -148,7 +140,10 @@ class DatabaseOperations:
 
     async def run(self, op: str, fields: Mapping[str, Any], author: Author, scope: Scope) -> Reply:
         """Carry out an operation; `fields` are those of the body besides op and scope."""
-        return await self._handlers[op](fields, author, scope)
+        try:
+            return await self._handlers[op](fields, author, scope)
+        except ShareExhausted as error:
+            raise OperationUnavailable(str(error)) from error
 
     async def drop(self, scope: Scope, author: Author, reason: str = "") -> Reply:
         """Delete a database: when its run has ended, its user is erased, or an operator asks."""
@@ -184,13 +179,15 @@ class DatabaseOperations:
     async def _query(self, fields: Mapping[str, Any], author: Author, scope: Scope) -> Reply:
         timeout_s, statement = self._timeout_s(fields), _statement(fields)
 
-        def work(file: CachedFile, is_cancelled: IsCancelled) -> QueryResult:
-            return file.database.query(statement, values, timeout_s=timeout_s, is_cancelled=is_cancelled)
+        async def work(file: CachedFile) -> QueryResult:
+            return await file.database.query(statement, values, timeout_s=timeout_s, rows_max=self._limits.rows_max)
 
         try:
             check_statement(statement, READS)
             values = await self._values(fields.get("args"))
-            async with self._files.hold(scope, self._limits.busy_wait_s + self._limits.statement_s) as held:
+            async with self._files.hold(
+                scope, self._limits.busy_wait_s + self._limits.statement_s, _holder(author)
+            ) as held:
                 state = await self._builder.state(scope, author.positions)
                 _check_expired(state, author)
                 _, result = await self._on_file(held, scope, author, state, work)
@@ -206,15 +203,10 @@ class DatabaseOperations:
         timeout_s, quota_bytes = self._timeout_s(fields), self._quota_bytes(author)
         statement, values = _statement(fields), list[Any]()
 
-        def work(file: CachedFile, is_cancelled: IsCancelled) -> Written:
-            result = file.database.change(
-                statement, values, quota_bytes=quota_bytes, timeout_s=timeout_s, is_cancelled=is_cancelled
+        async def work(file: CachedFile) -> Written:
+            return await file.database.change(
+                statement, values, chain=file.head.chain, quota_bytes=quota_bytes, timeout_s=timeout_s
             )
-            change = result.change
-            if change is None:
-                return Written(result=result, parts=[], head=file.head)
-            head = Head(file.head.revision + 1, change.chain(file.head.chain), change.page_count)
-            return Written(result=result, parts=list(pack(change)), head=head)
 
         async def prepare(held: ScopeFiles, state: Database, step: str) -> Attempt:
             try:
@@ -239,18 +231,18 @@ class DatabaseOperations:
                 root_run_id="" if held.files.get(COMMITTED) is file else author.root_run_id,
                 base_revision=file.head.revision,
                 base_chain=file.head.chain,
-                chain=written.head.chain if written.parts else "",
-                page_count=written.head.page_count if written.parts else 0,
+                chain=written.chain if written.parts else "",
+                page_count=written.page_count,
                 pages=stored.pages,
                 blobs=stored.blobs,
                 packed_bytes=stored.packed_bytes,
                 statement=statement,
-                rows_affected=written.result.rows_affected,
-                last_insert_id=written.result.last_insert_id,
+                rows_affected=written.rows_affected,
+                last_insert_id=written.last_insert_id,
                 quota_bytes=quota_bytes,
                 source=author.source(),
             )
-            return Attempt(command=command, file=file, head=written.head)
+            return Attempt(command=command, file=file, written=written)
 
         answer = await self._carry_out(author, scope, prepare)
         counts = {"rows_affected": 0, "last_insert_id": 0}
@@ -271,30 +263,34 @@ class DatabaseOperations:
     async def _begin(self, fields: Mapping[str, Any], author: Author, scope: Scope) -> Reply:
         _check_in_run(author, "sql_begin")
 
+        key, is_reserved = Key(scope, author.root_run_id), False
+
         async def prepare(held: ScopeFiles, state: Database, step: str) -> Attempt:
-            self._check_room(scope, author)
+            nonlocal is_reserved
+            now_ms = self._clock_ms()
+            try:
+                is_new = self._transactions.reserve(key, _holder(author), now_ms=now_ms, ends_ms=now_ms + self._idle_ms)
+            except (TreeBusy, ShareExhausted) as error:
+                raise Failure(OperationRefused(BUSY, str(error))) from error
+            is_reserved = is_reserved or is_new
             command = BeginTransaction(
                 envelope=author.envelope(step),
                 scope=scope.name,
                 scope_id=scope.id,
                 root_run_id=author.root_run_id,
                 depth_max=self._limits.depth_max,
-                idle_ms=round(self._limits.idle_s * 1000),
+                idle_ms=self._idle_ms,
                 source=author.source(),
             )
             return Attempt(command=command)
 
-        answer = await self._carry_out(author, scope, prepare)
+        try:
+            answer = await self._carry_out(author, scope, prepare)
+        except OperationRefused:
+            if is_reserved:
+                self._transactions.end(key)
+            raise
         return _depth_reply(answer)
-
-    def _check_room(self, scope: Scope, author: Author) -> None:
-        now_ms, key = self._clock_ms(), (scope.tenant, scope.aggregate, author.root_run_id)
-        self._open = {one: ends_ms for one, ends_ms in self._open.items() if ends_ms > now_ms}
-        if key not in self._open and len(self._open) >= self._limits.transactions_max:
-            message = (
-                f"{len(self._open)} transactions are open here, at most {self._limits.transactions_max}; try again"
-            )
-            raise Failure(OperationRefused(BUSY, message))
 
     async def _commit(self, fields: Mapping[str, Any], author: Author, scope: Scope) -> Reply:
         return await self._end(author, scope, "sql_commit", committed=True)
@@ -381,7 +377,7 @@ class DatabaseOperations:
             if step and loop.time() >= deadline:
                 raise Failure(OperationRefused(BUSY, "other runs write to the database all the time; try again"))
             try:
-                async with self._files.hold(scope, deadline - loop.time()) as held:
+                async with self._files.hold(scope, deadline - loop.time(), _holder(author)) as held:
                     is_remembered = held.state is not None
                     state = held.state or await self._builder.state(scope, positions)
                     if not waits or not state.is_held_from(author.root_run_id):
@@ -427,21 +423,22 @@ class DatabaseOperations:
         """Follow an answer with the files. It may be that to an earlier attempt."""
         state, held.state = held.state, None
         root_run_id = author.root_run_id
-        key = (scope.tenant, scope.aggregate, root_run_id)
+        key = Key(scope, root_run_id)
         for event in answer.events:
             match event:
                 case SqlChanged():
-                    file, is_own = attempt.file, attempt.head == Head(event.revision, event.chain, event.page_count)
-                    if file is None or attempt.head is None or not is_own or state is None:
+                    file, written = attempt.file, attempt.written
+                    if file is None or written is None or written.chain != event.chain or state is None:
                         continue
-                    file.database.keep()
-                    file.head, held.state = attempt.head, evolve(state, event, self._clock_ms())
+                    file.database.keep(written)
+                    file.head = Head(event.revision, event.chain, event.page_count)
+                    held.state = evolve(state, event, self._clock_ms())
                     if event.root_run_id:
-                        self._note_open(key)
+                        self._note_open(key, author)
                 case SqlTransactionBegan():
-                    self._note_open(key)
+                    self._note_open(key, author)
                 case SqlTransactionEnded(depth=0):
-                    self._open.pop(key, None)
+                    self._transactions.end(key)
                     file = held.files.get(root_run_id)
                     if event.committed and file is not None and file.head.chain == event.chain:
                         await self._files.remove(held, COMMITTED)
@@ -450,8 +447,12 @@ class DatabaseOperations:
         if any(map(_is_committed, answer.events)):
             await self._copy_if_due(held, scope, author, answer)
 
-    def _note_open(self, key: tuple[str, str, str]) -> None:
-        self._open[key] = self._clock_ms() + round(self._limits.idle_s * 1000)
+    def _note_open(self, key: Key, author: Author) -> None:
+        self._transactions.note(key, _holder(author), self._clock_ms() + self._idle_ms)
+
+    @property
+    def _idle_ms(self) -> int:
+        return round(self._limits.idle_s * 1000)
 
     async def _copy_if_due(self, held: ScopeFiles, scope: Scope, author: Author, answer: Answer) -> None:
         """Add a full copy when there are many changes since the last one. A failure leaves it to the next change."""
@@ -461,27 +462,23 @@ class DatabaseOperations:
             if not state.needs_copy() or file is None or file.head != state.head:
                 return
 
-            def work(is_cancelled: IsCancelled) -> tuple[list[bytes], str]:
-                copied = file.database.copy()
-                return list(pack(copied)), copied.chain(GENESIS)
-
-            parts, copy_chain = await self._files.run(work)
-            stored = await self._pages.store(parts, scope.tenant, _subject(scope, author))
+            head, copied = file.head, await file.database.copy()
+            stored = await self._pages.store(copied.parts, scope.tenant, _subject(scope, author))
             command = PutCopy(
                 envelope=author.envelope("copy"),
                 scope=scope.name,
                 scope_id=scope.id,
-                revision=file.head.revision,
-                chain=file.head.chain,
-                copy_chain=copy_chain,
-                page_count=file.head.page_count,
+                revision=head.revision,
+                chain=head.chain,
+                copy_chain=copied.chain,
+                page_count=copied.page_count,
                 pages=stored.pages,
                 blobs=stored.blobs,
                 packed_bytes=stored.packed_bytes,
             )
             await self._ask(command)
             held.state = None
-        except (OperationRefused, OperationUnavailable, FileFailed) as error:
+        except (OperationRefused, OperationUnavailable, FileFailed, ShareExhausted) as error:
             log.warning("the database %s/%s has no new copy: %s", scope.tenant, scope.aggregate[:80], error)
 
     async def _on_file(
@@ -493,7 +490,7 @@ class DatabaseOperations:
         for is_last in (False, True):
             try:
                 state, file = await self._builder.open(held, scope, author.root_run_id, state, author.positions)
-                return file, await self._files.run(partial(work, file))
+                return file, await work(file)
             except FileFailed as error:
                 if is_last and isinstance(error, FileDamaged):
                     raise StatementRefused(REFUSED, str(error)) from error
@@ -531,6 +528,10 @@ def _statement(fields: Mapping[str, Any]) -> Any:
 
 def _subject(scope: Scope, author: Author) -> str:
     return subject_of(scope.name, scope.id, author.envelope().subject)
+
+
+def _holder(author: Author) -> Holder:
+    return Holder(tenant=author.tenant, principal=author.user_id or author.subject)
 
 
 def _check_in_run(author: Author, op: str) -> None:

@@ -6,15 +6,12 @@
 Before: operations.py has a change. After: connectors/sqlite/pages.py; the blob store.
 """
 
-import base64
-import binascii
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.protocols import Blobs
-from loomlog.connectors.sqlite.errors import FileFailed
-from loomlog.connectors.sqlite.pages import PageChange, unpack
+from loomlog.connectors.sqlite.pages import base64_bytes
 from loomlog.schemas.generated.values import BlobRef
 from loomlog.schemas.records import Value
 from loomlog.services.families.database.limits import INLINE_BYTES
@@ -43,44 +40,28 @@ class PageStore:
         self._decrypt = decrypt
         self._encrypt = encrypt
 
-    async def store(self, parts: Sequence[bytes], tenant: str, subject: str) -> StoredPages:
-        """Return the fields for a change of these parts; its blobs are durable then."""
-        packed_bytes = sum(map(len, parts))
+    async def store(self, parts: Sequence[str], tenant: str, subject: str) -> StoredPages:
+        """Return the fields for a change of these parts, as base64; its blobs are durable then."""
+        packed_bytes = sum(map(base64_bytes, parts))
         if len(parts) == 1 and packed_bytes <= INLINE_BYTES:
-            return StoredPages(pages=_as_text(parts[0]), packed_bytes=packed_bytes)
+            return StoredPages(pages=parts[0], packed_bytes=packed_bytes)
         try:
-            blobs = [
-                await self._blobs.put((await self._encrypt(_as_text(part), tenant, subject)).encode()) for part in parts
-            ]
+            blobs = [await self._blobs.put((await self._encrypt(part, tenant, subject)).encode()) for part in parts]
         except ConnectorError as error:
             raise OperationUnavailable(f"the pages of the database cannot be stored: {error}") from error
         return StoredPages(blobs=tuple(blobs), packed_bytes=packed_bytes)
 
-    async def load(self, document: Mapping[str, Any], tenant: str) -> Callable[[], PageChange]:
-        """Return what unpacks the change of a row, for a thread; it raises FileFailed.
-
-        Raises OperationRefused when the content was erased.
-        """
+    async def load(self, document: Mapping[str, Any], tenant: str) -> tuple[str, ...]:
+        """Return the parts of the change of a row, as base64. Raises OperationRefused when the content was erased."""
         texts = [document["pages"]] if document["pages"] else []
         try:
             for blob in document["blobs"]:
                 texts.append((await self._blobs.get(BlobRef(**blob))).decode())
-            plain = [await self._decrypt(text, tenant) for text in texts]
+            plain = tuple([await self._decrypt(text, tenant) for text in texts])
         except ConnectorError as error:
             raise OperationUnavailable(f"the pages of the database cannot be read: {error}") from error
         if ERASED in plain:
             raise OperationRefused(
                 "sqlmem_unavailable", "the content of this database was erased with its user; an operator can drop it"
             )
-        return lambda: unpack(_as_bytes(plain))
-
-
-def _as_text(part: bytes) -> str:
-    return base64.b64encode(part).decode()
-
-
-def _as_bytes(texts: Iterable[str]) -> list[bytes]:
-    try:
-        return [base64.b64decode(text, validate=True) for text in texts]
-    except (binascii.Error, ValueError) as error:
-        raise FileFailed(f"the pages of a change are no base64: {error}") from error
+        return plain

@@ -2,7 +2,6 @@
 
 import hashlib
 import re
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -389,16 +388,6 @@ def test_an_endless_statement_is_stopped(database: ScopeDatabase, statement: str
     assert rows(database, "SELECT count(*) FROM n") == [[300]]
 
 
-def test_a_cancelled_statement_is_stopped(tmp_path: Path) -> None:
-    database, stop = ScopeDatabase(tmp_path / "a.db"), threading.Event()
-    threading.Timer(0.1, stop.set).start()
-    started = time.monotonic()
-    with pytest.raises(StatementRefused):
-        database.query(ENDLESS + "SELECT count(*) FROM c", is_cancelled=stop.is_set)
-    assert time.monotonic() - started < 5
-    database.close()
-
-
 def test_memory_is_bounded(database: ScopeDatabase) -> None:
     code, message = refusal(
         database,
@@ -412,10 +401,10 @@ def test_memory_is_bounded(database: ScopeDatabase) -> None:
 
 
 def test_results_are_bounded(tmp_path: Path) -> None:
-    database = ScopeDatabase(tmp_path / "a.db", rows_max=10, result_bytes_max=1_000)
-    many = database.query(ENDLESS + "SELECT x FROM c")
+    database = ScopeDatabase(tmp_path / "a.db", result_bytes_max=1_000)
+    many = database.query(ENDLESS + "SELECT x FROM c", rows_max=10)
     assert (many.truncated, many.rows[-1]) == (True, [10])
-    assert not database.query(ENDLESS + "SELECT x FROM c LIMIT 10").truncated
+    assert not database.query(ENDLESS + "SELECT x FROM c LIMIT 10", rows_max=10).truncated
     long = database.query(ENDLESS + "SELECT hex(zeroblob(150)) FROM c")
     assert (long.truncated, len(long.rows)) == (True, 3)
     with pytest.raises(StatementRefused, match="a row is longer than 1000 bytes"):

@@ -1,5 +1,6 @@
 """SQL over HTTP on the database of a scope: one statement that reads, within its bounds."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,21 @@ async def test_rows_and_time_are_bounded(here: Served, monkeypatch: pytest.Monke
     answer = (await ask(here, numbers.format(" WHERE i < 1000", "i"))).json()
     assert (len(answer["rows"]), answer["truncated"]) == (1000, False)
     assert refusal(await ask(here, numbers.format("", "count(*)"))) == (400, "sql_timeout")
+
+
+async def test_no_function_outlives_the_time_and_a_caller_has_a_share(
+    here: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory_sql, "STATEMENT_S", 1.0)
+    monkeypatch.setattr(memory_sql, "BUSY_WAIT_S", 0.1)
+    statement = "SELECT instr(printf('%.*c', 1000000, 'a'), printf('%.*c', 500000, 'a') || 'b')"
+    calls = [asyncio.create_task(ask(here, statement, scope_id=f"u{number}")) for number in range(6)]
+    other = await ask(here, "SELECT 1", GLOBEX)
+    assert (other.status_code, other.json()["rows"]) == (200, [[1]])
+    async with asyncio.timeout(30):
+        answers = await asyncio.gather(*calls)
+    assert {refusal(answer) for answer in answers} == {(400, "sql_timeout"), (429, "share_exhausted")}
+    assert all("retry-after" in answer.headers for answer in answers if answer.status_code == 429)
 
 
 async def test_an_operator_who_allows_less_is_heard(tmp_path: Path, log: Log) -> None:

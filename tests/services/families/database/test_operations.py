@@ -13,13 +13,16 @@ from loomlog.connectors.sqlite.errors import FileFailed
 from loomlog.connectors.storage.blobs import MemoryBlobs
 from loomlog.schemas.generated.database_events import SqlChanged
 from loomlog.schemas.records import replace
+from loomlog.services.core.shares import ShareExhausted
 from loomlog.services.families.database import file_builder, limits
+from loomlog.services.families.database.files import CachedFile
 from loomlog.services.families.database.limits import SqlLimits
 from loomlog.services.families.memory.author import Author, Grants, Scope
 from loomlog.services.families.operation import OperationRefused, OperationUnavailable
 from loomlog.services.stream.encryption.subject_keys import ERASED
 from tests.services.entities import UNANSWERED
 from tests.services.families.database.world import ADA, AUTHOR, LIMITS, OTHER, Log, Process
+from tests.waiting import until
 
 CREATE = "CREATE TABLE t(id INTEGER PRIMARY KEY, v UNIQUE)"
 COUNT = "SELECT count(*) FROM t"
@@ -225,11 +228,11 @@ async def test_a_copy_that_fails_is_made_later(world: World, monkeypatch: pytest
     here = world.process()
     await here.exec(CREATE)
 
-    def fail(database: Any) -> Any:
+    async def fail(file: Any) -> Any:
         raise FileFailed("the disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr("loomlog.connectors.sqlite.database.ScopeDatabase.copy", fail)
+        patch.setattr("loomlog.connectors.sqlite.worker_pool.DatabaseFile.copy", fail)
         await here.exec("INSERT INTO t(v) VALUES (1)")
     assert world.log.state().copy_revision == 0
     await here.exec("INSERT INTO t(v) VALUES (2)")
@@ -257,19 +260,28 @@ async def test_a_damaged_file_is_made_again(world: World) -> None:
     await here.exec(CREATE)
     await here.exec("INSERT INTO t(v) VALUES (1)")
     for file in held_files(here):
-        file.database.close()
-        file.database.path.write_bytes(b"x" * 4096)
+        path = await flushed(file)
+        path.write_bytes(b"x" * 4096)
     assert await here.rows(COUNT) == [[1]]
     for file in held_files(here):
-        file.database.close()
-        damaged = bytearray(file.database.path.read_bytes())
+        path = await flushed(file)
+        damaged = bytearray(path.read_bytes())
         damaged[1024:] = b"\xff" * (len(damaged) - 1024)
-        file.database.path.write_bytes(damaged)
+        path.write_bytes(damaged)
     await here.exec("INSERT INTO t(v) VALUES (2)")
     assert await here.rows(COUNT) == [[2]]
 
 
-def held_files(process: Process) -> list[Any]:
+async def flushed(file: CachedFile) -> Path:
+    """The path of a file, with all its pages in it and no connection open."""
+    await file.database.copy()
+    worker = file.database._worker
+    assert worker is not None
+    worker.kill()
+    return file.database.path
+
+
+def held_files(process: Process) -> list[CachedFile]:
     return [file for held in process.files._scopes.values() for file in held.files.values()]
 
 
@@ -426,17 +438,54 @@ async def test_queries_keep_a_transaction_open(world: World) -> None:
     assert kept.revision == kept.previous_revision
 
 
-async def test_the_open_transactions_of_a_process_are_bounded(world: World) -> None:
-    here = world.process(limits=replace(LIMITS, transactions_max=2))
-    for number in range(2):
-        await here.do("sql_begin", scope=Scope("acme", "user", f"u{number}"))
-    code, message = await here.refused("sql_begin", scope=ADA)
-    assert (code, "2 transactions" in message) == ("sql_busy", True)
-    await here.do("sql_rollback", scope=Scope("acme", "user", "u0"))
+def author_of(number: int, *, user: str = "ada", tenant: str = "acme") -> Author:
+    run_id = f"r_{tenant}-{user}-{number}"
+    return replace(AUTHOR, tenant=tenant, user_id=user, run_id=run_id, root_run_id=run_id)
+
+
+async def begin(process: Process, author: Author) -> str:
+    """Begin a transaction in a database of its own; return the code of the refusal."""
+    try:
+        await process.do("sql_begin", author, Scope(author.tenant, "run", author.root_run_id))
+    except OperationRefused as refused:
+        return refused.code
+    return ""
+
+
+async def test_nobody_closes_transactions_for_others(world: World) -> None:
+    here = world.process(limits=replace(LIMITS, transactions_max=8))
+    greedy = await asyncio.gather(*(begin(here, author_of(number, user="eve")) for number in range(30)))
+    assert (greedy.count(""), set(greedy)) == (4, {"", "sql_busy"}), "half, and no race beyond it"
+    colleagues = [await begin(here, author_of(0, user=f"u{number}")) for number in range(8)]
+    assert colleagues.count("") == 2, "three quarters for the tenant"
+    code, message = await here.refused("sql_begin", author_of(99, user="eve"), scope=Scope("acme", "run", "r_x"))
+    assert (code, "its share is 4" in message) == ("sql_busy", True)
+    first = author_of(0, user="eve")
+    await here.do("sql_rollback", first, Scope("acme", "run", first.root_run_id))
+    assert await begin(here, author_of(31, user="eve")) == ""
+    assert await begin(here, author_of(32, user="eve")) == "sql_busy"
+    assert await begin(here, author_of(0, tenant="globex")) == ""
+    here.now_ms += 31_000  # all have ended as idle
+    assert await begin(here, author_of(33, user="eve")) == ""
+
+
+async def test_a_begin_that_is_refused_takes_no_share(world: World) -> None:
+    here = world.process(limits=replace(LIMITS, transactions_max=2, busy_wait_s=0.05))
     await here.do("sql_begin")
-    assert (await here.refused("sql_begin", scope=Scope("acme", "user", "u3")))[0] == "sql_busy"
-    here.now_ms += 31_000  # the others have ended as idle
-    await here.do("sql_begin", scope=Scope("acme", "user", "u3"))
+    for number in range(3):
+        assert (await here.refused("sql_begin", author_of(number, user="bob")))[0] == "sql_busy"
+    await here.do("sql_rollback")
+    assert await begin(here, author_of(7, user="bob")) == ""
+
+
+async def test_a_tree_of_runs_has_one_transaction_at_a_time(here: Process) -> None:
+    await here.do("sql_begin")
+    code, message = await here.refused("sql_begin", scope=Scope("acme", "agent", "helper"))
+    assert (code, "transaction open in the scope user" in message) == ("sql_busy", True)
+    assert await here.do("sql_begin") == {"ok": True, "depth": 2}
+    await here.do("sql_commit")
+    await here.do("sql_commit")
+    assert (await here.do("sql_begin", scope=Scope("acme", "agent", "helper")))["depth"] == 1
 
 
 # --- exactly once ----------------------------------------------------------------------------------------------------
@@ -551,6 +600,78 @@ async def test_a_slow_statement_does_not_stop_the_loop_or_other_scopes(world: Wo
     assert (await here.refused("sql_exec", statement=CREATE))[0] == "sql_busy"
     assert not slow.done()
     assert (await slow)[0] == "sql_timeout"
+
+
+SEARCH = "SELECT instr(printf('%.*c', 1000000, 'a'), printf('%.*c', 500000, 'a') || 'b')"
+DISTANCES = (
+    "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c), b(v) AS MATERIALIZED (SELECT zeroblob(1000000)) "
+    "SELECT count(vector_distance(v, v)) FROM c, b"
+)
+
+
+@pytest.mark.parametrize("statement", [SEARCH, DISTANCES], ids=["instr", "vector_distance"])
+async def test_statements_that_take_minutes_end_and_starve_no_other_tenant(world: World, statement: str) -> None:
+    here = world.process()
+
+    async def slow(number: int) -> str:
+        scope = Scope("acme", "user", f"eve{number}")
+        try:
+            await here.rows(statement, author=author_of(number, user="eve"), scope=scope)
+        except OperationRefused as refused:
+            return refused.code
+        except OperationUnavailable as error:
+            return error.__cause__.bound if isinstance(error.__cause__, ShareExhausted) else str(error)
+        return "answered"
+
+    async with asyncio.timeout(60):
+        greedy = [asyncio.create_task(slow(number)) for number in range(16)]
+        await until(lambda: here.files.slots.shares.in_use)
+        for number in range(5):
+            polite = author_of(number, tenant="globex")
+            assert await here.rows("SELECT 1", author=polite, scope=Scope("globex", "user", "ada")) == [[1]]
+        assert not all(task.done() for task in greedy)
+        assert here.files.slots.shares.in_use <= 4, "half for one principal"
+        ends = await asyncio.gather(*greedy)
+    assert set(ends) == {"sql_timeout", "principal"}
+    assert ends.count("sql_timeout") >= 4
+
+
+async def test_a_cancelled_call_ends_its_statement_inside_of_a_function(world: World) -> None:
+    here = world.process(limits=replace(LIMITS, statement_s=600))
+    call = asyncio.create_task(here.rows(SEARCH))
+    await until(lambda: here.files.slots.shares.in_use)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert here.files.slots.shares.in_use == 0
+    assert await here.rows("SELECT 1") == [[1]]
+
+
+async def test_a_transaction_goes_on_after_a_statement_that_was_killed(here: Process) -> None:
+    await here.exec(CREATE)
+    await here.do("sql_begin")
+    await here.exec("INSERT INTO t(v) VALUES (1)")
+    code, _ = await here.refused("sql_exec", statement=f"INSERT INTO t(v) {SEARCH}", timeout_ms=200)
+    assert code == "sql_timeout"
+    await here.exec("INSERT INTO t(v) VALUES (2)")
+    await here.do("sql_commit")
+    assert await here.rows("SELECT v FROM t", author=OTHER) == [[1], [2]]
+
+
+async def test_what_is_not_in_the_log_is_not_answered_as_done(world: World) -> None:
+    ann, op = world.process(), AUTHOR
+    await ann.exec("CREATE TABLE stock(id INTEGER PRIMARY KEY, v)")
+    for statement in (
+        "CREATE TABLE temp.stock(id INTEGER PRIMARY KEY, v)",
+        "CREATE VIEW temp.stock AS SELECT 1 AS id, 'forged' AS v",
+        "CREATE TRIGGER temp.forge AFTER INSERT ON main.stock BEGIN DELETE FROM stock; END",
+    ):
+        assert (await ann.refused("sql_exec", OTHER, statement=statement))[0] == "sql_refused"
+    for number in range(8):
+        await ann.exec("INSERT INTO stock(v) VALUES (?)", number, author=op)
+    expected = [[number] for number in range(8)]
+    assert await ann.rows("SELECT v FROM stock", author=op) == expected
+    assert await world.process().rows("SELECT v FROM stock", author=op) == expected
 
 
 # --- the whole database ----------------------------------------------------------------------------------------------

@@ -2,17 +2,19 @@
 
 import asyncio
 import sqlite3
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loomlog.connectors.storage.blobs import MemoryBlobs
+from loomlog.schemas.records import replace
 from loomlog.services.families.database.files import COMMITTED
 from loomlog.services.families.operation import OperationRefused
-from tests.services.families.database.world import ADA, OTHER, Log, Process
+from tests.services.families.database.world import ADA, AUTHOR, OTHER, Log, Process
 
 STATEMENTS = (
     "CREATE TABLE IF NOT EXISTS t(id INTEGER PRIMARY KEY, v)",
@@ -69,45 +71,68 @@ def _select(table: str) -> str:
     return "SELECT id, hex(v) FROM t ORDER BY id" if table == "t" else f"SELECT * FROM {table} ORDER BY 1"
 
 
-async def rows_of(process: Process, **more: Any) -> dict[str, Any]:
-    tables = [name for (name,) in await process.rows("SELECT name FROM sqlite_master", **more) if name in TABLES]
-    return {name: await process.rows(_select(name), **more) for name in sorted(tables)}
+class Replicas:
+    """Three processes, which take long to start, for all examples; each example has a scope and a tree of runs."""
 
+    def __init__(self, folder: Path) -> None:
+        blobs, log = MemoryBlobs(), Log()
+        self.processes = [Process(log, folder, blobs) for _ in range(3)]
+        self.number = 0
+        self.scope, self.author = ADA, AUTHOR
 
-async def bytes_of(process: Process) -> bytes:
-    await process.rows("SELECT 1", author=OTHER)
-    file = process.files._scopes[ADA.tenant, ADA.aggregate].files[COMMITTED]
-    file.database.close()
-    return file.database.path.read_bytes()
+    async def play(self, steps: list[tuple[int, str]]) -> None:
+        self.number += 1
+        self.scope = replace(ADA, id=f"ada{self.number}")
+        self.author = replace(AUTHOR, root_run_id=f"r_{self.number}")
+        model = Model()
+        for number, step in steps:
+            assert model.do(step) == await self.do(number, step), step
+            assert await self.rows(1 - number) == model.rows(), step
+        for _ in range(model.depth):
+            await self.do(0, "rollback")
+            model.do("rollback")
+        assert await self.rows(2) == model.rows()
+        first, *others = [await self.bytes_of(process) for process in self.processes]
+        assert others == [first, first]
 
-
-async def play(steps: list[tuple[int, str]], folder: Path) -> None:
-    log, blobs, model = Log(), MemoryBlobs(), Model()
-    processes = [Process(log, folder, blobs) for _ in range(3)]
-    for number, step in steps:
-        process = processes[number]
-        is_done = True
+    async def do(self, number: int, step: str) -> bool:
+        """Carry out a step in a process; return whether it was accepted."""
+        op, fields = ("sql_exec", {"statement": step}) if " " in step else (f"sql_{step}", {})
         try:
-            if step in ("begin", "commit", "rollback"):
-                await process.do(f"sql_{step}")
-            else:
-                await process.exec(step)
+            await self.processes[number].do(op, self.author, self.scope, **fields)
         except OperationRefused:
-            is_done = False
-        assert model.do(step) == is_done, step
-        assert await rows_of(processes[1 - number]) == model.rows(), step
-    for _ in range(model.depth):
-        await processes[0].do("sql_rollback")
-        model.do("rollback")
-    assert await rows_of(processes[2]) == model.rows()
-    first, *others = [await bytes_of(process) for process in processes]
-    assert others == [first, first]
-    for process in processes:
-        await process.operations.close()
+            return False
+        return True
+
+    async def rows(self, number: int) -> dict[str, Any]:
+        names = await self._rows(number, "SELECT name FROM sqlite_master")
+        return {name: await self._rows(number, _select(name)) for (name,) in sorted(names) if name in TABLES}
+
+    async def _rows(self, number: int, statement: str) -> Any:
+        return await self.processes[number].rows(statement, author=self.author, scope=self.scope)
+
+    async def bytes_of(self, process: Process) -> bytes:
+        await process.rows("SELECT 1", author=OTHER, scope=self.scope)
+        file = process.files._scopes[self.scope.tenant, self.scope.aggregate].files[COMMITTED]
+        await file.database.copy()
+        return file.database.path.read_bytes()
+
+    async def close(self) -> None:
+        for process in self.processes:
+            await process.operations.close()
+
+
+@pytest.fixture(scope="module")
+def replay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[list[tuple[int, str]]], None]]:
+    replicas = Replicas(tmp_path_factory.mktemp("replicas"))
+    with asyncio.Runner() as runner:
+        yield lambda steps: runner.run(replicas.play(steps))
+        runner.run(replicas.close())
 
 
 @settings(max_examples=40, deadline=None)
 @given(STEPS)
-def test_processes_fold_to_the_same_bytes(steps: list[tuple[int, str]]) -> None:
-    with TemporaryDirectory() as folder:
-        asyncio.run(play(steps, Path(folder)))
+def test_processes_fold_to_the_same_bytes(
+    replay: Callable[[list[tuple[int, str]]], None], steps: list[tuple[int, str]]
+) -> None:
+    replay(steps)
