@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from loomlog.connectors.configuration.field_classes import BOUND, NEUTRAL, Bound, Grant, Order
 from loomlog.connectors.configuration.field_types import (
     FORBID_EXTRA,
     BlockLabel,
@@ -30,7 +31,15 @@ from loomlog.connectors.configuration.field_types import (
     VolumeName,
     WordList,
 )
+from loomlog.schemas.generated.values import AgentGrants
 
+DEFAULT_ITERATIONS = 16
+"""Turns of an agent without max_iterations: services/core/run/limits.py, which imports nothing of this."""
+DEFAULT_CONCURRENT_CHILDREN = 4
+DEFAULT_INJECTED_TOKENS = AgentGrants().memory_inject_max_tokens
+DEFAULT_INDEX_BYTES = AgentGrants().memory_index_max_bytes
+EFFORTS = ("low", "medium", "high")
+TIERS: tuple[Tier, ...] = ("low", "middle", "high")
 MAX_STOP_SEQUENCES = 8
 MAX_QUOTA_BYTES = 1024**4
 """Bytes of a quota; far above what a partition can hold, so a larger one is a typo."""
@@ -76,13 +85,13 @@ class CompactionBlock:
     """
 
     __pydantic_config__ = FORBID_EXTRA
-    enabled: Switch | None = None
-    target_percentage: Annotated[NonNegativeInt, Field(ge=10, le=50)] | None = None
-    keep_last_n: NonNegativeInt | None = None
-    keep_first: Switch | None = None
-    autocompact_at_pct: Annotated[NonNegativeInt, Field(ge=50, le=95)] | None = None
-    model: str | None = None
-    memory_flush: Switch | None = None
+    enabled: Annotated[Switch | None, NEUTRAL] = None
+    target_percentage: Annotated[Annotated[NonNegativeInt, Field(ge=10, le=50)] | None, NEUTRAL] = None
+    keep_last_n: Annotated[NonNegativeInt | None, NEUTRAL] = None
+    keep_first: Annotated[Switch | None, NEUTRAL] = None
+    autocompact_at_pct: Annotated[Annotated[NonNegativeInt, Field(ge=50, le=95)] | None, NEUTRAL] = None
+    model: Annotated[str | None, Grant(order=Order.NAMES)] = None
+    memory_flush: Annotated[Switch | None, NEUTRAL] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,8 +117,8 @@ class ChannelAccess:
     """Channels an agent may publish to and read."""
 
     __pydantic_config__ = FORBID_EXTRA
-    publish: StringList = ()
-    subscribe: StringList = ()
+    publish: Annotated[StringList, Grant(order=Order.CHANNELS)] = ()
+    subscribe: Annotated[StringList, Grant(order=Order.CHANNELS)] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,54 +147,56 @@ class AgentBlock:
     """Value of agents.<name>."""
 
     __pydantic_config__ = FORBID_EXTRA
-    description: str = ""
-    provider: ProviderId | None = None
-    model: str = ""
-    tier: Tier | None = None
-    effort: Effort | None = None
-    providers: tuple[ProviderId, ...] = ()
-    models: Mapping[Tier, tuple[Candidate, ...]] = field(default_factory=dict)
-    system_prompt: str = ""
-    system_prompt_file: str = ""
-    system_prompt_base: str = ""
-    tools: StringList = ()
-    volumes: tuple[VolumeName, ...] = ()
-    max_tokens: NonNegativeInt = 0
-    max_iterations: NonNegativeInt = 0
-    unbounded_iterations: Switch = False
-    run_timeout_seconds: NonNegativeInt = 0
-    retry_attempts: NonNegativeInt | None = None
-    sampling: SamplingBlock | None = None
-    unknown_outcome: Literal["tell", "ask", "fail"] = "tell"
-    disable_context: Switch = False
+    description: Annotated[str, NEUTRAL] = ""
+    provider: Annotated[ProviderId | None, Grant(order=Order.MODELS)] = None
+    model: Annotated[str, Grant(order=Order.MODELS)] = ""
+    tier: Annotated[Tier | None, Grant(order=Order.MODELS)] = None
+    effort: Annotated[Effort | None, Bound(words=EFFORTS)] = None
+    providers: Annotated[tuple[ProviderId, ...], Grant(order=Order.MODELS)] = ()
+    models: Annotated[Mapping[Tier, tuple[Candidate, ...]], Grant(order=Order.MODELS)] = field(default_factory=dict)
+    system_prompt: Annotated[str, NEUTRAL] = ""
+    system_prompt_file: Annotated[str, NEUTRAL] = ""
+    system_prompt_base: Annotated[str, NEUTRAL] = ""
+    tools: Annotated[StringList, Grant(order=Order.TOOLS)] = ()
+    volumes: Annotated[tuple[VolumeName, ...], Grant(order=Order.VOLUMES)] = ()
+    max_tokens: Annotated[NonNegativeInt, BOUND] = 0
+    max_iterations: Annotated[NonNegativeInt, Bound(absent=DEFAULT_ITERATIONS, lifted_by="unbounded_iterations")] = 0
+    unbounded_iterations: Annotated[Switch, Grant(order=Order.SWITCH)] = False
+    run_timeout_seconds: Annotated[NonNegativeInt, BOUND] = 0
+    retry_attempts: Annotated[NonNegativeInt | None, Bound(counts_zero=True)] = None
+    sampling: Annotated[SamplingBlock | None, NEUTRAL] = None
+    unknown_outcome: Annotated[Literal["tell", "ask", "fail"], Bound(words=("fail", "ask", "tell"))] = "tell"
+    disable_context: Annotated[Switch, Grant(order=Order.TOOLS)] = False
 
-    code: str = ""
-    code_body: str = ""
-    skills: StringList = ()
-    max_concurrent_children: NonNegativeInt = 0
+    code: Annotated[str, NEUTRAL] = ""
+    code_body: Annotated[str, NEUTRAL] = ""
+    skills: Annotated[StringList, Grant(order=Order.SKILLS)] = ()
+    max_concurrent_children: Annotated[NonNegativeInt, Bound(absent=DEFAULT_CONCURRENT_CHILDREN)] = 0
     compaction: CompactionBlock | None = None
-    search_providers: StringList = ()
-    memory_scopes: WordList[MemoryScope] = ()
-    memory_quota_bytes: _Quota = 0
-    sql_scopes: WordList[SqlScope] = ()
-    sql_quota_bytes: _Quota = 0
-    memory_backend: str = ""
-    core_blocks: tuple[CoreBlockDeclaration, ...] = ()
-    inherit_core_blocks: Switch = False
-    memory_inject_max_tokens: Annotated[NonNegativeInt, Field(le=MAX_INJECTED_TOKENS)] = 0
-    inject_tool_guide: Switch = False
-    internal: Switch = False
-    memory_protocol: Switch = False
-    memory_consolidation: Switch | Mapping[str, object] = False
-    memory_index_max_bytes: Annotated[NonNegativeInt, Field(le=MAX_INDEX_BYTES)] = 0
-    memory_roots: Literal["lazy", "force", "suppress"] | None = None
+    search_providers: Annotated[StringList, Grant(order=Order.CHOICE)] = ()
+    memory_scopes: Annotated[WordList[MemoryScope], Grant(order=Order.NAMES)] = ()
+    memory_quota_bytes: Annotated[_Quota, BOUND] = 0
+    sql_scopes: Annotated[WordList[SqlScope], Grant(order=Order.NAMES)] = ()
+    sql_quota_bytes: Annotated[_Quota, BOUND] = 0
+    memory_backend: Annotated[str, Grant(order=Order.SAME)] = ""
+    core_blocks: Annotated[tuple[CoreBlockDeclaration, ...], Grant(order=Order.CORE_BLOCKS)] = ()
+    inherit_core_blocks: Annotated[Switch, Grant(order=Order.SWITCH)] = False
+    memory_inject_max_tokens: Annotated[
+        NonNegativeInt, Field(le=MAX_INJECTED_TOKENS), Bound(absent=DEFAULT_INJECTED_TOKENS)
+    ] = 0
+    inject_tool_guide: Annotated[Switch, NEUTRAL] = False
+    internal: Annotated[Switch, Grant(order=Order.SWITCH)] = False
+    memory_protocol: Annotated[Switch, NEUTRAL] = False
+    memory_consolidation: Annotated[Switch | Mapping[str, object], Grant(order=Order.CONSOLIDATION)] = False
+    memory_index_max_bytes: Annotated[NonNegativeInt, Field(le=MAX_INDEX_BYTES), Bound(absent=DEFAULT_INDEX_BYTES)] = 0
+    memory_roots: Annotated[Literal["lazy", "force", "suppress"] | None, NEUTRAL] = None
     channels: ChannelAccess = field(default_factory=ChannelAccess)
-    agent_def_scopes: StringList = ()
-    skill_def_scopes: StringList = ()
-    schedule_def_scopes: StringList = ()
-    a2a_server_card_def_scopes: StringList = ()
-    a2a_agent_def_scopes: StringList = ()
-    volume_def_scopes: StringList = ()
-    evaluation_scopes: StringList = ()
-    history_scope: StringList = ()
-    interruption: InterruptionOverrides | None = None
+    agent_def_scopes: Annotated[StringList, Grant(order=Order.AUTHORSHIP)] = ()
+    skill_def_scopes: Annotated[StringList, Grant(order=Order.AUTHORSHIP)] = ()
+    schedule_def_scopes: Annotated[StringList, Grant(order=Order.AUTHORSHIP)] = ()
+    a2a_server_card_def_scopes: Annotated[StringList, Grant(order=Order.AUTHORSHIP)] = ()
+    a2a_agent_def_scopes: Annotated[StringList, Grant(order=Order.AUTHORSHIP)] = ()
+    volume_def_scopes: Annotated[StringList, Grant(order=Order.AUTHORSHIP)] = ()
+    evaluation_scopes: Annotated[StringList, Grant(order=Order.EVALUATION)] = ()
+    history_scope: Annotated[StringList, Grant(order=Order.NAMES)] = ()
+    interruption: Annotated[InterruptionOverrides | None, Grant(order=Order.INTERRUPTION)] = None

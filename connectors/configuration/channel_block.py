@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from loomlog.connectors.configuration.field_classes import BOUND, NEUTRAL, Grant, Order
 from loomlog.connectors.configuration.field_types import FORBID_EXTRA, NonNegativeInt
 
 SYSTEM, ANY = "system", "any"
@@ -85,13 +86,13 @@ class ChannelBlock:
     """
 
     __pydantic_config__ = FORBID_EXTRA
-    scope: ChannelScope
-    semantic: Semantic = "queue"
-    description: str = ""
-    default_ttl: Seconds = 0
-    max_messages: Annotated[NonNegativeInt, Field(le=MAX_KEPT_MESSAGES)] = 0
-    publisher: Literal["", "system", "any"] = ""
-    period: Seconds = 0
+    scope: Annotated[ChannelScope, Grant(order=Order.UNSET)]
+    semantic: Annotated[Semantic, NEUTRAL] = "queue"
+    description: Annotated[str, NEUTRAL] = ""
+    default_ttl: Annotated[Seconds, NEUTRAL] = 0
+    max_messages: Annotated[NonNegativeInt, Field(le=MAX_KEPT_MESSAGES), BOUND] = 0
+    publisher: Annotated[Literal["", "system", "any"], Grant(order=Order.UNSET)] = ""
+    period: Annotated[Seconds, NEUTRAL] = 0
 
 
 def iter_channel_problems(name: str, channel: ChannelBlock) -> Iterator[tuple[str, str]]:

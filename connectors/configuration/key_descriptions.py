@@ -96,10 +96,13 @@ KEY_DESCRIPTIONS: Mapping[type, Mapping[str, KeyDescription]] = {
         "search_providers": KeyDescription("Order of search services for WebSearch.", "[brave, exa]"),
         "memory_scopes": KeyDescription("Scopes of memory that it may use; none by default.", "[agent, user]"),
         "memory_quota_bytes": KeyDescription(
-            "Most bytes of a scope of memory; 0 = LOOMLOG_MEMORY_MAX_SCOPE_BYTES.", "1048576"
+            "Most bytes of a scope of memory; 0 = LOOMLOG_MEMORY_MAX_SCOPE_BYTES. Made at run time, at most that.",
+            "1048576",
         ),
         "sql_scopes": KeyDescription("Scopes whose database it may use; none by default.", "[user, run]"),
-        "sql_quota_bytes": KeyDescription("Most bytes of a database; 0 = LOOMLOG_SQLMEM_QUOTA_BYTES.", "1048576"),
+        "sql_quota_bytes": KeyDescription(
+            "Most bytes of a database; 0 = LOOMLOG_SQLMEM_QUOTA_BYTES. Made at run time, at most that.", "1048576"
+        ),
         "memory_backend": KeyDescription("Name of `memory_backends`; empty = memory is here.", "team"),
         "core_blocks": KeyDescription(
             "Entries of memory (keys core/<label>) that are always in the prompt; each label once.",
@@ -124,7 +127,10 @@ KEY_DESCRIPTIONS: Mapping[type, Mapping[str, KeyDescription]] = {
             "lazy",
         ),
         "channels": KeyDescription("Channels the agent may use.", "{publish: [alerts]}"),
-        "agent_def_scopes": KeyDescription("Scopes in which it may define agents.", "[self]"),
+        "agent_def_scopes": KeyDescription(
+            "Agents it may define: self, descendants, any, named:NAME. promote: also activate what others made.",
+            "[self]",
+        ),
         "skill_def_scopes": KeyDescription("Scopes in which it may define skills.", "[self]"),
         "schedule_def_scopes": KeyDescription("Scopes in which it may define schedules.", "[self]"),
         "a2a_server_card_def_scopes": KeyDescription("Scopes in which it may define A2A server cards.", "[self]"),

@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import AfterValidator, Field
 
 from loomlog.connectors.configuration.environment import secret_names
+from loomlog.connectors.configuration.field_classes import NEUTRAL, Grant, Order
 from loomlog.connectors.configuration.field_types import (
     FORBID_EXTRA,
     EnvName,
@@ -195,11 +196,11 @@ class MemoryBackendBlock:
     """Value of memory_backends.<name>, and content of a memory backend made at run time."""
 
     __pydantic_config__ = FORBID_EXTRA
-    kind: Literal["inprocess", "remote"]
-    config: MemoryBackendConfig | None = None
-    tenancy_strategy: MemoryTenancy | None = None
-    fallback_on_error: Literal["inprocess"] | None = None
-    health_check_interval_seconds: NonNegativeInt = 0
+    kind: Annotated[Literal["inprocess", "remote"], NEUTRAL]
+    config: Annotated[MemoryBackendConfig | None, Grant(order=Order.UNSET)] = None
+    tenancy_strategy: Annotated[MemoryTenancy | None, Grant(order=Order.UNSET)] = None
+    fallback_on_error: Annotated[Literal["inprocess"] | None, NEUTRAL] = None
+    health_check_interval_seconds: Annotated[NonNegativeInt, NEUTRAL] = 0
 
 
 class BackendProblem(NamedTuple):

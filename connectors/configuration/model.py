@@ -18,6 +18,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, Valida
 
 from loomlog.connectors.configuration.agent_block import AgentBlock, Candidate
 from loomlog.connectors.configuration.channel_block import ChannelBlock, ChannelName
+from loomlog.connectors.configuration.field_classes import NEUTRAL, Grant, Order
 from loomlog.connectors.configuration.field_types import (
     FORBID_EXTRA,
     AgentName,
@@ -231,10 +232,10 @@ class SkillBlock:
     """Value of skills.<name>: an inline skill. `files`: relative path -> text."""
 
     __pydantic_config__ = FORBID_EXTRA
-    description: str = ""
-    tools: StringList = ()
-    body: str
-    files: Mapping[str, str] = field(default_factory=dict)
+    description: Annotated[str, NEUTRAL] = ""
+    tools: Annotated[StringList, Grant(order=Order.TOOLS, held="tools")] = ()
+    body: Annotated[str, NEUTRAL]
+    files: Annotated[Mapping[str, str], NEUTRAL] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

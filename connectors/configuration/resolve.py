@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from msgspec import structs
 
 from loomlog.connectors.configuration.agent_block import (
+    DEFAULT_CONCURRENT_CHILDREN,
     AgentBlock,
     CompactionBlock,
     InterruptionAccess,
@@ -52,7 +53,6 @@ MAX_RETRY_ATTEMPTS = 5
 DEFAULT_FALLBACK_ATTEMPTS = 3
 COOLDOWN_BOUNDS_MS = (1_000, 600_000)
 """Bounds in milliseconds that a user tier's cooldown is clamped to, as in the reference."""
-DEFAULT_CONCURRENT_CHILDREN = 4
 DEFAULT_COMPACTION = CompactionBlock(
     enabled=False,
     target_percentage=10,
@@ -328,7 +328,7 @@ def _assemble_agent(
         compaction=_to_compaction(configuration, agent.compaction, usable, listings),
         volumes=_to_volume_bindings(configuration, agent, find_volume),
         max_concurrent_children=agent.max_concurrent_children or DEFAULT_CONCURRENT_CHILDREN,
-        interruption=_to_interruption(agent),
+        interruption=interruption_access(agent),
         interruption_bounds=configuration.interruption,
         user_tier=plan_name,
         fallback_on_error=plan.fallback_on_error,
@@ -362,7 +362,7 @@ def _granted_tools(agent: AgentBlock, *, has_skills: bool) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*map(visible_name, agent.tools), *extra)))
 
 
-def _to_interruption(agent: AgentBlock) -> InterruptionAccess:
+def interruption_access(agent: AgentBlock) -> InterruptionAccess:
     block, default = agent.interruption or InterruptionOverrides(), InterruptionAccess()
     return InterruptionAccess(
         enabled="Interruption" in agent.tools if block.enabled is None else block.enabled,
@@ -376,7 +376,7 @@ def _to_grants(agent: AgentBlock) -> AgentGrants | None:
         **{name: value for name in GRANTED_FIELDS if (value := getattr(agent, name))},
         channels_publish=agent.channels.publish,
         channels_subscribe=agent.channels.subscribe,
-        memory_consolidation=_may_consolidate(agent.memory_consolidation),
+        memory_consolidation=may_consolidate(agent.memory_consolidation),
         core_blocks=tuple(
             CoreBlock(
                 label=block.label,
@@ -390,7 +390,7 @@ def _to_grants(agent: AgentBlock) -> AgentGrants | None:
     return None if grants == NO_GRANTS else grants
 
 
-def _may_consolidate(value: bool | Mapping[str, object]) -> bool:
+def may_consolidate(value: bool | Mapping[str, object]) -> bool:
     """Return the gate of consolidation; a mapping opens it unless it has an `enabled` that is not true."""
     return parse_switch(value.get("enabled", True)) is True if isinstance(value, Mapping) else value
 

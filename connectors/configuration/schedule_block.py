@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from loomlog.connectors.configuration.field_classes import BOUND, NEUTRAL, Bound, Grant, Order
 from loomlog.connectors.configuration.field_types import (
     FORBID_EXTRA,
     AgentName,
@@ -46,23 +47,25 @@ class ScheduleBlock:
     """Value of scheduled_runs.<name>. `enabled` None: true for one made at run time, false for one in a file."""
 
     __pydantic_config__ = FORBID_EXTRA
-    agent: AgentName
-    prompt: tuple[PromptSegment, ...] = ()
-    schedule: str = ""
-    user_tier_schedules: Mapping[str, str] = field(default_factory=dict)
-    timezone: str = ""
-    enabled: Switch | None = None
-    overlap: Literal["skip", "queue_one", "cancel", "allow"] = "skip"
-    catch_up_max: Annotated[NonNegativeInt, Field(le=CATCH_UP_MAX)] = 1
-    jitter_ms: Annotated[NonNegativeInt, Field(le=JITTER_MS_MAX)] = 0
-    max_fires: NonNegativeInt = 0
-    user_id: str = ""
-    user_tier: str = ""
-    required_credentials: StringList = ()
-    user_credentials: Mapping[str, CredentialReference] = field(default_factory=dict)
-    user_credentials_from_env: Mapping[str, EnvName] = field(default_factory=dict)
-    on_complete: tuple[CompletionHook, ...] = ()
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    tenant_id: str = ""
-    operator_key_restricted: Switch = False
-    isolated: Switch = False
+    agent: Annotated[AgentName, Grant(order=Order.NAMES, held="agents")]
+    prompt: Annotated[tuple[PromptSegment, ...], NEUTRAL] = ()
+    schedule: Annotated[str, NEUTRAL] = ""
+    user_tier_schedules: Annotated[Mapping[str, str], NEUTRAL] = field(default_factory=dict)
+    timezone: Annotated[str, NEUTRAL] = ""
+    enabled: Annotated[Switch | None, NEUTRAL] = None
+    overlap: Annotated[Literal["skip", "queue_one", "cancel", "allow"], NEUTRAL] = "skip"
+    catch_up_max: Annotated[NonNegativeInt, Field(le=CATCH_UP_MAX), Bound(counts_zero=True)] = 1
+    jitter_ms: Annotated[NonNegativeInt, Field(le=JITTER_MS_MAX), NEUTRAL] = 0
+    max_fires: Annotated[NonNegativeInt, BOUND] = 0
+    user_id: Annotated[str, Grant(order=Order.USER, held="user")] = ""
+    user_tier: Annotated[str, Grant(order=Order.SAME, held="user_tier")] = ""
+    required_credentials: Annotated[StringList, NEUTRAL] = ()
+    user_credentials: Annotated[Mapping[str, CredentialReference], Grant(order=Order.UNSET)] = field(
+        default_factory=dict
+    )
+    user_credentials_from_env: Annotated[Mapping[str, EnvName], Grant(order=Order.UNSET)] = field(default_factory=dict)
+    on_complete: Annotated[tuple[CompletionHook, ...], Grant(order=Order.HOOKS, held="hosts", of_origin=False)] = ()
+    metadata: Annotated[Mapping[str, Any], NEUTRAL] = field(default_factory=dict)
+    tenant_id: Annotated[str, NEUTRAL] = ""
+    operator_key_restricted: Annotated[Switch, NEUTRAL] = False
+    isolated: Annotated[Switch, NEUTRAL] = False

@@ -524,7 +524,7 @@ class Settings:
         _E,
         integer(0, 1024 * MIB, "bytes"),
         MIB,
-        "Most bytes of all values of a scope, where an agent has no quota of its own; 0 = no bound.",
+        "Most bytes of all values of a scope; an agent may have less, one of a file also more; 0 = no bound.",
         old=SAME_NAME,
     )
     memory_embed_batch_size: int = setting(
@@ -615,7 +615,7 @@ class Settings:
         _E,
         integer(0, 1024 * MIB, "bytes"),
         50 * MIB,
-        "Most bytes of a database, where an agent has no quota of its own; 0 = no bound.",
+        "Most bytes of a database; an agent may have less, one of a file also more; 0 = no bound.",
         old=SAME_NAME,
     )
 

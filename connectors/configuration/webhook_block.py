@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from loomlog.connectors.configuration.field_classes import BOUND, NEUTRAL, Grant, Order
 from loomlog.connectors.configuration.field_types import FORBID_EXTRA, EnvName, NonNegativeInt, Switch
 from loomlog.connectors.configuration.trigger_block import CompletionHook, CredentialReference
 
@@ -51,20 +52,22 @@ class WebhookBlock:
     """Content of a webhook. `payload_mapping`: field of the run -> text, or path into the body like $.issue.title."""
 
     __pydantic_config__ = FORBID_EXTRA
-    enabled: Switch | None = None
-    delivery: Literal["spawn", "channel"] = "spawn"
-    agent: str = ""
-    channel: str = ""
-    user_tier: str = ""
-    auth: WebhookAuth
-    rate_limit: WebhookRateLimit | None = None
-    body_size_limit_bytes: NonNegativeInt = 0
-    user_credentials: Mapping[str, CredentialReference] = field(default_factory=dict)
-    user_credentials_from_env: Mapping[str, EnvName] = field(default_factory=dict)
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    tenant_id: str = ""
-    payload_mapping: Mapping[str, str] = field(default_factory=dict)
-    sync_response: WebhookSyncResponse | None = None
-    on_complete: tuple[CompletionHook, ...] = ()
-    operator_key_restricted: Switch = False
-    isolated: Switch = False
+    enabled: Annotated[Switch | None, NEUTRAL] = None
+    delivery: Annotated[Literal["spawn", "channel"], NEUTRAL] = "spawn"
+    agent: Annotated[str, Grant(order=Order.NAMES, held="agents")] = ""
+    channel: Annotated[str, Grant(order=Order.CHANNELS, held="channels_publish")] = ""
+    user_tier: Annotated[str, Grant(order=Order.SAME, held="user_tier")] = ""
+    auth: Annotated[WebhookAuth, Grant(order=Order.UNSET)]
+    rate_limit: Annotated[WebhookRateLimit | None, Grant(order=Order.UNSET)] = None
+    body_size_limit_bytes: Annotated[NonNegativeInt, BOUND] = 0
+    user_credentials: Annotated[Mapping[str, CredentialReference], Grant(order=Order.UNSET)] = field(
+        default_factory=dict
+    )
+    user_credentials_from_env: Annotated[Mapping[str, EnvName], Grant(order=Order.UNSET)] = field(default_factory=dict)
+    metadata: Annotated[Mapping[str, Any], NEUTRAL] = field(default_factory=dict)
+    tenant_id: Annotated[str, NEUTRAL] = ""
+    payload_mapping: Annotated[Mapping[str, str], Grant(order=Order.UNSET)] = field(default_factory=dict)
+    sync_response: Annotated[WebhookSyncResponse | None, NEUTRAL] = None
+    on_complete: Annotated[tuple[CompletionHook, ...], Grant(order=Order.HOOKS, held="hosts", of_origin=False)] = ()
+    operator_key_restricted: Annotated[Switch, NEUTRAL] = False
+    isolated: Annotated[Switch, NEUTRAL] = False

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from loomlog.connectors.configuration.field_classes import NEUTRAL, Bound, Grant, Order
 from loomlog.connectors.configuration.field_types import FORBID_EXTRA, AgentName, EnvName, StringList, Switch
 from loomlog.connectors.definitions.kind import Kind
 from loomlog.connectors.definitions.mcp_server import require_url
@@ -39,12 +40,12 @@ class A2aAgentBlock:
     """Content of an agent elsewhere: the address of its card, or an endpoint with the binding it speaks."""
 
     __pydantic_config__ = FORBID_EXTRA
-    agent_card_url: str = ""
-    endpoint: str = ""
-    binding: Literal["jsonrpc", "grpc", "rest"] | None = None
-    auth: PeerAuth | None = None
-    expected_skills: tuple[ExpectedSkill, ...] = ()
-    verify_signed_card: Switch = False
+    agent_card_url: Annotated[str, Grant(order=Order.HOST, held="hosts")] = ""
+    endpoint: Annotated[str, Grant(order=Order.HOST, held="hosts")] = ""
+    binding: Annotated[Literal["jsonrpc", "grpc", "rest"] | None, NEUTRAL] = None
+    auth: Annotated[PeerAuth | None, Grant(order=Order.UNSET)] = None
+    expected_skills: Annotated[tuple[ExpectedSkill, ...], NEUTRAL] = ()
+    verify_signed_card: Annotated[Switch, Bound(words=(True, False))] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,13 +95,13 @@ class A2aServerCardBlock:
     """Content of a card."""
 
     __pydantic_config__ = FORBID_EXTRA
-    name: Text
-    description: str = ""
-    provider: CardProvider | None = None
-    capabilities: CardCapabilities | None = None
-    exposed_agents: tuple[ExposedAgent, ...] = ()
-    security_schemes: tuple[SecurityScheme, ...] = ()
-    sign_with_key_env: EnvName | None = None
+    name: Annotated[Text, NEUTRAL]
+    description: Annotated[str, NEUTRAL] = ""
+    provider: Annotated[CardProvider | None, NEUTRAL] = None
+    capabilities: Annotated[CardCapabilities | None, NEUTRAL] = None
+    exposed_agents: Annotated[tuple[ExposedAgent, ...], Grant(order=Order.EXPOSED, held="agents")] = ()
+    security_schemes: Annotated[tuple[SecurityScheme, ...], NEUTRAL] = ()
+    sign_with_key_env: Annotated[EnvName | None, Grant(order=Order.UNSET)] = None
 
 
 def _check_agent(agent: A2aAgentBlock) -> None:

@@ -4,8 +4,9 @@ Before: kind.py, memory_backend.py. After: kinds.py.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
+from loomlog.connectors.configuration.field_classes import Grant, Order
 from loomlog.connectors.configuration.field_types import FORBID_EXTRA, EnvName
 from loomlog.connectors.definitions.kind import Kind
 from loomlog.connectors.definitions.mcp_server import require_url
@@ -35,8 +36,8 @@ class DocumentSourceBlock:
     """Content of a document source."""
 
     __pydantic_config__ = FORBID_EXTRA
-    config: DocumentSourceConfig
-    tenancy_strategy: DocumentTenancy | None = None
+    config: Annotated[DocumentSourceConfig, Grant(order=Order.UNSET)]
+    tenancy_strategy: Annotated[DocumentTenancy | None, Grant(order=Order.UNSET)] = None
 
 
 def _check(source: DocumentSourceBlock) -> None:

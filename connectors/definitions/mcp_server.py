@@ -8,8 +8,9 @@ Before: kind.py. After: kinds.py.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from loomlog.connectors.configuration.field_classes import NEUTRAL, Grant, Order
 from loomlog.connectors.configuration.field_types import FORBID_EXTRA, check_url
 from loomlog.connectors.definitions.go_json import select_set, sort_keys
 from loomlog.connectors.definitions.kind import Content, Kind
@@ -23,11 +24,11 @@ class McpServerBlock:
     """Content of an MCP server. Headers may hold `${run.*}` and `$cred:` references."""
 
     __pydantic_config__ = FORBID_EXTRA
-    transport: Literal["http", "streamable-http", "stdio"]
-    url: str
-    headers: Mapping[str, str] = field(default_factory=dict)
-    description: str = ""
-    discovered_tools: tuple[Mapping[str, Any], ...] = ()
+    transport: Annotated[Literal["http", "streamable-http", "stdio"], NEUTRAL]
+    url: Annotated[str, Grant(order=Order.HOST, held="hosts")]
+    headers: Annotated[Mapping[str, str], Grant(order=Order.REFERENCES)] = field(default_factory=dict)
+    description: Annotated[str, NEUTRAL] = ""
+    discovered_tools: Annotated[tuple[Mapping[str, Any], ...], NEUTRAL] = ()
 
 
 def require_url(field_name: str, url: str) -> None:

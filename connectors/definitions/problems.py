@@ -8,7 +8,9 @@ from typing import Literal
 
 SHOWN_LENGTH = 60
 """Characters of a text that a message repeats."""
-Reason = Literal["missing_field", "unknown_field", "bad_name", "too_large", "too_many", "invalid_definition"]
+Reason = Literal[
+    "missing_field", "unknown_field", "bad_name", "too_large", "too_many", "invalid_definition", "grants_exceeded"
+]
 
 
 class DefinitionProblem(Exception):

@@ -10,11 +10,13 @@ from typing import Annotated, Any, Literal, NoReturn
 
 from pydantic import Field
 
+from loomlog.connectors.configuration.field_classes import NEUTRAL, Bound, Grant, Order
 from loomlog.connectors.configuration.field_types import FORBID_EXTRA, NonNegativeInt
 from loomlog.connectors.definitions.go_json import select_set
 from loomlog.connectors.definitions.kind import Content, Kind
 from loomlog.connectors.definitions.problems import DefinitionProblem, quote
 
+DEFAULT_ENTRIES = 10
 MAX_ITERATIONS = 1_000
 """Largest number of entries per state; the limit of the reference."""
 _WAIT = re.compile(r"(all|any|at_least:0*[1-9][0-9]{0,8})?\Z")
@@ -69,11 +71,11 @@ class TeamBlock:
     """Content of a team. `max_iterations` 0: 10 entries per state."""
 
     __pydantic_config__ = FORBID_EXTRA
-    entry: str
-    max_iterations: Annotated[NonNegativeInt, Field(le=MAX_ITERATIONS)] = 0
-    states: tuple[TeamState, ...]
-    transitions: tuple[TeamTransition, ...] | None = None
-    colors: TeamColors | None = None
+    entry: Annotated[str, NEUTRAL]
+    max_iterations: Annotated[NonNegativeInt, Field(le=MAX_ITERATIONS), Bound(absent=DEFAULT_ENTRIES)] = 0
+    states: Annotated[tuple[TeamState, ...], Grant(order=Order.HANDLERS, held="agents")]
+    transitions: Annotated[tuple[TeamTransition, ...] | None, NEUTRAL] = None
+    colors: Annotated[TeamColors | None, NEUTRAL] = None
 
 
 def _check(team: TeamBlock) -> None:

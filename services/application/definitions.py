@@ -17,15 +17,10 @@ from loomlog.services.application.request_context import current_request
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import RUNS_READ, TENANT
 from loomlog.services.families.definition.answers import format_time
+from loomlog.services.families.definition.author import Author, DefinitionRefused, DefinitionsUnavailable
 from loomlog.services.families.definition.batches import DefinitionBatches
 from loomlog.services.families.definition.decide import CONFLICT
-from loomlog.services.families.definition.operations import (
-    Author,
-    DefinitionOperations,
-    DefinitionRefused,
-    DefinitionsUnavailable,
-    Reply,
-)
+from loomlog.services.families.definition.operations import DefinitionOperations, Reply
 from loomlog.services.families.definition.table import FILE, SHARED, DefinitionTable
 from loomlog.services.stream.entities.reads import PositionNotRead
 
@@ -86,6 +81,7 @@ class Definitions:
             command_id=hashed_token("entity", "definition", kind, owner, self._new_token()),
             issued_at_ms=0 if current_request.get().idempotency_key else self._clock_ms(),
             is_admin=caller.is_admin,
+            is_isolated=caller.is_isolated,
             operator_key_restricted=caller.operator_key_restricted,
             agent_id=f"a_http-{caller.name or caller.subject}"[:64],
         )

@@ -60,6 +60,10 @@ def open_definitions(
     operations = DefinitionOperations(parts.client, parts.replicas, table, blobs=blobs)
     evaluations = Evaluations(parts.client, table, entities.reads, judged_runs, decrypt=encryption.decrypt_json)
     isolated = isolated_subjects(loaded.configuration)
+
+    def is_isolated(tenant: str, subject: str) -> bool:
+        return (tenant, subject) in isolated
+
     volumes = VolumeOperations(operations, VolumeTable(table, parts.replicas))
     return DefinitionSetup(
         table=table,
@@ -67,11 +71,9 @@ def open_definitions(
         skills=DefinedSkills(table),
         view=RunDefinitions(table, evaluations),
         tools={
-            **build_definition_tools(
-                operations, clock_ms=clock_ms, is_isolated=lambda tenant, subject: (tenant, subject) in isolated
-            ),
-            **build_evaluation_tool(evaluations, clock_ms=clock_ms),
-            **build_volume_tool(volumes, clock_ms=clock_ms),
+            **build_definition_tools(operations, clock_ms=clock_ms, is_isolated=is_isolated),
+            **build_evaluation_tool(evaluations, clock_ms=clock_ms, is_isolated=is_isolated),
+            **build_volume_tool(volumes, clock_ms=clock_ms, is_isolated=is_isolated),
         },
         volumes=volumes.volumes,
         ephemeral_volumes=EphemeralVolumes(

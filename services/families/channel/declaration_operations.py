@@ -17,6 +17,7 @@ from loomlog.schemas.generated.definition_commands import DefineVersion, DeleteL
 from loomlog.services.families.channel.access import is_system_name
 from loomlog.services.families.channel.caller import GLOBAL, SCOPES, SHARED_TENANT, Declaration
 from loomlog.services.families.channel.declarations import ChannelDeclarations
+from loomlog.services.families.definition.author import Author, DefinitionRefused, DefinitionsUnavailable
 from loomlog.services.families.definition.channel_content import (
     FIELDS,
     block_content,
@@ -25,13 +26,7 @@ from loomlog.services.families.definition.channel_content import (
 )
 from loomlog.services.families.definition.content import parse_content
 from loomlog.services.families.definition.decide import CONFLICT
-from loomlog.services.families.definition.operations import (
-    Author,
-    DefinitionOperations,
-    DefinitionRefused,
-    DefinitionsUnavailable,
-    command_envelope,
-)
+from loomlog.services.families.definition.operations import DefinitionOperations, command_envelope
 from loomlog.services.families.definition.state import CHANNEL, Line
 from loomlog.services.families.operation import OperationRefused, OperationUnavailable
 

@@ -35,7 +35,7 @@ class SqlLimits(Value, frozen=True, kw_only=True):
     """Open transactions that this process began."""
     depth_max: int = DEPTH_MAX
     quota_bytes: int = 50 * 1024 * 1024
-    """Size of a database, unless its agent has another bound."""
+    """Size of a database, unless its agent has a smaller bound, or one of a file."""
     busy_wait_s: float = 5.0
     """How long a statement waits for another one, or for another transaction."""
     files_max: int = 200

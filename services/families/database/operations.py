@@ -508,8 +508,8 @@ class DatabaseOperations:
         return min(asked_ms, most_ms) / 1000
 
     def _quota_bytes(self, author: Author) -> int:
-        own = 0 if author.grants is None else author.grants.sql_quota_bytes
-        return own if own > 0 else self._limits.quota_bytes
+        most = self._limits.quota_bytes
+        return most if author.grants is None else author.grants.quota("sql_quota_bytes", most)
 
     async def _values(self, args: Any) -> tuple[Any, ...]:
         """Return the values to bind. Raises StatementRefused, OperationRefused."""

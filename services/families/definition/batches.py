@@ -17,20 +17,17 @@ from loomlog.schemas.generated.definition_commands import ApplyDefinitions
 from loomlog.schemas.generated.values import DefinitionChange
 from loomlog.services.families.definition import limits
 from loomlog.services.families.definition.apply import APPLIED, CHANGES_MAX, KIND, REFUSED, RUNNING, Batch
+from loomlog.services.families.definition.author import Author, DefinitionRefused, DefinitionsUnavailable
 from loomlog.services.families.definition.composition import Composition
 from loomlog.services.families.definition.operations import (
     MISSING,
     UNKNOWN_FIELD,
-    Author,
     DefinitionOperations,
-    DefinitionRefused,
-    DefinitionsUnavailable,
     Reply,
     command_envelope,
     optional_text,
     overlay_field,
     required_field,
-    stamp_of,
     text_field,
 )
 from loomlog.services.families.definition.table import newest_positions
@@ -87,13 +84,14 @@ class DefinitionBatches:
         self, kind: Kind, name: str, row: Mapping[str, Any], author: Author, inline_bytes_max: int
     ) -> Composition:
         try:
-            _, origin = self._operations.origin(kind, name, text_field(row, "parent_def_id"), author)
+            parent_id = text_field(row, "parent_def_id")
+            _, origin = self._operations.origin(kind, name, parent_id, author, activates=True)
             return await self._operations.composer.compose(
                 kind,
                 name,
                 overlay_field(row),
                 origin,
-                stamp=stamp_of(author),
+                author,
                 inline_bytes_max=inline_bytes_max,
             )
         except DefinitionProblem as problem:

@@ -4,16 +4,19 @@ Before: operations.py, batches.py. After: loomlog.connectors.definitions, and th
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from loomlog.connectors.configuration.memory_block import unknown_memory_placeholders
+from loomlog.connectors.configuration.resolve import CONTEXT_TOOL
 from loomlog.connectors.crypto.content_encryption import has_tokens
-from loomlog.connectors.definitions import DefinitionProblem, Kind, canonical_json
+from loomlog.connectors.definitions import KINDS, DefinitionProblem, Kind, canonical_json, covers
 from loomlog.connectors.protocols import Blobs
 from loomlog.connectors.tools.tool_guide import unknown_placeholders
 from loomlog.schemas.generated.values import BlobRef
 from loomlog.services.families.definition import limits
+from loomlog.services.families.definition.attenuation import Abilities, exceeding
+from loomlog.services.families.definition.author import Author, RunDefinition
 from loomlog.services.families.definition.state import Line, Version, digest_of
 from loomlog.services.families.definition.table import SHARED, DefinitionTable, FileDefinition
 
@@ -87,7 +90,9 @@ class Stamp:
         return {"operator_key_restricted": self.operator_key_restricted, "isolated": bool(self.isolated_user)}
 
 
-NO_STAMP = Stamp()
+AGENT = KINDS["agent"]
+EXCESSES_SHOWN = 5
+"""Fields that one refusal lists; more are listed once these are corrected."""
 
 
 class Composer:
@@ -112,16 +117,18 @@ class Composer:
         name: str,
         overlay: Mapping[str, Any],
         origin: Origin,
+        author: Author,
         *,
-        stamp: Stamp = NO_STAMP,
         inline_bytes_max: int = limits.INLINE_BYTES_MAX,
     ) -> Composition:
         """Return the content of an overlay over its origin."""
+        stamp = stamp_of(author)
         base = await self._table.content(*origin.parent) if origin.parent is not None else None
         if origin.file is not None:
             base = origin.file.content
         content = kind.stamp(kind.compose(name, overlay, base), stamp.fields)
         stamp.check(kind, content)
+        await self.require_within(kind, name, content, author, base)
         prompt = str(content.get("system_prompt", ""))
         if unknown := (*unknown_placeholders(prompt), *unknown_memory_placeholders(prompt)):
             raise DefinitionProblem("invalid_definition", f"system_prompt: unknown placeholder {unknown[0][:80]}")
@@ -136,6 +143,56 @@ class Composer:
             stored=await store_content(self._blobs, text, inline_bytes_max),
             base=await store_content(self._blobs, origin.file.text, inline_bytes_max) if origin.file else NO_CONTENT,
         )
+
+    async def require_within(
+        self, kind: Kind, name: str, content: Mapping[str, Any], author: Author, base: Mapping[str, Any] | None = None
+    ) -> None:
+        """Raise DefinitionProblem(grants_exceeded) for a content that has more than the run that writes it or makes it
+        active, or more than `base`, which it is made from. Outside a run nothing is compared.
+        """
+        abilities = await self._abilities(author)
+        if abilities is None:
+            return
+        origin = kind.block_of(base) if base is not None else None
+        excesses = exceeding(kind.block, name, kind.block_of(content), abilities, origin)
+        if excesses:
+            listed = "; ".join(map(str, excesses[:EXCESSES_SHOWN]))
+            raise DefinitionProblem("grants_exceeded", f"cannot widen {name}: {listed}")
+
+    async def _abilities(self, author: Author) -> Abilities | None:
+        """Return what the author's agent can do in its run; None outside a run."""
+        if author.grants is None:
+            return None
+        run = author.definition or RunDefinition()
+        content = await self._definition_of(author.agent, run)
+        if content is None:
+            text = f"the definition of the agent {author.agent} is gone, so what this run may write is not known"
+            raise DefinitionProblem("grants_exceeded", text)
+        block = AGENT.block_of(content)
+        return Abilities(
+            agent=author.agent,
+            block=replace(block, tools=run.tools, disable_context=bool(covers(run.tools, (CONTEXT_TOOL,)))),
+            user=run.user_id,
+            user_tier=run.user_tier,
+            hosts=run.hosts,
+            is_narrowed=bool(covers(run.tools, block.tools)),
+            has_narrowed_hosts=run.has_narrowed_hosts,
+        )
+
+    async def _definition_of(self, agent: str, run: RunDefinition) -> Mapping[str, Any] | None:
+        if not run.def_id:
+            file = self._table.files.get((AGENT.name, agent))
+            return None if file is None else file.content
+        place = self._table.find(run.def_id)
+        return None if place is None else await self._table.content(*place)
+
+
+def stamp_of(author: Author) -> Stamp:
+    """Return what a definition says about its author."""
+    return Stamp(
+        operator_key_restricted=author.operator_key_restricted,
+        isolated_user=author.subject if author.is_isolated else "",
+    )
 
 
 async def store_content(blobs: Blobs, text: str, inline_bytes_max: int = limits.INLINE_BYTES_MAX) -> StoredContent:

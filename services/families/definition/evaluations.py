@@ -32,15 +32,13 @@ from loomlog.schemas.records import Value
 from loomlog.services.core.families import name_problem
 from loomlog.services.families.definition import limits
 from loomlog.services.families.definition.answers import format_time
+from loomlog.services.families.definition.author import Author, DefinitionRefused, DefinitionsUnavailable
 from loomlog.services.families.definition.items import DIMENSION_ITEM, JUDGEMENT_ITEM, ROLE_ITEM, dimension_problem
 from loomlog.services.families.definition.lineage import DEPTH_MAX, ancestors
 from loomlog.services.families.definition.operations import (
     MISSING,
     NOT_FOUND,
     WAIT_S,
-    Author,
-    DefinitionRefused,
-    DefinitionsUnavailable,
     Reply,
     ask_owner,
     parse_operation,

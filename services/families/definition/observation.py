@@ -19,8 +19,9 @@ from loomlog.schemas.generated.definition_commands import ObserveStatic
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.ids import hashed_token
 from loomlog.services.families.definition import limits
+from loomlog.services.families.definition.author import DefinitionRefused, DefinitionsUnavailable
 from loomlog.services.families.definition.composition import store_content
-from loomlog.services.families.definition.operations import WAIT_S, DefinitionRefused, DefinitionsUnavailable, ask_owner
+from loomlog.services.families.definition.operations import WAIT_S, ask_owner
 from loomlog.services.families.definition.table import SHARED, DefinitionTable, FileDefinition
 from loomlog.services.stream.entities.answers import EntityCommands
 

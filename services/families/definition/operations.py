@@ -33,7 +33,9 @@ from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.services.families.definition import limits
 from loomlog.services.families.definition.answers import names_row, version_row
-from loomlog.services.families.definition.composition import Composer, Composition, Origin, Stamp
+from loomlog.services.families.definition.author import Author, DefinitionRefused, DefinitionsUnavailable
+from loomlog.services.families.definition.authorship import Authorship
+from loomlog.services.families.definition.composition import Composer, Composition, Origin
 from loomlog.services.families.definition.content import parse_time_ms
 from loomlog.services.families.definition.decide import CONFLICT, rollback_target
 from loomlog.services.families.definition.state import Line, Version
@@ -44,18 +46,8 @@ from loomlog.services.stream.entities.replicas import Replicas
 
 WAIT_S = 30.0
 """Seconds to wait for the owner's answer, and again for its events."""
-ANY, MERMAID = "any", "mermaid"
+MERMAID = "mermaid"
 UNKNOWN_OP, UNKNOWN_FIELD, MISSING, NOT_FOUND = "unknown_op", "unknown_field", "missing_field", "not_found"
-SCOPE_FIELDS: Mapping[str, str] = {
-    "agent": "agent_def_scopes",
-    "schedule": "schedule_def_scopes",
-    "a2aagent": "a2a_agent_def_scopes",
-    "a2aservercard": "a2a_server_card_def_scopes",
-    "volume": "volume_def_scopes",
-}
-"""Kinds with scopes of authorship of their own, and the agent's key for them (reference runtime 4.5)."""
-OPERATORS_ONLY = frozenset({"webhook", "memorybackend", "documentsource"})
-"""Kinds that agents may not write."""
 FIELDS: Mapping[str, frozenset[str]] = {
     "create": frozenset({"name", "overlay", "description", "promote", "expect_active", "expires_at"}),
     "fork": frozenset({"name", "overlay", "description", "promote", "expect_active", "expires_at", "parent_def_id"}),
@@ -74,49 +66,6 @@ READS = frozenset({"get", "list", "verify", "render_diagram"})
 HOOKS = "on_complete"
 AfterChange = Callable[[Kind, str, str], Awaitable[None]]
 """Called after a change, with its kind, tenant and name, before it is answered."""
-
-
-class DefinitionRefused(Exception):
-    """The operation is refused. `reason` is of the list in docs/OPERATING.md."""
-
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
-        self.message = message
-
-
-class DefinitionsUnavailable(Exception):
-    """A store or the owner does not answer. `is_pending`: the command may still be carried out."""
-
-    def __init__(self, message: str, *, is_pending: bool = False) -> None:
-        super().__init__(message)
-        self.is_pending = is_pending
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Author:
-    """The author of an operation. Outside a run nothing but the tenant is limited."""
-
-    tenant: str
-    subject: str
-    command_id: str
-    """The same for a repetition."""
-    issued_at_ms: int
-    is_admin: bool = False
-    agent_id: str = ""
-    agent: str = ""
-    run_id: str = ""
-    root_run_id: str = ""
-    """Root of the tree of its run."""
-    tools: tuple[str, ...] | None = None
-    """Tools that it may grant at most; None: any."""
-    grants: Mapping[str, Any] | None = None
-    """What its agent may author, by key of the agent; None outside a run."""
-    allows_skill: Callable[[str], bool] = lambda name: True
-    operator_key_restricted: bool = False
-    """Its runs, and those of what it writes, may not use the operator's provider keys."""
-    is_isolated: bool = False
-    """It acts for a user who sees only what is their own; `subject` is the user."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +92,7 @@ class DefinitionOperations:
         self._commands = commands
         self._replicas = replicas
         self.composer = Composer(table, blobs)
+        self.authorship = Authorship(table)
         self.wait_s = wait_s
         self.after_change: AfterChange | None = None
         self._handlers: Mapping[str, Callable[[Kind, Mapping[str, Any], Author], Awaitable[Reply]]] = {
@@ -181,14 +131,15 @@ class DefinitionOperations:
 
     async def _create(self, kind: Kind, fields: Mapping[str, Any], author: Author) -> Reply:
         name = self._name(kind, fields, author)
-        self.check_author(kind, name, author)
+        promote = flag_field(fields, "promote", default=True)
+        self.authorship.require(kind.name, name, author, activates=promote)
         if self.is_static(kind, name):
             text = f"{name} is defined by a configuration file: fork it instead of creating it"
             raise DefinitionRefused("static_name", text)
         overlay = overlay_field(fields)
         self.check_room(kind.name, name, author.tenant)
-        made = await self.composer.compose(kind, name, overlay, Origin(), stamp=stamp_of(author))
-        command = DefineVersion(**self._version_fields(kind, name, fields, author, made, promote=True))
+        made = await self.composer.compose(kind, name, overlay, Origin(), author)
+        command = DefineVersion(**self._version_fields(kind, name, fields, author, made, promote=promote))
         answer = await self.ask(command)
         line = self._line(kind, author.tenant, name)
         created = [event for event in answer.events if isinstance(event, DefVersionCreated)]
@@ -200,13 +151,15 @@ class DefinitionOperations:
         return Reply(fields=await self.describe(line, same) | {"deduplicated": True}, position=answer.position)
 
     async def _fork(self, kind: Kind, fields: Mapping[str, Any], author: Author) -> Reply:
-        name, origin = self.origin(kind, text_field(fields, "name"), text_field(fields, "parent_def_id"), author)
+        promote = flag_field(fields, "promote", default=kind.forks_promote)
+        parent_id = text_field(fields, "parent_def_id")
+        name, origin = self.origin(kind, text_field(fields, "name"), parent_id, author, activates=promote)
         if origin == Origin():
             raise DefinitionRefused("parent_not_found", f"{kind.name} {name} not found: there is nothing to fork")
         self.check_room(kind.name, name, author.tenant)
-        made = await self.composer.compose(kind, name, overlay_field(fields), origin, stamp=stamp_of(author))
+        made = await self.composer.compose(kind, name, overlay_field(fields), origin, author)
         command = ForkVersion(
-            **self._version_fields(kind, name, fields, author, made, promote=kind.forks_promote) | {"ceiling": None},
+            **self._version_fields(kind, name, fields, author, made, promote=promote),
             parent_def_id=origin.parent_id,
             base_content=made.base.text,
             base_blob=made.base.blob,
@@ -247,14 +200,14 @@ class DefinitionOperations:
         fork = {"name": line.name, "parent_def_id": line.id_of(version.number), "overlay": {HOOKS: list(hooks)}}
         return await self._fork(kind, fork, author)
 
-    def origin(self, kind: Kind, name: str, parent_id: str, author: Author) -> tuple[str, Origin]:
+    def origin(self, kind: Kind, name: str, parent_id: str, author: Author, *, activates: bool) -> tuple[str, Origin]:
         """Return the name of a fork and what it is made from: the parent that is named, or what is active."""
         parent = self.visible(kind, parent_id, author) if parent_id else None
         if parent_id and parent is None:
             raise DefinitionRefused("parent_not_found", f"parent_def_id {parent_id[:80]} not found")
         name = name or (parent[0].name if parent is not None else "")
         name = self._name(kind, {"name": name}, author)
-        self.check_author(kind, name, author)
+        self.authorship.require(kind.name, name, author, activates=activates)
         if parent is None:
             return name, self.composer.default_origin(kind, name, author.tenant)
         if parent[0].name != name:
@@ -278,8 +231,7 @@ class DefinitionOperations:
             "created_by_agent": author.agent,
             "created_by_run_id": author.run_id,
             "tools": kind.tools(made.content),
-            "ceiling": author.tools,
-            "promote": flag_field(fields, "promote", default=promote),
+            "promote": promote,
             "expect_active": optional_text(fields, "expect_active"),
             "expires_at_ms": parse_time_ms(text_field(fields, "expires_at"), "expires_at"),
         }
@@ -381,7 +333,8 @@ class DefinitionOperations:
     async def _promote(self, kind: Kind, fields: Mapping[str, Any], author: Author) -> Reply:
         line, version = self._require(kind, required_field(fields, "def_id"), author)
         self._require_own(line, author)
-        self.check_author(kind, line.name, author)
+        self.authorship.require(kind.name, line.name, author, activates=True)
+        await self.composer.require_within(kind, line.name, await self.table.content(line, version), author)
         command = PromoteVersion(
             envelope=command_envelope(author, line.tenant),
             kind=kind.name,
@@ -398,11 +351,12 @@ class DefinitionOperations:
 
     async def _roll_back(self, kind: Kind, fields: Mapping[str, Any], author: Author) -> Reply:
         name = self._name(kind, fields, author)
-        self.check_author(kind, name, author)
+        self.authorship.require(kind.name, name, author, activates=True)
         line = self.table.line(kind.name, author.tenant, name)
         target = rollback_target(line) if line is not None else None
         if line is None or target is None:
             raise DefinitionRefused(NOT_FOUND, f"{kind.name} {name}: an earlier active version is not found")
+        await self.composer.require_within(kind, name, await self.table.content(line, target), author)
         command = RollBack(
             envelope=command_envelope(author),
             kind=kind.name,
@@ -427,7 +381,7 @@ class DefinitionOperations:
             raise DefinitionRefused(MISSING, "missing required field: retired")
         retired = flag_field(fields, "retired", default=True)
         self._require_own(line, author)
-        self.check_author(kind, line.name, author)
+        self.authorship.require(kind.name, line.name, author, activates=True)
         command = RetireVersion(
             envelope=command_envelope(author, line.tenant),
             kind=kind.name,
@@ -441,7 +395,7 @@ class DefinitionOperations:
 
     async def _delete(self, kind: Kind, fields: Mapping[str, Any], author: Author) -> Reply:
         name = self._name(kind, fields, author)
-        self.check_author(kind, name, author)
+        self.authorship.require(kind.name, name, author, activates=True)
         command = DeleteLine(
             envelope=command_envelope(author), kind=kind.name, name=name, why=text_field(fields, "why")
         )
@@ -484,44 +438,6 @@ class DefinitionOperations:
             raise DefinitionRefused("too_many", f"the tenant has {limits.LINES_PER_TENANT_MAX} definitions already")
         if self.table.count() + count > limits.LINES_MAX:
             raise DefinitionRefused("too_many", f"the installation has {limits.LINES_MAX} definitions already")
-
-    def check_author(self, kind: Kind, name: str, author: Author) -> None:
-        """Check what an agent may write (reference runtime 4.5)."""
-        if author.grants is None:
-            return
-        if kind.name in OPERATORS_ONLY:
-            raise DefinitionRefused("scope_denied", f"agents may not write a {kind.name}: operators do")
-        if kind.name == "skill":
-            if not author.allows_skill(name):
-                raise DefinitionRefused("scope_denied", f"the agent's skills do not include {name}")
-            return
-        field = SCOPE_FIELDS.get(kind.name)
-        if field is None:
-            return
-        scopes = tuple(author.grants.get(field) or ())
-        if not self.may_author(kind.name, name, author, scopes):
-            shown = ", ".join(scopes) or "none"
-            raise DefinitionRefused("scope_denied", f"the agent may not write {name}: its {field} are {shown}")
-
-    def may_author(self, kind: str, name: str, author: Author, scopes: tuple[str, ...]) -> bool:
-        """Whether scopes of authorship cover a name: any, self, named:<name>, or descendants: what the agent, or an
-        agent that it made, has made.
-        """
-        if ANY in scopes or f"named:{name}" in scopes or ("self" in scopes and name == author.agent):
-            return True
-        if "descendants" not in scopes:
-            return False
-        line = self.table.line(kind, author.tenant, name)
-        if line is None or not line.versions:
-            return True  # it makes it
-        made_by, seen = line.made_by_agent, set[str]()
-        while made_by and made_by not in seen:
-            if made_by == author.agent:
-                return True
-            seen.add(made_by)
-            maker = self.table.line("agent", author.tenant, made_by)
-            made_by = maker.made_by_agent if maker is not None else ""
-        return False
 
     # --- sending -----------------------------------------------------------------------------------------------------
 
@@ -584,14 +500,6 @@ def parse_operation(
             expected = ", ".join(sorted(fields[op]))
             raise DefinitionRefused(UNKNOWN_FIELD, f"unknown field {name[:60]!r}{hint}: {op} takes {expected}")
     return op, present
-
-
-def stamp_of(author: Author) -> Stamp:
-    """Return what a definition says about its author."""
-    return Stamp(
-        operator_key_restricted=author.operator_key_restricted,
-        isolated_user=author.subject if author.is_isolated else "",
-    )
 
 
 def overlay_field(fields: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -11,8 +11,9 @@ Before: decide.py, volume_table.py, volumes.py. After: connectors/tools/volume_f
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
+from loomlog.connectors.configuration.field_classes import NEUTRAL, Bound
 from loomlog.connectors.definitions import DefinitionProblem
 from loomlog.schemas.records import Value
 
@@ -31,11 +32,11 @@ _SLOT = re.compile(re.escape(SLOT_PREFIX) + r"[0-9]{1,6}")
 class VolumeContent(Value, frozen=True, kw_only=True):
     """What a line says of its volume. `root_run` is empty for one that lasts."""
 
-    name: str
-    path: str
-    mode: str
-    root_run: str = ""
-    mount_at: str = ""
+    name: Annotated[str, NEUTRAL]
+    path: Annotated[str, NEUTRAL]
+    mode: Annotated[str, Bound(words=("ro", "rw"))]
+    root_run: Annotated[str, NEUTRAL] = ""
+    mount_at: Annotated[str, NEUTRAL] = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return the content that a version has."""

@@ -30,14 +30,12 @@ from loomlog.connectors.tools.volume_folders import FolderProblem, VolumeFolders
 from loomlog.schemas.generated.definition_commands import DefineVersion, DeleteLine
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.services.families.definition.answers import format_time
+from loomlog.services.families.definition.attenuation import exceeding
+from loomlog.services.families.definition.author import Author, DefinitionRefused, DefinitionsUnavailable
 from loomlog.services.families.definition.decide import CONFLICT
 from loomlog.services.families.definition.operations import (
     NOT_FOUND,
-    SCOPE_FIELDS,
-    Author,
     DefinitionOperations,
-    DefinitionRefused,
-    DefinitionsUnavailable,
     Reply,
     command_envelope,
     flag_field,
@@ -130,12 +128,12 @@ class VolumeOperations:
     # --- making ------------------------------------------------------------------------------------------------------
 
     async def _create(self, fields: Mapping[str, Any], author: Author) -> Reply:
-        name = self._writable_name(fields, author)
+        is_ephemeral = flag_field(fields, "ephemeral", default=False)
+        name = self._writable_name(fields, author, is_of_run=is_ephemeral)
         mode = text_field(fields, "mode") or MODES[0]
         if mode not in MODES:
             raise DefinitionRefused("invalid_definition", f"mode is {mode[:20]!r}: expected rw or ro")
         folders = self._folders()
-        is_ephemeral = flag_field(fields, "ephemeral", default=False)
         if is_ephemeral and not author.root_run_id:
             text = "an ephemeral volume ends with the run that makes it: only a run can make one"
             raise DefinitionRefused("invalid_definition", text)
@@ -147,6 +145,7 @@ class VolumeOperations:
             self.operations.check_room(VOLUME, name, author.tenant)
         parts = folder_parts(author.tenant, name, root_run)
         content = VolumeContent(name=name, path=folders.path(parts), mode=mode, root_run=root_run, mount_at=mount_at)
+        self._check_mode(content, author)
         await self._threads.run(lambda _: folders.make(parts))
         if is_ephemeral:
             return await self._create_ephemeral(content, author)
@@ -232,9 +231,9 @@ class VolumeOperations:
         return await self._remove(fields, author, with_files=True)
 
     async def _remove(self, fields: Mapping[str, Any], author: Author, *, with_files: bool) -> Reply:
-        name = self._writable_name(fields, author)
+        ephemeral = self.volumes.ephemeral(author.tenant, author.root_run_id, text_field(fields, "name"))
+        name = self._writable_name(fields, author, is_of_run=bool(ephemeral))
         why = text_field(fields, "why")
-        ephemeral = self.volumes.ephemeral(author.tenant, author.root_run_id, name)
         if ephemeral:
             position = await self._end(ephemeral, author, why)
             return Reply(fields={"name": name, "deleted": True, "files_removed": True}, position=position)
@@ -294,17 +293,21 @@ class VolumeOperations:
             raise DefinitionRefused("invalid_definition", NO_ROOT)
         return self.volumes.folders
 
-    def _writable_name(self, fields: Mapping[str, Any], author: Author) -> str:
+    def _check_mode(self, content: VolumeContent, author: Author) -> None:
+        """Raise DefinitionRefused(grants_exceeded) for a run that would open a volume that it may only read."""
+        made = self.volumes.made(author.tenant, content.name)
+        own = self.volumes.ephemeral(author.tenant, content.root_run, content.name) if content.root_run else ()
+        for one in filter(None, (*own, made)):
+            excesses = exceeding(VolumeContent, content.name, content, None, one.content)
+            if excesses and author.grants is not None:
+                raise DefinitionRefused("grants_exceeded", f"cannot widen {content.name}: {excesses[0]}")
+
+    def _writable_name(self, fields: Mapping[str, Any], author: Author, *, is_of_run: bool) -> str:
         """Return the name of a volume that the author may make and remove."""
         name = check_volume_name(required_field(fields, "name"))
         if (VOLUME, name) in self.operations.table.files:
             raise DefinitionRefused("static_name", f"{name} is a volume of the configuration file: change it there")
-        if author.grants is not None:
-            field = SCOPE_FIELDS[VOLUME]
-            scopes = tuple(author.grants.get(field) or ())
-            if not self.operations.may_author(VOLUME, name, author, scopes):
-                shown = ", ".join(scopes) or "none"
-                raise DefinitionRefused("scope_denied", f"the agent may not write {name}: its {field} are {shown}")
+        self.operations.authorship.require(VOLUME, name, author, activates=False, is_of_run=is_of_run)
         return name
 
 

@@ -62,6 +62,15 @@ class Grants(Value, frozen=True, kw_only=True):
     memory_consolidation: bool = False
     core_blocks: tuple[Mapping[str, Any], ...] = ()
     """Blocks of the agent: label, scope, limit_bytes, read_only."""
+    is_of_file: bool = False
+    """The operator has written them, so their quotas may be larger than those of the settings."""
+
+    def quota(self, field: str, operators: int) -> int:
+        """Return a quota in bytes: that of the operator, or a smaller one of the definition; 0 and less: no bound."""
+        own: int = getattr(self, field)
+        if own <= 0:
+            return operators
+        return own if self.is_of_file or operators <= 0 else min(own, operators)
 
 
 class Author(Value, frozen=True, kw_only=True):

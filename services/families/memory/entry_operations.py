@@ -349,8 +349,8 @@ class EntryOperations:
                 )
 
     def _quota(self, author: Author) -> int:
-        own = 0 if author.grants is None else author.grants.memory_quota_bytes
-        return own or self.limits.scope_bytes_max
+        most = self.limits.scope_bytes_max
+        return most if author.grants is None else author.grants.quota("memory_quota_bytes", most)
 
     def _lock(self, scope: Scope, key: str) -> "_KeyLock":
         return _KeyLock(self._locks, (scope, key))

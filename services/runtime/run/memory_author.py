@@ -8,9 +8,8 @@ from collections.abc import Collection
 from loomlog.projections.settled_sessions import MAINTENANCE_AGENTS
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.families.memory.author import AGENT, USER, Author, Scope, resolve_scope
-from loomlog.services.families.memory.prompt import NO_GRANTS
 from loomlog.services.families.operation import OperationRefused
-from loomlog.services.runtime.tools.memory_tool import grants_of
+from loomlog.services.runtime.tools.memory_tool import grants_of_run
 
 
 def author_of_run(
@@ -18,7 +17,6 @@ def author_of_run(
 ) -> Author:
     """Return the author; `issued_at_ms` 0: an earlier attempt may have been made."""
     definition = facts.definition
-    grants = definition.grants or NO_GRANTS
     return Author(
         tenant=tenant,
         subject=facts.subject,
@@ -30,7 +28,7 @@ def author_of_run(
         root_run_id=facts.run_id if facts.parent is None else facts.parent.root_run_id,
         session_id=facts.session_id,
         turn=turn,
-        grants=grants_of({name: getattr(grants, name) for name in grants.__struct_fields__}),
+        grants=grants_of_run(definition),
         is_isolated=is_isolated,
         positions=facts.positions,
     )

@@ -44,7 +44,7 @@ from loomlog.services.families.operation import OperationRefused, OperationUnava
 from loomlog.services.runtime.content.definition_texts import DefinitionTexts
 from loomlog.services.runtime.content.encryption import PLAINTEXT, ContentEncryption
 from loomlog.services.runtime.content.payloads import make_storable
-from loomlog.services.runtime.tools.memory_tool import grants_of
+from loomlog.services.runtime.tools.memory_tool import grants_of_run
 
 log = logging.getLogger(__name__)
 
@@ -146,7 +146,7 @@ class PromptMemory:
         prompt = await self._encryption.decrypt_text(prompt, run.tenant)
         if not needs_memory(prompt, definition.grants):
             return None
-        author = self._author(run, grants)
+        author = self._author(run)
         entries = PromptEntries(await self._backend(author), author, grants)
         parts = await self._parts(run, prompt_parts(prompt, grants), entries, grants)
         text, is_replaced = fill_prompt(prompt, parts)
@@ -196,7 +196,7 @@ class PromptMemory:
             raise OperationRefused("search_unavailable", "there is no search index here")
         return await entries.search(self._finder, query)
 
-    def _author(self, run: PromptRun, grants: AgentGrants) -> Author:
+    def _author(self, run: PromptRun) -> Author:
         return Author(
             tenant=run.tenant,
             subject=run.subject,
@@ -207,7 +207,7 @@ class PromptMemory:
             run_id=run.run_id,
             root_run_id=run.root_run_id,
             session_id=run.session_id,
-            grants=grants_of({name: getattr(grants, name) for name in grants.__struct_fields__}),
+            grants=grants_of_run(run.definition),
             is_isolated=self._is_isolated(run.tenant, run.subject),
             positions=run.positions,
         )

@@ -6,7 +6,6 @@ Before: services/runtime/main.py. After: services/families/definition/operations
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -14,16 +13,14 @@ import orjson
 from loomlog.connectors.definitions import KINDS, Kind
 from loomlog.connectors.protocols import EffectClass, Tool, ToolContext, ToolResult
 from loomlog.connectors.tools.skill_patterns import parse_patterns
+from loomlog.services.families.definition.author import Author, RunDefinition
 from loomlog.services.families.definition.operation_schema import operation_schema
-from loomlog.services.families.definition.operations import (
-    READS,
-    Author,
-    DefinitionOperations,
-    Reply,
-)
+from loomlog.services.families.definition.operations import READS, DefinitionOperations, Reply
 from loomlog.services.runtime.tools.operation_calls import TIMEOUT_S, call_operation
 
 OPERATION = "op"
+IsIsolated = Callable[[str, str], bool]
+"""Says of a tenant and a subject whether the subject is confined to what is its own."""
 
 
 class DefinitionTool:
@@ -38,7 +35,7 @@ class DefinitionTool:
         operations: DefinitionOperations,
         *,
         clock_ms: Callable[[], int],
-        is_isolated: Callable[[str, str], bool],
+        is_isolated: IsIsolated,
     ) -> None:
         self.name = kind.tool
         self._kind = kind
@@ -57,8 +54,7 @@ class DefinitionTool:
         return EffectClass.READ if arguments.get(OPERATION) in READS else EffectClass.IDEMPOTENT
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
-        author = author_of(context, issued_at_ms=self._clock_ms())
-        author = replace(author, is_isolated=self._is_isolated(author.tenant, author.subject))
+        author = author_of(context, issued_at_ms=self._clock_ms(), is_isolated=self._is_isolated)
         return await definition_result(
             self.name,
             context,
@@ -67,7 +63,7 @@ class DefinitionTool:
         )
 
 
-def author_of(context: ToolContext, *, issued_at_ms: int) -> Author:
+def author_of(context: ToolContext, *, issued_at_ms: int, is_isolated: IsIsolated) -> Author:
     """Return the run of a call as an author."""
     patterns = parse_patterns(tuple(context.grants.get("skills") or ()))
     return Author(
@@ -80,10 +76,18 @@ def author_of(context: ToolContext, *, issued_at_ms: int) -> Author:
         agent=context.agent,
         run_id=context.run_id,
         root_run_id=context.root_run_id,
-        tools=context.tools,
+        definition=RunDefinition(
+            def_id=context.agent_def_id,
+            tools=context.tool_grants,
+            hosts=context.allowed_hosts,
+            has_narrowed_hosts=context.hosts_source == "caller",
+            user_tier=context.user_tier,
+            user_id=context.user_id,
+        ),
         grants=context.grants,
         allows_skill=patterns.allows,
         operator_key_restricted=context.operator_key_restricted,
+        is_isolated=any(is_isolated(context.tenant, one) for one in (context.user_id, context.subject)),
     )
 
 
@@ -100,18 +104,13 @@ async def definition_result(
     return await call_operation(tool, answer, is_read=is_read, attempt=context.attempt)
 
 
-def none_isolated(tenant: str, subject: str) -> bool:
-    """Say that no user is isolated."""
-    return False
-
-
 def build_definition_tools(
     operations: DefinitionOperations,
     *,
     clock_ms: Callable[[], int],
-    is_isolated: Callable[[str, str], bool] = none_isolated,
+    is_isolated: IsIsolated,
 ) -> dict[str, Tool]:
-    """Return the tools of all versioned kinds by name. `is_isolated` takes a tenant and a user."""
+    """Return the tools of all versioned kinds by name."""
     return {
         kind.tool: DefinitionTool(kind, operations, clock_ms=clock_ms, is_isolated=is_isolated)
         for kind in KINDS.values()

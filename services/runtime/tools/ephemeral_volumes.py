@@ -15,7 +15,7 @@ from typing import Protocol
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.tools.volume_folders import FolderProblem
 from loomlog.services.core.run.run_facts import RunFacts
-from loomlog.services.families.definition.operations import DefinitionRefused, DefinitionsUnavailable
+from loomlog.services.families.definition.author import DefinitionRefused, DefinitionsUnavailable
 from loomlog.services.families.definition.volumes import VolumeOperations
 from loomlog.services.runtime.run.run_index import EndedRun
 

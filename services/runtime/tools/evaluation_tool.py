@@ -10,7 +10,7 @@ from typing import Any
 
 from loomlog.connectors.protocols import EffectClass, Tool, ToolContext, ToolResult
 from loomlog.services.families.definition.evaluations import INPUT_SCHEMA, SUBMIT, TOOL, Evaluations
-from loomlog.services.runtime.tools.definition_tools import OPERATION, author_of, definition_result
+from loomlog.services.runtime.tools.definition_tools import OPERATION, IsIsolated, author_of, definition_result
 from loomlog.services.runtime.tools.operation_calls import TIMEOUT_S
 
 
@@ -28,15 +28,16 @@ class EvaluationTool:
     timeout_s: float = TIMEOUT_S
     input_schema: Mapping[str, Any] = {**INPUT_SCHEMA, "additionalProperties": False}
 
-    def __init__(self, evaluations: Evaluations, *, clock_ms: Callable[[], int]) -> None:
+    def __init__(self, evaluations: Evaluations, *, clock_ms: Callable[[], int], is_isolated: IsIsolated) -> None:
         self._evaluations = evaluations
         self._clock_ms = clock_ms
+        self._is_isolated = is_isolated
 
     def effect_class(self, arguments: Mapping[str, Any]) -> EffectClass:
         return EffectClass.IDEMPOTENT if arguments.get(OPERATION) == SUBMIT else EffectClass.READ
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
-        author = author_of(context, issued_at_ms=self._clock_ms())
+        author = author_of(context, issued_at_ms=self._clock_ms(), is_isolated=self._is_isolated)
         return await definition_result(
             TOOL,
             context,
@@ -45,6 +46,8 @@ class EvaluationTool:
         )
 
 
-def build_evaluation_tool(evaluations: Evaluations, *, clock_ms: Callable[[], int]) -> dict[str, Tool]:
+def build_evaluation_tool(
+    evaluations: Evaluations, *, clock_ms: Callable[[], int], is_isolated: IsIsolated
+) -> dict[str, Tool]:
     """Return the tool by its name."""
-    return {TOOL: EvaluationTool(evaluations, clock_ms=clock_ms)}
+    return {TOOL: EvaluationTool(evaluations, clock_ms=clock_ms, is_isolated=is_isolated)}

@@ -13,7 +13,7 @@ import orjson
 from msgspec import structs
 
 from loomlog.connectors.protocols import EffectClass, ToolContext, ToolResult
-from loomlog.schemas.generated.values import CoreBlock
+from loomlog.schemas.generated.values import AgentDefinition, CoreBlock
 from loomlog.services.families.memory.author import Author, Grants
 from loomlog.services.families.memory.operations import OP_HELP, READS, MemoryOperations, input_schema
 from loomlog.services.runtime.tools.operation_calls import TIMEOUT_S, call_operation
@@ -74,14 +74,20 @@ class MemoryTool:
             session_id=context.session_id,
             turn=int(turn) if turn.isdigit() else 0,
             call=int(call) if call.isdigit() else 0,
-            grants=grants_of(context.grants),
+            grants=grants_of(context.grants, is_of_file=not context.agent_def_id),
             is_isolated=self._is_isolated(context.tenant, context.subject),
             positions=context.positions,
         )
 
 
-def grants_of(fields: Mapping[str, Any]) -> Grants:
-    """Return what the fields of values.AgentGrants allow."""
+def grants_of_run(definition: AgentDefinition) -> Grants:
+    """Return what the definition that a run is pinned to allows."""
+    fields = {} if definition.grants is None else structs.asdict(definition.grants)
+    return grants_of(fields, is_of_file=definition.pin is None)
+
+
+def grants_of(fields: Mapping[str, Any], *, is_of_file: bool) -> Grants:
+    """Return what the fields of values.AgentGrants allow. `is_of_file`: a configuration file says so."""
     return Grants(
         memory_scopes=tuple(fields.get("memory_scopes") or ()),
         sql_scopes=tuple(fields.get("sql_scopes") or ()),
@@ -90,6 +96,7 @@ def grants_of(fields: Mapping[str, Any]) -> Grants:
         memory_backend=fields.get("memory_backend") or "",
         memory_consolidation=bool(fields.get("memory_consolidation")),
         core_blocks=tuple(_block(one) for one in fields.get("core_blocks") or ()),
+        is_of_file=is_of_file,
     )
 
 

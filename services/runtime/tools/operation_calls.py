@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.protocols import ToolResult
 from loomlog.connectors.tools.results import ToolCallRefused, error_result
-from loomlog.services.families.definition.operations import DefinitionRefused, DefinitionsUnavailable
+from loomlog.services.families.definition.author import DefinitionRefused, DefinitionsUnavailable
 from loomlog.services.families.operation import OperationRefused, OperationUnavailable
 
 TIMEOUT_S = 60.0

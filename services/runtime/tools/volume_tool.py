@@ -11,7 +11,7 @@ from typing import Any
 
 from loomlog.connectors.protocols import EffectClass, Tool, ToolContext, ToolResult
 from loomlog.services.families.definition.volumes import INPUT_SCHEMA, READS, TOOL, VolumeOperations
-from loomlog.services.runtime.tools.definition_tools import OPERATION, author_of, definition_result
+from loomlog.services.runtime.tools.definition_tools import OPERATION, IsIsolated, author_of, definition_result
 from loomlog.services.runtime.tools.operation_calls import TIMEOUT_S
 
 
@@ -29,20 +29,23 @@ class VolumeTool:
     timeout_s: float = TIMEOUT_S
     input_schema: Mapping[str, Any] = {**INPUT_SCHEMA, "additionalProperties": False}
 
-    def __init__(self, volumes: VolumeOperations, *, clock_ms: Callable[[], int]) -> None:
+    def __init__(self, volumes: VolumeOperations, *, clock_ms: Callable[[], int], is_isolated: IsIsolated) -> None:
         self._volumes = volumes
         self._clock_ms = clock_ms
+        self._is_isolated = is_isolated
 
     def effect_class(self, arguments: Mapping[str, Any]) -> EffectClass:
         return EffectClass.READ if arguments.get(OPERATION) in READS else EffectClass.IDEMPOTENT
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
-        author = author_of(context, issued_at_ms=self._clock_ms())
+        author = author_of(context, issued_at_ms=self._clock_ms(), is_isolated=self._is_isolated)
         return await definition_result(
             TOOL, context, lambda: self._volumes.run(arguments, author), is_read=arguments.get(OPERATION) in READS
         )
 
 
-def build_volume_tool(volumes: VolumeOperations, *, clock_ms: Callable[[], int]) -> dict[str, Tool]:
+def build_volume_tool(
+    volumes: VolumeOperations, *, clock_ms: Callable[[], int], is_isolated: IsIsolated
+) -> dict[str, Tool]:
     """Return the tool by its name."""
-    return {TOOL: VolumeTool(volumes, clock_ms=clock_ms)}
+    return {TOOL: VolumeTool(volumes, clock_ms=clock_ms, is_isolated=is_isolated)}

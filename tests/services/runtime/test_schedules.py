@@ -21,7 +21,8 @@ from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.reader import TermReader
 from loomlog.services.core.families import aggregate_id, aggregate_key
 from loomlog.services.families.definition import FAMILY as DEFINITION
-from loomlog.services.families.definition.operations import Author, DefinitionOperations
+from loomlog.services.families.definition.author import Author
+from loomlog.services.families.definition.operations import DefinitionOperations
 from loomlog.services.families.definition.table import DefinitionTable, FileDefinition, file_definition
 from loomlog.services.families.schedule import FAMILY as SCHEDULE
 from loomlog.services.families.schedule.arming import ActiveSchedules, ScheduleArming, schedule_options

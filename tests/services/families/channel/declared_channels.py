@@ -13,7 +13,8 @@ from loomlog.services.families.channel.caller import Declaration
 from loomlog.services.families.channel.declaration_operations import DeclarationOperations
 from loomlog.services.families.channel.declarations import ChannelDeclarations, configured_channels
 from loomlog.services.families.definition import FAMILY as DEFINITIONS
-from loomlog.services.families.definition.operations import Author, DefinitionOperations
+from loomlog.services.families.definition.author import Author
+from loomlog.services.families.definition.operations import DefinitionOperations
 from loomlog.services.families.definition.state import line_id
 from loomlog.services.families.definition.table import DefinitionTable
 from loomlog.services.stream.entities.answers import Answer

@@ -131,14 +131,19 @@ async def test_a_call_has_a_shorter_time_if_it_asks_for_one(here: Process) -> No
     assert (code, "0.05 s" in message) == ("sql_timeout", True)
 
 
-async def test_the_quota_is_that_of_the_agent_or_the_installation(world: World) -> None:
+async def test_the_quota_is_the_smaller_of_agent_and_installation_unless_a_file_says_more(world: World) -> None:
     here = world.process(limits=replace(LIMITS, quota_bytes=100_000))
     large = "INSERT INTO t(v) VALUES (zeroblob(150000))"
     await here.exec(CREATE)
     assert (await here.refused("sql_exec", statement=large))[0] == "sql_quota_exceeded"
-    more = replace(AUTHOR, grants=Grants(sql_scopes=("user",), sql_quota_bytes=600_000))
-    await here.exec(large, author=more)
+    more = Grants(sql_scopes=("user",), sql_quota_bytes=600_000)
+    at_run_time = replace(AUTHOR, grants=more)
+    assert (await here.refused("sql_exec", statement=large, author=at_run_time))[0] == "sql_quota_exceeded"
+    await here.exec(large, author=replace(AUTHOR, grants=replace(more, is_of_file=True)))
     assert await here.rows(COUNT) == [[1]]
+    less = replace(AUTHOR, grants=replace(more, sql_quota_bytes=50_000))
+    small = "INSERT INTO t(v) VALUES (zeroblob(60000))"
+    assert (await here.refused("sql_exec", statement=small, author=less))[0] == "sql_quota_exceeded"
 
 
 async def test_scopes_and_tenants_have_databases_of_their_own(here: Process) -> None:

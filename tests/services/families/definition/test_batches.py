@@ -31,9 +31,10 @@ from loomlog.services.core.access.scopes import TENANT as TENANT_SCOPE
 from loomlog.services.core.families import At
 from loomlog.services.families.definition import FAMILY
 from loomlog.services.families.definition.apply import APPLIED, KIND, REFUSED, Batch, decide_batch
+from loomlog.services.families.definition.author import Author, DefinitionsUnavailable
 from loomlog.services.families.definition.batches import DefinitionBatches
 from loomlog.services.families.definition.decide import decide
-from loomlog.services.families.definition.operations import Author, DefinitionOperations, DefinitionsUnavailable
+from loomlog.services.families.definition.operations import DefinitionOperations
 from loomlog.services.families.definition.state import Line, def_id, evolve, line_id
 from loomlog.services.families.definition.table import DefinitionTable, file_definition
 from tests.services.families.contract import loop_checks

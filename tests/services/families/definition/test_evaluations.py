@@ -15,8 +15,8 @@ from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.records import replace as with_fields
 from loomlog.services.core.families import aggregate_id
 from loomlog.services.families.definition import FAMILY
+from loomlog.services.families.definition.author import Author, DefinitionRefused, DefinitionsUnavailable
 from loomlog.services.families.definition.evaluations import Evaluations, JudgedRun
-from loomlog.services.families.definition.operations import Author, DefinitionRefused, DefinitionsUnavailable
 from loomlog.services.families.definition.state import def_id, line_id, static_def_id
 from loomlog.services.families.definition.table import DefinitionTable, file_definition
 from loomlog.services.families.definition.views import RunDefinitions

@@ -13,9 +13,9 @@ from loomlog.connectors.storage.blobs import MemoryBlobs
 from loomlog.services.application.health.check import OK, WARN
 from loomlog.services.application.health.components import observed_files_check
 from loomlog.services.families.definition import FAMILY, observation
+from loomlog.services.families.definition.author import DefinitionsUnavailable
 from loomlog.services.families.definition.limits import OBSERVED_AGAIN_MS, OBSERVED_FOR_MS
 from loomlog.services.families.definition.observation import FileObserver, observer_name
-from loomlog.services.families.definition.operations import DefinitionsUnavailable
 from loomlog.services.families.definition.state import StaticContent
 from loomlog.services.families.definition.table import SHARED, DefinitionTable, file_definition
 from loomlog.services.stream.entities.answers import CommandUnanswered

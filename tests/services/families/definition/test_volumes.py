@@ -15,9 +15,9 @@ from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.services.core.families import At, aggregate_id
 from loomlog.services.families.definition import FAMILY
 from loomlog.services.families.definition import volumes as volumes_module
+from loomlog.services.families.definition.author import DefinitionRefused, DefinitionsUnavailable
 from loomlog.services.families.definition.decide import decide
 from loomlog.services.families.definition.limits import VERSIONS_MAX
-from loomlog.services.families.definition.operations import DefinitionRefused, DefinitionsUnavailable
 from loomlog.services.families.definition.state import VOLUME, Line
 from loomlog.services.families.definition.volume_content import folder_parts, parse_volume
 from tests.services.entities import NOW_MS, MemoryEntities

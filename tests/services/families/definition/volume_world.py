@@ -10,7 +10,8 @@ import pytest
 from loomlog.connectors.storage.blobs import MemoryBlobs
 from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.services.core.families import aggregate_id
-from loomlog.services.families.definition.operations import Author, DefinitionOperations, DefinitionRefused
+from loomlog.services.families.definition.author import Author, DefinitionRefused
+from loomlog.services.families.definition.operations import DefinitionOperations
 from loomlog.services.families.definition.state import VOLUME, line_id
 from loomlog.services.families.definition.table import DefinitionTable, FileDefinition, file_definition
 from loomlog.services.families.definition.volume_table import VolumeTable

@@ -262,6 +262,16 @@ async def test_a_scope_that_is_nearly_full_is_told() -> None:
     assert await agent.refused("set", key="c", value="x" * 30) == "memory_quota_exceeded"
 
 
+async def test_a_quota_of_a_version_is_no_larger_than_that_of_the_operator() -> None:
+    value, more = "x" * 60_000, replace(GRANTS, memory_quota_bytes=10**12)
+    made_at_run_time, of_a_file = Agent(grants=more), Agent(grants=replace(more, is_of_file=True))
+    for number in range(17):
+        await made_at_run_time.call("set", key=str(number), value=value)
+        await of_a_file.call("set", key=str(number), value=value)
+    assert await made_at_run_time.refused("set", key="17", value=value) == "memory_quota_exceeded"
+    await of_a_file.call("set", key="17", value=value)
+
+
 async def test_an_owner_that_does_not_answer_leaves_the_outcome_open(agent: Agent) -> None:
     await agent.call("set", key="k", value=1)
     agent.entities.error = UNANSWERED

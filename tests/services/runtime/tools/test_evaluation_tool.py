@@ -36,7 +36,9 @@ def here() -> Here:
 
 
 async def call(here: Here, context: ToolContext = CONTEXT, **arguments: Any) -> ToolResult:
-    (tool,) = build_evaluation_tool(here.evaluations, clock_ms=lambda: NOW_MS).values()
+    (tool,) = build_evaluation_tool(
+        here.evaluations, clock_ms=lambda: NOW_MS, is_isolated=lambda tenant, subject: False
+    ).values()
     return await tool.call(arguments, context)
 
 
@@ -70,7 +72,9 @@ async def test_an_unanswered_judgement_is_unknown(here: Here) -> None:
 
 
 def test_the_tool_says_what_it_takes(here: Here) -> None:
-    (tool,) = build_evaluation_tool(here.evaluations, clock_ms=lambda: NOW_MS).values()
+    (tool,) = build_evaluation_tool(
+        here.evaluations, clock_ms=lambda: NOW_MS, is_isolated=lambda tenant, subject: False
+    ).values()
     assert tool.input_schema["properties"].keys() == {"op"}.union(*FIELDS.values())
     assert flatten_schema(tool.input_schema)["properties"].keys() == tool.input_schema["properties"].keys()
     assert tool.effect_class({"op": "submit"}) is EffectClass.IDEMPOTENT

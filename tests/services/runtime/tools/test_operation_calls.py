@@ -6,7 +6,7 @@ import pytest
 
 from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.protocols import ToolResult
-from loomlog.services.families.definition.operations import DefinitionRefused, DefinitionsUnavailable
+from loomlog.services.families.definition.author import DefinitionRefused, DefinitionsUnavailable
 from loomlog.services.families.operation import OperationRefused, OperationUnavailable
 from loomlog.services.runtime.tools import operation_calls
 from loomlog.services.runtime.tools.operation_calls import call_operation

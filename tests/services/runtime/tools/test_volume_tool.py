@@ -19,7 +19,7 @@ from loomlog.schemas.generated.values import AgentGrants, ParentCall, ToolCall, 
 from loomlog.schemas.records import replace
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.families.definition import FAMILY
-from loomlog.services.families.definition.operations import Author
+from loomlog.services.families.definition.author import Author
 from loomlog.services.runtime.run.run_index import EndedRun
 from loomlog.services.runtime.tools.ephemeral_volumes import EphemeralVolumes
 from loomlog.services.runtime.tools.volume_tool import VolumeTool, build_volume_tool
@@ -96,7 +96,7 @@ def call(name: str, /, **arguments: Any) -> Reply:
 async def test_a_run_makes_a_folder_uses_it_and_it_is_gone_with_the_run(here: Here, tmp_path: Path) -> None:
     tools = {
         **build_tools(ToolOptions()),
-        **build_volume_tool(here.operations, clock_ms=lambda: NOW_MS),
+        **build_volume_tool(here.operations, clock_ms=lambda: NOW_MS, is_isolated=lambda tenant, subject: False),
     }
     stage = Stage(agent=WRITER, tools=tools)
     stage.model = Scripted(
@@ -214,7 +214,7 @@ async def test_all_runs_of_a_tree_are_bound_to_its_ephemeral_volumes(here: Here,
 
 
 def test_the_tool_has_a_schema_that_models_take_and_classes_of_its_operations(here: Here) -> None:
-    tool = VolumeTool(here.operations, clock_ms=lambda: NOW)
+    tool = VolumeTool(here.operations, clock_ms=lambda: NOW, is_isolated=lambda tenant, subject: False)
     require_supported_schema(tool.name, tool.input_schema)
     assert tool.effect_class({"op": "list"}) is EffectClass.READ
     assert tool.effect_class({"op": "purge"}) is EffectClass.IDEMPOTENT
