@@ -5,7 +5,7 @@ with the product and is used by tests and by people who embed loomlog. All of th
 Permanent and no other errors of their own.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -234,6 +234,10 @@ class ToolContext(Secretive, frozen=True, kw_only=True):
     compaction: Compaction | None = None
     positions: tuple[str, ...] = ()
     """Position tokens of the run's earlier writes: a read of this call includes them."""
+    result_bytes_max: int = 0
+    """Bytes of a result of which nothing is cut, for Read; 0: no bound but the tool's."""
+    earlier_result: Callable[[str], Awaitable[str | None]] | None = None
+    """Returns the whole result of an earlier call by its id, for Read; None when there is none."""
     agent_def_id: str = ""
     """Version of the agent's definition; empty for an agent from a file."""
     grants: Mapping[str, Any] = field(default_factory=dict)

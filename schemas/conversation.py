@@ -41,13 +41,17 @@ class ToolUseBlock(Value, frozen=True, kw_only=True):
 
 
 class ToolResultBlock(Value, frozen=True, kw_only=True):
-    """The result of a call, paired by id; `name` is repeated for providers that pair by name."""
+    """The result of a call, paired by id; `name` is repeated for providers that pair by name.
+
+    `whole`: all of it, when the text is a part.
+    """
 
     tool_use_id: str
     name: str
     text: str
     is_error: bool = False
     blob: BlobRef | None = None
+    whole: BlobRef | None = None
 
 
 Block = TextBlock | ImageBlock | ToolUseBlock | ToolResultBlock

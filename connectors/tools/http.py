@@ -21,6 +21,7 @@ from loomlog.connectors.tools.web_client import (
     REQUEST_TIMEOUT_S,
     RESPONSE_BYTES,
     SAFE_METHODS,
+    RequestOutcomeUnknown,
     WebClient,
     WebRequest,
     WebResponse,
@@ -111,6 +112,8 @@ class HttpTool:
             headers = _build_request_headers(good.get("headers", {}), method, context.idempotency_key)
             request = WebRequest(method=method, url=parse_web_url(good["url"]), headers=headers, body=body)
             return ToolResult(text=_format_response(await self._web.send(request, context.allowed_hosts)))
+        except RequestOutcomeUnknown as reason:
+            return ToolResult(text=str(reason), is_error=True, is_unknown=True)
         except ToolCallRefused as reason:
             return error_result(reason)
 

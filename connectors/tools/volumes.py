@@ -149,9 +149,11 @@ class Volume:
         finally:
             os.close(descriptor)
 
-    def read(self, parts: PathParts, limit: int) -> tuple[bytes, int]:
-        """Return the first `limit` bytes of a file, and its size."""
+    def read(self, parts: PathParts, limit: int, *, offset: int = 0) -> tuple[bytes, int]:
+        """Return the first `limit` bytes of a file from the offset on, and its size."""
         with self.open_file(parts) as descriptor, self._translate_errors(parts):
+            if offset:
+                os.lseek(descriptor, offset, os.SEEK_SET)
             return _read_bytes(descriptor, limit), os.fstat(descriptor).st_size
 
     def status(self, parts: PathParts) -> os.stat_result:

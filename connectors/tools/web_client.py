@@ -86,9 +86,8 @@ class WebClient:
         self._network = CheckedNetwork(private_hosts=hosts, resolve=resolve, network=network)
 
     async def send(self, request: WebRequest, allowed_hosts: Sequence[str]) -> WebResponse:
-        """Return the last response. Raises ToolCallRefused for every failure.
-
-        The message warns when a request that is not safe to repeat may have been executed.
+        """Return the last response. Raises ToolCallRefused for every failure, and RequestOutcomeUnknown when a request
+        that is not safe to repeat may have been executed.
         """
         _require_size(request)
         hops = _RedirectChain(request, allowed_hosts)
@@ -124,6 +123,10 @@ def parse_web_url(text: str) -> httpx.URL:
     return url.copy_with(host=host)
 
 
+class RequestOutcomeUnknown(ToolCallRefused):
+    """The request failed, and may have been executed nevertheless."""
+
+
 class _RedirectChain:
     """A request with the redirects followed so far."""
 
@@ -157,7 +160,7 @@ class _RedirectChain:
             return ToolCallRefused(
                 f"{self._initial_request.method} {_shorten_url(self._initial_request.url)} failed. {reason}"
             )
-        return ToolCallRefused(
+        return RequestOutcomeUnknown(
             f"{self._initial_request.method} {_shorten_url(self._initial_request.url)} failed. {reason} It "
             "may have been carried out nevertheless: "
             "find out before sending it again."

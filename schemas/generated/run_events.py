@@ -318,7 +318,7 @@ class CompactionFailed(Record, frozen=True, kw_only=True):
     turn: int
     """Model turn that comes after it."""
     trigger: str
-    """manual, auto or self."""
+    """manual, auto, self or overflow."""
     kind: str
     """Kind of the failed call, no_gain, empty, cut or interrupted."""
     usage: Usage
@@ -390,7 +390,7 @@ class CompactionRequested(Record, frozen=True, kw_only=True):
     turn: int
     """Model turn that comes after it."""
     trigger: str
-    """manual, auto or self."""
+    """manual, auto, self or overflow."""
     keep_n: int
     """Messages at the end that stay as they are."""
     keep_first: bool
@@ -443,7 +443,7 @@ class ContextCompacted(Record, frozen=True, kw_only=True):
     turn: int
     """Model turn that comes after it."""
     trigger: str
-    """manual, auto or self."""
+    """manual, auto, self or overflow."""
     summary: str
     """What stands for the messages that are left out."""
     before_tokens: int
@@ -1682,6 +1682,8 @@ class ToolReturned(Record, frozen=True, kw_only=True):
     """
     details: ResultDetails | None = None
     """What the call means for the run besides its result; null: nothing."""
+    whole_blob: BlobRef | None = None
+    """The whole result, when the model sees a part of it because it would take too much of its window."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -1696,6 +1698,7 @@ class ToolReturned(Record, frozen=True, kw_only=True):
             "duration_ms": self.duration_ms,
             "settled_by": self.settled_by,
             "details": None if self.details is None else self.details.to_avro(),
+            "whole_blob": None if self.whole_blob is None else self.whole_blob.to_avro(),
         }
 
     @classmethod
@@ -1712,6 +1715,7 @@ class ToolReturned(Record, frozen=True, kw_only=True):
             duration_ms=value["duration_ms"],
             settled_by=value["settled_by"],
             details=None if value["details"] is None else ResultDetails.from_avro(value["details"]),
+            whole_blob=None if value["whole_blob"] is None else BlobRef.from_avro(value["whole_blob"]),
         )
 
 

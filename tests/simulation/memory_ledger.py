@@ -22,7 +22,7 @@ COUNTER, LIST = "count", "list"
 OP, KEY, VALUE, DELTA = "op", "key", "value", "delta"
 CAUSE = re.compile(r"(r_\w+):(\d+)\.(\d+)(?:\.\w+)*")
 """Id of a command: the call, and the step of its reducer."""
-DEFINITE = ("ok", "error")
+DEFINITE = ("ok", "error", "timeout")
 Place = tuple[str, int, int]
 """Run, turn and index of a call."""
 
@@ -147,7 +147,7 @@ class MemoryLedger(EntityLedger):
 
     def _returned(self, event: Event, place: Place) -> None:
         call, change, text = self._call(place), self._changes.get(place), event.values["text"]
-        if event.values["outcome"] == "error":
+        if event.values["outcome"] != "ok":
             if change is not None:
                 self.complain("invented", f"{event.place}: {place} has failed ({text}); {change.place} is its change")
             self._failed[place] = text

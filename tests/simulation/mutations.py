@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from loomlog.connectors.protocols import ToolContext
+from loomlog.connectors.protocols import EffectClass, ToolContext
 from loomlog.projections.engine import cursors
 from loomlog.projections.engine import fold as engine_fold
 from loomlog.projections.engine.batch import PositionedEvent
@@ -37,7 +37,7 @@ from loomlog.services.runtime.ingress.reader import IngressReader
 from loomlog.services.runtime.run import wait_reports
 from loomlog.services.runtime.run.command_handler import RunCommandHandler
 from loomlog.services.runtime.run.run_end_actions import RunEndActions
-from loomlog.services.runtime.tools import channel_tool
+from loomlog.services.runtime.tools import channel_tool, tool_calls
 from loomlog.services.runtime.tools.memory_tool import MemoryTool
 from loomlog.services.stream.entities.checkpoints import EntityCheckpoints
 from loomlog.services.stream.entities.handler import EntityCommandHandler
@@ -46,6 +46,9 @@ from loomlog.services.stream.flusher import Flusher
 from loomlog.services.stream.partition import ended_aggregates, fold
 from loomlog.services.stream.partition.fold import Fold
 from loomlog.services.stream.partition.partition import Partition
+
+IMPATIENT_S = 1.0
+"""Timeout of a tool that faults of the simulation outlast."""
 
 Mutation = Callable[[], AbstractContextManager[Any]]
 
@@ -279,6 +282,16 @@ def command_id_of_an_attempt() -> AbstractContextManager[Any]:
     return patch.object(MemoryTool, "_author", forgetful)
 
 
+@contextmanager
+def timeout_told_as_failure() -> Iterator[None]:
+    """A call of Memory that does not return in time is told to have been stopped, although it may happen still."""
+    with (
+        patch.object(MemoryTool, "timeout_s", IMPATIENT_S),
+        patch.object(tool_calls, "WITHOUT_EFFECT", frozenset(EffectClass)),
+    ):
+        yield
+
+
 def lease_not_returned() -> AbstractContextManager[Any]:
     """What a reader did not take of a lease is gone."""
     end = channel_rules._end
@@ -419,6 +432,7 @@ MUTATIONS: dict[str, Mutation] = {
         two_actives,
         reducer_without_its_revision,
         command_id_of_an_attempt,
+        timeout_told_as_failure,
         lease_not_returned,
         cursor_moved_before_the_result,
         lost_settlement_counts_as_taken,

@@ -320,6 +320,9 @@ class Defined:
     async def find(self, tenant: str, name: str) -> WebhookDefinition | None:
         return WebhookDefinition(tenant=tenant, name=name, def_id="def_1", block=BLOCKS[name])
 
+    async def find_owned(self, tenant: str, name: str, *, address: str) -> WebhookDefinition | None:
+        return await self.find(tenant, name)
+
 
 class TriggerReads(ChannelReads):
     """The reads of a process, with the newest items too."""

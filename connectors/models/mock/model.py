@@ -101,7 +101,7 @@ class MockModel:
             limit = CAPABILITIES.max_context_tokens
             raise Permanent(
                 f"mock 400: the prompt is too long: {tokens} tokens, the context window has {limit}",
-                kind="invalid",
+                kind="context_exceeded",
                 status=400,
             )
         if script is reviewer.turn:

@@ -342,6 +342,8 @@ class ToolCompleted(Value, frozen=True, kw_only=True):
     """Messages that the call published or returned."""
     leases: tuple[LeaseRef, ...] = ()
     """What the call took from queues."""
+    whole_blob: BlobRef | None = None
+    """The whole result, when `text` is a part of it."""
 
     @property
     def key(self) -> CallKey:
@@ -421,6 +423,8 @@ class ToolReconciled(Value, frozen=True, kw_only=True):
     duration_ms: int = 0
     hook_acts: tuple[HookAct, ...] = ()
     """As in ToolCompleted; only with a result."""
+    whole_blob: BlobRef | None = None
+    """As in ToolCompleted."""
 
     @property
     def key(self) -> CallKey:

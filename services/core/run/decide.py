@@ -293,6 +293,7 @@ def _complete_tool_call(state: State, result: ToolCompleted) -> list[Event]:
         outcome=result.outcome,
         duration_ms=result.duration_ms,
         details=_details_of(result),
+        whole_blob=result.whole_blob,
     )
     return [*acts, returned, *after_tools(state, [returned], result.at_ms)]
 

@@ -101,8 +101,22 @@ CANCEL_TURN_WAIT_MS = 15_000
 """Time a call waits for a resident child whose turn it cancelled to stop."""
 INLINE_RESULT_BYTES = 60_000
 """Longer results of children are assembled outside the core, because they belong in the blob store."""
+RESULT_WINDOW_PCT = 25
+"""Percent of the model's window that one tool result takes, at most. An answer, the task and a few more results must
+fit beside it, and what is estimated at four bytes a token may be twice as many (digits, base64).
+"""
+RESULTS_WINDOW_PCT = 50
+"""The same for all results of a turn together: half of the window is left for what was before, which is compacted when
+it needs more.
+"""
+RESULT_BYTES_MIN = 1_000
+"""Bytes that a result may have in any case, however small the window and however many the calls: what failed, and
+why.
+"""
 COMPACTION_MESSAGES_MIN = 4
-"""Messages below which no conversation is compacted (parity)."""
+"""Messages below which no conversation is compacted (parity), unless it is long."""
+COMPACTION_TOKENS_MIN = 16_000
+"""Estimated tokens from which a conversation of fewer messages is long: half of the smallest window in common use."""
 TARGET_PCT, AUTO_PCT = (10, 50), (50, 95)
 """Accepted percentages: size of a summary, and fill of the window that triggers it (parity)."""
 KEEP_LAST_MAX = 1_000

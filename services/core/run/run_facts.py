@@ -76,6 +76,8 @@ class CompactionState(Value, frozen=True, kw_only=True):
     last_turn: int = -1
     is_requested: bool = False
     """The run itself requested one before its next turn."""
+    overflows: int = 0
+    """Those that followed a call whose conversation was too long since the last answer: one for each turn."""
 
 
 NO_COMPACTIONS = CompactionState()

@@ -119,6 +119,7 @@ class CallResult(Value, frozen=True, kw_only=True):
     text: str
     blob: BlobRef | None
     is_error: bool
+    whole: BlobRef | None = None
 
 
 class AwaitingTools(Value, frozen=True, kw_only=True):
@@ -170,7 +171,7 @@ class Compacting(Value, frozen=True, kw_only=True):
     number: int
     attempt: int
     trigger: str
-    """manual, auto or self."""
+    """manual, auto, self or overflow."""
     keep_n: int
     keep_first: bool
     before_tokens: int
@@ -180,6 +181,8 @@ class Compacting(Value, frozen=True, kw_only=True):
     """Owners lost during the call."""
     is_unstarted: bool = False
     """Its owner stopped before it started this attempt."""
+    model_attempt: int = 0
+    """Attempt of the next turn that failed because the conversation is too long; 0: none was made."""
 
     @property
     def split(self) -> CompactionSplit:

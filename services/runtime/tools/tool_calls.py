@@ -20,6 +20,7 @@ from loomlog.connectors.protocols import (
     Blobs,
     CallWait,
     ChildrenPlan,
+    EffectClass,
     NoEffect,
     Reconciler,
     Tool,
@@ -28,7 +29,9 @@ from loomlog.connectors.protocols import (
     UnknownEffect,
     VolumeBinding,
 )
+from loomlog.connectors.tools import read
 from loomlog.connectors.tools.registry import describe_unknown_tool
+from loomlog.schemas.conversation import ToolResultBlock
 from loomlog.schemas.generated.values import HookAct, ToolCall
 from loomlog.schemas.records import replace
 from loomlog.services.core.run import limits
@@ -46,10 +49,11 @@ from loomlog.services.core.run.react import CallTool, ReconcileTool
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import OUTCOME_UNKNOWN, AwaitingTools
 from loomlog.services.core.run.subagents.delegation import Delegation, compose_result
+from loomlog.services.core.run.tools.result_size import OFFSET, result_bytes_max
 from loomlog.services.core.run.tools.unknown_outcome import find_call_of_turn
 from loomlog.services.families.hook.answers import HookedResult
 from loomlog.services.runtime.content.encryption import NO_CIPHER, PLAINTEXT, ContentEncryption, NoCipher
-from loomlog.services.runtime.content.payloads import inline_or_blob, make_storable
+from loomlog.services.runtime.content.payloads import make_storable
 from loomlog.services.runtime.content.redaction import mask_credentials
 from loomlog.services.runtime.content.run_credentials import NO_CREDENTIALS, NO_VALUES, Credentials
 from loomlog.services.runtime.models.model_calls import Toolset
@@ -60,6 +64,7 @@ from loomlog.services.runtime.tools.hooks import HookChain, HookedCall, HookRunn
 from loomlog.services.runtime.tools.tool_context import MadeVolumes, ToolContextFactory
 from loomlog.services.runtime.tools.tool_result import (
     DENIED,
+    ResultLimit,
     ToolCallResult,
     ToolResultBuilder,
     error_result,
@@ -71,6 +76,12 @@ EMPTY_ARGUMENTS = ("", "{}")
 """Arguments that need no parser; parsing takes a microsecond each time."""
 RECONCILE_GRACE_S = 10.0
 """Seconds added to the timeout of a call for a tool that reconciles one: it may wait until a little after that time."""
+OUTCOME_WAIT_S = 30.0
+"""Seconds to find out what became of a write that did not return within its timeout: an owner that was lost is replaced
+within this time, and the model waits for it.
+"""
+WITHOUT_EFFECT = frozenset({EffectClass.PURE, EffectClass.READ})
+"""Effect classes of calls that a timeout ends; of any other the outcome is not known then."""
 ToolOutcome = ToolCompleted | CallWaits | ChildrenRequested
 """Commands with the outcome of a call."""
 ToolEffect = TypeVar("ToolEffect", CallTool, ReconcileTool)
@@ -156,7 +167,7 @@ class ToolCalls:
                     del self._in_use[effect.run_id], self._slots[effect.run_id]
         if called.result.waiting is not None:
             return self._waits(effect, called.result.waiting, called.acts, sealer)
-        return await self._results.build(effect, called, sealer)
+        return await self._results.build(effect, called, sealer, self._result_limit(effect, state, tenant))
 
     def _waits(
         self, effect: CallTool, wait: CallWait, acts: Sequence[HookAct], cipher: ContentCipher | NoCipher
@@ -193,12 +204,13 @@ class ToolCalls:
         if chain is not None:
             call = _build_hooked_call(effect, state, tenant, effect_class=effect.effect_class)
             returned = await self._run_post_hooks(chain, call, parse_arguments(effect.input), returned)
-        return await self._results.build_stored(effect, returned, cipher)
+        return await self._results.build_stored(effect, returned, cipher, self._result_limit(effect, state, tenant))
 
     async def _plan_children(
         self, effect: CallTool, state: AwaitingTools, tool: Any, cipher: ContentCipher | NoCipher, tenant: str
     ) -> ToolCompleted | ChildrenRequested:
         """Return the sub-agents that a call requests, after its pre hooks; nothing is started here."""
+        limit = self._result_limit(effect, state, tenant)
         arguments: Mapping[str, Any] | None = None
         try:
             arguments = json.loads(effect.input or "{}")
@@ -206,7 +218,7 @@ class ToolCalls:
             arguments = None
         if not isinstance(arguments, dict):
             return await self._results.build(
-                effect, error_result(f"the arguments of {effect.name} must be a JSON object"), cipher
+                effect, error_result(f"the arguments of {effect.name} must be a JSON object"), cipher, limit
             )
         acts: Sequence[HookAct] = ()
         chain = self._find_hook_chain(effect, state.facts, tenant)
@@ -219,11 +231,12 @@ class ToolCalls:
             if before.denial is not None:
                 denied = ToolCallResult(result=to_tool_result(before.denial), outcome=DENIED, acts=acts)
                 return await self._results.build(
-                    effect, await self._run_post_hooks(chain, call, arguments, denied), cipher
+                    effect, await self._run_post_hooks(chain, call, arguments, denied), cipher, limit
                 )
         plan = tool.plan(arguments)
         if not isinstance(plan, ChildrenPlan):
-            return await self._results.build(effect, ToolCallResult(result=plan, outcome="error", acts=acts), cipher)
+            refused = ToolCallResult(result=plan, outcome="error", acts=acts)
+            return await self._results.build(effect, refused, cipher, limit)
         return ChildrenRequested(
             at_ms=self._clock_ms(),
             turn=effect.turn,
@@ -256,7 +269,7 @@ class ToolCalls:
             ]
         except ConnectorError as error:
             failed = error_result(f"the sub-agents returned, but their results cannot be read: {error}")
-            return await self._results.build(effect, failed, cipher)
+            return await self._results.build(effect, failed, cipher, ResultLimit())
         text, is_error = compose_result(plan, texts)
         returned = ToolCallResult(
             result=ToolResult(text=text, is_error=is_error), outcome="error" if is_error else "ok"
@@ -266,7 +279,7 @@ class ToolCalls:
             call = _build_hooked_call(effect, state, tenant, effect_class=effect.effect_class)
             returned = await self._run_post_hooks(chain, call, parse_arguments(effect.input), returned)
         returned.duration_ms = max(0, self._clock_ms() - plan.began_at_ms)
-        return await self._results.build(effect, returned, cipher)
+        return await self._results.build(effect, returned, cipher, self._result_limit(effect, state, tenant))
 
     async def reconcile(self, effect: ReconcileTool, state: AwaitingTools, tenant: str) -> ToolReconciled:
         """Ask the tool about a lost call; return the answer as a command. Any error becomes `failed`."""
@@ -274,7 +287,8 @@ class ToolCalls:
         if effect.not_before_ms and wait_ms > 0:
             await self._sleep(wait_ms / 1000)
         began = time.monotonic()
-        blob, is_error = None, False
+        blob = whole = None
+        is_error = False
         acts: Sequence[HookAct] = ()
         values = NO_VALUES
         sealer = await self._encryption.cipher(tenant, state.facts.user_id)
@@ -289,9 +303,8 @@ class ToolCalls:
                     )
                     result, acts = await self._apply_post_hooks(effect, state, tenant, result)
                     verdict, is_error = HAPPENED, result.is_error
-                    text, blob = await inline_or_blob(
-                        sealer.text(make_storable(self._results.mask_and_truncate(result.text))), self._blobs
-                    )
+                    stored = await self._results.store(result.text, sealer, self._result_limit(effect, state, tenant))
+                    text, blob, whole = stored.text, stored.blob, stored.whole
                 case NoEffect(reason=reason):
                     verdict, text = (
                         DID_NOT_HAPPEN,
@@ -318,10 +331,35 @@ class ToolCalls:
             verdict=verdict,
             text=text,
             text_blob=blob,
+            whole_blob=whole,
             is_error=is_error,
             duration_ms=int((time.monotonic() - began) * 1000),
             hook_acts=self._results.encrypt_acts(acts, sealer) if acts else (),
         )
+
+    def _result_limit(self, effect: CallTool | ReconcileTool, state: AwaitingTools, tenant: str) -> ResultLimit:
+        """Return how much of the model's window the result may take, and how the model gets the rest."""
+        bytes_max = result_bytes_max(state.facts, len(state.requested_calls))
+        if not bytes_max:
+            return ResultLimit()
+        hint = "ask for less at a time"
+        if read.NAME in self._contexts.granted_tools(state.facts, tenant):
+            call_id = effect.call_id if isinstance(effect, CallTool) else state.requested_calls[effect.index].id
+            path = f"{read.RESULT_PREFIX}{call_id}"
+            hint = f'{read.NAME} with path "{path}" and offset {OFFSET} returns them, in parts'
+        return ResultLimit(bytes_max=bytes_max, hint=hint)
+
+    async def _load_result(self, call_id: str, facts: RunFacts, tenant: str) -> str | None:
+        """Return the whole result of an earlier call of the conversation; None when there is none of that id. Raises
+        ConnectorError.
+        """
+        for message in reversed(facts.messages):
+            for block in message.blocks:
+                if isinstance(block, ToolResultBlock) and block.tool_use_id == call_id:
+                    ref = block.whole or block.blob
+                    stored = block.text if ref is None else (await self._blobs.get(ref)).decode()
+                    return await self._encryption.decrypt_text(stored, tenant)
+        return None
 
     async def _decrypt(self, effect: ToolEffect, state: AwaitingTools, tenant: str) -> tuple[ToolEffect, AwaitingTools]:
         """Return the call with its arguments, and the run with its metadata, in plaintext. Raises ConnectorError."""
@@ -384,6 +422,12 @@ class ToolCalls:
         if not isinstance(arguments, dict):
             return error_result(f"the arguments of {effect.name} must be a JSON object")
         context = self._contexts.build_context(effect, facts, tenant, granted)
+        if effect.name == read.NAME:
+            context = replace(
+                context,
+                result_bytes_max=result_bytes_max(facts, len(state.requested_calls)),
+                earlier_result=lambda call_id: self._load_result(call_id, facts, tenant),
+            )
         chain = self._find_hook_chain(effect, facts, tenant)
         if chain is None or self._hooks is None:
             return await self._call_tool(tool, arguments, context, facts, tenant)
@@ -418,6 +462,22 @@ class ToolCalls:
             returned.outcome = "error" if left.is_error else "ok"
         return returned
 
+    async def _find_outcome(
+        self, tool: Tool, arguments: Mapping[str, Any], context: ToolContext
+    ) -> ToolResult | NoEffect | UnknownEffect:
+        """Return what became of a write that did not return in time. Its tool is asked when it can tell; one that may
+        be called again with the same key returns what it has done, or does it now.
+        """
+        try:
+            async with asyncio.timeout(OUTCOME_WAIT_S):
+                if isinstance(tool, Reconciler):
+                    return await tool.reconcile(arguments, context)
+                if tool.effect_class(arguments) is EffectClass.IDEMPOTENT:
+                    return await tool.call(arguments, replace(context, attempt=context.attempt + 1))
+        except (TimeoutError, ConnectorError) as error:
+            return UnknownEffect(reason=str(error) or f"Nothing more was heard within {OUTCOME_WAIT_S:g} s")
+        return UnknownEffect(reason="")
+
     async def _call_tool(
         self, tool: Tool, arguments: Mapping[str, Any], context: ToolContext, facts: RunFacts, tenant: str
     ) -> ToolCallResult:
@@ -429,8 +489,15 @@ class ToolCalls:
             async with asyncio.timeout(tool.timeout_s):
                 result = await tool.call(arguments, context)
         except TimeoutError:
-            text = f"{tool.name} did not return within {tool.timeout_s:g} s and was stopped"
-            return ToolCallResult(result=ToolResult(text=text, is_error=True), outcome="timeout")
+            text = f"{tool.name} did not return within {tool.timeout_s:g} s"
+            if tool.effect_class(arguments) in WITHOUT_EFFECT:
+                result = ToolResult(text=f"{text} and was stopped", is_error=True)
+                return ToolCallResult(result=result, outcome="timeout")
+            answer = await self._find_outcome(tool, arguments, context)
+            if isinstance(answer, NoEffect):
+                result = ToolResult(text=f"{text}, was stopped and had no effect. {answer.reason}", is_error=True)
+                return ToolCallResult(result=result, outcome="timeout")
+            result = answer if isinstance(answer, ToolResult) else _unknown_result(text, answer)
         except ConnectorError as error:
             result = ToolResult(text=str(error), is_error=True)
         if context.credentials:
@@ -438,6 +505,15 @@ class ToolCalls:
         if result.is_unknown:
             return ToolCallResult(result=result, outcome=OUTCOME_UNKNOWN)
         return ToolCallResult(result=result, outcome="error" if result.is_error else "ok")
+
+
+def _unknown_result(text: str, answer: UnknownEffect) -> ToolResult:
+    """Return the result of a call that did not return in time: to stop it does not undo what it has begun."""
+    reason = f" {answer.reason}." if answer.reason else ""
+    text = (
+        f"outcome unknown: {text}, and may have had its effect, or have it still.{reason} Check before you repeat it."
+    )
+    return ToolResult(text=text, is_error=True, is_unknown=True)
 
 
 def _build_hooked_call(

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.protocols import Blobs, ToolResult
-from loomlog.schemas.generated.values import ChannelUse, HookAct
+from loomlog.schemas.generated.values import BlobRef, ChannelUse, HookAct
 from loomlog.schemas.records import replace
 from loomlog.services.core.run.commands import ToolCompleted
 from loomlog.services.core.run.react import CallTool
+from loomlog.services.core.run.tools.result_size import shorten
 from loomlog.services.families.hook.answers import HookedResult
 from loomlog.services.runtime.content.encryption import NoCipher
 from loomlog.services.runtime.content.payloads import inline_or_blob, make_storable
@@ -36,6 +37,25 @@ class ToolCallResult:
     duration_ms: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultLimit:
+    """Most bytes of a result, 0: any number; and how the rest of a longer one is read
+    (services/core/run/tools/result_size.py).
+    """
+
+    bytes_max: int = 0
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredText:
+    """A result in the form the log stores; `whole` is all of it, when the text is a part."""
+
+    text: str
+    blob: BlobRef | None
+    whole: BlobRef | None = None
+
+
 class ToolResultBuilder:
     """Builds tool results. `mask` hides secrets in what goes to the log, `mask_results` in the output of tools
     (services/runtime/content/redaction.py); by default `mask`.
@@ -55,33 +75,32 @@ class ToolResultBuilder:
         self._mask_tool_output = mask if mask_results is None else mask_results
 
     async def build(
-        self, effect: CallTool, call_result: ToolCallResult, cipher: ContentCipher | NoCipher
+        self, effect: CallTool, call_result: ToolCallResult, cipher: ContentCipher | NoCipher, limit: ResultLimit
     ) -> ToolCompleted:
         """Return the command for a result: masked, bounded, encrypted, and in the blob store when it is long."""
         try:
-            return await self.build_stored(effect, call_result, cipher)
+            return await self.build_stored(effect, call_result, cipher, limit)
         except ConnectorError as error:
             text = f"{effect.name} returned, but its result could not be stored: {error}"
             # Without its leases: what the model does not see goes back to its queue.
             unstored = replace(call_result.result, text=text, is_error=True, channels=(), leases=())
             call_result.result, call_result.outcome = unstored, "error"
-            return await self.build_stored(effect, call_result, cipher)
+            return await self.build_stored(effect, call_result, cipher, limit)
 
     async def build_stored(
-        self, effect: CallTool, call_result: ToolCallResult, cipher: ContentCipher | NoCipher
+        self, effect: CallTool, call_result: ToolCallResult, cipher: ContentCipher | NoCipher, limit: ResultLimit
     ) -> ToolCompleted:
         """Return the command for a result, as `build`. Raises ConnectorError when a long one cannot be stored."""
         result = call_result.result
-        inline, blob = await inline_or_blob(
-            cipher.text(make_storable(self.mask_and_truncate(result.text))), self._blobs
-        )
+        stored = await self.store(result.text, cipher, limit)
         return ToolCompleted(
             at_ms=self._clock_ms(),
             turn=effect.turn,
             index=effect.index,
             attempt=effect.attempt,
-            text=inline,
-            text_blob=blob,
+            text=stored.text,
+            text_blob=stored.blob,
+            whole_blob=stored.whole,
             is_error=result.is_error,
             outcome=call_result.outcome,
             duration_ms=call_result.duration_ms,
@@ -92,6 +111,16 @@ class ToolResultBuilder:
             leases=result.leases,
             hook_acts=self.encrypt_acts(call_result.acts, cipher) if call_result.acts else (),
         )
+
+    async def store(self, text: str, cipher: ContentCipher | NoCipher, limit: ResultLimit) -> StoredText:
+        """Return a result masked, cut to the limit, encrypted, and in the blob store when it is long; the whole of one
+        that was cut is there too. Raises ConnectorError.
+        """
+        text = make_storable(self.mask_and_truncate(text))
+        part = shorten(text, limit.bytes_max, limit.hint)
+        inline, blob = await inline_or_blob(cipher.text(text if part is None else part), self._blobs)
+        whole = None if part is None else await self._blobs.put(cipher.text(text).encode())
+        return StoredText(text=inline, blob=blob, whole=whole)
 
     def _stored_uses(
         self, effect: CallTool, result: ToolResult, cipher: ContentCipher | NoCipher

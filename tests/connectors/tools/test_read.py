@@ -22,7 +22,26 @@ def test_a_file_of_exactly_the_limit_is_not_cut(tmp_path: Path) -> None:
 def test_a_longer_file_is_cut_and_says_so(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"x" * (READ_BYTES - 1) + "ü".encode() + b"rest")
     text = read_file({"path": "f"}, volume(tmp_path), STOP)
-    assert text == "x" * (READ_BYTES - 1) + f"\n[cut: the first {READ_BYTES} of {READ_BYTES + 5} bytes]"
+    note = f"[cut: the first {READ_BYTES - 1} of {READ_BYTES + 5} bytes; offset {READ_BYTES - 1} reads on]"
+    assert text == "x" * (READ_BYTES - 1) + f"\n{note}"
+    assert read_file({"path": "f", "offset": READ_BYTES - 1}, volume(tmp_path), STOP) == "ürest"
+    assert read_file({"path": "f", "offset": READ_BYTES}, volume(tmp_path), STOP) == "rest"
+
+
+def test_a_file_is_read_in_parts_of_which_none_is_lost(tmp_path: Path) -> None:
+    content = "añ😀z" * 50
+    (tmp_path / "f").write_text(content)
+    got, offset = "", 0
+    while True:
+        part = read_file({"path": "f", "offset": offset, "limit": 16}, volume(tmp_path), STOP)
+        text, _, note = part.partition("\n[cut: ")
+        got += text
+        if not note:
+            break
+        offset = int(note.partition("offset ")[2].split()[0])
+    assert got == content
+    with pytest.raises(ToolCallRefused, match="at or after the end"):
+        read_file({"path": "f", "offset": 10_000}, volume(tmp_path), STOP)
 
 
 def test_a_read_only_volume_can_be_read(tmp_path: Path) -> None:

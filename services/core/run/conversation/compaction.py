@@ -2,8 +2,11 @@
 
     trigger         manual  CompactRun, of a parked run                  self  the run, with its Context tool
                     auto    the fill of the context that its definition sets, at most every other turn
+                    overflow  a call that the provider refused because the conversation is longer than the model's
+                            window, once for each turn; unless the definition switches compactions off
     then            CompactionRequested (the split)  ->  the summary call  ->  ContextCompacted | CompactionFailed
-    and then        what would have followed without it: the next model call, the pause, parking, the end of a seed
+    and then        what would have followed without it: the next model call, the pause, parking, the end of a seed;
+                    after an overflow the next attempt of the turn, or the end of the run when nothing was gained
 
 A failed compaction changes nothing but the cost. The summary call is never retried: the next occasion is a turn or two
 away. A call lost with its owner is repeated, unless the run is to pause.
@@ -42,6 +45,7 @@ from loomlog.services.core.run.commands import (
     SummaryFailed,
 )
 from loomlog.services.core.run.conversation.compaction_split import (
+    OVERFLOW,
     CompactionSplit,
     apply_split,
     estimate_tokens,
@@ -205,9 +209,11 @@ def request_compaction(facts: RunFacts, trigger: str) -> CompactionRequested | N
     messages = join_waiting_inputs(facts).messages
     how = plan_split(
         messages,
-        keep_last_n=policy.keep_last_n,
+        # After an overflow as little as possible stays: the turn is repeated once only.
+        keep_last_n=0 if trigger == OVERFLOW else policy.keep_last_n,
         keep_first=policy.keep_first,
-        tail_tokens_max=facts.max_context_tokens * limits.COMPACTION_TAIL_PCT // 100,
+        tail_tokens_max=_tail_tokens_max(facts.max_context_tokens, is_over=bool(facts.seed)),
+        is_over=bool(facts.seed),
     )
     if how is None:
         return None
@@ -223,6 +229,23 @@ def request_compaction(facts: RunFacts, trigger: str) -> CompactionRequested | N
         provider=compaction.provider or (facts.definition.provider if compaction.model else current.provider),
         model=compaction.model or current.model,
     )
+
+
+def _tail_tokens_max(window: int, *, is_over: bool) -> int:
+    """Return the limit of the tail; of a conversation that is over also when the window is not known."""
+    if is_over and not window:
+        return limits.COMPACTION_TOKENS_MIN
+    return window * limits.COMPACTION_TAIL_PCT // 100
+
+
+def compact_after_overflow(facts: RunFacts) -> CompactionRequested | None:
+    """Return the compaction after a call that was refused because the conversation is too long; None when there is
+    nothing to leave out, when there was one before this turn, or when the definition says so.
+    """
+    compaction = facts.definition.compaction
+    if facts.compactions.overflows or (compaction is not None and compaction.enabled is False):
+        return None
+    return request_compaction(facts, OVERFLOW)
 
 
 def compact_run(state: State, request: CompactCommand) -> list[Event]:
@@ -345,7 +368,14 @@ def begin_seed(state: State, started: list[Event], at_ms: int) -> list[Event]:
 def _length_refusal(history: tuple[Message, ...], definition: AgentDefinition | None) -> CommandRefusal | None:
     """Refuse a session that cannot get shorter."""
     policy = policy_of(definition) if definition is not None else DEFAULT_POLICY
-    if plan_split(history, keep_last_n=policy.keep_last_n, keep_first=policy.keep_first) is not None:
+    how = plan_split(
+        history,
+        keep_last_n=policy.keep_last_n,
+        keep_first=policy.keep_first,
+        tail_tokens_max=_tail_tokens_max(0, is_over=True),
+        is_over=True,
+    )
+    if how is not None:
         return None
     return CommandRefusal(code=NOTHING_TO_COMPACT, message=f"{NOTHING_TO_COMPACT}: the conversation is too short")
 

@@ -25,6 +25,8 @@ from loomlog.schemas.records import Value, replace
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.conversation.prompt import fence
 
+OVERFLOW = "overflow"
+"""Trigger of a compaction: the provider refused a call because the conversation is longer than the model's window."""
 SUMMARY = "summary"
 """Label of a fenced summary: a model wrote it, possibly from untrusted text."""
 HEADING = "What was said and done before, in a summary:"
@@ -39,20 +41,28 @@ class CompactionSplit(Value, frozen=True, kw_only=True):
 
 
 def plan_split(
-    messages: Sequence[Message], *, keep_last_n: int, keep_first: bool, tail_tokens_max: int = 0
+    messages: Sequence[Message],
+    *,
+    keep_last_n: int,
+    keep_first: bool,
+    tail_tokens_max: int = 0,
+    is_over: bool = False,
 ) -> CompactionSplit | None:
     """Plan a compaction; None if nothing can be left out. `tail_tokens_max` 0: no limit of the tail.
 
-    The limit yields to the last group of messages that belong together: a message must remain to be answered.
+    The limit yields to the last group of messages that belong together: a message must remain to be answered, unless
+    the conversation `is_over`, whose last run ended with results that no turn follows. Few messages are not worth a
+    summary, unless they are long ones.
     """
     count = len(messages)
-    if count < limits.COMPACTION_MESSAGES_MIN:
+    is_short = estimate_tokens(messages) < limits.COMPACTION_TOKENS_MIN
+    if count < limits.COMPACTION_MESSAGES_MIN and (is_short or not messages):
         return None
     fresh = [at for at, message in enumerate(messages) if is_user_input(message)]
     answers = [
         at for at, message in enumerate(messages) if message.role == "assistant" and not is_summary_only(message)
     ]
-    is_answered = messages[-1].role == "assistant" and not _calls(messages[-1])
+    is_answered = is_over or (messages[-1].role == "assistant" and not _calls(messages[-1]))
     end = [count] if is_answered else []
     places = sorted({*fresh, *answers, *end})
     latest = max(0, count - max(0, keep_last_n))

@@ -109,6 +109,7 @@ def result_block(result: CallResult) -> ToolResultBlock:
         text=result.text,
         is_error=result.is_error,
         blob=result.blob,
+        whole=result.whole,
     )
 
 

@@ -108,7 +108,9 @@ def label_of(content: ContentBlock) -> str:
     return content.kind if content.kind in UNTRUSTED_KINDS else "untrusted"
 
 
-STRUCTURED_TOOLS = frozenset({"Agent", "Memory"})
+CUT_MARK = "\n[cut: "
+"""Beginning of the note in a result that was cut; no JSON that the runtime composes has a line end before it."""
+STRUCTURED_TOOLS = frozenset({"Agent", "Channel", "Context", "Evaluation", "Interruption", "Memory"})
 """Tools whose results the runtime composes as JSON."""
 
 
@@ -123,9 +125,9 @@ def fence_tool_result(text: str, tool: str) -> str:
 
     Nothing else is escaped: an agent that edits files must see them unchanged (decision 28). A JSON object that the
     runtime itself composed is left as it is: outside text in it is a JSON string, and its fields are what the next call
-    needs.
+    needs. One that was cut is JSON no more.
     """
-    if tool in STRUCTURED_TOOLS and text.startswith("{"):
+    if tool in STRUCTURED_TOOLS and text.startswith("{") and CUT_MARK not in text:
         return text
     source = _NOT_IN_A_NAME.sub("_", tool)[:TOOL_NAME_SHOWN_MAX]
     return f'<{TOOL_OUTPUT} tool="{source}">\n{_WRAPPER.sub("&lt;", text)}\n</{TOOL_OUTPUT}>'

@@ -189,6 +189,7 @@ def apply_tool_returned(state: State, event: ToolReturned, at_ms: int) -> Awaiti
         text=event.text,
         blob=event.text_blob,
         is_error=event.is_error,
+        whole=event.whole_blob,
     )
     answers = (*state.results, answer)
     open_calls = tuple([item for item in state.open if item.index != event.index])

@@ -92,6 +92,7 @@ def resolve_by_reconciler(state: AwaitingTools, opened: OpenCall, result: ToolRe
             outcome="error" if result.is_error else "ok",
             duration_ms=result.duration_ms,
             settled_by="reconciler",
+            whole_blob=result.whole_blob,
         )
     if result.verdict == DID_NOT_HAPPEN and opened.attempt <= limits.LOST_ATTEMPTS_MAX:
         return next_tool_attempt(turn, opened)
@@ -122,6 +123,7 @@ def report_unknown_outcome(state: AwaitingTools, opened: OpenCall, result: ToolC
         outcome=OUTCOME_UNKNOWN,
         duration_ms=result.duration_ms,
         settled_by=REPORTED_BY_TOOL,
+        whole_blob=result.whole_blob,
     )
 
 

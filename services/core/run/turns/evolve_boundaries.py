@@ -12,7 +12,7 @@ from loomlog.schemas.generated.run_events import (
     RunResumed,
 )
 from loomlog.schemas.records import replace
-from loomlog.services.core.run.conversation.compaction_split import CompactionSplit, apply_split
+from loomlog.services.core.run.conversation.compaction_split import OVERFLOW, CompactionSplit, apply_split
 from loomlog.services.core.run.conversation.conversation import join_waiting_inputs, used_tokens
 from loomlog.services.core.run.run_facts import CompactionState, ContextGauge, Pause, add_usage, extend_deadline
 from loomlog.services.core.run.state import (
@@ -55,7 +55,7 @@ def apply_paused(state: State, event: RunPaused, at_ms: int) -> Paused:
         )
     if isinstance(state, Parked):
         facts = extend_deadline(facts, state.since_ms, at_ms)
-    return Paused(facts=facts, turn=event.turn, since_ms=at_ms)
+    return Paused(facts=facts, turn=event.turn, attempt=attempts_made(state), since_ms=at_ms)
 
 
 def apply_compaction_requested(state: State, event: CompactionRequested, at_ms: int) -> Compacting:
@@ -74,7 +74,7 @@ def apply_compaction_requested(state: State, event: CompactionRequested, at_ms: 
         )
     nothing_is_open = (
         isinstance(state, Parked | Paused)
-        or (isinstance(state, AwaitingModel) and state.attempt == 0)
+        or (isinstance(state, AwaitingModel) and (state.attempt == 0 or event.trigger == OVERFLOW))
         or (isinstance(state, AwaitingTools) and len(state.results) == len(state.requested_calls))
     )
     if not nothing_is_open or facts.pauses or event.turn != facts.turns + 1:
@@ -84,7 +84,8 @@ def apply_compaction_requested(state: State, event: CompactionRequested, at_ms: 
     facts = join_waiting_inputs(facts)
     if (event.number, event.attempt) != (facts.compactions.count + 1, 1) or event.keep_n > len(facts.messages):
         raise IllegalEvent(f"compaction {event.number} after {facts.compactions.count} of them")
-    begun = CompactionState(count=event.number, last_turn=event.turn)
+    overflows = facts.compactions.overflows + (event.trigger == OVERFLOW)
+    begun = CompactionState(count=event.number, last_turn=event.turn, overflows=overflows)
     return Compacting(
         facts=replace(facts, compactions=begun),
         number=event.number,
@@ -95,6 +96,7 @@ def apply_compaction_requested(state: State, event: CompactionRequested, at_ms: 
         before_tokens=event.before_tokens,
         provider=event.provider,
         model=event.model,
+        model_attempt=state.attempt if isinstance(state, AwaitingModel) else 0,
     )
 
 
@@ -122,6 +124,11 @@ def apply_compaction_ended(state: State, event: ContextCompacted | CompactionFai
         currency=event.currency or facts.currency,
     )
     return replace(state, facts=facts, attempt=0)
+
+
+def attempts_made(state: State) -> int:
+    """Return the attempts of the next turn that were made before a compaction: the next one continues their count."""
+    return state.model_attempt if isinstance(state, Compacting) else 0
 
 
 def check_not_compacting(state: State, event: object) -> None:

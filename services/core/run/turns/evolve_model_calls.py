@@ -27,7 +27,7 @@ from loomlog.services.core.run.state import (
     State,
     require_facts,
 )
-from loomlog.services.core.run.turns.evolve_boundaries import check_not_compacting
+from loomlog.services.core.run.turns.evolve_boundaries import attempts_made, check_not_compacting
 from loomlog.services.core.run.turns.fallback import INTERRUPTED
 
 
@@ -67,12 +67,12 @@ def apply_model_requested(state: State, event: ModelCallRequested, at_ms: int) -
             waited_ms=state.waited_ms,
             lost_attempts=state.lost_attempts,
         )
-    if event.turn != facts.turns + 1 or event.attempt != 1:
+    if event.turn != facts.turns + 1 or event.attempt != attempts_made(state) + 1:
         raise IllegalEvent(f"turn {event.turn} attempt {event.attempt} after {facts.turns} turns")
     return AwaitingModel(
         facts=prepare_next_turn(facts),
         turn=event.turn,
-        attempt=1,
+        attempt=event.attempt,
         provider=event.provider,
         model=event.model,
         not_before_ms=event.not_before_ms,
@@ -96,10 +96,12 @@ def apply_model_replied(state: State, event: ModelReplied) -> AwaitingTools:
     read = spent.input_tokens + spent.cache_creation_input_tokens + spent.cache_read_input_tokens
     # A request has tokens, so zero means that they were not counted: the known size of the context is kept.
     counted = ContextGauge(tokens=read + spent.output_tokens, messages=len(messages)) if read else state.facts.context
+    compactions = state.facts.compactions
     facts = replace(
         state.facts,
         messages=messages,
         context=counted,
+        compactions=replace(compactions, overflows=0) if compactions.overflows else compactions,
         turns=event.turn,
         is_turn_over=not event.tool_calls,
         usage=add_usage(state.facts.usage, event.usage),

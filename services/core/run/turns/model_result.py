@@ -18,6 +18,7 @@ from loomlog.schemas.generated.values import InterruptionRequest
 from loomlog.schemas.records import replace
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.commands import ModelAnswered, ModelFailed
+from loomlog.services.core.run.conversation import compaction
 from loomlog.services.core.run.evolve import evolve
 from loomlog.services.core.run.interrupts import interruptions
 from loomlog.services.core.run.run_facts import RunFacts
@@ -132,6 +133,9 @@ def handle_model_failed(state: State, result: ModelFailed) -> list[Event]:
         failure_class=fallback.failure_class(result.kind),
         takes_iteration=takes_iteration,
     )
+    if result.kind == fallback.CONTEXT_EXCEEDED and (shorter := compaction.compact_after_overflow(facts)) is not None:
+        # A paused run makes the call again first: its pause begins between two attempts.
+        return [failed, next_model_attempt(state, 0) if facts.pauses else shorter]
     if wait_ms is not None:
         return [failed, next_model_attempt(state, result.at_ms + wait_ms, retry=state.failures + state.rate_limits + 1)]
     if switched is not None:

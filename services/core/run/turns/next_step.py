@@ -23,6 +23,7 @@ from loomlog.services.core.run.lifecycle import pause
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import OUTCOME_UNKNOWN, AwaitingModel, AwaitingTools, Compacting, Parked, State
 from loomlog.services.core.run.tools import unknown_outcome
+from loomlog.services.core.run.turns import fallback
 from loomlog.services.core.run.turns.completion import has_iterations, run_completed, run_failed
 
 
@@ -60,12 +61,12 @@ def after_compaction(
             outcome,
             conversation_compaction.end_seed(facts, outcome if isinstance(outcome, CompactionFailed) else None),
         ]
-    return [
-        outcome,
-        conversation_compaction.park_again(facts)
-        if conversation_compaction.returns_to_parked(after)
-        else next_turn(facts, facts.turns),
-    ]
+    if conversation_compaction.returns_to_parked(after):
+        return [outcome, conversation_compaction.park_again(facts)]
+    if after.model_attempt and isinstance(outcome, CompactionFailed) and not facts.pauses:
+        error = f"the conversation is longer than the model's window, and was not compacted: {outcome.message}"
+        return [outcome, run_failed(facts, fallback.run_failure_code(fallback.CONTEXT_EXCEEDED), error)]
+    return [outcome, next_turn(facts, facts.turns, after.model_attempt)]
 
 
 def with_next_step(state: AwaitingTools, events: list[Event], at_ms: int) -> list[Event]:
@@ -77,12 +78,14 @@ def with_next_step(state: AwaitingTools, events: list[Event], at_ms: int) -> lis
     return [*events, *(after_tools(state, events, at_ms) if unknown_outcome.count_results(events) else [])]
 
 
-def next_turn(facts: RunFacts, turn: int) -> ModelCallRequested | RunPaused:
-    """Return the call after `turn`, or the event that holds it back."""
+def next_turn(facts: RunFacts, turn: int, attempts_made: int = 0) -> ModelCallRequested | RunPaused:
+    """Return the call after `turn`, or the event that holds it back. `attempts_made`: attempts of the next turn that
+    failed before a compaction.
+    """
     if facts.pauses:
         return pause.run_paused(facts.pauses, turn + 1)
     current = facts.current_model
-    return ModelCallRequested(turn=turn + 1, attempt=1, provider=current.provider, model=current.model)
+    return ModelCallRequested(turn=turn + 1, attempt=attempts_made + 1, provider=current.provider, model=current.model)
 
 
 def next_model_attempt(state: AwaitingModel, not_before_ms: int, *, retry: int = 0) -> ModelCallRequested | RunPaused:

@@ -268,4 +268,4 @@ async def test_a_prompt_over_the_context_window_is_refused_as_a_provider_would()
         Permanent, match="the prompt is too long: 200001 tokens, the context window has 200000"
     ) as error:
         await turn(request(model="mock-generic", text="x" * 800_004, system=()))
-    assert (error.value.kind, error.value.status) == ("invalid", 400)
+    assert (error.value.kind, error.value.status) == ("context_exceeded", 400)

@@ -81,7 +81,10 @@ from tests.services.core.run.waiting import counts, waits
 CODEC = StateCodec(State)
 CLASSES = st.sampled_from(["pure", "read", "idempotent", "unsafe"])
 FAILURES = st.sampled_from(
-    [("invalid", False), ("overloaded", True), ("rate_limited", True), ("unavailable", True), ("deprecated", False)]
+    [
+        *[("invalid", False), ("overloaded", True), ("rate_limited", True), ("unavailable", True)],
+        *[("deprecated", False), ("context_exceeded", False)],
+    ]
 )
 
 SWITCHES = 2

@@ -2,15 +2,27 @@
 
 import asyncio
 import json
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
 
 import pytest
 
 from loomlog.connectors.crypto.content_encryption import is_token
 from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.kafka.memory_log import MemoryLog
-from loomlog.connectors.protocols import CallWait, NoEffect, ToolResult, UnknownEffect, VolumeBinding
+from loomlog.connectors.protocols import (
+    CallWait,
+    EffectClass,
+    NoEffect,
+    ToolContext,
+    ToolResult,
+    UnknownEffect,
+    VolumeBinding,
+)
 from loomlog.connectors.storage.blobs import MemoryBlobs
+from loomlog.connectors.tools.read import build_read_tool
+from loomlog.connectors.tools.thread_pool import ThreadPool
 from loomlog.schemas.generated.values import (
     AgentGrants,
     BlobRef,
@@ -33,7 +45,7 @@ from loomlog.services.runtime.tools import tool_calls, tool_result
 from loomlog.services.runtime.tools.tool_calls import ToolCalls, parse_arguments
 from loomlog.services.runtime.tools.tool_context import narrow_allowed_hosts
 from loomlog.services.runtime.tools.toolset import ProcessToolset
-from tests.services.core.run.given import DEFINITION, NOW, RUN, Run, at_tools, recover
+from tests.services.core.run.given import DEFINITION, NOW, RUN, Run, answered, at_tools, begun, calls, recover
 from tests.services.core.run.waiting import QUEUE
 from tests.services.runtime.given import ToldTool
 from tests.services.stream.encryption.test_subject_keys import TOPIC as KEYS_TOPIC
@@ -49,10 +61,16 @@ class Work:
     """Tool calls with one tool."""
 
     def __init__(
-        self, tool: ToldTool | None = None, *, hosts: tuple[str, ...] = ("*",), parallelism: int = 8, **more: Any
+        self,
+        tool: ToldTool | None = None,
+        *,
+        hosts: tuple[str, ...] = ("*",),
+        parallelism: int = 8,
+        blobs: MemoryBlobs | None = None,
+        **more: Any,
     ) -> None:
         self.tool = tool or ToldTool()
-        self.blobs = MemoryBlobs()
+        self.blobs = blobs or MemoryBlobs()
         self.calls = ToolCalls(
             ProcessToolset({self.tool.name: self.tool, "Other": ToldTool(name="Other")}),
             volumes=FOLDERS,
@@ -114,6 +132,78 @@ async def test_a_call_that_takes_too_long_is_stopped_and_told_so() -> None:
     assert "did not return within 0.001 s" in order.text
 
 
+def overdue(effect: EffectClass, *answers: Any) -> tuple[Work, Run]:
+    """A tool whose first call does not return; later ones give these answers, or do not return either."""
+    left = list(answers)
+
+    @dataclass
+    class Slow(ToldTool):
+        def effect_class(self, arguments: Mapping[str, Any]) -> EffectClass:
+            return effect
+
+        async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
+            self.calls.append((arguments, context))
+            if len(self.calls) == 1 or not left:
+                await asyncio.Event().wait()
+            return left.pop(0)
+
+    return Work(Slow(timeout_s=0.001)), at_tools("Read")
+
+
+async def test_a_write_that_does_not_return_in_time_is_of_unknown_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may happen after it was given up: to call it failed would make the model do it again."""
+    monkeypatch.setattr(tool_calls, "OUTCOME_WAIT_S", 0.001)
+    for effect, calls_made in ((EffectClass.UNSAFE, 1), (EffectClass.IDEMPOTENT, 2)):
+        work, run = overdue(effect)
+        order = await work.run(run)
+        assert (order.is_error, order.outcome) == (True, "outcome_unknown")
+        assert order.text.startswith(
+            "outcome un[known]: Read did not return within 0.001 s, and may have had its effect"
+        )
+        assert len(work.tool.calls) == calls_made
+        assert run.give(order)[0].outcome == "outcome_unknown"  # type: ignore[attr-defined]  # ToolReturned
+
+
+async def test_a_write_that_may_be_repeated_is_looked_up_by_its_key_when_it_is_overdue() -> None:
+    work, run = overdue(EffectClass.IDEMPOTENT, ToolResult(text="it is 3"))
+    order = await work.run(run)
+    assert (order.text, order.is_error, order.outcome) == ("it is 3", False, "ok")
+    (_, first), (_, second) = work.tool.calls
+    assert first.idempotency_key == second.idempotency_key != ""
+    assert (first.attempt, second.attempt) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome", "text"),
+    [
+        (ToolResult(text="it happened"), "ok", "it happened"),
+        (NoEffect(reason="It was not received"), "timeout", "was stopped and had no effect. It was not received"),
+        (
+            UnknownEffect(reason="nothing was heard"),
+            "outcome_unknown",
+            "nothing was heard. Check before you repeat it.",
+        ),
+        (Transient("away", kind="network"), "outcome_unknown", "away. Check before you repeat it."),
+    ],
+)
+async def test_a_tool_that_can_tell_is_asked_what_became_of_an_overdue_call(
+    answer: Any, outcome: str, text: str
+) -> None:
+    @dataclass
+    class Telling(ToldTool):
+        def effect_class(self, arguments: Mapping[str, Any]) -> EffectClass:
+            return EffectClass.UNSAFE
+
+        async def reconcile(self, arguments: Mapping[str, Any], context: ToolContext) -> Any:
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+    order = await Work(Telling(timeout_s=0.001, before=asyncio.Event().wait)).run()
+    assert order.outcome == outcome
+    assert text in order.text
+
+
 async def test_a_tool_nobody_has_is_an_error_result_and_nothing_is_called() -> None:
     work = Work()
     order = await work.run(name="Nobody")
@@ -153,7 +243,7 @@ async def test_no_arguments_are_an_empty_object() -> None:
 
 async def test_a_long_result_goes_to_the_blob_store() -> None:
     work = Work(ToldTool(answer=ToolResult(text="x" * 100_000)))
-    order = await work.run()
+    order = await work.run(with_window(0))
     assert order.text == ""
     assert order.text_blob is not None
     assert await work.blobs.get(order.text_blob) == b"x" * 100_000
@@ -504,3 +594,50 @@ async def test_a_result_goes_to_the_log_without_secrets_and_what_looks_like_one(
     for answer in (ToolResult(text="known and alike"), Permanent("known and alike", kind="refused")):
         done = await Work(ToldTool(answer=answer)).run()
         assert done.text == "[known] and [alike]"
+
+
+# --- results that are longer than their share of the window ----------------------------------------------------------
+
+
+def with_window(tokens: int, **definition: Any) -> Run:
+    run = begun(replace(DEFINITION, **definition))
+    run.give(answered(run.state, "", *calls("Read"), max_context_tokens=tokens))
+    return run
+
+
+async def test_a_result_is_cut_to_its_share_of_the_window_and_read_on_in_parts() -> None:
+    whole = "0123456789\n" * 80_000
+    work = Work(ToldTool(answer=ToolResult(text=whole)))
+    run = with_window(128_000)
+    order = await work.run(run)
+    assert order.text_blob is not None
+    shown = (await work.blobs.get(order.text_blob)).decode()
+    assert len(shown) < 128_200
+    assert 'Read with path "result:c0" and offset 96000 returns them, in parts' in shown
+    assert order.whole_blob is not None
+    assert (await work.blobs.get(order.whole_blob)).decode() == whole
+
+    run.give(order)
+    run.give(answered(run.state, "", ToolCall(id="c1", name="Read", input="{}"), max_context_tokens=128_000))
+    reader = Work(cast(Any, build_read_tool(ThreadPool())), blobs=work.blobs)
+    again = json.dumps({"path": "result:c0", "offset": 96_000})
+    part = await reader.run(run, turn=2, call_id="c1", input=again)
+    assert part.text_blob is not None
+    text = (await reader.blobs.get(part.text_blob)).decode()
+    assert text.startswith(whole[96_000:127_000])
+    assert text.endswith("bytes; offset 223900 reads on]")
+    assert part.whole_blob is None
+    other = await reader.run(run, turn=2, call_id="c1", input='{"path": "result:c9"}')
+    assert (other.is_error, "there is no result of a call 'c9'" in other.text) == (True, True)
+
+
+async def test_a_run_without_read_is_told_to_ask_for_less() -> None:
+    work = Work(ToldTool(name="Glob", answer=ToolResult(text="x" * 9_000)))
+    order = await work.run(with_window(1_000, tools=("Glob",)), name="Glob")
+    assert "ask for less at a time" in order.text
+    assert len(order.text) < 1_200
+
+
+async def test_without_a_known_window_nothing_is_cut() -> None:
+    order = await Work(ToldTool(answer=ToolResult(text="x" * 50_000))).run(with_window(0))
+    assert (len(order.text), order.whole_blob) == (50_000, None)

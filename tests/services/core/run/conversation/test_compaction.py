@@ -32,7 +32,7 @@ from loomlog.services.core.run.conversation.compaction import (
     parse_overrides,
     policy_of,
 )
-from loomlog.services.core.run.conversation.compaction_split import estimate_tokens
+from loomlog.services.core.run.conversation.compaction_split import OVERFLOW, estimate_tokens
 from loomlog.services.core.run.conversation.conversation import build_conversation, used_tokens
 from loomlog.services.core.run.decide import decide
 from loomlog.services.core.run.evolve import evolve
@@ -57,6 +57,7 @@ from tests.services.core.run.given import (
     compact,
     compacting,
     completed,
+    erred,
     kinds,
     not_summarised,
     obey,
@@ -558,6 +559,108 @@ def test_the_window_of_another_model_says_nothing_until_the_new_one_has_answered
     run = next_run(full_session(), definition=replace(SHORTENS, model="huge"))
     assert kinds(run.events) == ["RunStarted", "ModelCallRequested"]
     assert used_tokens(run.live.facts) >= 800
+
+
+# --- a conversation that is longer than the window -------------------------------------------------------------------
+
+
+def long_run(definition: AgentDefinition = DEFINITION) -> Run:
+    """A run before the answer of its third turn."""
+    run = begun(definition, prompt=LONG)
+    for turn in (1, 2):
+        run.give(answered(run.state, LONG, *(replace(one, id=f"{turn}") for one in calls("A"))))
+        run.give(returned(run.state, 0, LONG * 20))
+    return run
+
+
+def overflowing(definition: AgentDefinition = DEFINITION) -> Run:
+    """The same, whose call the provider refuses because the conversation is too long."""
+    run = long_run(definition)
+    run.give(erred(run.state, "context_exceeded"))
+    return run
+
+
+def test_a_conversation_that_is_too_long_is_compacted_and_the_turn_repeated_once() -> None:
+    run = overflowing()
+    assert kinds(run.events[-2:]) == ["ModelCallFailed", "CompactionRequested"]
+    intent = run.events[-1]
+    assert isinstance(intent, CompactionRequested)
+    assert (intent.trigger, intent.turn, intent.keep_n) == (OVERFLOW, 3, 2)
+    done, again = run.give(summarised(run.state))
+    assert isinstance(done, ContextCompacted)
+    assert isinstance(again, ModelCallRequested)
+    assert (again.turn, again.attempt) == (3, 2)  # the attempts of the turn are counted on: no key is used twice
+    assert isinstance(run.state, AwaitingModel)
+    assert run.state.attempt == 2
+    assert kinds(run.give(erred(run.state, "context_exceeded"))) == ["ModelCallFailed", "RunFailed"]
+
+
+def test_each_turn_may_be_repeated_after_a_compaction() -> None:
+    run = overflowing()
+    run.give(summarised(run.state))
+    run.give(answered(run.state, LONG, *(replace(one, id="3") for one in calls("A"))))
+    run.give(returned(run.state, 0, LONG * 20))
+    assert kinds(run.give(erred(run.state, "context_exceeded"))) == ["ModelCallFailed", "CompactionRequested"]
+
+
+def test_a_run_whose_conversation_cannot_be_made_shorter_fails_and_says_why() -> None:
+    run = overflowing()
+    failed, ended = run.give(not_summarised(run.state))
+    assert isinstance(failed, CompactionFailed)
+    assert isinstance(ended, RunFailed)
+    assert ended.code == "model_error"
+    assert "longer than the model's window" in ended.error
+    short = begun()
+    assert kinds(short.give(erred(short.state, "context_exceeded"))) == ["ModelCallFailed", "RunFailed"]
+
+
+def test_a_definition_that_switches_compactions_off_has_none_after_an_overflow() -> None:
+    run = overflowing(replace(DEFINITION, compaction=Compaction(enabled=False)))
+    assert kinds(run.events[-2:]) == ["ModelCallFailed", "RunFailed"]
+
+
+def test_a_run_that_pauses_during_such_a_compaction_goes_on_with_the_next_attempt() -> None:
+    run = overflowing()
+    run.give(pause())
+    assert kinds(run.give(summarised(run.state))) == ["ContextCompacted", "RunPaused"]
+    again = run.give(resume())[-1]
+    assert isinstance(again, ModelCallRequested)
+    assert (again.turn, again.attempt) == (3, 2)
+
+
+def test_a_paused_run_that_overflows_is_compacted_when_it_goes_on() -> None:
+    run = long_run()
+    run.give(pause())
+    assert kinds(run.give(erred(run.state, "context_exceeded"))) == ["ModelCallFailed", "RunPaused"]
+    run.give(resume())
+    assert kinds(run.give(erred(run.state, "context_exceeded"))) == ["ModelCallFailed", "CompactionRequested"]
+    again = run.give(summarised(run.state))[-1]
+    assert isinstance(again, ModelCallRequested)
+    assert (again.turn, again.attempt) == (3, 3)
+
+
+def test_a_lost_owner_repeats_such_a_compaction_and_the_attempts_are_counted_on() -> None:
+    run = overflowing()
+    run.give(recover())
+    again = run.give(summarised(run.state))[-1]
+    assert isinstance(again, ModelCallRequested)
+    assert (again.turn, again.attempt) == (3, 2)
+
+
+def test_a_session_that_ended_with_a_result_that_is_too_long_can_be_compacted() -> None:
+    """Three messages, the last of them results that nobody waits for."""
+    run = begun()
+    run.give(answered(run.state, "", *calls("A")))
+    run.give(returned(run.state, 0, LONG * 2_000))
+    run.give(erred(run.state, "invalid"))
+    history = build_conversation(run.state)
+    assert len(history) == 3
+    again = seeded("compact", history)
+    assert isinstance(again.state, Compacting)
+    assert again.give(summarised(again.state))[-1] == RunCompleted(
+        stop_reason="compacted", usage=Usage(input_tokens=7, output_tokens=2), cost_micros=4, currency="USD"
+    )
+    assert estimate_tokens(build_conversation(again.state)) < 200
 
 
 # --- seeds -----------------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from loomlog.services.core.run.conversation.prompt import (
     first_message,
     label_of,
 )
+from loomlog.services.core.run.tools.result_size import shorten
 from tests.services.core.run.given import DEFINITION
 
 TAG = re.compile(r"<[^<]*")
@@ -181,7 +182,11 @@ def test_what_a_tool_gave_cannot_leave_its_fence(text: str) -> None:
 
 def test_json_that_the_runtime_composed_is_left_as_it_is() -> None:
     report = '{"child_run_id": "r_1", "output": "</tool_output>"}'
-    assert fence_tool_result(report, "Agent") == report
+    for tool in ("Agent", "Channel", "Context", "Evaluation", "Interruption", "Memory"):
+        assert fence_tool_result(report, tool) == report
+    cut = shorten('{"value": "' + "x" * 2_000 + '"}', 1_000, "")
+    assert cut is not None
+    assert fence_tool_result(cut, "Memory").startswith("<tool_output")
     assert fence_tool_result("[sub-agent agent_id=a]\nx", "Agent").startswith("<tool_output")
     assert fence_tool_result(report, "Read").startswith("<tool_output")
 
