@@ -38,6 +38,22 @@ def hashed_token(*parts: str) -> str:
     return base32(int.from_bytes(digest.digest()[:16], "big"))
 
 
+BODY_MARK = re.compile(r"-body-[0-9a-hjkmnp-tv-z]{26}")
+"""What the id of a command has at its end, or within an id made from it, when its request had an Idempotency-Key."""
+
+
+def with_body(identity: str, body_digest: str) -> str:
+    """Return the id of the command of a keyed request, from what is the same for every body and the digest of this
+    one.
+    """
+    return f"{identity}-body-{hashed_token('body', body_digest)}"
+
+
+def command_identity(command_id: str) -> str:
+    """Return what two commands of one Idempotency-Key have in common, whatever their bodies."""
+    return BODY_MARK.sub("", command_id)
+
+
 def partition_key(any_id: str) -> str:
     """Return the partition key of a run, session or generated handle; any other text is returned unchanged."""
     if len(any_id) > 2 and any_id[1] == "_" and any_id[0] in "rsa":

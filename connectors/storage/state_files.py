@@ -25,7 +25,7 @@ from typing import IO, Any
 from loomlog.connectors.errors import ConnectorError, Permanent, Transient
 from loomlog.connectors.storage.private_files import create_file, make_folders
 
-FILE_ID = re.compile(r"snap_[0-9]{1,16}_[0-9a-f]{8}\Z")
+FILE_ID = re.compile(r"snap_[0-9]{1,16}_(?:[0-9a-f]{8}|[0-9a-f]{32})\Z")
 SUFFIX = ".loomlog-state.gz"
 MANIFEST_SUFFIX = ".json"
 PARTIAL_SUFFIX = ".part"
@@ -78,7 +78,9 @@ class StateFiles:
 
     def _path(self, file_id: str, suffix: str) -> Path:
         if not FILE_ID.match(file_id):
-            raise Permanent(f"state file {file_id[:80]!r}: expected snap_<milliseconds>_<8 hex digits>", kind="invalid")
+            raise Permanent(
+                f"state file {file_id[:80]!r}: expected snap_<milliseconds>_<8 or 32 hex digits>", kind="invalid"
+            )
         return self._folder / f"{file_id}{suffix}"
 
     def _create(self, path: Path) -> IO[bytes]:

@@ -32,6 +32,7 @@ from loomlog.projections.problems import ProblemRow
 from loomlog.schemas.codec import DIGEST_BYTES, Undecodable, digest, read_envelope
 from loomlog.schemas.generated.entity_events import AggregateRestated
 from loomlog.schemas.generated.values import Envelope
+from loomlog.schemas.ids import command_identity
 from loomlog.schemas.records import Value
 
 COMMAND_ID_BYTES_MAX = 1_024
@@ -355,7 +356,7 @@ def _index_command(commands: dict[tuple[str, str], EntityCommandRow], aggregate:
         return
     if len(envelope.cause_id.encode()) > COMMAND_ID_BYTES_MAX:
         return
-    key = (envelope.cause_id, aggregate)
+    key = (command_identity(envelope.cause_id), aggregate)
     row = commands.get(key)
     partition = item.partition if isinstance(item, PositionedEvent) else item.problem.partition
     commands[key] = (

@@ -45,10 +45,11 @@ from loomlog.services.api.service import Service
 from loomlog.services.api.ui_page import build_page_app, is_page_path
 from loomlog.services.api.ui_session import BY_COOKIE, COOKIE_ANSWER_HEADERS, identify
 from loomlog.services.application.authentication import require_access
-from loomlog.services.application.errors import RequestRefused, share_refusal, stopping_error, unavailable
+from loomlog.services.application.errors import RequestRefused, key_reused, share_refusal, stopping_error, unavailable
 from loomlog.services.application.request_context import current_request
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.shares import ShareExhausted
+from loomlog.services.stream.entities.answers import CommandReused
 
 ANONYMOUS = Caller(name="", tenant="", subject="", scopes=frozenset())
 """The caller of a public route; has no scopes."""
@@ -163,6 +164,8 @@ def _build_endpoint(service: Service, route: Route) -> RequestHandler:
             response = refusal_response(too_slow, {"connection": "close"})
         except RequestRefused as declined:
             response = refusal_response(declined)
+        except CommandReused:
+            response = refusal_response(key_reused())
         except ShareExhausted as exhausted:
             response = refusal_response(share_refusal(exhausted))
         except Transient as error:

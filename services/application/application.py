@@ -100,7 +100,7 @@ from loomlog.services.application.queries.read_models import Positions, ReadMode
 from loomlog.services.application.queries.read_your_writes import PositionBarrier
 from loomlog.services.application.queries.run_history import RunHistories
 from loomlog.services.application.queries.runs import RunQueries
-from loomlog.services.application.request_context import repeatable
+from loomlog.services.application.request_context import command_id, command_tokens, repeatable
 from loomlog.services.application.runs.batch import Batches
 from loomlog.services.application.runs.bulk import BulkActions
 from loomlog.services.application.runs.compactions import SessionCompactions
@@ -246,7 +246,7 @@ class Application:
         with credentials are refused. `change_feed` None: it is off. `log_access` None: no transport offers all topics.
         `entity_tables`: the rows that health is told of; these and `run_tables` have the problems of projections.
         """
-        new_token = repeatable(new_token)
+        budget_token = command_tokens(new_token, "budget")
         self.keys = keys
         self.authenticator = authenticator
         self.hub = hub
@@ -272,20 +272,28 @@ class Application:
         if entity_reads is None:
             for parts in entities.each:
                 self.barrier.register(parts.topics.events, parts.replicas, partitions=parts.replicas.partitions)
-        self.accounts = accounts = BudgetAccounts(entities, clock_ms=clock_ms, fresh_token=new_token, name="api")
+        self.accounts = accounts = BudgetAccounts(
+            entities, clock_ms=clock_ms, fresh_token=lambda: command_id(budget_token()), name="api"
+        )
         self.queries = RunQueries(sources)
-        commands = InstallationCommands(entities, clock_ms=clock_ms, fresh_token=new_token, wait_s=control_wait_s)
+        commands = InstallationCommands(
+            entities, clock_ms=clock_ms, fresh_token=command_tokens(new_token, "installation"), wait_s=control_wait_s
+        )
         self.wide_pauses = Pauses(sources, commands)
-        self.hooks = HookRegistry(commands, fresh_token=new_token, installation_key=installation_key)
+        self.hooks = HookRegistry(
+            commands, fresh_token=repeatable(new_token, "hook"), installation_key=installation_key
+        )
         self.provider_table = GlobalTable(codec, topics.providers, PROVIDERS)
         self.barrier.register(topics.providers, self.provider_table)
-        self.probes = ProviderProbes(self.provider_table, appender, codec, clock_ms=clock_ms, fresh_token=new_token)
+        self.probes = ProviderProbes(
+            self.provider_table, appender, codec, clock_ms=clock_ms, fresh_token=repeatable(new_token, "probe")
+        )
         self.clients = ClientConnections(
             appender,
             codec,
             topic=topics.clients,
             clock_ms=clock_ms,
-            fresh_token=new_token,
+            fresh_token=repeatable(new_token, "client"),
             client_limits=client_limits or ClientLimits(),
         )
         self.runs = RunStarts(
@@ -293,14 +301,14 @@ class Application:
             self.queries,
             self.publisher,
             clock_ms=clock_ms,
-            fresh_token=new_token,
+            fresh_token=repeatable(new_token, "run"),
             decision_wait_s=decision_wait_s,
             check_admission=self.wide_pauses.check_admission,
             credentials=credentials,
             read_positions=self._positions_of_start,
             require_publisher=self._require_publisher,
         )
-        self.forks = Forks(self.runs, self.queries, clock_ms=clock_ms, fresh_token=new_token)
+        self.forks = Forks(self.runs, self.queries, clock_ms=clock_ms, fresh_token=repeatable(new_token, "fork"))
         self.imports = RunImports(sources, self.publisher, clock_ms=clock_ms, wait_s=decision_wait_s)
         self.budgets = BudgetLimits(
             sources,
@@ -310,7 +318,9 @@ class Application:
             wait_s=control_wait_s,
             spent_wait_s=spent_wait_s,
         )
-        self.repairs = AggregateRepair(entities, clock_ms=clock_ms, fresh_token=new_token, wait_s=control_wait_s)
+        self.repairs = AggregateRepair(
+            entities, clock_ms=clock_ms, fresh_token=command_tokens(new_token, "repair"), wait_s=control_wait_s
+        )
         self.backups = Backups(
             sources,
             ranges,
@@ -333,7 +343,12 @@ class Application:
             ranges=ranges,
         )
         self.control = RunControl(
-            sources, self.queries, self.publisher, clock_ms=clock_ms, fresh_token=new_token, wait_s=control_wait_s
+            sources,
+            self.queries,
+            self.publisher,
+            clock_ms=clock_ms,
+            fresh_token=command_tokens(new_token, "run control"),
+            wait_s=control_wait_s,
         )
         for reads in () if entity_reads is None else (entity_reads, *reads_beside):
             self.barrier.register(reads.topic, reads, partitions=reads.partitions)
@@ -345,7 +360,7 @@ class Application:
                 entity_reads,
                 sources.content,
                 clock_ms=clock_ms,
-                new_token=new_token,
+                new_token=command_tokens(new_token, "entity"),
                 wait_s=decision_wait_s,
             )
         )
@@ -361,7 +376,9 @@ class Application:
         if entity_commands is not None and entity_reads is not None:
             table = DefinitionTable(entities.replicas, files, blobs=blobs, reads=entity_reads)
             operations = DefinitionOperations(entity_commands, entities.replicas, table, blobs=blobs)
-            self._definitions = Definitions(operations, clock_ms=clock_ms, new_token=new_token)
+            self._definitions = Definitions(
+                operations, clock_ms=clock_ms, new_token=command_tokens(new_token, "definition")
+            )
             evaluations = Evaluations(
                 entity_commands, table, entity_reads, ReadModelRuns(projection), decrypt=sources.content.decrypt
             )
@@ -377,7 +394,9 @@ class Application:
                 decrypt=sources.content.decrypt,
                 clock_ms=clock_ms,
             )
-            self._memory = Memory(self.memory_services, projection, clock_ms=clock_ms, new_token=new_token)
+            self._memory = Memory(
+                self.memory_services, projection, clock_ms=clock_ms, new_token=command_tokens(new_token, "memory")
+            )
             self._memory_sql = MemorySql(
                 memory_options,
                 entity_commands,
@@ -401,7 +420,7 @@ class Application:
                 codec,
                 decrypt=sources.content.decrypt,
                 clock_ms=clock_ms,
-                new_token=new_token,
+                new_token=command_tokens(new_token, "channel"),
                 keepalive_s=keepalive_s,
             )
             self._webhooks = Webhooks(
@@ -419,19 +438,24 @@ class Application:
                 secret=installation_key,
                 read_positions=self._definitions.read_positions,
                 clock_ms=clock_ms,
-                new_token=new_token,
+                new_token=repeatable(new_token, "webhook"),
             )
         self.run_states = RunStates(sources)
         self.memory_changes = MemoryChanges(change_feed, embedder=self._embedder_state, keepalive_s=keepalive_s)
         self.interrupts = InterruptActions(sources, self.queries, self.control)
         self.compactions = SessionCompactions(
-            self.runs, self.control, self.queries, clock_ms=clock_ms, fresh_token=new_token, wait_s=compaction_wait_s
+            self.runs,
+            self.control,
+            self.queries,
+            clock_ms=clock_ms,
+            fresh_token=repeatable(new_token, "compaction"),
+            wait_s=compaction_wait_s,
         )
         self.erasure = SubjectErasure(
             sources,
             self.queries,
             self.control,
-            fresh_token=new_token,
+            fresh_token=repeatable(new_token, "erasure"),
             entities=None if entities is None else EntityContent(entities, ranges, codec),
             memory=None
             if entity_commands is None or entity_reads is None
@@ -447,7 +471,9 @@ class Application:
         self.bulk = BulkActions(self.queries, self.control, clock_ms=clock_ms)
         self.audit_log = AuditLog(sources, ranges, codec, events_topic=topics.events, commands_topic=topics.commands)
         log_reads = self.audit_log.reads
-        self.dead_letters = DeadLetters(ranges, appender, codec, log_reads, clock_ms=clock_ms, request_token=new_token)
+        self.dead_letters = DeadLetters(
+            ranges, appender, codec, log_reads, clock_ms=clock_ms, request_token=repeatable(new_token, "dead letter")
+        )
         self.projection_problems = ProjectionProblems(run_tables, [tables.reader for tables in entity_tables])
         self._log: LogBrowser | None = None
         self._audits: AuditVerifications | None = None

@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from loomlog.schemas.codec import Codec
-from loomlog.schemas.ids import hashed_token
 from loomlog.services.application.authentication import require_member
 from loomlog.services.application.channel_stream import KEEPALIVE_S, ChannelStream
 from loomlog.services.application.definitions import Definitions
 from loomlog.services.application.entities import resolve_tenant
 from loomlog.services.application.errors import CODES, RETRY_SOON_S, RequestRefused
+from loomlog.services.application.request_context import command_id as make_command_id
 from loomlog.services.application.request_context import current_request
 from loomlog.services.application.streaming.subscription import STOPPING
 from loomlog.services.core.access.decide import Caller
@@ -410,7 +410,7 @@ class Channels:
             tenant=owner,
             origin=origin_of(caller),
             subject=caller.subject,
-            command_id=hashed_token("entity", "channel", owner, self._new_token()),
+            command_id=make_command_id("entity", "channel", owner, self._new_token()),
             # A repetition was issued at a time that only its first sender knows: 0 makes the owner look it up.
             issued_at_ms=0 if current_request.get().idempotency_key else self._clock_ms(),
             user_id=user_id,

@@ -10,9 +10,9 @@ from typing import Any
 
 from loomlog.connectors.definitions import KINDS, Kind
 from loomlog.connectors.errors import ConnectorError
-from loomlog.schemas.ids import hashed_token
 from loomlog.services.application.authentication import require_member, require_scope
 from loomlog.services.application.errors import RETRY_SOON_S, RequestRefused, bad_request, unavailable
+from loomlog.services.application.request_context import command_id as make_command_id
 from loomlog.services.application.request_context import current_request
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import RUNS_READ, TENANT
@@ -78,7 +78,7 @@ class Definitions:
         return Author(
             tenant=owner,
             subject=caller.subject,
-            command_id=hashed_token("entity", "definition", kind, owner, self._new_token()),
+            command_id=make_command_id("entity", "definition", kind, owner, self._new_token()),
             issued_at_ms=0 if current_request.get().idempotency_key else self._clock_ms(),
             is_admin=caller.is_admin,
             is_isolated=caller.is_isolated,

@@ -21,12 +21,12 @@ from loomlog.connectors.errors import ConnectorError, Transient
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.schemas.generated.entity_events import CommandHadNoEffect, CommandRefused
 from loomlog.schemas.generated.values import CommandEnvelope
-from loomlog.schemas.ids import hashed_token
 from loomlog.services.application import limits
 from loomlog.services.application.authentication import require_member, require_scope
 from loomlog.services.application.content import ContentAccess
 from loomlog.services.application.errors import RETRY_SOON_S, RequestRefused, bad_request, family_refusal, unavailable
 from loomlog.services.application.queries.read_your_writes import not_yet_error
+from loomlog.services.application.request_context import command_id as make_command_id
 from loomlog.services.application.request_context import current_request
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN, USER
@@ -72,7 +72,7 @@ class Entities:
         tenant = resolve_tenant(caller, tenant)
         envelope = CommandEnvelope(
             # The tenant is in the query, which is no part of what a token is drawn from.
-            command_id=hashed_token("entity", family.name, tenant, self._new_token()),
+            command_id=make_command_id("entity", family.name, tenant, self._new_token()),
             tenant=tenant,
             subject=caller.subject,
             # A repetition was issued at a time that only its first sender knows: 0 makes the owner look it up.

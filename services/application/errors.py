@@ -285,6 +285,15 @@ def share_refusal(error: ShareExhausted) -> RequestRefused:
     )
 
 
+def key_reused() -> RequestRefused:
+    """Return the refusal of a request whose Idempotency-Key was used for one with another body."""
+    return RequestRefused(
+        "idempotency_key_reused",
+        "this Idempotency-Key was used for a request with another body, which was carried out; use a new key for a new "
+        "request",
+    )
+
+
 def stopping_error() -> RequestRefused:
     """Return the refusal of a process that is shutting down."""
     return RequestRefused(

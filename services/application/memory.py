@@ -23,6 +23,7 @@ from loomlog.services.application.authentication import require_member
 from loomlog.services.application.entities import resolve_tenant
 from loomlog.services.application.errors import CODES, RETRY_SOON_S, RequestRefused, bad_request, share_refusal
 from loomlog.services.application.queries.read_models import ReadModels
+from loomlog.services.application.request_context import command_id as make_command_id
 from loomlog.services.application.request_context import current_request
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.families import aggregate_id, aggregate_key
@@ -386,7 +387,7 @@ class Memory:
         return Author(
             tenant=owner,
             subject=caller.subject,
-            command_id=hashed_token("entity", "memory", owner, self._new_token()),
+            command_id=make_command_id("entity", "memory", owner, self._new_token()),
             # A repetition was issued at a time that only its first sender knows: 0 makes the owner look it up.
             issued_at_ms=0 if current_request.get().idempotency_key else self._clock_ms(),
         )

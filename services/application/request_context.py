@@ -2,18 +2,24 @@
 
 A request with an Idempotency-Key draws its tokens from that key, so a repetition makes the same command ids, hook ids
 and names of runs, and what received the first one recognises the second. The key counts together with the caller, the
-method, the path and the body.
+method, the path and the step: the place that draws has a name of its own, so a build that draws one more token
+elsewhere makes the same command of a repetition as the one before.
+
+    repeatable       tokens of what has no owner to compare bodies: another body draws others
+    command_tokens   the beginnings of ids of commands, the same for every body; `command_id` adds the body's digest,
+                     and the owner that recognises the id refuses another body (services/stream/entities/handler.py)
 
 Before: a transport begins a request. After: application.py wraps its source of tokens.
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable
 from contextvars import ContextVar
 
-from msgspec import Struct
+from msgspec import Struct, field
 
-from loomlog.schemas.ids import hashed_token
+from loomlog.schemas.ids import hashed_token, with_body
 
 
 class RequestContext(Struct):
@@ -23,27 +29,62 @@ class RequestContext(Struct):
     idempotency_key: str = ""
     scope: tuple[str, ...] = ()
     body_sha256: str = ""
-    drawn: int = 0
-    """Tokens drawn so far."""
+    drawn: Counter[str] = field(default_factory=Counter)
+    """Tokens drawn so far, by step: a step may be taken for each of several things."""
 
     def hash_body(self, body: bytes) -> None:
         """Make the body part of the tokens; only a keyed request needs it."""
         if self.idempotency_key:
             self.body_sha256 = hashlib.sha256(body).hexdigest()
 
+    def token(self, step: str, *parts: str) -> str:
+        """Return the next token of a step."""
+        self.drawn[step] += 1
+        return hashed_token("request", *self.scope, self.idempotency_key, *parts, step, str(self.drawn[step]))
+
 
 NO_REQUEST = RequestContext()
 current_request: ContextVar[RequestContext] = ContextVar("current_request", default=NO_REQUEST)
 
 
-def repeatable(fresh_token: Callable[[], str]) -> Callable[[], str]:
-    """Return a source of tokens that draws them from the key of the current request, if it has one."""
+def key_digests() -> tuple[str, str] | None:
+    """Return digests of the key of the current request, with what it belongs to, and of key and body; None without a
+    key. For what has no owner and is found by its name.
+    """
+    request = current_request.get()
+    if not request.idempotency_key:
+        return None
+    parts = (*request.scope, request.idempotency_key)
+    return hashed_token("key", *parts), hashed_token("body", *parts, request.body_sha256)
+
+
+def repeatable(fresh_token: Callable[[], str], step: str) -> Callable[[], str]:
+    """Return the source of tokens of a step, which draws them from key and body of the current request, if it has a
+    key.
+    """
 
     def token() -> str:
         request = current_request.get()
-        if not request.idempotency_key:
-            return fresh_token()
-        request.drawn += 1
-        return hashed_token("request", *request.scope, request.idempotency_key, request.body_sha256, str(request.drawn))
+        return request.token(step, request.body_sha256) if request.idempotency_key else fresh_token()
 
     return token
+
+
+def command_tokens(fresh_token: Callable[[], str], step: str) -> Callable[[], str]:
+    """Return the source of tokens for the ids of the commands of a step, as `repeatable` but without the body."""
+
+    def token() -> str:
+        request = current_request.get()
+        return request.token(step) if request.idempotency_key else fresh_token()
+
+    return token
+
+
+def command_id(*parts: str) -> str:
+    """Return the id of a command; of a keyed request with the digest of its body, which the key keeps from being
+    guessed.
+    """
+    request, identity = current_request.get(), parts[0] if len(parts) == 1 else hashed_token(*parts)
+    if not request.idempotency_key:
+        return identity
+    return with_body(identity, hashed_token(*request.scope, request.idempotency_key, request.body_sha256))

@@ -14,6 +14,7 @@ from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.services.application import limits
 from loomlog.services.application.errors import RETRY_SOON_S, RequestRefused, bad_request, owner_refusal
+from loomlog.services.application.request_context import command_id as make_command_id
 from loomlog.services.application.request_context import current_request
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.stream.entities.answers import Answer, CommandInvalid, CommandUnanswered
@@ -44,7 +45,7 @@ class InstallationCommands:
     def envelope(self, caller: Caller) -> CommandEnvelope:
         """Return the envelope of a new command; of a repeated one, if the request has a key."""
         return CommandEnvelope(
-            command_id=f"c_{self._fresh_token()}",
+            command_id=make_command_id(f"c_{self._fresh_token()}"),
             tenant="",
             subject=caller.subject,
             # Only the first sender knows when a repeated command was issued: 0 makes the owner look it up.

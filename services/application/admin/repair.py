@@ -19,6 +19,7 @@ from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.position import Position
 from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.errors import RETRY_LATER_S, RequestRefused, bad_request, unavailable
+from loomlog.services.application.request_context import command_id as make_command_id
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN
 from loomlog.services.core.entity import Entity
@@ -91,7 +92,7 @@ class AggregateRepair:
         self._parts_of(aggregate)
         command = RepairAggregate(
             envelope=CommandEnvelope(
-                command_id=f"repair_{self._fresh_token()}",
+                command_id=make_command_id(f"repair_{self._fresh_token()}"),
                 tenant=aggregate.partition(":")[2].partition("/")[0],
                 subject=caller.subject,
                 issued_at_ms=self._clock_ms(),

@@ -37,14 +37,15 @@ from loomlog.schemas.generated.run_events import (
     ToolReturned,
 )
 from loomlog.schemas.generated.values import CommandEnvelope
-from loomlog.schemas.ids import partition_key
+from loomlog.schemas.ids import command_identity, partition_key
 from loomlog.schemas.records import Value
 from loomlog.services.application import limits
 from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.command_publisher import CommandPublisher
-from loomlog.services.application.errors import RETRY_SOON_S, RequestRefused, owner_refusal
+from loomlog.services.application.errors import RETRY_SOON_S, RequestRefused, key_reused, owner_refusal
 from loomlog.services.application.payloads import store_text
 from loomlog.services.application.queries.runs import RunQueries
+from loomlog.services.application.request_context import command_id as make_command_id
 from loomlog.services.application.request_context import current_request
 from loomlog.services.application.runs.requests import check_input, check_result, sanitize_reason
 from loomlog.services.application.runs.run_target import CommandTarget
@@ -328,7 +329,7 @@ class RunControl:
     def envelope(self, caller: Caller, row: CommandTarget) -> CommandEnvelope:
         """Return the envelope of a new command of the caller."""
         return CommandEnvelope(
-            command_id=f"c_{self._fresh_token()}",
+            command_id=make_command_id(f"c_{self._fresh_token()}"),
             tenant=row.tenant,
             subject=caller.subject,
             issued_at_ms=self._clock_ms(),
@@ -357,9 +358,16 @@ class RunControl:
             subscription.close()
 
     def _earlier_reply(self, run_id: str, command_id: str) -> EventItem | None:
-        """Return the recent event that answered this command before, for a repeated request."""
-        replies = (item for item in self._sources.hub.recent(run_id) if item.envelope.cause_id == command_id)
-        return next(replies, None)
+        """Return the recent event that answered this command before, for a repeated request. Raises
+        RequestRefused(idempotency_key_reused) when it had another body.
+        """
+        identity = command_identity(command_id)
+        for item in self._sources.hub.recent(run_id):
+            if command_identity(item.envelope.cause_id) == identity:
+                if item.envelope.cause_id != command_id:
+                    raise key_reused()
+                return item
+        return None
 
     async def _wait_for_effect(
         self, subscription: Subscription, row: CommandTarget, is_reply: Callable[[EventItem], bool], wait_s: float

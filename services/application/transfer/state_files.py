@@ -14,6 +14,7 @@ Before: a transport. After: restore.py, in any installation.
 """
 
 import asyncio
+import hashlib
 import secrets
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
@@ -29,8 +30,9 @@ from loomlog.schemas.codec import Codec
 from loomlog.services.application import limits
 from loomlog.services.application.admin.pauses import Pauses
 from loomlog.services.application.authentication import require_scope
-from loomlog.services.application.errors import RETRY_LATER_S, RequestRefused, bad_request, unavailable
+from loomlog.services.application.errors import RETRY_LATER_S, RequestRefused, bad_request, key_reused, unavailable
 from loomlog.services.application.queries.json_types import StateFile
+from loomlog.services.application.request_context import key_digests
 from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.application.transfer.budget_limits import export_limits
 from loomlog.services.core.access.decide import Caller
@@ -42,6 +44,8 @@ from loomlog.services.stream.archive.state_export import StateExport
 from loomlog.services.stream.archive.state_file import VERSION, StateHeader, StateWriter
 from loomlog.services.stream.entities.hosting import EntityParts
 
+KEY_DIGITS = 16
+"""Hexadecimal digits of the id of a file that follow from the Idempotency-Key of its request; as many from its body."""
 BATCH_SIZE = 200
 """Runs written by one call in a worker thread."""
 
@@ -95,7 +99,7 @@ class Backups:
             raise RequestRefused("backpressure", "a state file is being written here", retry_after_s=RETRY_LATER_S)
         self._busy = True
         try:
-            return await self._create(caller, request)
+            return await self._earlier() or await self._create(caller, request)
         except ConnectorError as error:
             raise unavailable("blobs", error) from error
         finally:
@@ -135,6 +139,22 @@ class Backups:
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
+    async def _earlier(self) -> StateFile | None:
+        """Return the file that a request with the same Idempotency-Key made: its id ends as key and body say.
+
+        Raises RequestRefused(idempotency_key_reused) when the body was another one.
+        """
+        suffix = _keyed_suffix()
+        if not suffix:
+            return None
+        for manifest in await self._require_files().list_manifests():
+            made = str(manifest["id"]).rpartition("_")[2]
+            if made[:KEY_DIGITS] == suffix[:KEY_DIGITS] and len(made) == len(suffix):
+                if made != suffix:
+                    raise key_reused()
+                return cast("StateFile", manifest)
+        return None
+
     async def _create(self, caller: Caller, request: StateFileRequest) -> StateFile:
         now_ms = self._clock_ms()
         cut, entity_cut = await self._consistent_cut()
@@ -153,7 +173,7 @@ class Backups:
             entity_topic="" if self._entities is None else self._entities.topics.events,
             entity_positions={str(partition): end for partition, end in entity_cut.items()},
         )
-        file_id = f"snap_{now_ms}_{self._random_hex(4)}"
+        file_id = f"snap_{now_ms}_{_keyed_suffix() or self._random_hex(4)}"
         with (
             StateExport(self._codec, tenant=request.tenant) as gathered,
             EntityExport(self._codec, tenant=request.tenant, without=self._families_elsewhere()) as aggregates,
@@ -317,3 +337,9 @@ class _StateOutput:
 
 def _next_batch(items: Iterator[Any]) -> "list[Any]":
     return list(islice(items, BATCH_SIZE))
+
+
+def _keyed_suffix() -> str:
+    """Return the end of the id of the file of a keyed request: digits of its key, then of its body; empty without."""
+    digests = key_digests()
+    return "" if digests is None else "".join(hashlib.sha256(one.encode()).hexdigest()[:KEY_DIGITS] for one in digests)

@@ -26,7 +26,7 @@ from loomlog.services.cli.terminal.output import DIM, NAME, WARNING, console, pr
 from loomlog.services.stream.archive.state_file import SUFFIX, BrokenStateFile
 from loomlog.services.stream.archive.state_validation import ValidatedState, validate_state
 
-BACKUP_ID_PATTERN = re.compile(r"snap_[0-9]+_[0-9a-f]{8}")
+BACKUP_ID_PATTERN = re.compile(r"snap_[0-9]+_(?:[0-9a-f]{32}|[0-9a-f]{8})")
 FILE_TIMEOUT_S = 24 * 3600.0
 """Longest wait in seconds for a file to be written or imported; a state may have millions of runs."""
 BACKUPS_PATH = "/v1/_snapshots"

@@ -204,6 +204,12 @@ def _close(state: State, request: CloseCommand) -> list[Event]:
     ]
 
 
+_KEY_REUSED = CommandRefused(
+    code="idempotency_key_reused",
+    message="this Idempotency-Key was used for another input, which was received; use a new key for a new input",
+)
+
+
 def _receive_input(state: State, request: InputCommand) -> list[Event]:
     command = request.command
     received = InputReceived(
@@ -215,8 +221,8 @@ def _receive_input(state: State, request: InputCommand) -> list[Event]:
     match state:
         case Absent() | Refused() | Ended():
             return []
-        case _ if received.input_id in state.facts.input_ids:
-            return _answer_repeated_input(state.facts)
+        case _ if earlier := state.facts.find_input(received.input_id):
+            return _answer_repeated_input(state.facts) if earlier == received.input_id else [_KEY_REUSED]
         case Parked(facts=facts):
             return [received, next_step(state, [received], facts.turns, request.at_ms)]
         case AwaitingModel(facts=facts) | AwaitingTools(facts=facts) | Paused(facts=facts) | Compacting(facts=facts):

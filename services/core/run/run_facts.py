@@ -18,6 +18,7 @@ from loomlog.schemas.generated.values import (
     SkillPin,
     Usage,
 )
+from loomlog.schemas.ids import command_identity
 from loomlog.schemas.records import Value, replace
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.interrupts.questions import ClosedQuestion
@@ -153,6 +154,11 @@ class RunFacts(Value, frozen=True, kw_only=True):
     """Versions of skills that it keeps to since their first use, one for each name."""
     leases: tuple[TakenLease, ...] = ()
     """What its calls took from queues, newest last, to answer a queue that asks again."""
+
+    def find_input(self, input_id: str) -> str:
+        """Return the id of the text that was received under that id, whatever its body was; empty for a new one."""
+        identity = command_identity(input_id)
+        return next((one for one in self.input_ids if command_identity(one) == identity), "")
 
     @property
     def current_model(self) -> ModelChoice:

@@ -15,6 +15,7 @@ from loomlog.connectors.definitions import KINDS, DefinitionProblem, Kind, canon
 from loomlog.connectors.errors import ConnectorError
 from loomlog.schemas.generated.definition_commands import ApplyDefinitions
 from loomlog.schemas.generated.values import DefinitionChange
+from loomlog.schemas.ids import command_identity
 from loomlog.services.families.definition import limits
 from loomlog.services.families.definition.apply import APPLIED, CHANGES_MAX, KIND, REFUSED, RUNNING, Batch
 from loomlog.services.families.definition.author import Author, DefinitionRefused, DefinitionsUnavailable
@@ -146,8 +147,10 @@ class DefinitionBatches:
 
 
 def batch_id(author: Author) -> str:
-    """Return the id of a batch: it follows from the command, so that a repetition is the same batch."""
-    return "batch_" + sha256(author.command_id.encode(errors="surrogatepass")).hexdigest()[:16]
+    """Return the id of a batch: it follows from the command, so that a repetition is the same batch, and another body
+    under its key is refused by it.
+    """
+    return "batch_" + sha256(command_identity(author.command_id).encode(errors="surrogatepass")).hexdigest()[:16]
 
 
 def _rows(fields: Mapping[str, Any]) -> list[tuple[Kind, str, Mapping[str, Any]]]:

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from loomlog.connectors.protocols import LogRanges
 from loomlog.schemas.codec import Codec
+from loomlog.schemas.ids import command_identity
 from loomlog.schemas.records import Value
 
 
@@ -39,7 +40,7 @@ async def read_answer(
     last: int,
 ) -> Answer:
     """Return the answer of a command that was handled, read from the log; `first` and `last` are the offsets of its
-    events. Raises Transient; CommandInvalid when they are deleted.
+    events. Raises Transient; CommandInvalid when they are deleted; CommandReused when it had another body.
     """
     events: list[Any] = []
     async with await ranges.read(topic, partition, first, last + 1) as chunks:
@@ -47,7 +48,10 @@ async def read_answer(
             for record in chunk:
                 decoded = codec.decode(record.value or b"")
                 envelope = decoded.envelope
-                if envelope is not None and (envelope.aggregate, envelope.cause_id) == (aggregate, command_id):
+                if envelope is None or envelope.aggregate != aggregate:
+                    continue
+                if command_identity(envelope.cause_id) == command_identity(command_id):
+                    require_same_body(command_id, envelope.cause_id)
                     events.append(decoded.record)
     if not events:
         raise CommandInvalid(
@@ -55,6 +59,19 @@ async def read_answer(
             f"offset {last} of {topic}/{partition} are deleted"
         )
     return Answer(events=tuple(events), topic=topic, partition=partition, offset=last)
+
+
+class CommandReused(Exception):
+    """The id of a command was used for one with another body, which was carried out; this one was not."""
+
+    def __init__(self, command_id: str) -> None:
+        super().__init__(f"the command {command_id[:120]} was carried out before, with another body")
+
+
+def require_same_body(sent: str, handled: str) -> None:
+    """Raise CommandReused for a command whose identity was handled under another id: with another body."""
+    if sent != handled:
+        raise CommandReused(sent)
 
 
 class CommandUnanswered(Exception):
@@ -71,6 +88,7 @@ class EntityCommands(Protocol):
     async def ask(self, command: Any, *, wait_s: float) -> Answer:
         """Return the answer to a command of a family, carried out once however often it is sent with its id.
 
-        Raises CommandUnanswered after `wait_s`, CommandInvalid, Transient when the log does not answer.
+        Raises CommandUnanswered after `wait_s`, CommandInvalid, CommandReused for a keyed command with another body
+        than before, Transient when the log does not answer.
         """
         ...

@@ -21,6 +21,7 @@ from loomlog.connectors.errors import ConnectorError, Transient, UnknownOutcome
 from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.connectors.protocols import LogAppender, LogRanges, ProducerRecord
 from loomlog.schemas.codec import Codec
+from loomlog.schemas.ids import command_identity
 from loomlog.services.core.entity import Entity
 from loomlog.services.core.families import aggregate_id, aggregate_key
 from loomlog.services.stream.entities.answers import Answer, CommandInvalid, CommandUnanswered, read_answer
@@ -93,7 +94,9 @@ class EntityClient:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def ask(self, command: Any, *, wait_s: float) -> Answer:
-        """Return the answer of a command. Raises CommandUnanswered after `wait_s`, CommandInvalid, Transient."""
+        """Return the answer of a command. Raises CommandUnanswered after `wait_s`, CommandInvalid, CommandReused,
+        Transient.
+        """
         if not self._families.takes(command):
             for other in self.beside:
                 if other.takes(command):
@@ -167,7 +170,7 @@ class EntityClient:
         if self._rows is None:
             return None
         try:
-            _, handled = await self._rows.find_command(partition, name, command_id)
+            _, handled = await self._rows.find_command(partition, name, command_identity(command_id))
             if handled is None:
                 return None
             return await read_answer(

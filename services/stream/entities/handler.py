@@ -26,6 +26,7 @@ from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.connectors.protocols import LogRanges, LogRecord
 from loomlog.schemas.codec import Codec, Undecodable, digest, read_envelope
 from loomlog.schemas.generated.entity_events import AggregateEventImported, AggregateRestated, CommandRefused
+from loomlog.schemas.ids import command_identity
 from loomlog.schemas.reader import RawEvent, TermReader
 from loomlog.schemas.records import replace
 from loomlog.services.core.families import (
@@ -37,7 +38,7 @@ from loomlog.services.core.families import (
     aggregate_key,
 )
 from loomlog.services.stream.context import NothingRests, PendingDecision, TimerIntake
-from loomlog.services.stream.entities.answers import Answer, CommandInvalid, read_answer
+from loomlog.services.stream.entities.answers import Answer, CommandInvalid, CommandReused, read_answer
 from loomlog.services.stream.entities.cold import ColdAggregate, ColdRows
 from loomlog.services.stream.entities.families import (
     Deliver,
@@ -65,7 +66,9 @@ CLOCK_SKEW_MS = 10_000
 repetition missed.
 """
 CommandKey = tuple[str, str]
-"""Full id of the aggregate, and command id: senders choose command ids, so those of two tenants may be equal."""
+"""Full id of the aggregate, and identity of the command, which a keyed one has whatever its body is. Senders choose
+command ids, so those of two tenants may be equal.
+"""
 COMMAND_ID_BYTES_MAX = 1_000
 """Bytes of the id of a command: that of an aggregate (NAME_BYTES_MAX, its tenant and family) and what the outbox adds
 to it. The index of handled commands takes no longer ones (projections/engine/entity_fold.py).
@@ -124,8 +127,8 @@ class EntityCommandHandler(NothingRests):
         self._restatements = context.codec.schema_ids_of(context.family.restatements)
         self._known: OrderedDict[CommandKey, tuple[int, int, int]] = OrderedDict()
         """Handled commands: offsets of the first and the last event, and the time of the decision."""
-        self._deciding: set[CommandKey] = set()
-        """Commands that are decided and not in the log yet."""
+        self._deciding: dict[CommandKey, str] = {}
+        """Commands that are decided and not in the log yet, with their whole ids."""
         self._answers: dict[CommandKey, list[asyncio.Future[Answer]]] = {}
         self._unfolded: dict[str, list[RawEvent]] = {}
         self.resting_below = self._checkpointed_below = folded.start_offset
@@ -148,7 +151,7 @@ class EntityCommandHandler(NothingRests):
         for event in chain(covered, *fold.unfolded.values()):
             envelope, _ = read_envelope(event.value)
             if envelope.cause_id:
-                key = (event.aggregate, envelope.cause_id)
+                key = (event.aggregate, command_identity(envelope.cause_id))
                 first = self._known.get(key, (event.offset, 0, 0))[0]
                 self._remember(key, first, event.offset, envelope.at_ms)
         self._unfolded = {name: events for name, events in fold.unfolded.items() if not self._is_replicated(name)}
@@ -193,13 +196,16 @@ class EntityCommandHandler(NothingRests):
             return await self._prepare_timer(record.aggregate, partition)
         name = self._target(record, command)
         envelope = command.envelope
-        key = (name, envelope.command_id)
-        if key in self._deciding:
-            if partition.is_undecided(*key):
-                self._expect_answer(record, key)
+        key = (name, command_identity(envelope.command_id))
+        if (deciding := self._deciding.get(key)) is not None:
+            if partition.is_undecided(name, deciding):
+                if isinstance(record, AskedRecord) and deciding != envelope.command_id:
+                    record.fail(CommandReused(envelope.command_id))
+                else:
+                    self._expect_answer(record, key)
                 return PendingDecision(None)
             # Its rule failed, or its events were too large: there is no decision, and its sender knows.
-            self._deciding.discard(key)
+            self._deciding.pop(key, None)
             self._answers.pop(key, None)
         handled = await self._find_handled(key, envelope.issued_at_ms)
         if handled is not None:
@@ -207,24 +213,28 @@ class EntityCommandHandler(NothingRests):
                 await continue_in_task()
                 first, last = handled
                 context = self._context
-                answer = await read_answer(
-                    context.ranges,
-                    context.codec,
-                    context.events_topic,
-                    self._number,
-                    aggregate=name,
-                    command_id=envelope.command_id,
-                    first=first,
-                    last=last,
-                )
-                record.resolve(answer)
+                try:
+                    answer = await read_answer(
+                        context.ranges,
+                        context.codec,
+                        context.events_topic,
+                        self._number,
+                        aggregate=name,
+                        command_id=envelope.command_id,
+                        first=first,
+                        last=last,
+                    )
+                except CommandReused as reused:
+                    record.fail(reused)
+                else:
+                    record.resolve(answer)
             return PendingDecision(None)
         if self._context.encrypt is not None and not is_repair(command):
             command = await self._context.encrypt(self._families.of(name).declaration, command)
         aggregate = await self._aggregate(name, envelope.tenant, partition)
 
         def order() -> EntityCommand:
-            self._deciding.add(key)
+            self._deciding[key] = envelope.command_id
             self._expect_answer(record, key)
             at = At(self._context.clock_ms(), envelope.subject, envelope.command_id)
             return EntityCommand(command, at, aggregate.quarantined)
@@ -447,8 +457,8 @@ class EntityCommandHandler(NothingRests):
             self._context.outbox.register(self._number, last, due.effect)
         if not decision.cause_id:
             return
-        key = (aggregate.id, decision.cause_id)
-        self._deciding.discard(key)
+        key = (aggregate.id, command_identity(decision.cause_id))
+        self._deciding.pop(key, None)
         self._remember(key, last - len(decision.events) + 1, last, self._context.clock_ms())
         for answer in self._answers.pop(key, ()):
             if not answer.done():

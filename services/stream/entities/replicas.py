@@ -16,11 +16,12 @@ from loomlog.connectors.errors import Transient
 from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.connectors.protocols import LogRanges, LogRecord, LogTail
 from loomlog.schemas.codec import Codec, Undecodable, read_envelope
+from loomlog.schemas.ids import command_identity
 from loomlog.schemas.position import Position
 from loomlog.schemas.reader import RawEvent, TermReader
 from loomlog.services.core.entity import Entity
 from loomlog.services.core.families import aggregate_key
-from loomlog.services.stream.entities.answers import Answer
+from loomlog.services.stream.entities.answers import Answer, CommandReused
 from loomlog.services.stream.entities.checkpoints import EntityCheckpoints
 from loomlog.services.stream.entities.families import EntityFamilies, mark_unfolded
 from loomlog.services.stream.partition.fold import aggregate_from, fold_events
@@ -57,7 +58,7 @@ class Replicas:
         self._prefixes = frozenset(family.families.replicated)
         self._aggregates: dict[str, Aggregate] = {}
         self._readers: dict[int, TermReader] = {}
-        self._waiting: dict[tuple[str, str], list[asyncio.Future[Answer]]] = {}
+        self._waiting: dict[tuple[str, str], list[tuple[str, asyncio.Future[Answer]]]] = {}
         self._cut: dict[int, dict[tuple[str, str], list[RawEvent]]] = {}
         """The answer at the end of a poll, which may go on with the next one, by partition."""
         self._changed: dict[str, list[Callable[[], None]]] = {}
@@ -161,17 +162,21 @@ class Replicas:
             raise Transient(f"{missing} records of {self.topic}/{partition} are not read yet", kind="unavailable")
 
     def expect(self, aggregate: str, command_id: str) -> "asyncio.Future[Answer]":
-        """Return a future of the answer to a command that is about to be sent. Release it with `forget`."""
+        """Return a future of the answer to a command that is about to be sent. Release it with `forget`.
+
+        It raises CommandReused when the answer is that of a command with another body.
+        """
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault((aggregate, command_id), []).append(answer)
+        self._waiting.setdefault((aggregate, command_identity(command_id)), []).append((command_id, answer))
         return answer
 
     def forget(self, aggregate: str, command_id: str, answer: "asyncio.Future[Answer]") -> None:
         """Nothing waits for that future any more; others may wait for the same command."""
-        waiting = self._waiting.get((aggregate, command_id), [])
-        waiting.remove(answer)
+        command = (aggregate, command_identity(command_id))
+        waiting = self._waiting.get(command, [])
+        waiting.remove((command_id, answer))
         if not waiting:
-            self._waiting.pop((aggregate, command_id), None)
+            self._waiting.pop(command, None)
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -223,7 +228,7 @@ class Replicas:
             if event is None:
                 continue
             if self._waiting:
-                command = (event.aggregate, read_envelope(event.value)[0].cause_id)
+                command = (event.aggregate, command_identity(read_envelope(event.value)[0].cause_id))
                 if command in self._waiting:
                     answers.setdefault(command, []).append(event)
             family = event.aggregate.partition(":")[0]
@@ -273,7 +278,13 @@ class Replicas:
             log.error("%s cannot be read past %s", name, aggregate.quarantined)
 
     def _resolve(self, command: tuple[str, str], partition: int, events: Sequence[RawEvent]) -> None:
-        waiting = [answer for answer in self._waiting.get(command, ()) if not answer.done()]
+        cause_id = read_envelope(events[-1].value)[0].cause_id
+        waiting = []
+        for command_id, answer in self._waiting.get(command, ()):
+            if not answer.done() and command_id == cause_id:
+                waiting.append(answer)
+            elif not answer.done():
+                answer.set_exception(CommandReused(command_id))
         if not waiting:
             return
         try:

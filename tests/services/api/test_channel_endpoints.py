@@ -14,7 +14,7 @@ import pytest_asyncio
 from loomlog.connectors.errors import Transient
 from loomlog.services.application.channels import Channels
 from loomlog.services.application.definitions import Definitions
-from loomlog.services.application.request_context import repeatable
+from loomlog.services.application.request_context import command_tokens
 from loomlog.services.families.channel.operations import ChannelLimits, ChannelOperations
 from loomlog.services.families.channel.store import ChannelStore
 from tests.services.api.serving import Served, Wire, frames_of, served
@@ -36,7 +36,7 @@ class Process:
         self.declared = DeclaredChannels()
         self.entities = HeardEntities()
         tokens = iter(range(10_000))
-        new_token = repeatable(lambda: f"t{next(tokens)}")
+        new_token = command_tokens(lambda: f"t{next(tokens)}", "channel")
 
         async def decrypt(value: Any, tenant: str) -> Any:
             return value

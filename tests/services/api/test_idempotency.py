@@ -1,15 +1,23 @@
 """A repeated request with the same Idempotency-Key has its effect once, on every route that changes something."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import contextlib
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from loomlog.schemas.generated.run_commands import PauseRun, PostInput
+from loomlog.schemas.ids import command_identity
 from loomlog.services.api.openapi import build_document
 from loomlog.services.api.routes import ROUTES
-from loomlog.services.application.request_context import RequestContext, current_request, repeatable
+from loomlog.services.application.request_context import (
+    RequestContext,
+    command_id,
+    command_tokens,
+    current_request,
+    repeatable,
+)
 from tests.services.api.serving import Served, served
 from tests.services.application.runs.test_control import start
 from tests.services.application.world import ADMIN_CALLER, until_type
@@ -31,18 +39,52 @@ def test_every_route_that_changes_something_documents_the_key_and_no_other_does(
         assert has_key == (route.method in ("POST", "PUT", "PATCH", "DELETE")), route.path
 
 
-def test_tokens_of_a_keyed_request_are_those_of_its_repetition_and_of_no_other_request() -> None:
-    token = repeatable(lambda: "fresh")
-    drawn = []
-    for scope, key, body in (("a", "k", b"1"), ("a", "k", b"1"), ("b", "k", b"1"), ("a", "l", b"1"), ("a", "k", b"2")):
-        context = RequestContext(idempotency_key=key, scope=(scope,))
-        context.hash_body(body)
-        reset = current_request.set(context)
-        drawn.append((token(), token()))
+@contextlib.contextmanager
+def request(scope: str = "a", key: str = "k", body: bytes = b"1") -> Iterator[None]:
+    context = RequestContext(idempotency_key=key, scope=(scope,))
+    context.hash_body(body)
+    reset = current_request.set(context)
+    try:
+        yield
+    finally:
         current_request.reset(reset)
+
+
+def fresh() -> str:
+    return "fresh"
+
+
+def test_tokens_of_a_keyed_request_are_those_of_its_repetition_and_of_no_other_request() -> None:
+    token = repeatable(fresh, "step")
+    drawn = []
+    for parts in (("a", "k", b"1"), ("a", "k", b"1"), ("b", "k", b"1"), ("a", "l", b"1"), ("a", "k", b"2")):
+        with request(*parts):
+            drawn.append((token(), token()))
     assert drawn[0] == drawn[1]
     assert len({one for pair in drawn for one in pair}) == 8
     assert token() == "fresh"
+
+
+def test_commands_of_a_key_have_one_identity_and_each_body_another_id() -> None:
+    token = command_tokens(fresh, "step")
+    ids = []
+    for body in (b"1", b"1", b"2"):
+        with request(body=body):
+            ids.append((command_id("entity", token()), command_id(f"c_{token()}")))
+    assert ids[0] == ids[1]
+    assert not set(ids[0]) & set(ids[2])
+    assert [command_identity(one) for one in ids[0]] == [command_identity(one) for one in ids[2]]
+    assert command_identity(f"{ids[0][0]}.settle") == command_identity(f"{ids[2][0]}.settle")
+    assert (command_id(token()), command_identity("c-body-x")) == ("fresh", "c-body-x")
+
+
+def test_a_build_that_draws_one_more_token_makes_the_same_command_of_a_repetition() -> None:
+    with request():
+        before = command_id("entity", command_tokens(fresh, "entity")())
+    with request():
+        repeatable(fresh, "a step of the next build")()
+        after = command_id("entity", command_tokens(fresh, "entity")())
+    assert before == after
 
 
 async def test_a_repeated_input_reaches_the_run_once_also_much_later(here: Served) -> None:
@@ -56,14 +98,15 @@ async def test_a_repeated_input_reaches_the_run_once_also_much_later(here: Serve
     late = await here.client().post(path, json={"text": "second"}, headers=KEY)
     other = await here.client().post(path, json={"text": "third"}, headers=KEY)
     run.stream.close()
-    assert [answer.status_code for answer in (first, soon, late, other)] == [200, 200, 200, 200]
+    assert [answer.status_code for answer in (first, soon, late, other)] == [200, 200, 200, 422]
+    assert other.json()["code"] == "idempotency_key_reused"
     assert first.json() == soon.json() == late.json()
     assert soon.headers["x-loomlog-position"] == first.headers["x-loomlog-position"]
     facts = here.world.states[run.run_id].facts  # type: ignore[union-attr]
     texts = [block.text for message in facts.messages if message.role == "user" for block in message.blocks]
-    assert texts == ["go", "second", "third"]
+    assert texts == ["go", "second"]
     sent = [command for command in here.world.commands() if isinstance(command, PostInput)]
-    assert len(sent) == 3  # the second was answered without a command
+    assert len(sent) == 2  # those soon after are answered without a command, or refused
 
 
 async def test_a_repeated_pause_has_the_answer_of_the_first(here: Served) -> None:
@@ -81,9 +124,23 @@ async def test_a_repeated_registration_is_the_same_hook(tmp_path: Path) -> None:
     body = {"owner": "o", "name": "n", "phase": "pre", "callback_url": "https://example.com/hook", "tools": ["*"]}
     async with served(tmp_path, control_wait_s=10.0) as here:
         first, again = [await here.client().post("/v1/hooks", json=body, headers=KEY) for _ in range(2)]
-        assert len((await here.client().get("/v1/hooks")).json()["hooks"]) == 1
+        other = await here.client().post("/v1/hooks", json={**body, "name": "m"}, headers=KEY)
+        assert (other.status_code, other.json()["code"]) == (422, "idempotency_key_reused")
+        assert [hook["name"] for hook in (await here.client().get("/v1/hooks")).json()["hooks"]] == ["n"]
     assert first.status_code == 200, first.text
     assert first.json() == again.json()
+
+
+async def test_a_repeated_snapshot_is_the_same_file_and_another_body_none(here: Served) -> None:
+    path = "/v1/_snapshots"
+    answers = [await here.client().post(path, json={"label": label}, headers=KEY) for label in ("a", "a", "b")]
+    assert [answer.status_code for answer in answers] == [201, 201, 422]
+    assert answers[0].json() == answers[1].json()
+    assert answers[2].json()["code"] == "idempotency_key_reused"
+    assert (await here.client().get(path)).json()["entries"] == [answers[0].json()]
+    again = await here.client().post(path, json={"label": "b"}, headers={"Idempotency-Key": "another"})
+    assert again.status_code == 201
+    assert (await here.client().get(f"{path}/{again.json()['id']}")).status_code == 200
 
 
 async def test_concurrent_repetitions_have_one_effect(here: Served) -> None:

@@ -12,6 +12,7 @@ from loomlog.schemas.generated.run_events import (
     RunCompleted,
 )
 from loomlog.schemas.generated.values import Usage
+from loomlog.schemas.ids import with_body
 from loomlog.schemas.records import replace
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.react import StopCalls
@@ -136,6 +137,17 @@ def test_a_repeated_text_is_answered_and_changes_nothing_whatever_the_run_does_m
     assert isinstance(run.state, Parked)
     assert kinds(run.give(says("go on", input_id="first"))) == ["CommandRefused"]
     assert kinds(run.give(says("go on", input_id="second"))) == ["InputReceived", "ModelCallRequested"]
+
+
+def test_another_text_under_the_key_of_one_that_was_received_is_refused() -> None:
+    run = parked()
+    run.give(says("go on", input_id=with_body("key", "go on")))
+    (refused,) = run.give(says("stop", input_id=with_body("key", "stop")))
+    assert isinstance(refused, CommandRefused)
+    assert refused.code == "idempotency_key_reused"
+    (repeated,) = run.give(says("go on", input_id=with_body("key", "go on")))
+    assert isinstance(repeated, CommandRefused)
+    assert repeated.code != refused.code
 
 
 def test_a_run_remembers_the_latest_texts_only() -> None:

@@ -15,10 +15,11 @@ from loomlog.schemas.generated.entity_events import (
     CommandHadNoEffect,
     CommandRefused,
 )
+from loomlog.schemas.ids import with_body
 from loomlog.schemas.records import replace
 from loomlog.services.core.canonical import StateCodec
 from loomlog.services.stream.entities import handler as handler_module
-from loomlog.services.stream.entities.answers import CommandInvalid, CommandUnanswered
+from loomlog.services.stream.entities.answers import Answer, CommandInvalid, CommandReused, CommandUnanswered
 from loomlog.services.stream.entities.cold import ColdAggregate
 from tests.services.stream.entities.counters import FAMILY, Counter
 from tests.services.stream.entities.world import CODEC, TOPICS, EntityWorld, Process
@@ -68,6 +69,47 @@ async def test_a_repeated_command_has_no_second_event_and_the_same_answer(world:
     await world.ask(sender, world.increment("hits", "c2", 4))
     assert await world.ask(sender, world.increment("hits", "c1", 3)) == first
     assert values(world, "hits") == [3, 7]
+
+
+ONE, OTHER = with_body("c1", "one"), with_body("c1", "other")
+"""Ids of a command under one key, with two bodies."""
+
+
+@pytest.mark.parametrize("by_topic", [False, True])
+async def test_another_body_under_the_key_of_a_command_is_refused(world: EntityWorld, by_topic: bool) -> None:
+    process = await world.process()
+    sender = await world.sender() if by_topic else process
+    first = await world.ask(sender, world.increment("hits", ONE, 3))
+    with pytest.raises(CommandReused):
+        await world.ask(sender, world.increment("hits", OTHER, 4))
+    assert await world.ask(sender, world.increment("hits", ONE, 3)) == first
+    assert values(world, "hits") == [3]
+
+
+async def test_of_two_bodies_at_once_under_one_key_one_is_carried_out(world: EntityWorld) -> None:
+    process = await world.process()
+    outcomes = await asyncio.gather(
+        world.ask(process, world.increment("hits", ONE)),
+        world.ask(process, world.increment("hits", OTHER)),
+        return_exceptions=True,
+    )
+    assert [type(one) for one in outcomes] == [Answer, CommandReused]
+    assert values(world, "hits") == [1]
+
+
+@pytest.mark.parametrize("is_checkpointed", [False, True])
+async def test_the_next_owner_refuses_another_body(world: EntityWorld, is_checkpointed: bool) -> None:
+    process = await world.process()
+    await world.ask(process, world.increment("hits", ONE, 3))
+    if is_checkpointed:
+        await checkpointed(world, process)
+    await process.kill()
+    world.now += 3_600_000
+    process = await world.process(name="b")
+    other = world.increment("hits", OTHER, 4)
+    with pytest.raises(CommandReused):
+        await world.ask(process, replace(other, envelope=replace(other.envelope, issued_at_ms=0)))
+    assert values(world, "hits") == [3]
 
 
 async def test_two_at_once_with_one_id_are_one(world: EntityWorld) -> None:

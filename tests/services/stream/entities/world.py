@@ -13,6 +13,7 @@ from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.codec import Undecodable, local_codec, read_envelope
 from loomlog.schemas.generated.counter_commands import IncrementCounter, ResetCounter
 from loomlog.schemas.generated.values import CommandEnvelope
+from loomlog.schemas.ids import command_identity
 from loomlog.schemas.reader import RawEvent, TermReader
 from loomlog.services.core.families import Family, aggregate_id, aggregate_key
 from loomlog.services.stream.dead_letters import DeadLetters
@@ -97,7 +98,7 @@ class FoldedRows:
         offsets = [
             event.offset
             for event in self._events(partition, below).get(aggregate, ())
-            if read_envelope(event.value)[0].cause_id == command_id
+            if command_identity(read_envelope(event.value)[0].cause_id) == command_id
         ]
         return below, HandledCommand(first_offset=offsets[0], last_offset=offsets[-1]) if offsets else None
 
