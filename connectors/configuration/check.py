@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 
 from loomlog.connectors.configuration.agent_block import AgentBlock, Candidate
 from loomlog.connectors.configuration.channel_block import iter_channel_errors
-from loomlog.connectors.configuration.environment import PREFIXES, secret_names
+from loomlog.connectors.configuration.environment import PREFIXES
 from loomlog.connectors.configuration.field_types import Tier
 from loomlog.connectors.configuration.findings import ConfigurationFinding, did_you_mean, join_words
 from loomlog.connectors.configuration.memory_block import PROMPT_PLACEHOLDERS, unknown_memory_placeholders
@@ -67,6 +67,7 @@ def check_configuration(
     checking.check_channels()
     checking.check_schedules()
     checking.check_webhooks()
+    checking.check_secrets()
     for name, agent in configuration.agents.items():
         checking.check_agent(name, agent)
     checking.warn_unsupported_tools()
@@ -98,9 +99,6 @@ class _ConfigurationCheck:
             if block.dialect and block.dialect != DIALECTS[block.driver]:
                 expected = DIALECTS[block.driver]
                 self._add_error((*path, "dialect"), f"the driver {block.driver} speaks {expected}, not {block.dialect}")
-            if block.api_key_env in secret_names():
-                message = f"{block.api_key_env} is a secret of the installation and must not be sent to a provider"
-                self._add_error((*path, "api_key_env"), message)
             known = KNOWN_OPTIONS.get(block.driver, frozenset(block.options))
             for option in block.options:
                 if option not in known:
@@ -181,11 +179,7 @@ class _ConfigurationCheck:
         holders: dict[str, str] = {}
         for name, principal in self.configuration.principals.items():
             path: KeyPath = ("principals", name, "token_env")
-            if principal.token_env in secret_names():
-                self._add_error(
-                    path, f"{principal.token_env} is a secret of the installation and cannot be a principal's token"
-                )
-            elif not principal.token_env.startswith(PREFIXES):
+            if not principal.token_env.startswith(PREFIXES):
                 self._add_error(
                     path, f"expected a name that begins with LOOMLOG_ or LOOMCYCLE_, got {principal.token_env}"
                 )
@@ -219,8 +213,14 @@ class _ConfigurationCheck:
 
     def check_webhooks(self) -> None:
         webhooks, agents = self.configuration.webhooks, self.configuration.agents
-        for path, message in iter_webhook_errors(webhooks, agents, secret_names()):
+        for path, message in iter_webhook_errors(webhooks, agents):
             self._add_error(path, message)
+
+    def check_secrets(self) -> None:
+        for variable, block in self.configuration.secrets.items():
+            if block.lacks_hosts:
+                message = "is missing: callbacks are signed, and keys of backends sent, for hosts that are named"
+                self._add_error(("secrets", variable, "hosts"), message)
 
     def check_agent(self, name: str, agent: AgentBlock) -> None:
         path: KeyPath = ("agents", name)

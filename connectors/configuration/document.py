@@ -19,6 +19,7 @@ from loomlog.connectors.configuration import (
     memory_block,
     model,
     schedule_block,
+    secret_block,
     webhook_block,
 )
 from loomlog.connectors.configuration.key_descriptions import KEY_DESCRIPTIONS
@@ -179,6 +180,7 @@ BLOCKS: tuple[tuple[str, type], ...] = (
     ("webhooks.<name>.auth", webhook_block.WebhookAuth),
     ("webhooks.<name>.rate_limit", webhook_block.WebhookRateLimit),
     ("webhooks.<name>.sync_response", webhook_block.WebhookSyncResponse),
+    ("secrets.<variable>", secret_block.SecretBlock),
 )
 
 

@@ -106,6 +106,12 @@ def secret_names() -> frozenset[str]:
     return frozenset({row.name for row in rows} | {row.old_name for row in rows if row.old_name} | later)
 
 
+def is_setting(name: str) -> bool:
+    """Return whether a name is that of a setting of this or of another version."""
+    known = {name for row in setting_rows() for name in (row.name, row.old_name)}
+    return name in known or _strip_prefix(name) in UNSUPPORTED_SETTINGS or _strip_prefix(name) in RETIRED_SETTINGS
+
+
 def _select_value(row: SettingRow, environ: Mapping[str, str], warnings: list[ConfigurationFinding]) -> tuple[str, str]:
     """Return the name that was used and its text; our own name wins, with a warning when the two differ."""
     ours = environ.get(row.name, "").strip()
@@ -183,4 +189,5 @@ def _collect_listed_names(environ: Mapping[str, str]) -> set[str]:
     """Return names that other settings list as names (which secrets a webhook may use, which variables Bash sees)."""
     suffixes = ("BASH_ALLOWED_ENV", "BASH_ALLOWED_CREDS", "SCHEDULER_ENV_ALLOWLIST", "WEBHOOKS_ENV_ALLOWLIST")
     texts = [environ.get(prefix + suffix, "") for prefix in PREFIXES for suffix in suffixes]
-    return {name.strip() for text in texts for name in text.split(",") if name.strip()}
+    # A name may have its tenant before it: acme:NAME.
+    return {name.rpartition(":")[2].strip() for text in texts for name in text.split(",") if name.strip()}

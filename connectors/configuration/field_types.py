@@ -28,6 +28,8 @@ _VOLUME_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _REMOTE_TOOL_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _TENANT = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _OPTIONAL_TENANT = re.compile(r"[A-Za-z0-9_-]{0,64}")
+_TENANT_OR_ALL = re.compile(r"\*|[A-Za-z0-9_-]{1,64}")
+_HOST_NAME = re.compile(r"(?!.*\.\.)[a-z0-9_][a-z0-9_.:-]{0,252}")
 _BLOCK_LABEL = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _SUBJECT = re.compile(r"[A-Za-z0-9_.@-]{1,128}")
 
@@ -103,6 +105,8 @@ Url = Annotated[str, AfterValidator(check_url)]
 OptionalUrl = Annotated[str, AfterValidator(lambda url: check_url(url) if url else url)]
 OptionalTenant = Annotated[str, _match_pattern(_OPTIONAL_TENANT, "at most 64 letters, digits, _ and -")]
 Tenant = Annotated[str, _match_pattern(_TENANT, "at most 64 letters, digits, _ and -")]
+TenantOrAll = Annotated[str, _match_pattern(_TENANT_OR_ALL, "the name of a tenant, or * for all")]
+HostName = Annotated[str, _match_pattern(_HOST_NAME, "a host name in lower case, without scheme, port or path")]
 Subject = Annotated[str, _match_pattern(_SUBJECT, "at most 128 letters, digits, _, ., @ and -")]
 
 Tier = Literal["low", "middle", "high"]

@@ -14,6 +14,7 @@ from loomlog.connectors.configuration import (
     memory_block,
     model,
     schedule_block,
+    secret_block,
     webhook_block,
 )
 
@@ -420,7 +421,8 @@ KEY_DESCRIPTIONS: Mapping[type, Mapping[str, KeyDescription]] = {
             "{github: '$cred:github'}",
         ),
         "user_credentials_from_env": KeyDescription(
-            "Credentials of its runs, from the runtime's environment; LOOMLOG_SCHEDULER_ENV_ALLOWLIST lists the names.",
+            "Credentials of its runs, from the runtime's environment; LOOMLOG_SCHEDULER_ENV_ALLOWLIST or the block "
+            "secrets lists the names.",
             "{github: GITHUB_TOKEN}",
         ),
         "on_complete": KeyDescription(
@@ -455,7 +457,8 @@ KEY_DESCRIPTIONS: Mapping[type, Mapping[str, KeyDescription]] = {
             "{github: '$cred:github'}",
         ),
         "user_credentials_from_env": KeyDescription(
-            "Credentials of the runs, from the runtime's environment; LOOMLOG_WEBHOOKS_ENV_ALLOWLIST lists the names.",
+            "Credentials of the runs, from the runtime's environment. Of a webhook made at run time "
+            "LOOMLOG_WEBHOOKS_ENV_ALLOWLIST or the block secrets lists the names.",
             "{github: GITHUB_TOKEN}",
         ),
         "metadata": KeyDescription("Trusted data of the runs.", "{team: red}"),
@@ -491,8 +494,21 @@ KEY_DESCRIPTIONS: Mapping[type, Mapping[str, KeyDescription]] = {
         ),
         "bearer_token_env": KeyDescription("Environment name of the token, as above.", "LOOMLOG_GITLAB_TOKEN"),
         "delivery_id_header": KeyDescription(
-            "Header with the id of a delivery, which is taken once; empty = webhook-id, else a hash of the body.",
+            "Header with the id of a delivery, which is taken once, though no hmac covers it; empty = the webhook-id "
+            "that was signed, else a hash of the body.",
             "X-GitHub-Delivery",
+        ),
+    },
+    secret_block.SecretBlock: {
+        "tenants": KeyDescription("Tenants whose definitions and runs may name the variable; `*` = all.", "[acme]"),
+        "uses": KeyDescription(
+            "For what: `webhook` proves requests, `webhook_credentials` and `schedule_credentials` go with runs, "
+            "`callback` signs the http hooks of on_complete, `memory_backend` is a backend's key.",
+            "[callback]",
+        ),
+        "hosts": KeyDescription(
+            "Hosts that a callback or a memory backend may have, in lower case; needed for these two.",
+            "[crm.example.com]",
         ),
     },
     webhook_block.WebhookRateLimit: {

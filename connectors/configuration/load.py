@@ -28,10 +28,16 @@ from loomlog.connectors.configuration.findings import (
     format_value,
 )
 from loomlog.connectors.configuration.layers import find_layers, read_layer
-from loomlog.connectors.configuration.memory_block import EMBEDDER_KEYS, TENANT_PLACEHOLDER
+from loomlog.connectors.configuration.memory_block import TENANT_PLACEHOLDER
 from loomlog.connectors.configuration.memory_check import check_memory_settings
 from loomlog.connectors.configuration.merge import merge
 from loomlog.connectors.configuration.model import Configuration, ValidationProblem, validate
+from loomlog.connectors.configuration.secret_registry import (
+    SecretRegistry,
+    build_secret_registry,
+    iter_secret_problems,
+    secret_uses,
+)
 from loomlog.connectors.configuration.settings import Settings
 from loomlog.connectors.configuration.shape import extract_values, format_path, iter_paths
 from loomlog.connectors.configuration.skill_files import load_skill_files
@@ -79,6 +85,7 @@ class ProcessConfiguration:
     files: tuple[Path, ...]
     secrets: Mapping[str, str] = field(repr=False)
     """Values of every secret that is set and long enough to be masked, by name."""
+    secret_registry: SecretRegistry = field(repr=False)
     warnings: tuple[ConfigurationFinding, ...]
 
 
@@ -99,14 +106,14 @@ def load(
     errors, name_warnings = check_names(environ, configuration.referenced_names)
     if errors:
         raise ConfigurationError(errors)
-    secret_env_names = {*configuration.secret_env_names, *settings.bash_allowed_creds}
-    if configuration.configuration.memory.embedder is not None:
-        secret_env_names |= EMBEDDER_KEYS
+    registry = build_secret_registry(configuration.configuration, settings, environ)
+    secret_env_names = {*configuration.secret_env_names, *registry.variables} - {*settings.bash_allowed_env}
     return ProcessConfiguration(
         settings=settings,
         configuration=configuration.configuration,
         files=configuration.files,
         secrets=_collect_secrets(environ, secret_env_names),
+        secret_registry=registry,
         warnings=(*setting_warnings, *name_warnings, *configuration.warnings),
     )
 
@@ -196,6 +203,7 @@ def _build_configuration(
         memory_errors, memory_warnings = check_memory_settings(configuration, root, settings)
         errors += memory_errors
         warnings += memory_warnings
+        errors += iter_secret_problems(secret_uses(configuration, settings, environ), root)
     return configuration
 
 
@@ -353,6 +361,9 @@ def _collect_referenced_names(root: MappingNode, environ: Mapping[str, str]) -> 
                 names |= {name for name in environ if name.startswith(beginning)}
             else:
                 names.add(leaf.value)
+    block = root.entries.get("secrets")
+    if block is not None and isinstance(block.node, MappingNode):
+        names |= {name for name in block.node.entries if isinstance(name, str)}
     return names
 
 

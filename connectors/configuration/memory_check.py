@@ -6,7 +6,6 @@ Before: memory_block.py. After: check.py adds the problems of the files alone, l
 from collections.abc import Iterator, Mapping
 
 from loomlog.connectors.configuration.agent_block import AgentBlock, find_duplicate_label
-from loomlog.connectors.configuration.environment import secret_names
 from loomlog.connectors.configuration.findings import ConfigurationFinding, did_you_mean
 from loomlog.connectors.configuration.memory_block import (
     MAX_SCOPE_ID_CHARACTERS,
@@ -30,10 +29,7 @@ WITHOUT_DEFAULT_MODEL = frozenset({"ollama", "ollama-local"})
 
 def iter_memory_errors(configuration: Configuration) -> Iterator[Problem]:
     """Yield the place of every mistake in the blocks of memory, with a message."""
-    memory, secrets = configuration.memory, secret_names()
-    if memory.embedder and memory.embedder.api_key_env in secrets:
-        message = f"{memory.embedder.api_key_env} is a secret of the installation and must not be sent to an embedder"
-        yield ("memory", "embedder", "api_key_env"), message
+    memory = configuration.memory
     if memory.embedder and memory.embedder.provider in WITHOUT_DEFAULT_MODEL and not memory.embedder.model:
         yield ("memory", "embedder"), f"{memory.embedder.provider} has no default model; give one as model"
     bands = memory.consolidation
@@ -44,10 +40,6 @@ def iter_memory_errors(configuration: Configuration) -> Iterator[Problem]:
     for name, backend in configuration.memory_backends.items():
         for problem in iter_backend_problems(backend):
             yield ("memory_backends", name, *problem.path), problem.message
-    for name, subscription in configuration.change_subscriptions.items():
-        if subscription.secret_env in secrets:
-            message = f"{subscription.secret_env} is a secret of the installation and must not sign for others"
-            yield ("change_subscriptions", name, "secret_env"), message
 
 
 def _iter_entry_errors(entries: tuple[MemoryEntryBlock, ...]) -> Iterator[Problem]:

@@ -41,6 +41,7 @@ from loomlog.connectors.configuration.field_types import (
 )
 from loomlog.connectors.configuration.memory_block import ChangeSubscriptionBlock, MemoryBackendBlock, MemoryBlock
 from loomlog.connectors.configuration.schedule_block import ScheduleBlock
+from loomlog.connectors.configuration.secret_block import SecretBlock
 from loomlog.connectors.configuration.webhook_block import WebhookBlock
 
 DEFAULT_PROVIDER_ORDER = ("ollama-local", "deepseek", "openai", "anthropic", "ollama")
@@ -276,6 +277,7 @@ class Configuration:
     channels: Mapping[ChannelName, ChannelBlock] = field(default_factory=dict)
     scheduled_runs: Mapping[AgentName, ScheduleBlock] = field(default_factory=dict)
     webhooks: Mapping[AgentName, WebhookBlock] = field(default_factory=dict)
+    secrets: Mapping[EnvName, SecretBlock] = field(default_factory=dict)
 
 
 _ADAPTER = TypeAdapter(Configuration)

@@ -567,7 +567,7 @@ class Settings:
         _E,
         NAMES,
         (),
-        "Environment names whose values schedules may give their runs as credentials.",
+        "Environment names whose values schedules may give their runs as credentials; `tenant:NAME` for one tenant.",
         old=SAME_NAME,
     )
     webhooks_enabled: bool = setting(_E, FLAG, True, "Take requests for webhooks.", old=SAME_NAME)
@@ -575,8 +575,8 @@ class Settings:
         _E,
         NAMES,
         (),
-        "Environment names that webhooks made at run time may use as secrets, besides those that begin with LOOMLOG_ "
-        "or LOOMCYCLE_ and the usual names of third parties.",
+        "Environment names that webhooks made at run time may use as secrets and give their runs as credentials, "
+        "besides the usual names of third parties for secrets; `tenant:NAME` for one tenant.",
         old=SAME_NAME,
     )
     webhooks_allow_unauthenticated: bool = setting(

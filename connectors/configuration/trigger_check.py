@@ -3,7 +3,7 @@
 Before: schedule_block.py, webhook_block.py. After: check.py.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from loomlog.connectors.configuration.findings import did_you_mean
@@ -24,18 +24,13 @@ def iter_schedule_errors(
 
 
 def iter_webhook_errors(
-    webhooks: Mapping[str, WebhookBlock], agents: Mapping[str, Any], secrets: Collection[str]
+    webhooks: Mapping[str, WebhookBlock], agents: Mapping[str, Any]
 ) -> Iterator[tuple[KeyPath, str]]:
-    """Yield the place and the text of each mistake. `secrets`: names of the secrets of the installation."""
+    """Yield the place and the text of each mistake."""
     from loomlog.connectors.definitions.webhook import check_webhook
 
     for name, webhook in webhooks.items():
-        path: KeyPath = ("webhooks", name)
-        yield from _iter_errors(path, webhook, check_webhook, agents)
-        for key in ("signing_secret_env", "bearer_token_env"):
-            if (variable := getattr(webhook.auth, key)) in secrets:
-                message = f"{variable} is a secret of the installation: give the webhook one of its own"
-                yield (*path, "auth", key), message
+        yield from _iter_errors(("webhooks", name), webhook, check_webhook, agents)
 
 
 def _iter_errors(

@@ -18,7 +18,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import uvicorn
@@ -35,7 +35,6 @@ from loomlog.connectors.configuration import (
     build_token_table,
     check_tiers,
     load,
-    secret_names,
 )
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.http.insights_report import InsightsClient
@@ -231,9 +230,10 @@ async def _run_application(service: Service, loaded: ProcessConfiguration, setti
         schedules=schedule_options(
             loaded.configuration.scheduled_runs,
             is_enabled=loaded.settings.scheduler_enabled,
-            env_allowlist=loaded.settings.scheduler_env_allowlist,
+            secrets=loaded.secret_registry,
         ),
-        webhooks=webhook_options(loaded, os.environ),
+        webhooks=webhook_options(loaded),
+        secrets=loaded.secret_registry,
         memory_options=memory_options(loaded, os.environ),
         observer=observer_name("api", loaded.settings.replica_id),
     ) as (layer, work):
@@ -248,16 +248,13 @@ async def _run_application(service: Service, loaded: ProcessConfiguration, setti
             service.current_application = None
 
 
-def webhook_options(loaded: ProcessConfiguration, environ: Mapping[str, str]) -> WebhookOptions:
+def webhook_options(loaded: ProcessConfiguration) -> WebhookOptions:
     """Return what files and settings say of webhooks."""
     settings = loaded.settings
     return WebhookOptions(
         enabled=settings.webhooks_enabled,
         allow_unauthenticated=settings.webhooks_allow_unauthenticated,
         files=loaded.configuration.webhooks,
-        environ=environ,
-        protected=secret_names(),
-        allowlist=settings.webhooks_env_allowlist,
     )
 
 

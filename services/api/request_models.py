@@ -147,7 +147,8 @@ class EndHookBody(Body):
     key: str | None = Field(None, description="memory.set: the key.")
     url: str | None = Field(None, description="http: where the request is sent, signed, and retried for a day.")
     secret_env: str | None = Field(
-        None, description="http: variable of the runtime with the secret that signs, such as CALLBACK_SECRET_CRM."
+        None,
+        description="http: variable with the secret that signs; the block secrets gives it to tenants and hosts.",
     )
     payload: Any = Field(None, description="Any JSON of at most 64 KiB; of http by default status and final_text.")
     server: str | None = None

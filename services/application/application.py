@@ -50,6 +50,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from loomlog.connectors.configuration.secret_registry import NO_SECRETS, SecretRegistry
 from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.protocols import Blobs, LogAppender, LogRanges, LogTail
 from loomlog.connectors.storage.postgres import PostgresReader
@@ -235,6 +236,7 @@ class Application:
         channel_options: ChannelOptions = DEFAULT_CHANNEL_OPTIONS,
         schedules: ScheduleOptions = DEFAULT_SCHEDULE_OPTIONS,
         webhooks: WebhookOptions = DEFAULT_WEBHOOK_OPTIONS,
+        secrets: SecretRegistry = NO_SECRETS,
         change_feed: ChangeFeed | None = None,
         log_access: LogAccess | None = None,
         entity_tables: Sequence[EntityTables] = (),
@@ -307,6 +309,7 @@ class Application:
             credentials=credentials,
             read_positions=self._positions_of_start,
             require_publisher=self._require_publisher,
+            secrets=secrets,
         )
         self.forks = Forks(self.runs, self.queries, clock_ms=clock_ms, fresh_token=repeatable(new_token, "fork"))
         self.imports = RunImports(sources, self.publisher, clock_ms=clock_ms, wait_s=decision_wait_s)
@@ -436,6 +439,7 @@ class Application:
                 codec=codec,
                 declarations=ChannelDeclarations(table, channel_options.files),
                 secret=installation_key,
+                secrets=secrets,
                 read_positions=self._definitions.read_positions,
                 clock_ms=clock_ms,
                 new_token=repeatable(new_token, "webhook"),

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
+from loomlog.connectors.configuration.secret_registry import NO_SECRETS, SecretRegistry
 from loomlog.connectors.crypto.content_encryption import KeyEncryptionKeys
 from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.crypto.signatures import PublicKey
@@ -132,6 +133,7 @@ async def open_application(
     channel_options: ChannelOptions = DEFAULT_CHANNEL_OPTIONS,
     schedules: ScheduleOptions = DEFAULT_SCHEDULE_OPTIONS,
     webhooks: WebhookOptions = DEFAULT_WEBHOOK_OPTIONS,
+    secrets: SecretRegistry = NO_SECRETS,
     observer: str = "",
 ) -> AsyncIterator[tuple[Application, Callable[[], Awaitable[None]]]]:
     """Open the application, and the tasks that must run next to the transport until the context is left.
@@ -224,6 +226,7 @@ async def open_application(
             channel_options=channel_options,
             schedules=schedules,
             webhooks=webhooks,
+            secrets=secrets,
             memory_index=memory_index,
             change_feed=SqlChangeFeed(opened_sets[0].reader, feed_schema(endpoints.read_model_prefix))
             if endpoints.memory_changes_enabled

@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from loomlog.connectors.configuration.secret_registry import SecretRefused, SecretRegistry
 from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.protocols import LogRanges
@@ -71,7 +72,7 @@ from loomlog.services.families.webhook.mapping import (
     take_credentials,
 )
 from loomlog.services.families.webhook.messages import PUBLISH_STEP, REFUSED_STEP, queue_of_message
-from loomlog.services.families.webhook.secrets import SecretMissing, WebhookSecrets
+from loomlog.services.families.webhook.secrets import proof_secrets
 from loomlog.services.families.webhook.signatures import Covered, check_proof, delivery_id
 from loomlog.services.families.webhook.state import REFUSED, run_id_of
 from loomlog.services.stream.entities.answers import EntityCommands
@@ -111,10 +112,6 @@ class WebhookOptions:
     allow_unauthenticated: bool = False
     files: Mapping[str, Any] = field(default_factory=dict)
     """WebhookBlocks of the configuration files by name."""
-    environ: Mapping[str, str] = field(default_factory=dict, repr=False)
-    protected: frozenset[str] = frozenset()
-    """Environment names of the installation's own secrets."""
-    allowlist: tuple[str, ...] = ()
 
 
 DEFAULT_WEBHOOK_OPTIONS = WebhookOptions()
@@ -165,6 +162,7 @@ class Webhooks:
         codec: Codec,
         declarations: Declarations | None,
         secret: SecretKey | None,
+        secrets: SecretRegistry,
         read_positions: Callable[[str, str], Sequence[str]],
         clock_ms: Callable[[], int],
         new_token: Callable[[], str],
@@ -178,9 +176,7 @@ class Webhooks:
         self.rejections = RejectionLog(commands, clock_ms=clock_ms, new_token=new_token)
         self._options = options
         self._definitions = definitions
-        self._secrets = WebhookSecrets(
-            options.environ, protected=options.protected, allowed=options.allowlist, files=tuple(options.files.values())
-        )
+        self._secrets = secrets
         self._commands = commands
         self._rows = rows
         self._sources = sources
@@ -251,9 +247,9 @@ class Webhooks:
             reply = _error(503, "unauthenticated_mode_disabled", "LOOMLOG_WEBHOOKS_ALLOW_UNAUTHENTICATED is off")
             raise _Rejected(verdicts.REJECTED_SIGNATURE, reply)
         try:
-            secrets = self._secrets.of(block)
-        except SecretMissing as error:
-            reply = _error(503, "secret_unresolvable", str(error), secret_env=error.name)
+            secrets = proof_secrets(self._secrets, addressed)
+        except SecretRefused as error:
+            reply = _error(503, "secret_unresolvable", str(error), secret_env=error.variable)
             raise _Rejected(verdicts.UNRESOLVABLE_SECRET, reply, str(error)) from error
         proof = check_proof(block.auth, headers, body, secrets, now_s=self._clock_ms() // 1000)
         if proof is None:

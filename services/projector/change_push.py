@@ -27,6 +27,7 @@ import psycopg
 from psycopg import sql
 
 from loomlog.connectors.configuration.memory_block import ChangeSubscriptionBlock
+from loomlog.connectors.configuration.secret_registry import ANY, Purpose, SecretRefused, SecretRegistry, host_of
 from loomlog.connectors.errors import ConnectorError, Transient
 from loomlog.connectors.http.signed_callbacks import CallbackClient, signature_headers
 from loomlog.connectors.storage.postgres import connect, translate_errors
@@ -74,19 +75,18 @@ class Window(NamedTuple):
 
 
 def change_subscriptions(
-    blocks: Mapping[str, ChangeSubscriptionBlock], environ: Mapping[str, str]
+    blocks: Mapping[str, ChangeSubscriptionBlock], secrets: SecretRegistry
 ) -> list[ChangeSubscription]:
     """Return the subscriptions that are not disabled. One without its key is left out with a warning."""
     subscriptions = []
     for name, block in blocks.items():
-        secret = environ.get(block.secret_env, "").strip()
         if block.disabled:
             continue
-        if not secret:
-            log.warning(
-                "change_subscriptions.%s: %s is not set, so nothing is sent: unsigned changes are not pushed",
-                *(name, block.secret_env),
-            )
+        tenant, host = block.tenant_id or ANY, host_of(block.callback_url)
+        try:
+            secret = secrets.resolve(block.secret_env, Purpose.FEED_SIGNATURE, tenant=tenant, host=host).strip()
+        except SecretRefused as refused:
+            log.warning("change_subscriptions.%s: nothing is sent, because nothing is sent unsigned: %s", name, refused)
             continue
         subscriptions.append(ChangeSubscription(name=name, block=block, secret=secret))
     return subscriptions

@@ -28,6 +28,7 @@ from loomlog.connectors.configuration.driver_options import embedder_options, en
 from loomlog.connectors.configuration.environment import read_settings
 from loomlog.connectors.configuration.findings import ConfigurationError
 from loomlog.connectors.configuration.load import load_configuration
+from loomlog.connectors.configuration.secret_registry import build_secret_registry
 from loomlog.connectors.configuration.settings import Settings
 from loomlog.connectors.embedders.catalog import build_embedder
 from loomlog.connectors.embedders.errors import EmbedderNotConfigured
@@ -90,7 +91,8 @@ async def _run(settings: Settings, options: ProjectorSettings, *, rebuild: bool)
     files = load_configuration(settings, os.environ, working_directory=Path.cwd(), family_tools=family_tools())
     if options.memory_changes_enabled:
         loops.append(build_memory_feed(options, await make_codec()))
-        if subscriptions := change_subscriptions(files.configuration.change_subscriptions, os.environ):
+        secrets = build_secret_registry(files.configuration, settings, os.environ)
+        if subscriptions := change_subscriptions(files.configuration.change_subscriptions, secrets):
             loops.append(build_change_push(options, subscriptions))
     loops.append(
         MemoryIndexing(

@@ -142,7 +142,7 @@ async def open_memory(
         services.entries,
         definitions,
         lambda base_url, version: PeerClient(base_url, api_version=version, private_hosts=hosts),
-        environment=os.environ,
+        secrets=loaded.secret_registry,
     )
     isolated = isolated_subjects(configuration)
 

@@ -4,7 +4,6 @@ Before: main.py. After: run/run_end_actions.py, run/end_hooks.py, run/callback_p
 """
 
 import asyncio
-import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -86,8 +85,7 @@ def open_run_ends(
             entities.reads,
             client,
             decrypt=encryption.decrypt_text,
-            environment=os.environ,
-            allowed_secrets=settings.webhooks_env_allowlist,
+            secrets=loaded.secret_registry,
             clock_ms=clock_ms,
         ),
         client=client,

@@ -9,11 +9,11 @@ Before: main.py. After: services/families/schedule/arming.py.
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from loomlog.connectors.configuration import ProcessConfiguration
+from loomlog.connectors.configuration.secret_registry import Purpose, SecretRefused, SecretRegistry
 from loomlog.connectors.definitions.problems import DefinitionProblem
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.kafka.partitioner import partition_of
@@ -200,7 +200,7 @@ def open_schedules(
     return ScheduleSetup(
         arming=arming,
         reconciler=ScheduleReconciler(arming, replicas, reads, rows),
-        credentials=EnvironmentCredentials(credentials, active.options.env_allowlist),
+        credentials=EnvironmentCredentials(credentials, loaded.secret_registry),
     )
 
 
@@ -210,24 +210,23 @@ def configured_options(loaded: ProcessConfiguration) -> ScheduleOptions:
     return schedule_options(
         loaded.configuration.scheduled_runs,
         is_enabled=settings.scheduler_enabled,
-        env_allowlist=settings.scheduler_env_allowlist,
+        secrets=loaded.secret_registry,
     )
 
 
 class EnvironmentCredentials:
     """Gives runs of schedules the values of environment variables, outside of the log."""
 
-    def __init__(self, credentials: Credentials, allowlist: Collection[str]) -> None:
+    def __init__(self, credentials: Credentials, secrets: SecretRegistry) -> None:
         self._credentials = credentials
-        self._allowlist = frozenset(allowlist)
+        self._secrets = secrets
 
     async def put(self, tenant: str, run_id: str, variables: Mapping[str, str]) -> None:
         """Store them. Raises ConnectorError; the start of the run waits then."""
         values = {}
         for name, variable in variables.items():
-            value = os.environ.get(variable, "") if variable in self._allowlist else ""
-            if value:
-                values[name] = value
-            else:
-                log.error("the run %s has no credential %s: %s is not set, or not allowed", run_id, name, variable)
+            try:
+                values[name] = self._secrets.resolve(variable, Purpose.SCHEDULE_CREDENTIAL, tenant=tenant)
+            except SecretRefused as refused:
+                log.error("the run %s has no credential %s: %s", run_id, name, refused)
         await self._credentials.put(tenant, run_id, values)

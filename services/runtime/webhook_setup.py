@@ -5,11 +5,10 @@ Before: main.py. After: services/runtime/ingress.
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from loomlog.connectors.configuration import ProcessConfiguration, secret_names
+from loomlog.connectors.configuration import ProcessConfiguration
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.kafka.group_reader import KafkaGroupReader
 from loomlog.connectors.storage.blobs import FileBlobs
@@ -18,7 +17,6 @@ from loomlog.services.families.channel.operations import ChannelOperations
 from loomlog.services.families.definition.table import DefinitionTable
 from loomlog.services.families.webhook.definition import WebhookDefinitions
 from loomlog.services.families.webhook.deliveries import DeliveryRows
-from loomlog.services.families.webhook.secrets import WebhookSecrets
 from loomlog.services.runtime.content.encryption import ContentEncryption
 from loomlog.services.runtime.content.run_credentials import Credentials
 from loomlog.services.runtime.entity_hosting import EntityResources
@@ -70,16 +68,10 @@ def open_webhooks(
 ) -> WebhookSetup:
     """Build the reader over the entities and channels of this process."""
     files = loaded.configuration.webhooks
-    secrets = WebhookSecrets(
-        os.environ,
-        protected=secret_names(),
-        allowed=loaded.settings.webhooks_env_allowlist,
-        files=tuple(files.values()),
-    )
     builder = DeliveryBuilder(
         blobs=FileBlobs(loaded.settings.effective_blob_folder),
         encryption=encryption,
-        secrets=secrets,
+        secrets=loaded.secret_registry,
         credentials=None if settings.installation_secret is None else credentials,
         secret=settings.installation_secret,
     )

@@ -15,6 +15,8 @@ from typing import Any, cast
 
 import httpx
 
+from loomlog.connectors.configuration import Configuration, Settings
+from loomlog.connectors.configuration.secret_registry import SecretRegistry, build_secret_registry
 from loomlog.connectors.configuration.webhook_block import WebhookAuth, WebhookBlock
 from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.definitions import KINDS
@@ -31,7 +33,6 @@ from loomlog.services.families.definition.table import FileDefinition, file_defi
 from loomlog.services.families.operation import OperationRefused
 from loomlog.services.families.webhook.definition import WebhookDefinitions
 from loomlog.services.families.webhook.deliveries import DeliveryRows
-from loomlog.services.families.webhook.secrets import WebhookSecrets
 from loomlog.services.runtime.content.encryption import ContentEncryption
 from loomlog.services.runtime.ingress.deliveries import DeliveryBuilder
 from loomlog.services.runtime.ingress.reader import IngressReader
@@ -52,6 +53,11 @@ DECLARED = {
     "beats": Declaration(name="beats", scope="global", publisher="system"),
 }
 ISSUES = WebhookBlock(agent="soaker", auth=HMAC, payload_mapping={"goal": "$.goal"})
+
+
+def registry_of(files: Mapping[str, WebhookBlock]) -> SecretRegistry:
+    """What the variables of ENVIRON may be used for, with these webhooks of the files."""
+    return build_secret_registry(Configuration(webhooks=files), Settings(), ENVIRON)
 
 
 class MemoryGroup:
@@ -165,7 +171,7 @@ class WebhookWorld:
         builder = DeliveryBuilder(
             blobs=self.world.blobs,
             encryption=encryption,
-            secrets=WebhookSecrets(ENVIRON, protected=(), files=tuple(self.files.values())),
+            secrets=registry_of(self.files),
             credentials=self.credentials,
             secret=self._secret,
         )
@@ -245,8 +251,9 @@ async def webhook_world(
 ) -> AsyncIterator[WebhookWorld]:
     """The world at work, its reader too."""
     entities, secret = LogEntities(), SecretKey(keys=(b"s" * 32,))
-    webhooks = WebhookOptions(files=files, environ=ENVIRON, **(options or {}))
+    webhooks = WebhookOptions(files=files, **(options or {}))
     parts: dict[str, Any] = {"entity_commands": entities, "entity_reads": entities, "webhooks": webhooks}
+    parts["secrets"] = registry_of(files)
     parts |= {
         "installation_key": secret,
         "channel_options": ChannelOptions(files=DECLARED),

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 import orjson
 from msgspec import Struct
 
+from loomlog.connectors.configuration.secret_registry import NO_SECRETS, SecretRegistry
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.protocols import Blobs
 from loomlog.connectors.storage.run_credentials import RunCredentials
@@ -50,6 +51,7 @@ from loomlog.services.application.queries.runs import RunQueries
 from loomlog.services.application.runs.requests import (
     RunRequest,
     check_request,
+    check_signatures,
     hook_channels,
     hook_scopes,
     request_digest,
@@ -112,6 +114,7 @@ class RunStarts:
         credentials: RunCredentials | None = None,
         read_positions: Callable[[str, str, str], tuple[str, ...]] = lambda tenant, agent, user_id: (),
         require_publisher: Callable[[Caller, str], None] = lambda caller, channel: None,
+        secrets: SecretRegistry = NO_SECRETS,
     ) -> None:
         """`credentials` None: requests with credentials are refused.
 
@@ -120,6 +123,7 @@ class RunStarts:
         to which a request of the caller may not publish.
         """
         self._read_positions = read_positions
+        self._secrets = secrets
         self._credentials = credentials
         self._sources = sources
         self._reads = reads
@@ -199,6 +203,7 @@ class RunStarts:
 
     async def launch(self, attempt: StartAttempt) -> StartedRun:
         """Publish the command and wait for the owner's decision. Raises RequestRefused."""
+        check_signatures(self._secrets, attempt.request.on_complete, attempt.requester.tenant)
         content, who = self._sources.content, attempt.requester
         if content.keys is not None:
             await self._check_not_erased(attempt)

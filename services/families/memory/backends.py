@@ -8,8 +8,8 @@ has `backend_fallback`. What was written so stays here: it is not sent to the pe
 the peer is unknown may be in both. After a failure the peer is left alone for `health_check_interval_seconds`, then it
 is asked in the background, and gets calls again once it answers.
 
-A definition that a tenant made may use one variable of the environment, MEMORY_BACKEND_KEY_<tenant>: any other would
-let it send the secrets of others to an address of its choice.
+Which variable may be the key is decided by the registry of secrets, by tenant and host: a definition that a tenant made
+could otherwise send the secrets of others to an address of its choice.
 
 Before: services/runtime/memory_setup.py. After: remote_backend.py, entry_operations.py.
 """
@@ -29,6 +29,7 @@ from loomlog.connectors.configuration.memory_block import (
     iter_backend_problems,
 )
 from loomlog.connectors.configuration.principals import DEFAULT_TENANT
+from loomlog.connectors.configuration.secret_registry import Purpose, SecretRefused, SecretRegistry, host_of
 from loomlog.connectors.definitions import KINDS, DefinitionProblem
 from loomlog.connectors.errors import ConnectorError, Permanent
 from loomlog.services.families.definition.table import TENANT, Resolved
@@ -45,7 +46,6 @@ log = logging.getLogger(__name__)
 KIND = "memorybackend"
 BACKENDS_MAX = 200
 """Backends whose connections are kept; those that were used last."""
-TENANT_KEY_VARIABLE = "MEMORY_BACKEND_KEY_"
 TENANT_CHARACTER = re.compile(r"[A-Za-z0-9_-]")
 SEPARATOR = ":"
 FALLBACK_FIELD = "backend_fallback"
@@ -71,7 +71,7 @@ class BackendDefinitions(Protocol):
 class Backends:
     """The backends of agents (protocol ScopeOperations): an operation is done where the author's agent has its memory.
 
-    `environment` has the keys of peers.
+    `secrets` has the keys of peers.
     """
 
     def __init__(
@@ -80,13 +80,13 @@ class Backends:
         definitions: BackendDefinitions,
         build_peer: BuildPeer,
         *,
-        environment: Mapping[str, str],
+        secrets: SecretRegistry,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._entries = entries
         self._definitions = definitions
         self._build_peer = build_peer
-        self._environment = environment
+        self._secrets = secrets
         self._clock_s = clock_s
         self._remotes: OrderedDict[tuple[str, str, str, bytes], _Remote] = OrderedDict()
         self._closing: set[asyncio.Task[None]] = set()
@@ -184,7 +184,7 @@ class Backends:
             peer = self._build_peer(config.base_url, config.api_version)
         except Permanent as error:
             raise _unusable(resolved.name, str(error)) from error
-        tenancy = _Tenancy(resolved.name, block, self._environment, owner=owner)
+        tenancy = _Tenancy(resolved.name, block, self._secrets, owner=owner)
         backend = RemoteBackend(resolved.name, peer, key_of=tenancy.key, prefix_of=tenancy.prefix)
         return _Remote(
             backend,
@@ -312,11 +312,12 @@ class _Tenancy:
     `owner` is the tenant that made the definition; empty for one of the files or of all tenants.
     """
 
-    def __init__(self, name: str, block: MemoryBackendBlock, environment: Mapping[str, str], *, owner: str) -> None:
+    def __init__(self, name: str, block: MemoryBackendBlock, secrets: SecretRegistry, *, owner: str) -> None:
         self._name = name
         self._strategy = block.tenancy_strategy
         self._variable = (block.config or MemoryBackendConfig()).api_key_env or ""
-        self._environment = environment
+        self._host = host_of((block.config or MemoryBackendConfig()).base_url)
+        self._secrets = secrets
         self._owner = owner
 
     def key(self, tenant: str) -> str:
@@ -332,15 +333,10 @@ class _Tenancy:
                 variable = strategy.env_pattern.replace(TENANT_PLACEHOLDER, tenant)
         if not variable:
             return ""
-        own = TENANT_KEY_VARIABLE + self._owner
-        if self._owner and variable != own:
-            pattern = f"key_per_tenant with env_pattern {TENANT_KEY_VARIABLE}{TENANT_PLACEHOLDER}"
-            text = f"a backend that a tenant made takes its key from {own} ({pattern}), not from {variable}"
-            raise _unusable(self._name, text)
-        key = self._environment.get(variable, "").strip()
-        if not key:
-            raise _unusable(self._name, f"{variable} is not set; it holds the API key for the tenant {tenant}")
-        return key
+        try:
+            return self._secrets.resolve(variable, Purpose.BACKEND_KEY, tenant=tenant, host=self._host).strip()
+        except SecretRefused as refused:
+            raise _unusable(self._name, str(refused)) from refused
 
     def prefix(self, tenant: str) -> str:
         """Return what stands before scope ids and keys of a tenant; no name with it is one of another tenant.

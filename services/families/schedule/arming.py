@@ -10,11 +10,18 @@ Before: services/application/schedules.py, services/runtime/schedule_setup.py. A
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from loomlog.connectors.configuration.schedule_block import PromptSegment, ScheduleBlock
+from loomlog.connectors.configuration.secret_registry import (
+    NO_SECRETS,
+    Purpose,
+    SecretRefused,
+    SecretRegistry,
+    require_signature,
+)
 from loomlog.connectors.definitions.canonical import canonical_json
 from loomlog.connectors.definitions.kind import Kind
 from loomlog.connectors.definitions.problems import DefinitionProblem
@@ -48,18 +55,18 @@ class ScheduleOptions:
     file_tenants: Mapping[str, str] = field(default_factory=dict)
     """Tenant of each schedule of the files."""
     is_enabled: bool = True
-    env_allowlist: Collection[str] = ()
-    """Environment names that may be credentials of a run."""
+    secrets: SecretRegistry = NO_SECRETS
+    """Which variables may be credentials of a run."""
 
 
 def schedule_options(
-    blocks: Mapping[str, ScheduleBlock], *, is_enabled: bool, env_allowlist: Collection[str]
+    blocks: Mapping[str, ScheduleBlock], *, is_enabled: bool, secrets: SecretRegistry
 ) -> ScheduleOptions:
     """Return the options of a configuration with these blocks `scheduled_runs`."""
     return ScheduleOptions(
         file_tenants={name: block.tenant_id or DEFAULT_TENANT for name, block in blocks.items()},
         is_enabled=is_enabled,
-        env_allowlist=frozenset(env_allowlist),
+        secrets=secrets,
     )
 
 
@@ -106,7 +113,9 @@ class ActiveSchedules:
         entities = [self._replicas.entity(line) for line in lines]
         return sum(entity.seq for entity in entities if entity is not None)
 
-    def spec_and_run(self, resolved: Resolved, content: Mapping[str, Any]) -> tuple[ScheduleSpec, ScheduledRun]:
+    def spec_and_run(
+        self, tenant: str, resolved: Resolved, content: Mapping[str, Any]
+    ) -> tuple[ScheduleSpec, ScheduledRun]:
         """Return when a version fires, and what it starts. Raises DefinitionProblem for what is no schedule."""
         block: ScheduleBlock = SCHEDULE.block_of(content)
         is_enabled = block.enabled if block.enabled is not None else resolved.source != FILE
@@ -118,7 +127,7 @@ class ActiveSchedules:
             catch_up_max=block.catch_up_max,
             max_fires=block.max_fires,
             is_enabled=is_enabled and self.options.is_enabled,
-            problem=_problem(block, self.options.env_allowlist),
+            problem=_problem(block, tenant, self.options.secrets),
         )
         return spec, _run(block, resolved.name)
 
@@ -128,7 +137,7 @@ def times_of(block: ScheduleBlock) -> str:
     return block.schedule or block.user_tier_schedules.get(block.user_tier, "")
 
 
-def _problem(block: ScheduleBlock, env_allowlist: Collection[str]) -> str:
+def _problem(block: ScheduleBlock, tenant: str, secrets: SecretRegistry) -> str:
     """Return why no run of a schedule can start; empty when one can."""
     for name, reference in block.user_credentials.items():
         return (
@@ -139,8 +148,16 @@ def _problem(block: ScheduleBlock, env_allowlist: Collection[str]) -> str:
         if name not in block.user_credentials:
             return f"required_credentials: {name} is missing in user_credentials"
     for name, variable in block.user_credentials_from_env.items():
-        if variable not in env_allowlist:
-            return f"user_credentials_from_env.{name}: LOOMLOG_SCHEDULER_ENV_ALLOWLIST does not list {variable}"
+        try:
+            secrets.require(variable, Purpose.SCHEDULE_CREDENTIAL, tenant=tenant)
+        except SecretRefused as refused:
+            return f"user_credentials_from_env.{name}: {refused}"
+    for number, hook in enumerate(block.on_complete):
+        try:
+            if hook.secret_env:
+                require_signature(secrets, hook.secret_env, hook.url, tenant)
+        except SecretRefused as refused:
+            return f"on_complete[{number}].secret_env: {refused}"
     return ""
 
 
@@ -187,7 +204,7 @@ class ScheduleArming:
                 return None
             envelope = self._envelope(tenant, f"disarm:{revision}:{arms}")
             return DisarmSchedule(envelope=envelope, name=name, revision=revision)
-        spec, run = self.active.spec_and_run(resolved, await self.active.table.load(resolved))
+        spec, run = self.active.spec_and_run(tenant, resolved, await self.active.table.load(resolved))
         if known is not None and known.def_id == resolved.def_id:
             is_spent = known.is_spent and revision <= known.revision
             if is_spent or (known.is_armed and known.spec == spec):

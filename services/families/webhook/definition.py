@@ -40,6 +40,8 @@ class AddressedWebhook(Value, frozen=True, kw_only=True):
     """Tenant that its runs and its deliveries belong to."""
     name: str
     def_id: str
+    is_of_file: bool
+    """The operator of the installation has written it."""
     block: Any
     """WebhookBlock; not compared."""
 
@@ -60,13 +62,16 @@ class AddressedWebhook(Value, frozen=True, kw_only=True):
     def proven(self, proof: Proof) -> "WebhookDefinition":
         """Return the webhook for a request with a proof."""
         assert isinstance(proof, Proof), "check_proof has returned it"
-        return WebhookDefinition(tenant=self.tenant, name=self.name, def_id=self.def_id, block=self.block)
+        return self._definition()
 
     def owned_by(self, tenant: str) -> "WebhookDefinition | None":
         """Return the webhook for deliveries of a tenant; None when it belongs to another."""
-        if self.tenant != tenant:
-            return None
-        return WebhookDefinition(tenant=self.tenant, name=self.name, def_id=self.def_id, block=self.block)
+        return self._definition() if self.tenant == tenant else None
+
+    def _definition(self) -> "WebhookDefinition":
+        return WebhookDefinition(
+            tenant=self.tenant, name=self.name, def_id=self.def_id, is_of_file=self.is_of_file, block=self.block
+        )
 
 
 class WebhookDefinition(AddressedWebhook, frozen=True, kw_only=True):
@@ -100,7 +105,9 @@ class WebhookDefinitions:
         if block.enabled is False:
             return None
         owner = address if resolved.source == TENANT else block.tenant_id or DEFAULT_TENANT
-        return AddressedWebhook(tenant=owner, name=name, def_id=resolved.def_id, block=block)
+        return AddressedWebhook(
+            tenant=owner, name=name, def_id=resolved.def_id, is_of_file=resolved.source == FILE, block=block
+        )
 
     def positions(self, tenant: str, name: str, *, now_ms: int) -> Sequence[str]:
         """Return what a process must have read to find what this one finds."""

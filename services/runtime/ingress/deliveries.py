@@ -12,6 +12,7 @@ from typing import Protocol
 
 import orjson
 
+from loomlog.connectors.configuration.secret_registry import SecretRefused, SecretRegistry
 from loomlog.connectors.crypto.installation_key import SecretDecryptionError, SecretKey
 from loomlog.connectors.definitions.triggers import hook_texts
 from loomlog.connectors.protocols import Blobs
@@ -29,7 +30,7 @@ from loomlog.services.families.webhook.mapping import (
     run_input,
     take_credentials,
 )
-from loomlog.services.families.webhook.secrets import SecretMissing, WebhookSecrets
+from loomlog.services.families.webhook.secrets import environment_credentials
 from loomlog.services.families.webhook.state import run_id_of
 from loomlog.services.families.webhook.verdicts import (
     REJECTED_BODY,
@@ -70,7 +71,7 @@ class DeliveryBuilder:
         *,
         blobs: Blobs,
         encryption: ContentEncryption,
-        secrets: WebhookSecrets,
+        secrets: SecretRegistry,
         credentials: CredentialWriter | None,
         secret: SecretKey | None,
     ) -> None:
@@ -148,8 +149,8 @@ class DeliveryBuilder:
         if definition.webhook.user_credentials:
             raise DeliveryRefused(REJECTED_DELIVERY, "user_credentials: $cred: references cannot be resolved yet")
         try:
-            from_environment = self._secrets.credentials(definition.webhook)
-        except SecretMissing as error:
+            from_environment = environment_credentials(self._secrets, definition)
+        except SecretRefused as error:
             raise DeliveryRefused(UNRESOLVABLE_SECRET, str(error)) from error
         return {**from_environment, **self._unseal(submitted), **taken}
 

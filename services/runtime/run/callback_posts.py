@@ -7,8 +7,8 @@
 
 A process that dies between the post and its record has the request made again by the next owner, with the same id.
 Addresses are those of tenants: each connection goes to an address that was checked, private ones are refused
-(connectors/http/signed_callbacks.py). The secret is in the environment of the runtime, under a name that begins with
-SECRET_PREFIX or that the operator allows; two of them, with a space between, both sign while one is replaced.
+(connectors/http/signed_callbacks.py). Which variable signs for which tenant and host is decided by the registry of
+secrets; two of them, with a space between, both sign while one is replaced.
 
 Before: services/families/callback/sends.py, through the outbox. After: connectors/http/signed_callbacks.py.
 """
@@ -16,9 +16,15 @@ Before: services/families/callback/sends.py, through the outbox. After: connecto
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
+from loomlog.connectors.configuration.secret_registry import (
+    SecretRefused,
+    SecretRegistry,
+    SecretUnset,
+    signature_secrets,
+)
 from loomlog.connectors.errors import ConnectorError, Permanent
 from loomlog.connectors.http.signed_callbacks import standard_headers
 from loomlog.schemas.generated.callback_commands import SettleCallback
@@ -41,10 +47,6 @@ SETTLE_WAIT_S = 5.0
 SETTLE_TRIES = 5
 GONE = 410
 """Status of a receiver that wants no more of it."""
-SECRET_PREFIX = "CALLBACK_SECRET_"
-"""Variables that sign callbacks begin with it: otherwise the author of a hook could have any secret of the
-operator sign texts of their choice.
-"""
 OUTCOMES = ("delivered", "failed", "refused", "unknown")
 """How attempts end; unknown: the log did not take the end, so it is counted as what it was too."""
 ABSENT = Callback()
@@ -76,19 +78,17 @@ class CallbackPosts:
         receiver: Receiver,
         *,
         decrypt: Callable[[str, str], Awaitable[str]],
-        environment: Mapping[str, str],
-        allowed_secrets: Collection[str] = (),
+        secrets: SecretRegistry,
         clock_ms: Callable[[], int],
     ) -> None:
-        """`decrypt` takes a text and its tenant. `allowed_secrets`: further variables that may sign."""
+        """`decrypt` takes a text and its tenant."""
         self.ended: Counter[str] = Counter()
         """Attempts by their outcome."""
         self._commands = commands
         self._reads = reads
         self._receiver = receiver
         self._decrypt = decrypt
-        self._environment = environment
-        self._allowed_secrets = frozenset(allowed_secrets)
+        self._registry = secrets
         self._clock_ms = clock_ms
         self._queue: asyncio.Queue[tuple[str, CallbackPost]] = asyncio.Queue()
         self._known: set[tuple[str, str, int]] = set()
@@ -137,7 +137,7 @@ class CallbackPosts:
 
     async def _deliver(self, callback: Callback, tenant: str) -> Outcome:
         try:
-            secrets = self._secrets(callback.secret_env)
+            secrets = self._secrets(callback, tenant)
             body = (await self._decrypt(callback.body, tenant)).encode()
             url = await self._decrypt(callback.url, tenant)
             headers = standard_headers(
@@ -151,18 +151,16 @@ class CallbackPosts:
             return Outcome(status=getattr(error, "status", 0), error=str(error))
         return Outcome(status=status)
 
-    def _secrets(self, name: str) -> list[str]:
-        """Return the secrets of a variable. Raises ValueError without one, Permanent when it may not sign."""
-        if not name:
+    def _secrets(self, callback: Callback, tenant: str) -> list[str]:
+        """Return the secrets that sign. Raises ValueError without one, Permanent when the variable may not sign."""
+        if not callback.secret_env:
             return []
-        if not name.startswith(SECRET_PREFIX) and name not in self._allowed_secrets:
-            hint = f"name one that begins with {SECRET_PREFIX}, or let the operator allow it"
-            text = f"secret_env: {name} may not sign; {hint} (LOOMLOG_WEBHOOKS_ENV_ALLOWLIST)"
-            raise Permanent(text, kind="refused")
-        secrets = self._environment.get(name, "").split()
-        if not secrets:
-            raise ValueError(f"secret_env: {name} is not set in the environment of the runtime")
-        return secrets
+        try:
+            return signature_secrets(self._registry, callback.secret_env, callback.url, tenant)
+        except SecretUnset as error:  # another runtime may have it
+            raise ValueError(f"secret_env: {error}") from error
+        except SecretRefused as error:
+            raise Permanent(f"secret_env: {error}", kind="refused") from error
 
     async def _settle(self, callback: Callback, tenant: str, outcome: Outcome) -> None:
         now_ms = self._clock_ms()

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from loomlog.connectors.configuration import Configuration, Settings
 from loomlog.connectors.configuration.memory_block import ChangeSubscriptionBlock
+from loomlog.connectors.configuration.secret_registry import build_secret_registry
 from loomlog.connectors.http.signed_callbacks import CallbackClient
 from loomlog.projections.memory_feed import tables
 from loomlog.projections.memory_feed.changes import delete_changes, write_changes
@@ -251,8 +253,11 @@ def test_subscriptions_need_their_key_and_may_be_disabled(caplog):
         return ChangeSubscriptionBlock(callback_url="https://crm.example/x", secret_env=secret_env, **fields)
 
     blocks = {"crm": block("CRM"), "off": block("CRM", disabled=True), "bare": block("NONE"), "empty": block("BLANK")}
-    (one,) = change_subscriptions(blocks, {"CRM": "s3cret ", "BLANK": " "})
+    (one,) = change_subscriptions(
+        blocks,
+        build_secret_registry(Configuration(change_subscriptions=blocks), Settings(), {"CRM": "s3cret ", "BLANK": " "}),
+    )
     assert (one.name, one.secret) == ("crm", "s3cret")
     assert "s3cret" not in repr(one)
-    assert "change_subscriptions.bare: NONE is not set" in caplog.text
-    assert "change_subscriptions.empty: BLANK is not set" in caplog.text
+    assert "the variable NONE is not set" in caplog.text
+    assert "the variable BLANK is not set" in caplog.text

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from loomlog.connectors.configuration.secret_registry import ANY, Purpose, SecretRegistry, SecretUse
 from loomlog.connectors.http.signed_callbacks import CallbackClient
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.schemas.codec import local_codec
@@ -221,7 +222,10 @@ async def posting(world: EntityWorld, process: Process, receiver: Any) -> AsyncI
         reads,
         receiver,
         decrypt=decrypt,
-        environment={"CALLBACK_SECRET_A": "secret"},
+        secrets=SecretRegistry(
+            [SecretUse("CALLBACK_SECRET_A", Purpose.CALLBACK_SIGNATURE, "acme", ANY, ())],
+            {"CALLBACK_SECRET_A": "secret"},
+        ),
         clock_ms=world.clock,
     )
     process.entities.receivers[RECEIVER] = posts.receive

@@ -41,6 +41,7 @@ CONFIGURATION = {
     "providers": {"mock": {"driver": "mock", "options": {"enabled": True, "latency_ms": 0, "latency_jitter_ms": 0}}},
     "agents": {"talker": {"provider": "mock", "model": "mock-generic", "tools": []}},
     "channels": {"done": {"scope": "user"}},
+    "secrets": {"CALLBACK_SECRET_TEST": {"tenants": ["*"], "uses": ["callback"], "hosts": ["127.0.0.1"]}},
 }
 PARTITIONS = 2
 RUN = "r_one"
@@ -98,13 +99,13 @@ async def test_all_hooks_of_a_run_are_carried_out(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO")
-    monkeypatch.setenv("CALLBACK_SECRET_TEST", "whsec_c2VjcmV0")
     await apply(kafka, prefix=topic_prefix, partitions=PARTITIONS)
     for name, topic in names_under(topic_prefix).items():
         monkeypatch.setattr(runtime_topics, name, topic)
     (tmp_path / "loomlog.yaml").write_text(yaml.safe_dump(CONFIGURATION))
     environ = {
         "LOOMLOG_HOME": str(tmp_path / "home"),
+        "CALLBACK_SECRET_TEST": "whsec_c2VjcmV0",
         "LOOMLOG_KAFKA": kafka,
         "LOOMLOG_POSTGRES": database,
         "LOOMLOG_CONFIG_FILES": str(tmp_path / "loomlog.yaml"),

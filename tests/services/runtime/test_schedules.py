@@ -1,13 +1,16 @@
 """Schedules in a runtime over a log in memory: definitions arm them, instants start runs, and ends come back."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
+from loomlog.connectors.configuration import Configuration, Settings
 from loomlog.connectors.configuration.schedule_block import ScheduleBlock
+from loomlog.connectors.configuration.secret_registry import build_secret_registry
 from loomlog.connectors.definitions import KINDS
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.kafka.memory_log import MemoryLog
@@ -131,7 +134,9 @@ class World:
         any_reads: Any = reads
         table = DefinitionTable(parts.replicas, files, blobs=MemoryBlobs(), reads=any_reads)
         operations = DefinitionOperations(parts.client, parts.replicas, table, blobs=MemoryBlobs())
-        options = schedule_options(blocks, is_enabled=True, env_allowlist=allowed)
+        settings = Settings(scheduler_env_allowlist=tuple(allowed))
+        secrets = build_secret_registry(Configuration(), settings, os.environ)
+        options = schedule_options(blocks, is_enabled=True, secrets=secrets)
         arming = ScheduleArming(ActiveSchedules(table, parts.replicas, options), parts.client, clock_ms=clock_ms)
         operations.after_change = arming.after_change
         reconciler = ScheduleReconciler(
@@ -145,7 +150,7 @@ class World:
             return made[0]
 
         credentials = Credentials(self.store)
-        hosted.put_credentials = EnvironmentCredentials(credentials, allowed).put
+        hosted.put_credentials = EnvironmentCredentials(credentials, secrets).put
         commands = self.log.tail(TOPICS.commands, {0: 0})
         commands.pause([0])
         small = SmallRuntime(

@@ -3,6 +3,7 @@ from typing import Any
 
 import pytest
 
+from loomlog.connectors.configuration.secret_registry import Purpose, SecretRegistry, SecretUse
 from loomlog.schemas.generated.values import Compaction, ContentBlock, Sampling, Segment
 from loomlog.schemas.records import replace
 from loomlog.services.application import limits
@@ -11,6 +12,7 @@ from loomlog.services.application.runs.requests import (
     RunRequest,
     check_input,
     check_request,
+    check_signatures,
     hook_scopes,
     request_digest,
     sanitize_reason,
@@ -366,3 +368,16 @@ def test_a_reason_keeps_its_words_and_loses_control_characters() -> None:
 def test_checking_twice_changes_nothing() -> None:
     once = check_request(request(segments=(segment(image(media_type="png")),), parent_context={"function_key": ""}))
     assert check_request(replace(once)) == once
+
+
+def test_a_hook_is_signed_only_for_the_tenant_and_the_host_of_its_secret() -> None:
+    uses = [SecretUse("CRM", Purpose.CALLBACK_SIGNATURE, "acme", "crm.example.com", ())]
+    hook = {"kind": "http", "url": "https://crm.example.com/done", "secret_env": "CRM"}
+    hooks = check_request(request(on_complete=(PUBLISH, hook, {**hook, "secret_env": None}))).on_complete
+    check_signatures(SecretRegistry(uses, {}), hooks, "acme")
+    for tenant, change in (("globex", {}), ("acme", {"url": "https://a.example/x"}), ("acme", {"secret_env": "HOME"})):
+        with pytest.raises(RequestRefused) as refused:
+            check_signatures(SecretRegistry(uses, {}), (PUBLISH, {**hook, **change}), tenant)
+        assert refused.value.code == "bad_request"
+        assert refused.value.message.startswith("on_complete[1].secret_env: ")
+        assert "block secrets" in refused.value.message

@@ -7,6 +7,7 @@ from typing import Any, cast
 import pytest
 
 from loomlog.connectors.configuration.schedule_block import ScheduleBlock
+from loomlog.connectors.configuration.secret_registry import NO_SECRETS
 from loomlog.connectors.configuration.webhook_block import WebhookAuth, WebhookBlock
 from loomlog.connectors.definitions import KINDS
 from loomlog.services.families.definition import FAMILY
@@ -25,7 +26,7 @@ BLOCKS: Mapping[str, Any] = {
 
 
 async def schedule(table: DefinitionTable, blocks: Mapping[str, Any], tenant: str, name: str) -> Any:
-    options = schedule_options(blocks, is_enabled=True, env_allowlist=())
+    options = schedule_options(blocks, is_enabled=True, secrets=NO_SECRETS)
     return ActiveSchedules(table, cast(Any, None), options).resolve(tenant, name)
 
 

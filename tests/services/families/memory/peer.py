@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 import uvicorn
 
-from loomlog.connectors.definitions import KINDS
+from loomlog.connectors.configuration import Configuration, Settings
+from loomlog.connectors.configuration.secret_registry import SecretRegistry, build_secret_registry
+from loomlog.connectors.definitions import KINDS, DefinitionProblem
 from loomlog.connectors.memory_peer.client import PeerClient
 from loomlog.services.families.definition.table import FILE, Resolved, file_definition
 from loomlog.services.families.memory import FAMILY
@@ -68,6 +70,15 @@ class Definitions:
         return resolved.content
 
 
+def _secrets(content: Mapping[str, Any], environment: Mapping[str, str]) -> SecretRegistry:
+    """The registry of an installation whose files have this backend."""
+    try:
+        backends = {NAME: KINDS[KIND].block_of(content)}
+    except DefinitionProblem:
+        backends = {}
+    return build_secret_registry(Configuration(memory_backends=backends), Settings(), environment)
+
+
 class RemoteAgent:
     """Calls of an agent with a backend; a further one over the same entities is the process after a crash."""
 
@@ -98,7 +109,10 @@ class RemoteAgent:
             EntryOperations(self.store, EntryLimits()),
             self.definitions,
             build_peer,
-            environment={KEY_VARIABLE: "shared-token"} if environment is None else environment,
+            secrets=_secrets(
+                self.definitions.contents[NAME],
+                {KEY_VARIABLE: "shared-token"} if environment is None else environment,
+            ),
             clock_s=lambda: self.now_s,
         )
         self.operations = MemoryOperations(self.backends, require_local=self.backends.require_local)

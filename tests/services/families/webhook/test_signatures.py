@@ -7,8 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loomlog.connectors.configuration import Configuration, Settings
+from loomlog.connectors.configuration.secret_registry import build_secret_registry
 from loomlog.connectors.configuration.webhook_block import WebhookAuth, WebhookBlock
-from loomlog.services.families.webhook.secrets import SecretMissing, WebhookSecrets
+from loomlog.services.families.webhook.definition import AddressedWebhook
+from loomlog.services.families.webhook.secrets import proof_secrets
 from loomlog.services.families.webhook.signatures import TOLERANCE_S, check_proof, delivery_id
 
 SECRET, OLD = b"hush", b"former"
@@ -125,7 +128,11 @@ def test_a_standard_secret_is_decoded_from_its_form() -> None:
 
 def test_both_secrets_of_a_rotation_are_taken() -> None:
     old, new = ({"x-loomcycle-signature": digest(BODY, secret)} for secret in (OLD, SECRET))
-    secrets = WebhookSecrets({"LOOMLOG_HOOK": "hush former"}, protected=()).of(WebhookBlock(agent="a", auth=HMAC))
+    block = WebhookBlock(agent="a", auth=HMAC)
+    webhook = AddressedWebhook(tenant="default", name="hook", def_id="d", is_of_file=True, block=block)
+    configuration = Configuration(webhooks={"hook": block})
+    registry = build_secret_registry(configuration, Settings(), {"LOOMLOG_HOOK": "hush former"})
+    secrets = proof_secrets(registry, webhook)
     assert proves(HMAC, old, secrets=tuple(secrets))
     assert proves(HMAC, new, secrets=tuple(secrets))
 
@@ -163,21 +170,3 @@ def test_kind_none_needs_nothing() -> None:
 )
 def test_no_garbage_proves_anything_or_raises(auth: WebhookAuth, headers: dict[str, str], body: bytes) -> None:
     assert not proves(auth, headers, body)
-
-
-def test_a_definition_may_name_only_secrets_that_are_meant_for_it() -> None:
-    environ = {
-        "LOOMLOG_HOOK": "a",
-        "LOOMLOG_AUTH_TOKEN": "b",
-        "HOME": "/root",
-        "STRIPE_WEBHOOK_SECRET": "c",
-        "OURS": "d",
-    }
-    file = WebhookBlock(agent="a", auth=WebhookAuth(kind="hmac", signing_secret_env="OURS"))
-    secrets = WebhookSecrets(environ, protected=("LOOMLOG_AUTH_TOKEN",), allowed=("LISTED",), files=(file,))
-    allowed = {name for name in (*environ, "LISTED") if secrets.may_use(name)}
-    assert allowed == {"LOOMLOG_HOOK", "STRIPE_WEBHOOK_SECRET", "OURS", "LISTED"}
-    for name in ("LOOMLOG_AUTH_TOKEN", "HOME", "LISTED"):
-        with pytest.raises(SecretMissing) as raised:
-            secrets.of(WebhookBlock(agent="a", auth=WebhookAuth(kind="hmac", signing_secret_env=name)))
-        assert raised.value.name == name

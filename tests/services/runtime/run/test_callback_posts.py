@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from loomlog.connectors.configuration.secret_registry import Purpose, SecretRegistry, SecretUse
 from loomlog.connectors.errors import ConnectorError, Permanent, Transient
 from loomlog.schemas.generated.callback_commands import RequestCallback
 from loomlog.schemas.generated.values import CommandEnvelope
@@ -49,8 +50,13 @@ class Here:
             self.entities,
             self.receiver,
             decrypt=self._decrypt,
-            environment=self.environment,
-            allowed_secrets=("PARTNER_KEY",),
+            secrets=SecretRegistry(
+                [
+                    SecretUse(name, Purpose.CALLBACK_SIGNATURE, "acme", "a.example", ())
+                    for name in (SECRET, "PARTNER_KEY")
+                ],
+                self.environment,
+            ),
             clock_ms=lambda: self.now_ms,
         )
 
@@ -127,7 +133,12 @@ async def test_a_failed_attempt_waits_for_the_next(here: Here, answer: Connector
         ("{}", SECRET, Permanent("10.0.0.1 is private", kind="refused"), "10.0.0.1 is private"),
         ("{}", SECRET, Permanent("it answered 410", kind="refused", status=410), "it answered 410"),
         ("erased", SECRET, 200, "the content was erased"),
-        ("{}", "LOOMLOG_INSTALLATION_SECRET", 200, "LOOMLOG_INSTALLATION_SECRET may not sign"),
+        (
+            "{}",
+            "LOOMLOG_INSTALLATION_SECRET",
+            200,
+            "the tenant acme may not use it",
+        ),
     ],
 )
 async def test_what_cannot_succeed_is_not_tried_again(
@@ -145,7 +156,7 @@ async def test_a_secret_may_be_set_later(here: Here) -> None:
     await here.request()
     await here.posts.attempt("acme", FIRST)
     assert (here.state.status, here.receiver.posts) == ("waiting", [])
-    assert here.state.error == f"secret_env: {SECRET} is not set in the environment of the runtime"
+    assert here.state.error == f"secret_env: the variable {SECRET} is not set in the environment of this process"
 
 
 async def test_the_operator_may_allow_other_variables_and_none_is_needed(here: Here) -> None:
