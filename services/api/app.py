@@ -34,6 +34,7 @@ from loomlog.services.api.request_parsing import BodyTooLarge, BodyTooSlow, drai
 from loomlog.services.api.request_start import (
     REQUEST_ID_HEADER,
     begin_request,
+    check_encoding,
     check_query,
     position_tokens,
     use_idempotency_key,
@@ -150,6 +151,7 @@ def _build_endpoint(service: Service, route: Route) -> RequestHandler:
             if not access.is_public:
                 caller = identify(service, request)
                 require_access(caller, access)
+            check_encoding(request)
             if request.scope["query_string"]:
                 check_query(request, known)
             if route.is_mutating:

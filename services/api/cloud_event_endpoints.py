@@ -1,12 +1,13 @@
 """CloudEvents over HTTP: binary mode (ce-* headers), structured mode, and batches.
 
-Each event is acknowledged by the log before it is answered. Of a batch each event has its own result, in order; one
-that is refused does not affect the others. An event with the attribute `webhook` or `channel` goes there, in the tenant
-of the caller.
+Each event is acknowledged by the log before it is answered. One for a webhook waits a second for the decision: beyond
+the rate of the webhook it is refused with 429. Of a batch each event has its own result, in order; one that is refused
+does not affect the others. An event with the attribute `webhook` or `channel` goes there, in the tenant of the caller.
 
 Before: webhook_routes.py. After: services/application/webhooks.py.
 """
 
+import asyncio
 from typing import Any
 
 from starlette.requests import Request
@@ -16,6 +17,7 @@ from loomlog.services.api.request_parsing import raw_body
 from loomlog.services.api.responses import json_response
 from loomlog.services.api.service import Service
 from loomlog.services.application.errors import RequestRefused, bad_request
+from loomlog.services.application.webhooks import PublishedEvent
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.families.webhook.bodies import BodyInvalid, parse_body
 from loomlog.services.families.webhook.cloud_events import (
@@ -46,7 +48,8 @@ async def publish_events(service: Service, caller: Caller, request: Request) -> 
         event = structured_event(parse_body(raw)) if kind == STRUCTURED else _binary(request, raw, content_type)
     except (BodyInvalid, CloudEventInvalid) as error:
         raise bad_request(f"the event: {error}") from error
-    return json_response(await service.application.webhooks.publish(caller, event), status=202)
+    published = await service.application.webhooks.publish(caller, event)
+    return json_response(await published.outcome(), status=202)
 
 
 def _binary(request: Request, raw: bytes, content_type: str) -> CloudEvent:
@@ -69,15 +72,28 @@ async def _publish_batch(service: Service, caller: Caller, request: Request) -> 
         raise bad_request(f"the batch: {error}") from error
     if not isinstance(values, list) or not 1 <= len(values) <= EVENTS_MAX:
         raise bad_request(f"the batch: expected a list of 1 to {EVENTS_MAX} events")
-    results = [await _publish_one(service, caller, value) for value in values]
+    published = [await _publish_one(service, caller, value) for value in values]
+    results = await asyncio.gather(*map(_outcome, published))
     accepted = sum(result["status"] == "accepted" for result in results)
     return json_response({"results": results, "accepted": accepted}, status=202)
 
 
-async def _publish_one(service: Service, caller: Caller, value: Any) -> dict[str, Any]:
+async def _publish_one(service: Service, caller: Caller, value: Any) -> PublishedEvent | RequestRefused:
     try:
-        return {"status": "accepted", **await service.application.webhooks.publish(caller, structured_event(value))}
+        return await service.application.webhooks.publish(caller, structured_event(value))
     except CloudEventInvalid as error:
-        return {"status": "refused", "code": "bad_request", "error": str(error)}
+        return bad_request(str(error))
     except RequestRefused as refused:
-        return {"status": "refused", "code": refused.code, "error": refused.message}
+        return refused
+
+
+async def _outcome(published: PublishedEvent | RequestRefused) -> dict[str, Any]:
+    """Return the result of an event of a batch; one that may be sent again later says when."""
+    try:
+        if isinstance(published, PublishedEvent):
+            return {"status": "accepted", **await published.outcome()}
+    except RequestRefused as refused:
+        published = refused
+    assert isinstance(published, RequestRefused)
+    later = {"retry_after_s": published.retry_after_s} if published.retry_after_s else {}
+    return {"status": "refused", "code": published.code, "error": published.message, **later}

@@ -6,6 +6,7 @@ Before: app.py. After: services/application/request_context.py.
 import re
 import secrets
 from collections.abc import Set
+from urllib.parse import unquote_to_bytes
 
 from starlette.requests import Request
 
@@ -46,6 +47,19 @@ def position_tokens(request: Request) -> list[str]:
     if request.scope["query_string"]:
         texts = texts + request.query_params.getlist("position")
     return [token for text in texts for part in text.split(",") if (token := part.strip())]
+
+
+def check_encoding(request: Request) -> None:
+    """Raise RequestRefused(bad_request) unless path and query are UTF-8, as they would be read: a byte that is none is
+    decoded as U+FFFD, and different names would become one.
+    """
+    scope = request.scope
+    for what, raw in (("path", scope.get("raw_path") or b""), ("query", scope["query_string"])):
+        if b"%" in raw or not raw.isascii():
+            try:
+                unquote_to_bytes(raw).decode()
+            except UnicodeDecodeError as error:
+                raise bad_request(f"the {what} is not percent-encoded UTF-8: {error.reason}") from error
 
 
 def check_query(request: Request, known: Set[str]) -> None:

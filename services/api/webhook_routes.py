@@ -146,6 +146,6 @@ WEBHOOK_ROUTES: tuple[Route, ...] = (
         body=EVENT,
         response=NamedSchema(name="CloudEventAnswer", schema=OBJECT),
         status=202,
-        refusal_statuses=(400, 403, 404, 413, 503),
+        refusal_statuses=(400, 403, 404, 413, 429, 503),
     ),
 )

@@ -438,6 +438,7 @@ class Application:
                 ranges=ranges,
                 codec=codec,
                 declarations=ChannelDeclarations(table, channel_options.files),
+                channel_value_bytes=channel_options.limits.value_bytes_max,
                 secret=installation_key,
                 secrets=secrets,
                 read_positions=self._definitions.read_positions,

@@ -269,10 +269,14 @@ def family_refusal(code: str, message: str) -> RequestRefused:
     if code in FAMILY_CODES:
         waits = code in ("backpressure", "queue_full")
         return RequestRefused(FAMILY_CODES[code], message, retry_after_s=RETRY_LATER_S if waits else None)
-    is_invalid = code.startswith(INVALID_PREFIXES) or code.endswith(INVALID_SUFFIXES)
     return RequestRefused(
-        "command_invalid" if is_invalid else "command_refused", message or code, details={"refusal": code}
+        "command_invalid" if is_invalid_code(code) else "command_refused", message or code, details={"refusal": code}
     )
+
+
+def is_invalid_code(code: str) -> bool:
+    """Return whether a refusal with that code is about the command alone: sent again, it is refused again."""
+    return code.startswith(INVALID_PREFIXES) or code.endswith(INVALID_SUFFIXES)
 
 
 def share_refusal(error: ShareExhausted) -> RequestRefused:

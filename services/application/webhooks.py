@@ -40,7 +40,13 @@ from loomlog.schemas.records import Value, replace
 from loomlog.services.application.authentication import require_member, require_scope
 from loomlog.services.application.channels import origin_of, request_refusal
 from loomlog.services.application.command_publisher import CommandPublisher
-from loomlog.services.application.errors import RETRY_SOON_S, RequestRefused, unavailable
+from loomlog.services.application.errors import (
+    RETRY_SOON_S,
+    RequestRefused,
+    bad_request,
+    is_invalid_code,
+    unavailable,
+)
 from loomlog.services.application.queries.read_your_writes import not_yet_error
 from loomlog.services.application.runs.batch import OutcomeBuilder, SpawnOutcome
 from loomlog.services.application.streaming.items import EventItem
@@ -50,9 +56,10 @@ from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN, CHANNEL_PUBLISH, RUNS_CREATE
 from loomlog.services.families.channel.access import require_publisher
 from loomlog.services.families.channel.caller import Declarations, Origin
+from loomlog.services.families.channel.fields import value_text
 from loomlog.services.families.operation import OperationRefused
 from loomlog.services.families.webhook import verdicts
-from loomlog.services.families.webhook.bodies import BodyInvalid, parse_body
+from loomlog.services.families.webhook.bodies import BodyInvalid, BodyTooLong, parse_body, unpack_body
 from loomlog.services.families.webhook.cloud_events import CloudEvent
 from loomlog.services.families.webhook.decide import CHANNEL, SPAWN
 from loomlog.services.families.webhook.definition import (
@@ -86,14 +93,11 @@ DECISION_WAIT_S = 1.0
 SYNC_DEFAULT_MS = 30_000
 OPEN_RETRY_S = 1.0
 RUN_REFUSALS: Mapping[str, tuple[int, str]] = {
-    "unknown_agent": (400, "invalid_run"),
-    "bad_request": (400, "invalid_run"),
-    "invalid_request": (400, "invalid_run"),
-    "invalid_argument": (400, "invalid_run"),
     "unknown_user_tier": (400, "unknown_user_tier"),
     "token_limit_exceeded": (429, "token_limit_exceeded"),
 }
-"""Status and code of an answer by the code of a refused run; every other is 503 runtime_unavailable."""
+"""Status and code of an answer by the code of a refused run; of others see `_lasting`."""
+TOO_LARGE = "payload_too_large"
 REJECTIONS: Mapping[str, tuple[int, str]] = {
     verdicts.REJECTED_RATE: (429, "rate_limited"),
     verdicts.REJECTED_BODY: (400, "bad_mapping"),
@@ -161,6 +165,7 @@ class Webhooks:
         ranges: LogRanges,
         codec: Codec,
         declarations: Declarations | None,
+        channel_value_bytes: int,
         secret: SecretKey | None,
         secrets: SecretRegistry,
         read_positions: Callable[[str, str], Sequence[str]],
@@ -185,6 +190,7 @@ class Webhooks:
         self._ranges = ranges
         self._codec = codec
         self._declarations = declarations
+        self._channel_value_bytes = channel_value_bytes
         self._secret = secret
         self._clock_ms = clock_ms
         self._new_token = new_token
@@ -223,7 +229,7 @@ class Webhooks:
             reply = await self._decided(taken, waiting)
         finally:
             waiting.close()
-        wants_end = sync and definition.webhook.delivery == SPAWN and reply.status == 202
+        wants_end = sync and definition.webhook.delivery == SPAWN and reply.status == 202 and "run_id" in reply.body
         setting = definition.webhook.sync_response
         if not wants_end or setting is None or not setting.enabled:
             return reply
@@ -259,13 +265,15 @@ class Webhooks:
             message = f"the delivery id must have at most {DELIVERY_ID_CHARACTERS_MAX} printable characters"
             raise _Rejected(verdicts.REJECTED_DELIVERY, _error(400, "bad_delivery", message), message)
         try:
-            value = parse_body(body)
+            content = unpack_body(body, headers, bytes_max=addressed.body_bytes)
+            value = parse_body(content)
             credentials, rest = take_credentials(block, value)
-            text = body.decode() if not credentials else json.dumps(rest, ensure_ascii=False, separators=(",", ":"))
+            text = content.decode() if not credentials else json.dumps(rest, ensure_ascii=False, separators=(",", ":"))
             mapped = run_input(block, rest, text)
-        except (BodyInvalid, MappingInvalid) as error:
-            message = f"the body: {error}" if isinstance(error, BodyInvalid) else str(error)
-            raise _Rejected(verdicts.REJECTED_MAPPING, _error(400, "bad_mapping", message), message) from error
+            if block.delivery == CHANNEL:
+                value_text(value, self._channel_value_bytes)
+        except (BodyInvalid, MappingInvalid, OperationRefused) as error:
+            raise _rejected_body(error) from error
         definition = addressed.proven(proof)
         return _Taken(definition=definition, delivery_id=identity, input=mapped, text=text, credentials=credentials)
 
@@ -352,8 +360,9 @@ class Webhooks:
         deadline = asyncio.get_running_loop().time() + self._wait_s
         event = await waiting.decision(deadline)
         match event:
-            case None:
-                return WebhookReply(status=202, body={**names, **what, "pending": True})
+            case None:  # no run yet: a repeated delivery gets the run of the first one
+                shown = what if block.delivery == CHANNEL else {}
+                return WebhookReply(status=202, body={**names, **shown, "pending": True})
             case DeliveryRepeated():
                 first = {"run_id": event.run_id} if event.run_id else {"channel": event.channel or block.channel}
                 return WebhookReply(status=200, body={**names, **first, "deduped": "true"})
@@ -361,11 +370,13 @@ class Webhooks:
                 status, code = REJECTIONS.get(event.verdict, (400, "bad_delivery"))
                 return _error(status, code, event.detail, retry_after_s=event.retry_after_s)
             case CommandRefused():
-                return _error(400, "bad_delivery", event.message)
+                status, code = _lasting(event.code, "bad_delivery") or (400, "bad_delivery")
+                return _error(status, code, event.message)
         if block.delivery == CHANNEL:
             outcome = await waiting.message(deadline)
             if isinstance(outcome, HookDispatched):
-                return _error(503, "channel_unavailable", outcome.message)
+                status, code = _lasting(outcome.code, "bad_mapping") or (503, "channel_unavailable")
+                return _error(status, code, outcome.message)
             pending = {} if outcome is not None else {"pending": True}
             return WebhookReply(status=202, body={**names, **what, **pending})
         first_event = await waiting.first_event(deadline)
@@ -388,9 +399,12 @@ class Webhooks:
             message=refused.message,
         )
         await self.rejections.tell(note)
-        status, code = RUN_REFUSALS.get(refused.code, (503, "runtime_unavailable"))
+        known = RUN_REFUSALS.get(refused.code) or _lasting(refused.code, "invalid_run")
+        status, code = known or (503, "runtime_unavailable")
         message = await self._sources.content.decrypt(refused.message, definition.tenant)
-        return _error(status, code, f"{refused.code}: {message}", retry_after_s=0 if status == 400 else RETRY_SOON_S)
+        return _error(
+            status, code, f"{refused.code}: {message}", retry_after_s=RETRY_SOON_S if status in (429, 503) else 0
+        )
 
     async def _ended(self, definition: WebhookDefinition, reply: WebhookReply, timeout_s: float) -> WebhookReply:
         """Return the answer with the end of the run, or 504."""
@@ -528,8 +542,8 @@ class Webhooks:
 
     # --- CloudEvents -------------------------------------------------------------------------------------------------
 
-    async def publish(self, caller: Caller, event: CloudEvent) -> dict[str, Any]:
-        """Append an event of the caller's tenant; return its id once it is acknowledged. Raises RequestRefused."""
+    async def publish(self, caller: Caller, event: CloudEvent) -> "PublishedEvent":
+        """Append an event of the caller's tenant; it is acknowledged when this returns. Raises RequestRefused."""
         require_scope(caller, RUNS_CREATE if event.webhook else CHANNEL_PUBLISH)
         require_member(caller)
         addressed = await self.find(caller.tenant, event.webhook) if event.webhook else None
@@ -543,6 +557,7 @@ class Webhooks:
             try:
                 for origin in (origin_of(caller), Origin.EVENT):
                     require_publisher(declared, origin)
+                value_text(parse_body(event.text), self._channel_value_bytes)
             except OperationRefused as refused:
                 raise request_refusal(refused) from refused
         submitted = await self._with_content(
@@ -559,9 +574,51 @@ class Webhooks:
                 by=caller.subject,
             )
         )
-        await self._submit(caller.tenant, event.webhook or event.channel, submitted)
         target = {"webhook": event.webhook} if event.webhook else {"channel": event.channel}
-        return {"id": event.id, "source": event.source, "delivery_id": event.delivery_id, **target}
+        answer = {"id": event.id, "source": event.source, "delivery_id": event.delivery_id, **target}
+        waiting = None
+        if definition is not None:
+            expected = [(self._replicas, definition.aggregate, submitted.envelope.command_id)]
+            waiting = _Waiting(self._sources, expected)
+        try:
+            await self._submit(caller.tenant, event.webhook or event.channel, submitted)
+        except RequestRefused:
+            if waiting is not None:
+                waiting.close()
+            raise
+        return PublishedEvent(answer, waiting, asyncio.get_running_loop().time() + self._wait_s)
+
+
+class PublishedEvent:
+    """A CloudEvent that is in the log. Ask for its outcome, which ends the waiting for its webhook's decision."""
+
+    def __init__(self, answer: Mapping[str, Any], waiting: "_Waiting | None", deadline: float) -> None:
+        """`waiting` None: it goes to a channel, where nothing is decided about it."""
+        self._answer = answer
+        self._waiting = waiting
+        self._deadline = deadline
+
+    async def outcome(self) -> dict[str, Any]:
+        """Return the answer, with `pending` when the webhook has not decided in time. Raises RequestRefused when it has
+        refused the delivery.
+        """
+        if self._waiting is None:
+            return {**self._answer}
+        try:
+            event = await self._waiting.decision(self._deadline)
+        finally:
+            self._waiting.close()
+        match event:
+            case None:
+                return {**self._answer, "pending": True}
+            case DeliveryRepeated():
+                return {**self._answer, "deduped": True}
+            case DeliveryRejected(verdict=verdicts.REJECTED_RATE):
+                raise RequestRefused("rate_limited", event.detail, retry_after_s=event.retry_after_s)
+            case DeliveryRejected() | CommandRefused():
+                detail = event.detail if isinstance(event, DeliveryRejected) else event.message
+                raise bad_request(f"the event: {detail}")
+        return {**self._answer}
 
 
 class _Waiting:
@@ -621,15 +678,39 @@ class _Waiting:
             self._subscription.close()
 
 
+def _lasting(refusal: str, code: str) -> tuple[int, str] | None:
+    """Return the status and the code for a refusal that no repetition changes; None for one that may pass."""
+    if refusal == TOO_LARGE:
+        return 413, TOO_LARGE
+    return (400, code) if is_invalid_code(refusal) else None
+
+
+def _rejected_body(error: BodyInvalid | MappingInvalid | OperationRefused) -> _Rejected:
+    """Return the refusal of a body that never fits: no repetition of the request could succeed."""
+    if isinstance(error, BodyTooLong) or (isinstance(error, OperationRefused) and error.code == TOO_LARGE):
+        message = f"the body: {error}"
+        return _Rejected(verdicts.REJECTED_BODY, _error(413, TOO_LARGE, message), message)
+    message = str(error) if isinstance(error, MappingInvalid) else f"the body: {error}"
+    verdict = verdicts.REJECTED_BODY if isinstance(error, OperationRefused) else verdicts.REJECTED_MAPPING
+    return _Rejected(verdict, _error(400, "bad_mapping", message), message)
+
+
 def _error(status: int, code: str, detail: str = "", *, retry_after_s: int = 0, **more: Any) -> WebhookReply:
     body = {"error": code, **({"detail": detail} if detail else {}), **more}
     return WebhookReply(status=status, body=body, retry_after_s=retry_after_s)
 
 
+def _verdict(row: DeliveryRow) -> str:
+    """Return what became of a delivery: one whose run or message was refused afterwards was not accepted."""
+    if row.status != REFUSED:
+        return row.verdict
+    return verdicts.REJECTED_PUBLISH if row.channel else verdicts.REJECTED_DELIVERY
+
+
 def _delivery_json(row: DeliveryRow) -> dict[str, Any]:
     shown = {
         "delivery_id": row.delivery_id,
-        "verdict": row.verdict,
+        "verdict": _verdict(row),
         "received_at": format_rfc3339(row.received_at_ms or row.at_ms),
         "run_id": row.run_id,
         "channel": row.channel,

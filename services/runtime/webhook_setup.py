@@ -72,6 +72,7 @@ def open_webhooks(
         blobs=FileBlobs(loaded.settings.effective_blob_folder),
         encryption=encryption,
         secrets=loaded.secret_registry,
+        channel_value_bytes=loaded.settings.channels_max_value_bytes,
         credentials=None if settings.installation_secret is None else credentials,
         secret=settings.installation_secret,
     )

@@ -26,6 +26,7 @@ from loomlog.schemas.codec import local_codec
 from loomlog.services.application.channels import ChannelOptions
 from loomlog.services.application.webhooks import WebhookOptions
 from loomlog.services.families.channel.caller import ChannelCaller, Declaration
+from loomlog.services.families.channel.limits import VALUE_BYTES_DEFAULT
 from loomlog.services.families.channel.message_cache import MessageCache
 from loomlog.services.families.channel.operations import ChannelOperations
 from loomlog.services.families.channel.store import ChannelStore
@@ -172,6 +173,7 @@ class WebhookWorld:
             blobs=self.world.blobs,
             encryption=encryption,
             secrets=registry_of(self.files),
+            channel_value_bytes=VALUE_BYTES_DEFAULT,
             credentials=self.credentials,
             secret=self._secret,
         )

@@ -78,7 +78,10 @@ def binary_event(attributes: Mapping[str, str], data: bytes, content_type: str) 
             raise CloudEventInvalid(f"data: {error}") from error
         text = data.decode()
     elif content_type.partition("/")[0].strip().lower() == "text":
-        text = json.dumps(data.decode("utf-8", "replace").replace("\0", "\ufffd"), ensure_ascii=False)
+        try:
+            text = json.dumps(data.decode().replace("\0", "\ufffd"), ensure_ascii=False)
+        except UnicodeDecodeError as error:
+            raise CloudEventInvalid(f"data: it is not UTF-8: {error.reason} at byte {error.start}") from error
     else:
         raise CloudEventInvalid(f"the content type is {content_type[:80]!r}: only JSON and text are taken")
     return _event(attributes, text)

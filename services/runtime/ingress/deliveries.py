@@ -19,6 +19,8 @@ from loomlog.connectors.protocols import Blobs
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.generated.webhook_commands import ReceiveDelivery, SubmitDelivery
 from loomlog.schemas.records import Value, replace
+from loomlog.services.families.channel.fields import value_text
+from loomlog.services.families.operation import OperationRefused
 from loomlog.services.families.webhook import limits
 from loomlog.services.families.webhook.bodies import BodyInvalid, parse_body
 from loomlog.services.families.webhook.decide import CHANNEL, SPAWN
@@ -72,12 +74,14 @@ class DeliveryBuilder:
         blobs: Blobs,
         encryption: ContentEncryption,
         secrets: SecretRegistry,
+        channel_value_bytes: int,
         credentials: CredentialWriter | None,
         secret: SecretKey | None,
     ) -> None:
         self._blobs = blobs
         self._encryption = encryption
         self._secrets = secrets
+        self._channel_value_bytes = channel_value_bytes
         self._credentials = credentials
         self._secret = secret
 
@@ -97,10 +101,14 @@ class DeliveryBuilder:
             if taken:
                 text = json.dumps(rest, ensure_ascii=False, separators=(",", ":"))
             input_ = run_input(definition.webhook, rest, text)
+            if definition.webhook.delivery == CHANNEL:
+                value_text(body, self._channel_value_bytes)
         except BodyInvalid as error:
             raise DeliveryRefused(REJECTED_BODY, f"the body: {error}") from error
         except MappingInvalid as error:
             raise DeliveryRefused(REJECTED_MAPPING, str(error)) from error
+        except OperationRefused as error:
+            raise DeliveryRefused(REJECTED_BODY, f"the body: {error}") from error
         command = self._command(definition, submitted, position, input_)
         if command.delivery == CHANNEL:
             return Delivery(command=command, value=text)

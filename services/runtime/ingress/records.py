@@ -68,7 +68,16 @@ def _checked(submitted: SubmitDelivery) -> SubmitDelivery:
 
 
 def _headers(record: LogRecord) -> Mapping[str, str]:
-    return {name.lower(): (value or b"").decode("utf-8", "replace") for name, value in record.headers}
+    """Return the headers that an event is made of. Raises CloudEventInvalid for one that is not UTF-8."""
+    headers = {}
+    for name, value in record.headers:
+        known = name.lower()
+        if known == "content-type" or known.startswith(PREFIX):
+            try:
+                headers[known] = (value or b"").decode()
+            except UnicodeDecodeError as error:
+                raise CloudEventInvalid(f"the header {known[:80]} is not UTF-8") from error
+    return headers
 
 
 def _cloud_event(value: bytes, headers: Mapping[str, str]) -> CloudEvent:

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import gzip
 import hmac
 import json
 import re
@@ -20,6 +21,7 @@ from loomlog.connectors.configuration.webhook_block import (
 )
 from loomlog.services.application import webhook_rejections
 from loomlog.services.application import webhooks as use_cases
+from loomlog.services.families.operation import OperationRefused
 from loomlog.services.families.webhook.limits import INLINE_BYTES
 from loomlog.services.families.webhook.mapping import REMOVED
 from tests.services.api.serving import Served
@@ -133,7 +135,7 @@ async def test_a_run_that_is_refused_is_told_and_may_be_tried_again(here: Webhoo
     assert len({start.run_id for start in here.starts()}) == 2
     rows = await here.recent("ghost")
     assert [(row["verdict"], row["status"], row["code"]) for row in rows] == [
-        ("accepted", "refused", "unknown_agent")
+        ("rejected_delivery", "refused", "unknown_agent")
     ] * 2
 
 
@@ -301,7 +303,10 @@ async def test_broker_and_api_suffice_to_accept(here: WebhookWorld) -> None:
     assert here.starts() == []
     here.read()
     await here.until(lambda: here.starts() and here.channels.values())
-    assert here.starts()[0].run_id == first.json()["run_id"]
+    assert "run_id" not in first.json()
+    here.webhooks._wait_s = 5.0
+    repeated = await here.send("issues", {"goal": "x"}, delivery="d1")
+    assert repeated.json()["run_id"] == here.starts()[0].run_id
 
 
 async def test_an_owner_that_starts_no_run_in_time_leaves_the_answer_pending(here: WebhookWorld) -> None:
@@ -483,3 +488,132 @@ async def test_what_is_no_event_is_refused(here: WebhookWorld, event: Any) -> No
 
 def test_the_wait_is_a_second() -> None:
     assert (use_cases.DECISION_WAIT_S, HMAC.kind, SECRET) == (1.0, "hmac", "hush")
+
+
+# --- what never succeeds, and what passes ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("payload", "answer", "verdict"),
+    [
+        ({"title": "z" * 70_000}, (413, "payload_too_large"), "rejected_body"),
+        ({"commits": [{"message": "fix\0 it"}]}, (400, "bad_mapping"), "rejected_body"),
+        ({"n": 2**64}, (400, "bad_mapping"), "rejected_body"),
+        (b"null", (400, "bad_mapping"), "rejected_body"),
+    ],
+)
+async def test_a_body_that_no_channel_keeps_is_refused_for_good_and_shown_so(
+    here: WebhookWorld, payload: Any, answer: tuple[int, str], verdict: str
+) -> None:
+    for _ in range(2):
+        sent = await here.send("feed", payload, delivery="d1")
+        assert (sent.status_code, sent.json()["error"]) == answer
+        assert "retry-after" not in sent.headers
+    assert {row["verdict"] for row in await here.recent("feed")} == {verdict}
+    assert here.channels.messages == {}
+
+
+async def test_a_message_that_is_refused_later_is_no_accepted_delivery(here: WebhookWorld) -> None:
+    for code, status in (("payload_too_large", 413), ("invalid_request", 400), ("channel_full", 503)):
+        here.channels.error = OperationRefused(code, "no")
+        assert (await here.send("feed", {"n": code}, delivery=code)).status_code == status
+    rows = await here.recent("feed")
+    assert [(row["verdict"], row["status"]) for row in rows] == [("rejected_publish", "refused")] * 3
+
+
+ZEN = b'{"zen":"Design for failure.","goal":"look"}'
+FORM = b"payload=%7B%22zen%22%3A%22Design+for+failure.%22%2C%22goal%22%3A%22look%22%7D"
+FORM_TYPE = {"Content-Type": "application/x-www-form-urlencoded"}
+GZIP = {"Content-Encoding": "gzip"}
+
+
+async def post_signed(here: WebhookWorld, body: bytes, headers: dict[str, str], name: str = "issues") -> Any:
+    signature = "sha256=" + hmac.new(SECRET.encode(), body, "sha256").hexdigest()
+    headers = {"X-Hub-Signature-256": signature, "Content-Type": "application/json", **headers}
+    return await here.here.client(None).post(f"/v1/_webhooks/{name}", content=body, headers=headers)
+
+
+@pytest.mark.parametrize(
+    ("body", "headers"),
+    [
+        (FORM, FORM_TYPE),
+        (FORM, {"Content-Type": "application/x-www-form-urlencoded; charset=utf-8"}),
+        (b"x=1&" + FORM, FORM_TYPE),
+        (ZEN, FORM_TYPE),
+        (b"\xef\xbb\xbf" + ZEN, {}),
+        (gzip.compress(ZEN), GZIP),
+        (gzip.compress(FORM), {**GZIP, **FORM_TYPE}),
+    ],
+)
+async def test_a_body_is_read_however_its_sender_packs_it(
+    here: WebhookWorld, body: bytes, headers: dict[str, str]
+) -> None:
+    answer = await post_signed(here, body, headers)
+    assert answer.status_code == 202, answer.text
+    assert [start.segments[0].content[0].text for start in here.starts()] == ["look"]
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status"),
+    [
+        (b"payload=%7B%7D&payload=%7B%7D", FORM_TYPE, 400),
+        (b"other=%7B%7D", FORM_TYPE, 400),
+        (b"payload=%ff", FORM_TYPE, 400),
+        (b"&".join([b"a=1"] * 200) + b"&" + FORM, FORM_TYPE, 400),
+        (b"\xff\xfe{\x00}\x00", {}, 400),
+        (ZEN, GZIP, 400),
+        (gzip.compress(ZEN)[:-4], GZIP, 400),
+        (gzip.compress(ZEN) * 2, GZIP, 400),
+        (gzip.compress(b"[" + b" " * 2_000_000 + b"]"), GZIP, 413),
+        (ZEN, {"Content-Encoding": "br"}, 400),
+    ],
+)
+async def test_a_body_that_cannot_be_unpacked_is_refused(
+    here: WebhookWorld, body: bytes, headers: dict[str, str], status: int
+) -> None:
+    answer = await post_signed(here, body, headers)
+    assert answer.status_code == status, answer.text
+    assert here.starts() == []
+
+
+async def test_an_answer_that_is_pending_names_no_run_that_may_never_be(here: WebhookWorld) -> None:
+    first = await here.send("issues", {"goal": "x"}, delivery="d1")
+    await here.stop_reading()
+    here.webhooks._wait_s = 0.02
+    repeated = await here.send("issues", {"goal": "x"}, delivery="d1")
+    assert (repeated.status_code, repeated.json()) == (
+        202,
+        {"webhook_name": "issues", "delivery_id": "d1", "pending": True},
+    )
+    here.webhooks._wait_s = 5.0
+    here.read()
+    again = await here.send("issues", {"goal": "x"}, delivery="d1")
+    assert again.json()["run_id"] == first.json()["run_id"]
+    assert len(here.starts()) == 1
+
+
+async def test_events_beyond_the_rate_of_their_webhook_are_refused_until_later(here: WebhookWorld) -> None:
+    events = [{**EVENT, "webhook": "limited", "id": str(number)} for number in range(5)]
+    answers = [await post(here.here, event, caller=ADMIN_CALLER) for event in events[:3]]
+    assert [answer.status_code for answer in answers] == [202, 202, 429]
+    assert answers[2].json()["code"] == "rate_limited"
+    assert int(answers[2].headers["retry-after"]) > 0
+    kind = "application/cloudevents-batch+json"
+    batch = [*events[3:], {**EVENT, "webhook": "issues", "id": "9"}]
+    results = (await post(here.here, batch, caller=ADMIN_CALLER, kind=kind)).json()["results"]
+    assert [result.get("code", result["status"]) for result in results] == ["rate_limited", "rate_limited", "accepted"]
+    assert all(result["retry_after_s"] > 0 for result in results[:2])
+
+
+async def test_an_event_that_its_webhook_does_not_decide_in_time_is_pending(here: WebhookWorld) -> None:
+    await here.stop_reading()
+    here.webhooks._wait_s = 0.02
+    answer = await post(here.here, EVENT | {"webhook": "issues"}, caller=ADMIN_CALLER)
+    assert (answer.status_code, answer.json()["pending"]) == (202, True)
+
+
+async def test_an_event_that_its_channel_never_keeps_is_refused(here: WebhookWorld) -> None:
+    for data, status in (({"title": "z" * 70_000}, 413), ({"text": "fix\0 it"}, 400)):
+        answer = await post(here.here, {**EVENT, "channel": "feed", "data": data}, caller=ADMIN_CALLER)
+        assert answer.status_code == status, answer.text
+    assert here.channels.messages == {}

@@ -201,6 +201,7 @@ GARBAGE: list[tuple[bytes, dict[str, str], str]] = [
     (b"{}", ATTRIBUTES | {"ce_webhook": "issues", "ce_tenant": "a/b"}, "tenant"),
     (b"{}", ATTRIBUTES | {"ce_channel": "absent"}, "channel_not_declared"),
     (b"{}", {"ce_specversion": "0.3"}, "specversion"),
+    (b"\xff", ATTRIBUTES | {"ce_webhook": "issues", "content-type": "text/plain"}, "not UTF-8"),
     (b'{"a":1,"a":2}', ATTRIBUTES | {"ce_webhook": "issues"}, "twice"),
     (b"\xff", ATTRIBUTES | {"ce_webhook": "issues", "content-type": "image/png"}, "only JSON and text"),
     (b"[" * 100_000, {"content-type": "application/cloudevents+json"}, "deeper"),
@@ -254,3 +255,14 @@ def test_no_record_does_more_than_be_unreadable(value: bytes | None, headers: di
         assert str(error)  # noqa: PT017 - it may also be read
         return
     assert bool(submitted.name) != bool(submitted.channel)
+
+
+def test_a_header_that_is_not_utf8_is_no_part_of_an_id() -> None:
+    pairs = [(name, value.encode()) for name, value in ATTRIBUTES.items()]
+    for header in (("ce_id", b"\xed\xa0\x80"), ("ce_tenant", b"\xff")):
+        headers = [*pairs, ("ce_webhook", b"issues"), ("traceparent", b"\xff"), header]
+        record = ConsumerRecord(
+            topic=INGRESS, partition=0, offset=0, timestamp=0, key=b"k", value=b"{}", headers=headers
+        )
+        with pytest.raises(Unreadable, match=f"{header[0]} is not UTF-8"):
+            read_record(record, local_codec())
