@@ -1,9 +1,9 @@
 """The times of a schedule: five fields, a name such as @hourly, or @every with a duration; and the instants they name.
 
-The language of the reference: minute, hour, day of the month, month, day of the week (0 or sun is Sunday); lists,
-ranges and steps; an optional `CRON_TZ=Europe/Berlin` in front. Instants are those of Debian's cron: a time that the
-change to summer time leaves out comes when the clock has moved on, and a time that the change back repeats comes once,
-if neither minute nor hour begins with a star.
+The language of the reference: minute, hour, day of the month, month, day of the week (0, 7 or sun is Sunday); lists,
+ranges and steps, with blanks or tabs between the fields; an optional `CRON_TZ=Europe/Berlin` in front. Instants are
+those of Debian's cron: a time that the change to summer time leaves out comes when the clock has moved on, and a time
+that the change back repeats comes once, if neither minute nor hour begins with a star.
 
 Not chosen: arithmetic of our own. cronsim has these rules, and its tests compare it with Debian's cron.
 
@@ -35,13 +35,15 @@ _DESCRIPTORS = {
     "@hourly": "0 * * * *",
 }
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+DAY_OF_WEEK, SUNDAY = "day of the week", 7
+"""The last day of a week that begins on Monday; 0 is Sunday too."""
 _DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _FIELDS: tuple[tuple[str, int, int, dict[str, int]], ...] = (
     ("minute", 0, 59, {}),
     ("hour", 0, 23, {}),
     ("day of the month", 1, 31, {}),
     ("month", 1, 12, {name: number for number, name in enumerate(_MONTHS, 1)}),
-    ("day of the week", 0, 6, {name: number for number, name in enumerate(_DAYS)}),
+    (DAY_OF_WEEK, 0, SUNDAY, {name: number for number, name in enumerate(_DAYS)}),
 )
 _ZONE = re.compile(r"(?:CRON_)?TZ=(\S+)\s+")
 _TIME_ZONE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)*\Z")
@@ -54,6 +56,8 @@ EVERY_S_MAX = 10 * 366 * 86_400
 LAST_MS = 4_102_444_800_000
 """The year 2100: later instants are never reached, and calendars end somewhere."""
 FIRST_WINDOW_MS = 60_000
+SHOWN_CHARACTERS = 20
+"""Characters of a wrong part that a message repeats."""
 
 
 def find_cron_problem(text: str) -> str:
@@ -99,8 +103,12 @@ def _find_duration_problem(text: str) -> str:
 
 
 def _find_field_problem(text: str, name: str, low: int, high: int, words: dict[str, int]) -> str:
-    for part in text.lower().split(","):
-        expected = f"{name}: expected numbers from {low} to {high}, as in {low}, {low}-{high}, */2 or {low},{high}"
+    sundays = " (0 and 7 are Sunday)" if name == DAY_OF_WEEK else ""
+    for part in (_end_on_sunday(part) if sundays else part for part in text.lower().split(",")):
+        examples = f"as in {low}, {low}-{high}, */2 or {low},{high}"
+        expected = (
+            f"{name}: expected numbers from {low} to {high}{sundays}, {examples}; got {part[:SHOWN_CHARACTERS]!a}"
+        )
         match = _PART.match(part)
         if not match or (match[1] in "*?" and match[2]):
             return expected
@@ -108,8 +116,10 @@ def _find_field_problem(text: str, name: str, low: int, high: int, words: dict[s
         if not all(isinstance(end, int) or (end.isdecimal() and len(end) <= 4) for end in ends):
             return expected
         numbers = [int(end) for end in ends]
-        if not all(low <= number <= high for number in numbers) or numbers != sorted(numbers):
+        if not all(low <= number <= high for number in numbers):
             return expected
+        if numbers != sorted(numbers):
+            return f"{name}: expected a range that goes up, from the smaller number to the larger; got {part!a}"
         if match[3] is not None and int(match[3][:9]) < 1:
             return f"{name}: expected a step of at least 1"
     return ""
@@ -124,8 +134,16 @@ def _find_date_problem(parts: Sequence[str]) -> str:
 
 
 def _simple(parts: Sequence[str]) -> str:
-    """Return the fields as cronsim reads them, which has no `?` and no steps beyond a field."""
-    return " ".join(parts).replace("?", "*").lower()
+    """Return the fields as cronsim reads them, which has no `?` and no range from a weekday to sun."""
+    *others, days = " ".join(parts).replace("?", "*").lower().split()
+    return " ".join((*others, ",".join(map(_end_on_sunday, days.split(",")))))
+
+
+def _end_on_sunday(part: str) -> str:
+    """Return a part of the days of the week in which a range that ends on Sunday ends with 7: fri-sun is fri-7."""
+    match = _PART.match(part)
+    is_range = match is not None and match[2] == _DAYS[0] and match[1] not in (_DAYS[0], "0")
+    return part.replace(f"-{_DAYS[0]}", f"-{SUNDAY}") if is_range else part
 
 
 # --- instants --------------------------------------------------------------------------------------------------------

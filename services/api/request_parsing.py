@@ -136,11 +136,14 @@ def query_flag(request: Request, name: str) -> bool:
     return request.query_params.get(name, "").lower() in ("1", "true", "yes")
 
 
-def query_text(request: Request, name: str, *, max_length: int = 256) -> str:
-    """Return a text parameter of the query; empty when missing. Raises RequestRefused."""
+def query_text(request: Request, name: str, *, max_length: int = 256, tabs: bool = False) -> str:
+    """Return a text parameter of the query; empty when missing. `tabs`: it may have them. Raises RequestRefused."""
     value = request.query_params.get(name, "")
-    if len(value) > max_length or not value.isprintable():
-        raise bad_request(f"{name}: expected at most {max_length} printable characters")
+    if len(value) > max_length:
+        raise bad_request(f"{name}: expected at most {max_length} printable characters, got {len(value)}")
+    odd = next((one for one in value if not one.isprintable() and not (tabs and one == "\t")), None)
+    if odd is not None:
+        raise bad_request(f"{name}: expected printable characters, got U+{ord(odd):04X}")
     return value
 
 

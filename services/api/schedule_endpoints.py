@@ -31,7 +31,7 @@ async def list_schedules(service: Service, caller: Caller, request: Request) -> 
 
 async def preview_times(service: Service, caller: Caller, request: Request) -> Json:
     count = query_integer(request, "count", PREVIEW_DEFAULT, minimum=1, maximum=PREVIEW_MAX)
-    times, zone = query_text(request, "times"), query_text(request, "timezone")
+    times, zone = query_text(request, "times", tabs=True), query_text(request, "timezone")
     return json_response(service.application.schedules.preview_times(caller, times, timezone=zone, count=count))
 
 

@@ -92,6 +92,16 @@ def local(times: Times, after: str, count: int) -> list[str]:
         ("0 9 * * 1-5", "Asia/Kathmandu", "2026-05-01T10:00+05:45", ["2026-05-04T09:00+05:45"]),
         ("CRON_TZ=Asia/Tokyo 0 6 * * *", "Europe/Berlin", "2026-01-01T00:00+09:00", ["2026-01-01T06:00+09:00"]),
         ("0 0 29 2 *", "", "2026-01-01T00:00+00:00", ["2028-02-29T00:00+00:00", "2032-02-29T00:00+00:00"]),
+        # Seven is Sunday, alone, in lists and at the end of ranges, and so is the name; tabs are blanks.
+        ("0 9 * * 7", "", "2026-01-01T00:00+00:00", ["2026-01-04T09:00+00:00", "2026-01-11T09:00+00:00"]),
+        ("0 9 * * 0,7", "", "2026-01-01T00:00+00:00", ["2026-01-04T09:00+00:00", "2026-01-11T09:00+00:00"]),
+        *(
+            (f"0 9 * * {days}", "", "2026-01-01T00:00+00:00", [f"2026-01-0{day}T09:00+00:00" for day in (2, 3, 4, 9)])
+            for days in ("5-7", "fri-sun", "FRI-7", "5-sun", "fri,6-sun", "5,6,0")
+        ),
+        ("0 9 * * sun-mon", "", "2026-01-01T00:00+00:00", ["2026-01-04T09:00+00:00", "2026-01-05T09:00+00:00"]),
+        ("0 9 * * sun-sun", "", "2026-01-01T00:00+00:00", ["2026-01-04T09:00+00:00", "2026-01-11T09:00+00:00"]),
+        ("0 9\t*\t* *", "", "2026-01-01T00:00+00:00", ["2026-01-01T09:00+00:00"]),
         # A star in a day's field: both must fit; without, either.
         ("0 0 */2 * sun", "", "2026-11-01T00:00+00:00", ["2026-11-15T00:00+00:00"]),
         ("0 0 13 * fri", "", "2026-11-01T00:00+00:00", ["2026-11-06T00:00+00:00", "2026-11-13T00:00+00:00"]),
@@ -128,11 +138,15 @@ def test_an_interval_of_a_fraction_of_a_second_is_kept_and_a_clock_before_the_an
         ("0 0 31 2,4,6 *", "no month of these has such a day"),
         ("CRON_TZ=Mars/Base * * * * *", "expected the name of a time zone"),
         ("TZ=Europe/Berlin\t99 * * * *", "minute: expected"),
+        ("0 9 * * 8", "numbers from 0 to 7 (0 and 7 are Sunday), as in 0, 0-7, */2 or 0,7; got '8'"),
+        ("0 9 * * sat-fri", "expected a range that goes up, from the smaller number to the larger; got 'sat-fri'"),
+        ("0 9 * * mon-", "day of the week: expected numbers"),
+        ("0 9 * sun *", "month: expected numbers from 1 to 12, as in 1, 1-12, */2 or 1,12; got 'sun'"),
         ("@every 1ns", "at least a second"),
         ("@every 999999999999h", "at most ten years"),
     ],
 )
-def test_times_that_never_come_are_refused(text: str, problem: str):
+def test_times_that_never_come_are_refused_with_what_is_wrong(text: str, problem: str):
     assert problem in find_cron_problem(text)
 
 

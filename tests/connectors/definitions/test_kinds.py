@@ -179,7 +179,7 @@ def test_usual_times_are_taken(text: str):
         ("* 24 * * *", "hour: expected"),
         ("* * 0 * *", "day of the month: expected"),
         ("* * * 13 *", "month: expected"),
-        ("* * * * 7", "day of the week: expected"),
+        ("* * * * 8", "day of the week: expected"),
         ("5-1 * * * *", "minute: expected"),
         ("*-5 * * * *", "minute: expected"),
         ("*/0 * * * *", "minute: expected a step of at least 1"),
