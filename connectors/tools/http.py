@@ -73,7 +73,7 @@ class HttpTool:
         "(a longer response is cut and says so). A status of 400 or more is returned like any other."
     )
     side_effect_class = "network"
-    usage_hint = "For APIs; read a page with WebFetchTool instead."
+    usage_hint = "For APIs; read a page with WebFetch instead."
     timeout_s: float = REQUEST_TIMEOUT_S + TIMEOUT_MARGIN_S
     input_schema: Mapping[str, Any] = {
         "type": "object",

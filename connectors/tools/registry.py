@@ -36,6 +36,7 @@ from loomlog.connectors.tools.thread_pool import ThreadPool
 from loomlog.connectors.tools.web_client import WebClient
 from loomlog.connectors.tools.web_fetch import WebFetchTool
 from loomlog.connectors.tools.write import build_write_tool
+from loomlog.schemas.client_names import visible_name
 
 WILDCARD = "*"
 UNKNOWN_NAME_CHARACTERS = 80
@@ -121,9 +122,9 @@ def build_tools(options: ToolOptions) -> dict[str, Tool]:
 
 def select_granted(names: Iterable[str], available: Collection[str]) -> tuple[str, ...]:
     """Return the available names that a list of names and trailing-star patterns grants, in the
-    order of `available`.
+    order of `available`. A list of an earlier version may have names that tools had then.
     """
-    granted = tuple(names)
+    granted = tuple(map(visible_name, names))
     exact = {name for name in granted if not name.endswith(WILDCARD)}
     beginnings = tuple(name.removesuffix(WILDCARD) for name in granted if name.endswith(WILDCARD))
     return tuple(

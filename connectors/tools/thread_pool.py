@@ -6,7 +6,7 @@ default one: that one also resolves names, and a few long searches must not stop
 A thread cannot be killed. When a call is cancelled, work that has not begun never begins, and work that has begun finds
 out through its CancellationToken, which it checks before every step that changes something or costs time.
 
-Before: file tools, WebFetchTool, Ledger. After: the operating system.
+Before: file tools, WebFetch, Ledger. After: the operating system.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""WebFetchTool: the readable text of a page.
+"""WebFetch: the readable text of a page.
 
 A GET like HTTP's that keeps only the text: scripts, styles, comments and tags are removed, entities decoded, whitespace
 collapsed. The scanner below passes over the page once from left to right and never backtracks, because the page is
@@ -36,7 +36,7 @@ _BLOCK_TAGS = re.compile(
 
 
 class WebFetchTool:
-    name = "WebFetchTool"
+    name = "WebFetch"
     description = (
         "Fetches a web page from a host this run may reach and returns its text without markup, at most 256 KiB. "
         "Follows up to 5 redirects and takes at most 30 s. Use HTTP when the status, the headers or the markup matter."

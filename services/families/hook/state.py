@@ -13,6 +13,7 @@ Before: decide.py has an event, or a checkpoint a state. After: services/runtime
 from collections.abc import Iterable
 from typing import assert_never
 
+from loomlog.schemas.client_names import all_names
 from loomlog.schemas.generated.hook_events import HookRegistered, HookRemoved
 from loomlog.schemas.records import Value
 from loomlog.services.families.hook import limits
@@ -65,7 +66,7 @@ class HookTable(Value, frozen=True, kw_only=True):
             if hook.phase == phase
             and hook.tenant in (EVERY_TENANT, tenant)
             and (not hook.agents or agent in hook.agents)
-            and (not hook.tools or any(_matches(pattern, tool) for pattern in hook.tools))
+            and (not hook.tools or any(_matches(pattern, name) for pattern in hook.tools for name in all_names(tool)))
         )
         return matching if phase == PRE else matching[::-1]
 

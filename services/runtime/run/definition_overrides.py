@@ -27,7 +27,7 @@ def apply_overrides(definition: AgentDefinition, command: StartRun) -> AgentDefi
 
 def intersect_grants(granted: tuple[str, ...], requested: tuple[str, ...]) -> tuple[str, ...]:
     """Return what both lists of names and trailing-star patterns grant; of two patterns the narrower."""
-    requested = tuple(map(visible_name, requested))
+    granted, requested = tuple(map(visible_name, granted)), tuple(map(visible_name, requested))
     both = [entry for entry in granted if any(_covers(pattern, entry) for pattern in requested)]
     both += [pattern for pattern in requested if any(_covers(entry, pattern) for entry in granted)]
     return tuple(dict.fromkeys(both))

@@ -10,6 +10,7 @@ from functools import lru_cache
 from loomlog.connectors.protocols import EffectClass, Reconciler, Tool, ToolSpec
 from loomlog.connectors.tools.registry import build_specs, select_granted
 from loomlog.schemas.client_names import TOOL_NAME_PREFIX as CLIENT_PREFIX
+from loomlog.schemas.client_names import visible_name
 from loomlog.services.runtime.models.model_calls import Toolset
 from loomlog.services.runtime.tools.tool_calls import parse_arguments
 
@@ -55,11 +56,11 @@ class ProcessToolset:
     def find(self, name: str) -> Tool | None:
         if self._missing_client_tool is not None and name.startswith(CLIENT_PREFIX):
             return self._missing_client_tool(name)
-        return self._tools.get(name)
+        return self._tools.get(visible_name(name))
 
     def grants(self, names: tuple[str, ...], name: str) -> bool:
         """Return whether a list of names and patterns grants the tool, whether or not it is offered now."""
-        return bool(select_granted(names, (name,)))
+        return bool(select_granted(names, (visible_name(name),)))
 
     def effect_class(self, name: str, input_json: str) -> str:
         """Return the effect class of a call as the model wrote it. An unknown tool has no effect, so it is pure."""
@@ -70,7 +71,9 @@ class ProcessToolset:
 
     def is_reconcilable(self, name: str) -> bool:
         """Return whether the tool can be asked about a lost call."""
-        return name in self._reconcilable or (self._missing_client_tool is not None and name.startswith(CLIENT_PREFIX))
+        return visible_name(name) in self._reconcilable or (
+            self._missing_client_tool is not None and name.startswith(CLIENT_PREFIX)
+        )
 
 
 class PrincipalToolset:

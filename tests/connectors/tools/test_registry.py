@@ -8,7 +8,7 @@ from loomlog.connectors.tools.file_skills import FileSkills
 from loomlog.connectors.tools.registry import ToolOptions, build_specs, build_tools, select_granted
 from tests.connectors.tools.given import binding, context
 
-ALWAYS = ["Agent", "Context", "Read", "Write", "Edit", "Glob", "Grep", "HTTP", "WebFetchTool"]
+ALWAYS = ["Agent", "Context", "Read", "Write", "Edit", "Glob", "Grep", "HTTP", "WebFetch"]
 
 
 def test_what_the_operator_did_not_enable_does_not_exist() -> None:
@@ -47,21 +47,25 @@ async def test_context_sees_tools_that_are_added_later() -> None:
     assert orjson.loads(result.text)["count"] == 1
 
 
+AVAILABLE = ["Read", "Write", "HTTP", "WebFetch", "mcp__a__x", "mcp__a__y", "mcp__b__x"]
+
+
 @pytest.mark.parametrize(
     ("names", "expected"),
     [
         (["Read", "HTTP"], ("Read", "HTTP")),
         (["HTTP", "Read", "Read"], ("Read", "HTTP")),
-        (["*"], ("Read", "Write", "HTTP", "mcp__a__x", "mcp__a__y", "mcp__b__x")),
+        (["*"], tuple(AVAILABLE)),
         (["mcp__a__*"], ("mcp__a__x", "mcp__a__y")),
         (["mcp__*__x", "*ead", "R*d"], ()),
         (["read"], ()),
+        (["WebFetchTool"], ("WebFetch",)),
         ([""], ()),
         ([], ()),
     ],
 )
 def test_names_and_trailing_stars_grant(names: list[str], expected: tuple[str, ...]) -> None:
-    assert select_granted(names, ["Read", "Write", "HTTP", "mcp__a__x", "mcp__a__y", "mcp__b__x"]) == expected
+    assert select_granted(names, AVAILABLE) == expected
 
 
 def test_specs_are_what_the_tools_say_and_can_be_sent() -> None:

@@ -263,7 +263,7 @@ def test_an_agent_is_found_with_the_keys_of_the_fork_and_not_with_those_of_its_o
 def test_tools_are_only_ever_narrowed() -> None:
     actual = resolved(overrides=DefinitionOverrides(tools=("WebFetchTool", "Re*")))
     assert isinstance(actual, AgentDefinition)
-    assert actual.tools == ("Read", "WebFetchTool")
+    assert actual.tools == ("Read", "WebFetch")
     assert actual.sha256 == content_sha256(actual)
     nothing = resolved(overrides=DefinitionOverrides(tools=()))
     assert isinstance(nothing, AgentDefinition)

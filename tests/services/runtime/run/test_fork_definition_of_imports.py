@@ -72,7 +72,7 @@ def resolved(pinned: AgentDefinition, **fields: Any) -> AgentDefinition | Comman
 def test_what_the_file_grants_is_only_what_the_agent_has_here(fields: Any) -> None:
     actual = resolved(FORGED, **fields)
     assert isinstance(actual, AgentDefinition)
-    assert actual.tools == ("Read", "WebFetchTool")
+    assert actual.tools == ("Read", "WebFetch")
     assert actual.volumes == (
         VolumeGrant(name="work", mode="ro", is_default=True),
         VolumeGrant(name="books", mode="ro"),
@@ -113,7 +113,7 @@ def test_the_long_words_of_the_file_stay() -> None:
 def test_overrides_narrow_what_is_left() -> None:
     actual = resolved(FORGED, overrides=DefinitionOverrides(tools=("Bash",)))
     assert isinstance(actual, CommandRefusal)
-    assert "it has Read, WebFetchTool" in actual.message
+    assert "it has Read, WebFetch" in actual.message
 
 
 @pytest.mark.parametrize(

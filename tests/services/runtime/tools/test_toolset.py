@@ -42,3 +42,14 @@ def test_only_a_tool_with_a_reconciler_can_be_asked(tmp_path: Path) -> None:
 
 def test_a_tool_nobody_has_has_no_effect() -> None:
     assert SHELF.effect_class("Nobody", "{}") == EffectClass.PURE.value
+
+
+def test_a_tool_is_found_and_granted_by_the_name_it_had_before() -> None:
+    tools = ProcessToolset(build_tools(ToolOptions()))
+    assert tools.find("WebFetchTool") is tools.find("WebFetch") is not None
+    assert tools.effect_class("WebFetchTool", "{}") == tools.effect_class("WebFetch", "{}") != EffectClass.PURE.value
+    assert [spec.name for spec in tools.specs(("WebFetchTool",))] == ["WebFetch"]
+    for granted in ("WebFetch", "WebFetchTool", "Web*"):
+        assert tools.grants((granted,), "WebFetchTool")
+        assert tools.grants((granted,), "WebFetch")
+    assert not tools.grants(("Read",), "WebFetchTool")
