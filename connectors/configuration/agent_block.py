@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from loomlog.connectors.configuration.field_classes import BOUND, NEUTRAL, Bound, Grant, Order
 from loomlog.connectors.configuration.field_types import (
@@ -19,6 +19,7 @@ from loomlog.connectors.configuration.field_types import (
     BlockLabel,
     Effort,
     FiniteFloat,
+    JsonObject,
     MemoryScope,
     NonNegativeInt,
     PositiveInt,
@@ -30,6 +31,7 @@ from loomlog.connectors.configuration.field_types import (
     Tier,
     VolumeName,
     WordList,
+    to_block,
 )
 from loomlog.schemas.generated.values import AgentGrants
 
@@ -59,6 +61,10 @@ class Candidate:
     model: str = ""
     model_pattern: str = ""
     effort: Effort | None = None
+
+
+Candidates = tuple[Annotated[Candidate, BeforeValidator(lambda value: to_block(value, "model"))], ...]
+"""Models that a tier may use, best first. A text is the alias of one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +159,7 @@ class AgentBlock:
     tier: Annotated[Tier | None, Grant(order=Order.MODELS)] = None
     effort: Annotated[Effort | None, Bound(words=EFFORTS)] = None
     providers: Annotated[tuple[ProviderId, ...], Grant(order=Order.MODELS)] = ()
-    models: Annotated[Mapping[Tier, tuple[Candidate, ...]], Grant(order=Order.MODELS)] = field(default_factory=dict)
+    models: Annotated[Mapping[Tier, Candidates], Grant(order=Order.MODELS)] = field(default_factory=dict)
     system_prompt: Annotated[str, NEUTRAL] = ""
     system_prompt_file: Annotated[str, NEUTRAL] = ""
     system_prompt_base: Annotated[str, NEUTRAL] = ""
@@ -187,7 +193,7 @@ class AgentBlock:
     inject_tool_guide: Annotated[Switch, NEUTRAL] = False
     internal: Annotated[Switch, Grant(order=Order.SWITCH)] = False
     memory_protocol: Annotated[Switch, NEUTRAL] = False
-    memory_consolidation: Annotated[Switch | Mapping[str, object], Grant(order=Order.CONSOLIDATION)] = False
+    memory_consolidation: Annotated[Switch | JsonObject, Grant(order=Order.CONSOLIDATION)] = False
     memory_index_max_bytes: Annotated[NonNegativeInt, Field(le=MAX_INDEX_BYTES), Bound(absent=DEFAULT_INDEX_BYTES)] = 0
     memory_roots: Annotated[Literal["lazy", "force", "suppress"] | None, NEUTRAL] = None
     channels: ChannelAccess = field(default_factory=ChannelAccess)

@@ -23,6 +23,7 @@ from loomlog.connectors.configuration.markdown_files import (
     take_name,
     to_printable,
 )
+from loomlog.connectors.configuration.renamed_keys import rename_keys
 from loomlog.connectors.configuration.shape import extract_values
 from loomlog.connectors.configuration.tree import MappingEntry, MappingNode, ParsedFile
 
@@ -67,6 +68,8 @@ def parse_agent_file(text: str, name: str, *, environ: Mapping[str, str] = NO_EN
 def _read_agent(text: str, name: str, file: str, environ: Mapping[str, str]) -> ParsedFile:
     reading, body = read_markdown(text, file=file, environ=environ)
     take_name(reading, name)
+    reading.root, errors = rename_keys(reading.root)
+    reading.errors += errors
     entries = dict(reading.root.entries)
     if "tools" in entries:
         entries["tools"] = MappingEntry(key_mark=entries["tools"].key_mark, node=split_words(entries["tools"].node))

@@ -303,7 +303,11 @@ class _ConfigurationCheck:
         elif is_client_grant(tool):
             if not CLIENT_TOOL_PATTERN.fullmatch(visible_name(tool).removeprefix(CLIENT_PREFIX)):
                 self._add_error(path, f"{tool} is no tool that a client can offer: expected {CLIENT_TOOL_EXPECTATION}")
-        elif tool in SUPPORTED_TOOLS or tool in self.configuration.remote_tools or self._may_be_generated(tool):
+        elif (
+            visible_name(tool) in SUPPORTED_TOOLS
+            or tool in self.configuration.remote_tools
+            or self._may_be_generated(tool)
+        ):
             return
         elif tool.endswith("*") and "*" not in tool[:-1]:
             remote = self.configuration.remote_tools

@@ -1,7 +1,8 @@
 """Loader of the scripts of code agents: `<root>/<agent>/index.js` becomes the value of `code_body`.
 
 An agent has a script in its own folder when its provider runs code and it has no `code_body`; `code` names another
-folder. A path that leaves the root, also through a link, is refused. Reads files and blocks, as load.py does.
+folder, or is the script itself, as in files of the reference. A path that leaves the root, also through a link, is
+refused. Reads files and blocks, as load.py does.
 
 Before: load.py has the values of all files. After: model.py checks them.
 """
@@ -12,11 +13,14 @@ from pathlib import Path
 
 from loomlog.connectors.configuration.findings import ConfigurationFinding
 from loomlog.connectors.configuration.routing import CODE_DRIVER
+from loomlog.connectors.configuration.storable_text import describe_text_problem
 from loomlog.connectors.configuration.tree import MappingNode, find_mark
 
 MAX_CODE_BYTES = 262_144
 """Bytes of a script; the limit of the reference."""
 SCRIPT = "index.js"
+_SCRIPT = re.compile(r"[\n;(){}=]")
+"""What a script has and the name of a folder cannot have."""
 _FOLDER_NAME = re.compile(r"[A-Za-z0-9_-]+(?:/[A-Za-z0-9_-]+)*")
 
 
@@ -31,6 +35,9 @@ def load_code_bodies(values: Mapping[str, object], root: MappingNode, folder: Pa
         try:
             if body and code:
                 raise ValueError("code and code_body are both given; give one of them")
+            if not body and _SCRIPT.search(code):
+                agent["code_body"] = body = code
+                agent["code"] = code = ""
             if not body and (code or _runs_code(values, agent)):
                 agent["code_body"] = body = _read_script(folder, code or name)
             if len(body.encode()) > MAX_CODE_BYTES:
@@ -73,7 +80,10 @@ def _read_script(root: Path, name: str) -> str:
             data = file.read(MAX_CODE_BYTES + 1)
         if not data.strip():
             raise ValueError(f"{shown} is empty")
-        return data.decode()
+        text = data.decode()
+        if problem := describe_text_problem(text):
+            raise ValueError(f"{shown}: {problem}")
+        return text
     except UnicodeDecodeError as error:
         raise ValueError(f"{shown} is not UTF-8") from error
     except OSError as error:

@@ -76,12 +76,17 @@ Folders of writable volumes are created at start.
 Agents and skills may be Markdown files too. `LOOMLOG_AGENTS_ROOT` has `<name>.md` and `<group>/<name>.md`: a YAML
 frontmatter with the keys of `agents.<name>`, and the system prompt below it. `LOOMLOG_SKILLS_ROOT` has
 `<name>/SKILL.md`: `description` and `tools` (or `allowed-tools`) in the frontmatter, the instructions below it; up to
-64 further texts of the folder, 1 MiB together, are the skill's files. Lists of tools may be text with commas. A name
-that a configuration file has too is an error. Links that lead out of the folder are left out with a warning.
+64 further texts of the folder, 1 MiB together, are the skill's files. Lists of tools may be text with commas. Where a
+configuration file has the same name, its keys win over those of the Markdown file, one by one, with a warning (with
+`LOOMLOG_CONFIG_STRICT=1` an error). Links that lead out of the folder are left out with a warning.
 
 An agent that may use a skill has the tool `Skill`: `skills` of the agent are patterns, `*` and `?` stay between two /,
 `**` spans any parts, `-` before a pattern takes away and always wins, `-*` takes all. A skill that needs a tool which
 the agent does not have is refused. A run keeps to the version of a skill that it used first.
+
+Files of the reference are taken as they are: `allowed_tools` is `tools`, the tool `WebFetchTool` is `WebFetch`, a text
+in a list of candidates is the alias of a model, an empty text clears a key that a lower layer has set, `code` may be
+the script itself, the scope `global` of memory entries is `tenant`. A volume without `mode` is read-only here.
 
 `provider_priority`, where no file sets it, is `ollama-local, deepseek, openai, anthropic, ollama`. Synthetic providers
 (`mock`, `mock-stable`) need `LOOMLOG_MOCK_ENABLED=1` or `options: {enabled: true}`.

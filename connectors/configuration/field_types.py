@@ -8,12 +8,16 @@ After: model.py and agent_block.py are written with these.
 """
 
 import re
+from collections.abc import Mapping
+from decimal import Decimal
+from math import isfinite
 from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Strict
 
 from loomlog.connectors.configuration.setting_types import FALSE_WORDS, TRUE_WORDS
+from loomlog.connectors.configuration.storable_text import describe_text_problem
 
 FORBID_EXTRA = ConfigDict(extra="forbid")
 """Refusal of unknown keys in every block. load.py finds them first, with their line; this catches a
@@ -52,6 +56,29 @@ def _wrap_single(value: Any) -> Any:
     return (value,) if isinstance(value, str) else value
 
 
+def to_block(value: Any, key: str) -> Any:
+    """Return a text as the block that has it under `key`, and other values as they are."""
+    return {key: value} if isinstance(value, str) else value
+
+
+def to_json_value(value: Any) -> Any:
+    """Return the value with tuples as lists and fractions as floats. Raises ValueError for what JSON cannot hold."""
+    match value:
+        case str() if problem := describe_text_problem(value):
+            raise ValueError(f"expected another text: {problem}")
+        case int() | str() | None:
+            return value
+        case float() | Decimal():
+            if not isfinite(number := float(value)):
+                raise ValueError("expected a finite number of at most 1.8e308")
+            return number
+        case tuple() | list():
+            return [to_json_value(item) for item in value]
+        case Mapping():
+            return {to_json_value(key): to_json_value(item) for key, item in value.items()}
+    raise ValueError("expected a JSON value")
+
+
 def check_agent_name(value: str) -> str:
     """Return the name. Raises ValueError with what is expected."""
     if len(value) > AGENT_NAME_LENGTH or not _AGENT_NAME.fullmatch(value):
@@ -84,6 +111,14 @@ def check_url(url: str) -> str:
     return url
 
 
+def zero_for(default: int) -> BeforeValidator:
+    """Return the rule of a number whose 0 stands for the default, as in the files of the reference."""
+    return BeforeValidator(lambda value: default if type(value) is int and value == 0 else value)
+
+
+JsonValue = Annotated[Any, AfterValidator(to_json_value)]
+JsonObject = Annotated[Mapping[str, Any], AfterValidator(to_json_value)]
+"""Values that their author is free to choose, as JSON has them: files have fractions as Decimal."""
 Switch = Annotated[bool, BeforeValidator(parse_switch), Strict()]
 StrictInt = Annotated[int, Strict()]
 NonNegativeInt = Annotated[int, Strict(), Field(ge=0)]

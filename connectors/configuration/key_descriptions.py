@@ -84,7 +84,9 @@ KEY_DESCRIPTIONS: Mapping[type, Mapping[str, KeyDescription]] = {
             "After a process died within an unsafe tool call: tell the model, ask a person, or fail the run.", "ask"
         ),
         "disable_context": KeyDescription("Do not give the agent the Context tool.", "true"),
-        "code": KeyDescription("Name of code served elsewhere; only with `code_body` here.", "summarise"),
+        "code": KeyDescription(
+            "Folder below LOOMLOG_CODE_AGENTS_ROOT with the script of a code agent, or the script itself.", "summarise"
+        ),
         "code_body": KeyDescription(
             "Folder of a code agent: code decides each turn instead of a model.", "agents/summarise"
         ),

@@ -32,6 +32,7 @@ from loomlog.connectors.configuration.memory_block import TENANT_PLACEHOLDER
 from loomlog.connectors.configuration.memory_check import check_memory_settings
 from loomlog.connectors.configuration.merge import merge
 from loomlog.connectors.configuration.model import Configuration, ValidationProblem, validate
+from loomlog.connectors.configuration.renamed_keys import rename_keys_of_file
 from loomlog.connectors.configuration.secret_registry import (
     SecretRegistry,
     build_secret_registry,
@@ -41,6 +42,7 @@ from loomlog.connectors.configuration.secret_registry import (
 from loomlog.connectors.configuration.settings import Settings
 from loomlog.connectors.configuration.shape import extract_values, format_path, iter_paths
 from loomlog.connectors.configuration.skill_files import load_skill_files
+from loomlog.connectors.configuration.storable_text import describe_text_problem
 from loomlog.connectors.configuration.tree import (
     MappingEntry,
     MappingNode,
@@ -74,6 +76,8 @@ class LoadedConfiguration:
     secret_env_names: frozenset[str]
     """Names among those that keys like token_env and api_key_env refer to."""
     warnings: tuple[ConfigurationFinding, ...]
+    tree: MappingNode = field(repr=False)
+    """The merged files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +91,8 @@ class ProcessConfiguration:
     """Values of every secret that is set and long enough to be masked, by name."""
     secret_registry: SecretRegistry = field(repr=False)
     warnings: tuple[ConfigurationFinding, ...]
+    tree: MappingNode = field(repr=False)
+    """The merged files, for the places of what is found later."""
 
 
 def load(
@@ -115,6 +121,7 @@ def load(
         secrets=_collect_secrets(environ, secret_env_names),
         secret_registry=registry,
         warnings=(*setting_warnings, *name_warnings, *configuration.warnings),
+        tree=configuration.tree,
     )
 
 
@@ -136,10 +143,11 @@ def load_configuration(
         except ValueError as error:
             errors.append(ConfigurationFinding(message=str(error), file=layer.display_name))
             continue
-        errors += reading.errors
+        upper, renaming_errors = rename_keys_of_file(reading.root)
+        errors += [*reading.errors, *renaming_errors]
         warnings += reading.warnings
         names |= reading.names
-        root, overrides = merge(root, reading.root)
+        root, overrides = merge(root, upper)
         (errors if settings.config_strict else warnings).extend(overrides)
     names |= _collect_referenced_names(root, environ)
     errors += _check_help_topics(settings.help_root)
@@ -157,6 +165,7 @@ def load_configuration(
         referenced_names=frozenset(names | definition_names),
         secret_env_names=secret_env_names,
         warnings=tuple(dict.fromkeys(_sort_findings(warnings))),
+        tree=root,
     )
 
 
@@ -236,27 +245,44 @@ def _add_definition_files(
         warnings += files.warnings
         folders |= files.folders
         names |= files.names
-        root = _add_entries(root, block, files.entries, errors)
+        root, overrides = _put_below(root, block, files.entries)
+        (errors if settings.config_strict else warnings).extend(overrides)
     return root, names
 
 
-def _add_entries(
-    root: MappingNode, block: str, entries: Mapping[str, MappingEntry], errors: list[ConfigurationFinding]
-) -> MappingNode:
-    """Return the tree with further entries of a block. A name that the block has already is an error."""
-    below = root.entries.get(block)
-    if below is not None and not isinstance(below.node, MappingNode) and to_plain(below.node) is not None:
-        return root  # the model reports what is wrong with it
-    known = below.node.entries if below is not None and isinstance(below.node, MappingNode) else {}
-    merged = dict(known)
-    for name, entry in entries.items():
-        other = merged.setdefault(name, entry).key_mark
-        if name in known:
-            message = f"{block}.{name} is in {other.file}:{other.line} too; remove one of them"
-            errors.append(ConfigurationFinding(message=message, file=entry.key_mark.file, line=entry.key_mark.line))
-    node = MappingNode(entries=merged, mark=root.mark if below is None else below.node.mark)
-    joined = MappingEntry(key_mark=node.mark if below is None else below.key_mark, node=node)
-    return MappingNode(entries={**root.entries, block: joined}, mark=root.mark)
+def _put_below(
+    root: MappingNode, block: str, entries: Mapping[str, MappingEntry]
+) -> tuple[MappingNode, list[ConfigurationFinding]]:
+    """Return the tree with entries of a block as the layer below it, key by key, and what the tree overrides."""
+    above = root.entries.get(block)
+    if above is not None and not isinstance(above.node, MappingNode) and to_plain(above.node) is not None:
+        return root, []  # the model reports what is wrong with it
+    upper = above.node.entries if above is not None and isinstance(above.node, MappingNode) else {}
+    lower = {name: _without_prompt(entry, upper.get(name)) for name, entry in entries.items()}
+    both, overrides = merge(_build_block(block, lower, root.mark), _build_block(block, upper, root.mark))
+    merged = both.entries[block].node
+    assert isinstance(merged, MappingNode)
+    # First those of the tree, in its order: that is the order in which agents are listed.
+    ordered = {name: merged.entries[name] for name in (*upper, *(name for name in lower if name not in upper))}
+    mark = root.mark if above is None else above.node.mark
+    joined = MappingEntry(
+        key_mark=mark if above is None else above.key_mark, node=MappingNode(entries=ordered, mark=mark)
+    )
+    return MappingNode(entries={**root.entries, block: joined}, mark=root.mark), overrides
+
+
+def _build_block(name: str, entries: Mapping[str, MappingEntry], mark: Mark) -> MappingNode:
+    node = MappingNode(entries=entries, mark=mark)
+    return MappingNode(entries={name: MappingEntry(key_mark=mark, node=node)}, mark=mark)
+
+
+def _without_prompt(entry: MappingEntry, above: MappingEntry | None) -> MappingEntry:
+    """Return a Markdown file's entry; without its prompt when the configuration takes it from another file."""
+    if above is None or not isinstance(above.node, MappingNode) or "system_prompt_file" not in above.node.entries:
+        return entry
+    assert isinstance(entry.node, MappingNode)
+    kept = {key: value for key, value in entry.node.entries.items() if key != "system_prompt"}
+    return MappingEntry(key_mark=entry.key_mark, node=MappingNode(entries=kept, mark=entry.node.mark))
 
 
 def _drop_unsupported_blocks(root: MappingNode, warnings: list[ConfigurationFinding]) -> MappingNode:
@@ -332,7 +358,9 @@ def _read_prompts(
             text = (folders.get(mark.file, Path()) / file).read_bytes()
             if len(text) > MAX_PROMPT_BYTES:
                 raise ValueError(f"it has {len(text)} bytes; at most {MAX_PROMPT_BYTES} are taken")
-            agent["system_prompt"] = text.decode()
+            agent["system_prompt"] = prompt = text.decode()
+            if problem := describe_text_problem(prompt):
+                raise ValueError(problem)
         except UnicodeDecodeError:
             findings.append(
                 ConfigurationFinding(message=f"{where}: {file} is not UTF-8", file=mark.file, line=mark.line)

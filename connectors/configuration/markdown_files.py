@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from loomlog.connectors.configuration.findings import ConfigurationError, ConfigurationFinding, join_words
+from loomlog.connectors.configuration.storable_text import describe_text_problem
 from loomlog.connectors.configuration.tree import (
     MappingEntry,
     MappingNode,
@@ -127,8 +128,8 @@ def read_text(path: Path, max_bytes: int) -> str:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"it is not UTF-8: {error.reason} at byte {error.start}") from error
-    if "\0" in text:
-        raise ValueError("it is no text: it has NUL bytes")
+    if problem := describe_text_problem(text):
+        raise ValueError(f"it is no text: {problem}")
     return text
 
 

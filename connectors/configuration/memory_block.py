@@ -8,14 +8,12 @@ Before: field_types.py, environment.py. After: model.py; connectors/definitions/
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from decimal import Decimal
 from fnmatch import fnmatchcase
-from math import isfinite
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from loomlog.connectors.configuration.environment import secret_names
 from loomlog.connectors.configuration.field_classes import NEUTRAL, Grant, Order
@@ -23,6 +21,7 @@ from loomlog.connectors.configuration.field_types import (
     FORBID_EXTRA,
     EnvName,
     FiniteFloat,
+    JsonValue,
     MemoryScope,
     NonNegativeInt,
     OptionalTenant,
@@ -55,7 +54,6 @@ PLACEHOLDER_START = "{{memory:"
 """Looked for before the expression, which takes 100 times as long for a long prompt without a placeholder."""
 PLACEHOLDER = re.compile(r"(\\?)\{\{memory:([^{}\n]*)\}\}")
 """A placeholder: the backslash that keeps it as text, and its name."""
-_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
 EmbedderProvider = Literal["stub", "openai", "gemini", "voyage", "anthropic", "ollama", "ollama-local"]
 STUB_EMBEDDER: Literal["stub"] = "stub"
@@ -78,24 +76,6 @@ def _check_name(value: str, limit: int) -> str:
     return value
 
 
-def _to_json_value(value: Any) -> Any:
-    """Return the value with lists as tuples and fractions as floats. Raises ValueError for what JSON cannot hold."""
-    match value:
-        case str() if _UNSTORABLE.search(value):
-            raise ValueError("expected text without U+0000 and unpaired surrogates")
-        case int() | str() | None:
-            return value
-        case float() | Decimal():
-            if not isfinite(number := float(value)):
-                raise ValueError("expected a finite number of at most 1.8e308")
-            return number
-        case tuple() | list():
-            return tuple(map(_to_json_value, value))
-        case Mapping():
-            return {_to_json_value(key): _to_json_value(item) for key, item in value.items()}
-    raise ValueError("expected a JSON value")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbedderBlock:
     """The block memory.embedder. `dimensions` 0: the model's own. None: the setting."""
@@ -115,10 +95,10 @@ class MemoryEntryBlock:
     """Item of memory.entries[]: an entry that is set at the start if it is not there. `scope_id`: empty for tenant."""
 
     __pydantic_config__ = FORBID_EXTRA
-    scope: MemoryScope
+    scope: Annotated[MemoryScope, BeforeValidator(lambda value: "tenant" if value == "global" else value)]
     scope_id: str = ""
     key: Annotated[str, AfterValidator(lambda value: _check_name(value, MAX_KEY_CHARACTERS))]
-    value: Annotated[Any, AfterValidator(_to_json_value)]
+    value: JsonValue
     embed: Switch = False
 
     @property

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError
 
-from loomlog.connectors.configuration.agent_block import AgentBlock, Candidate
+from loomlog.connectors.configuration.agent_block import AgentBlock, Candidates
 from loomlog.connectors.configuration.channel_block import ChannelBlock, ChannelName
 from loomlog.connectors.configuration.field_classes import NEUTRAL, Grant, Order
 from loomlog.connectors.configuration.field_types import (
@@ -25,6 +25,7 @@ from loomlog.connectors.configuration.field_types import (
     Driver,
     Effort,
     EnvName,
+    JsonObject,
     NonNegativeInt,
     PositiveInt,
     ProviderId,
@@ -38,6 +39,7 @@ from loomlog.connectors.configuration.field_types import (
     VolumeMode,
     VolumeName,
     require_number,
+    zero_for,
 )
 from loomlog.connectors.configuration.memory_block import ChangeSubscriptionBlock, MemoryBackendBlock, MemoryBlock
 from loomlog.connectors.configuration.schedule_block import ScheduleBlock
@@ -52,6 +54,9 @@ MAX_REMOTE_TIMEOUT_S = 1_800
 """Seconds a remote call may take; half the retention of loom.tool.requests: a request must outlive
 its caller's wait.
 """
+CONCURRENT_RUNS = 1_000
+ASK_TIMEOUT_MS, MAX_ASK_TIMEOUT_MS, MAX_PENDING_ASKS = 3_600_000, 86_400_000, 10
+"""Defaults of how long a question waits for its answer, an hour and a day, and of how many wait in a run."""
 MAX_RATE = 1_000_000
 """Money per million tokens above which a rate is a typo."""
 
@@ -110,7 +115,7 @@ class UserTier:
 
     __pydantic_config__ = FORBID_EXTRA
     provider_priority: tuple[ProviderId, ...] = ()
-    tiers: Mapping[Tier, tuple[Candidate, ...]] = field(default_factory=dict)
+    tiers: Mapping[Tier, Candidates] = field(default_factory=dict)
     fallback_on_error: Switch = False
     max_fallback_attempts: NonNegativeInt = 0
     retry_attempts: NonNegativeInt = 0
@@ -126,7 +131,7 @@ class Concurrency:
     """
 
     __pydantic_config__ = FORBID_EXTRA
-    max_concurrent_runs: PositiveInt = 1_000
+    max_concurrent_runs: Annotated[PositiveInt, zero_for(CONCURRENT_RUNS)] = CONCURRENT_RUNS
     max_queue_depth: NonNegativeInt = 4_000
     queue_timeout_ms: NonNegativeInt = 30_000
     max_concurrent_runs_per_user: NonNegativeInt = 0
@@ -182,7 +187,7 @@ class RemoteToolBlock:
 
     __pydantic_config__ = FORBID_EXTRA
     description: str
-    input_schema: Mapping[str, Any] = field(default_factory=lambda: {"type": "object"})
+    input_schema: JsonObject = field(default_factory=lambda: {"type": "object"})
     effect: Literal["pure", "read", "idempotent", "unsafe"] = "unsafe"
     timeout_seconds: Annotated[NonNegativeInt, Field(ge=1, le=MAX_REMOTE_TIMEOUT_S)] = 60
     topic: str = ""
@@ -222,9 +227,9 @@ class InterruptionBlock:
 
     __pydantic_config__ = FORBID_EXTRA
     backend: Annotated[str, Field(pattern=r"^(webui|cli|mcp_server:.+)$")] = "webui"
-    default_timeout_ms: PositiveInt = 3_600_000
-    max_timeout_ms: PositiveInt = 86_400_000
-    max_pending_per_run: PositiveInt = 10
+    default_timeout_ms: Annotated[PositiveInt, zero_for(ASK_TIMEOUT_MS)] = ASK_TIMEOUT_MS
+    max_timeout_ms: Annotated[PositiveInt, zero_for(MAX_ASK_TIMEOUT_MS)] = MAX_ASK_TIMEOUT_MS
+    max_pending_per_run: Annotated[PositiveInt, zero_for(MAX_PENDING_ASKS)] = MAX_PENDING_ASKS
     heartbeat_interval_ms: NonNegativeInt = 30_000
 
 
@@ -260,7 +265,7 @@ class Configuration:
     agents: Mapping[AgentName, AgentBlock] = field(default_factory=dict)
     providers: Mapping[ProviderId, ProviderBlock] = field(default_factory=dict)
     provider_priority: tuple[ProviderId, ...] = DEFAULT_PROVIDER_ORDER
-    tiers: Mapping[Tier, tuple[Candidate, ...]] = field(default_factory=dict)
+    tiers: Mapping[Tier, Candidates] = field(default_factory=dict)
     user_tiers: Mapping[str, UserTier] = field(default_factory=dict)
     concurrency: Concurrency = field(default_factory=Concurrency)
     pricing: Pricing = field(default_factory=Pricing)

@@ -5,7 +5,7 @@ Before: field_types.py, trigger_block.py. After: model.py; connectors/definition
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -14,6 +14,7 @@ from loomlog.connectors.configuration.field_types import (
     FORBID_EXTRA,
     AgentName,
     EnvName,
+    JsonObject,
     NonNegativeInt,
     StringList,
     Switch,
@@ -65,7 +66,7 @@ class ScheduleBlock:
     )
     user_credentials_from_env: Annotated[Mapping[str, EnvName], Grant(order=Order.UNSET)] = field(default_factory=dict)
     on_complete: Annotated[tuple[CompletionHook, ...], Grant(order=Order.HOOKS, held="hosts", of_origin=False)] = ()
-    metadata: Annotated[Mapping[str, Any], NEUTRAL] = field(default_factory=dict)
+    metadata: Annotated[JsonObject, NEUTRAL] = field(default_factory=dict)
     tenant_id: Annotated[str, NEUTRAL] = ""
     operator_key_restricted: Annotated[Switch, NEUTRAL] = False
     isolated: Annotated[Switch, NEUTRAL] = False

@@ -12,7 +12,7 @@ import types
 from collections.abc import Iterator, Mapping
 from dataclasses import Field, dataclass, fields, is_dataclass
 from functools import cache
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from loomlog.connectors.configuration.findings import ConfigurationFinding, did_you_mean
 from loomlog.connectors.configuration.tree import KeyPath, MappingNode, Node, ScalarNode, SequenceNode
@@ -79,7 +79,7 @@ def _extract_block(
             name = format_path((*path, key))
             message = f"{name} is not a known key{did_you_mean(key, shape.keys)}"
             unknown.append(ConfigurationFinding(message=message, file=entry.key_mark.file, line=entry.key_mark.line))
-        elif not _is_empty(entry.node):
+        elif not _is_empty(entry.node) and not _stands_for_nothing(entry.node, shape.keys[key]):
             values[key] = _extract_value(entry.node, shape.keys[key], (*path, key), unknown)
     return values
 
@@ -106,6 +106,24 @@ def _extract_value(node: Node, hint: Any, path: KeyPath, unknown: list[Configura
 
 def _is_empty(node: Node) -> bool:
     return isinstance(node, ScalarNode) and node.value is None
+
+
+def _stands_for_nothing(node: Node, hint: Any) -> bool:
+    """Return whether an empty text clears a field, such as the `tier` of a lower layer: no text is a value of it."""
+    return isinstance(node, ScalarNode) and node.value == "" and not _may_be_empty_text(hint)
+
+
+@cache
+def _may_be_empty_text(hint: Any) -> bool:
+    """Return whether an empty text is a value of the type: not of words of a closed list, nor of what may be unset."""
+    origin = get_origin(hint)
+    if origin is Annotated:
+        return _may_be_empty_text(get_args(hint)[0])
+    if origin is Literal:
+        return "" in get_args(hint)
+    if origin in (Union, types.UnionType) and types.NoneType in get_args(hint):
+        return str in get_args(hint)
+    return True
 
 
 def format_path(path: KeyPath) -> str:

@@ -25,6 +25,7 @@ from loomlog.connectors.configuration.markdown_files import (
     to_printable,
 )
 from loomlog.connectors.configuration.model import SkillBlock
+from loomlog.connectors.configuration.renamed_keys import rename_keys
 from loomlog.connectors.configuration.shape import extract_values
 from loomlog.connectors.configuration.tree import MappingEntry, MappingNode, Mark, ParsedFile, ScalarNode
 
@@ -40,7 +41,6 @@ MAX_SKILL_FILE_PATH = 255
 MAX_FILE_BYTES = MAX_SKILL_BODY_BYTES + 4 * MAX_SKILL_DESCRIPTION_BYTES
 """Bytes of a SKILL.md: the body and a frontmatter."""
 _KEYS = ("description", "tools")
-_TOOLS_ALIAS = "allowed-tools"
 
 
 def load_skill_files(root: Path, *, environ: Mapping[str, str], working_directory: Path) -> DefinitionFiles:
@@ -143,16 +143,14 @@ def is_file_path(path: str) -> bool:
 def _read_skill(text: str, name: str, file: str, environ: Mapping[str, str]) -> ParsedFile:
     reading, body = read_markdown(text, file=file, environ=environ)
     take_name(reading, name)
+    reading.root, errors = rename_keys(reading.root)
+    reading.errors += errors
     entries = dict(reading.root.entries)
-    alias = entries.pop(_TOOLS_ALIAS, None)
-    if alias is not None and entries.setdefault("tools", alias) is not alias:
-        message = f"{_TOOLS_ALIAS}: tools says the same; give one of them"
-        reading.errors.append(ConfigurationFinding(message=message, file=file, line=alias.key_mark.line))
     if "tools" in entries:
         entries["tools"] = MappingEntry(key_mark=entries["tools"].key_mark, node=split_words(entries["tools"].node))
     for key in entries.keys() - _KEYS:
         entry = entries.pop(key)
-        message = f"{key} has no effect: a skill has name, description and tools (or {_TOOLS_ALIAS})"
+        message = f"{key} has no effect: a skill has name, description and tools (or allowed-tools)"
         reading.warnings.append(ConfigurationFinding(message=message, file=file, line=entry.key_mark.line))
     entries["body"] = MappingEntry(key_mark=body.mark, node=body)
     reading.root = MappingNode(entries=entries, mark=reading.root.mark)

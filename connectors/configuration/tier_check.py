@@ -22,51 +22,62 @@ from loomlog.connectors.configuration.field_types import Tier
 from loomlog.connectors.configuration.findings import ConfigurationError, ConfigurationFinding
 from loomlog.connectors.configuration.model import Configuration
 from loomlog.connectors.configuration.routing import DEFAULT_USER_TIER, Choice, RoutingFailure, resolve_choices
+from loomlog.connectors.configuration.shape import format_path
+from loomlog.connectors.configuration.tree import KeyPath, MappingNode, Mark, find_mark
 
 NO_PROVIDERS: Collection[str] = frozenset()
 
 
 def check_tiers(
-    configuration: Configuration, usable: Collection[str], run_key_providers: Collection[str] = NO_PROVIDERS
-) -> list[str]:
+    configuration: Configuration,
+    usable: Collection[str],
+    run_key_providers: Collection[str] = NO_PROVIDERS,
+    *,
+    tree: MappingNode | None = None,
+) -> list[ConfigurationFinding]:
     """Return the warnings. `run_key_providers`: those that runs with their own key can use
-    (providers.run_key_provider_ids).
+    (providers.run_key_provider_ids). `tree`: the merged files, for the places of the findings.
 
     Raises ConfigurationError with every tier that resolves to nothing, whatever runs bring.
     """
-    errors: list[str] = []
-    warnings: list[str] = []
+    errors: list[ConfigurationFinding] = []
+    warnings: list[ConfigurationFinding] = []
     used: set[Tier] = set()
 
-    def is_wrong(place: str, agent: AgentBlock, plan: str) -> bool:
+    def finding(path: KeyPath, message: str) -> ConfigurationFinding:
+        mark = Mark(file="", line=0) if tree is None else find_mark(tree, path)
+        return ConfigurationFinding(message=message, file=mark.file, line=mark.line)
+
+    def is_wrong(path: KeyPath, agent: AgentBlock, plan: str) -> bool:
         """Report a problem as an error, or as a warning where a key of the run is all that is missing."""
         wrong = _find_tier_problem(configuration, agent, plan, usable)
         if wrong and (keys := _usable_run_keys(configuration, agent, plan, run_key_providers)):
             of_runs = f"only runs that bring a key of their own can use it, as the credential {' or '.join(keys)}"
-            warnings.append(f"{place}: {wrong}; {of_runs}")
+            warnings.append(finding(path, f"{format_path(path)}: {wrong}; {of_runs}"))
         elif wrong:
-            errors.append(f"{place}: {wrong}")
+            errors.append(finding(path, f"{format_path(path)}: {wrong}"))
         return bool(wrong)
 
     for name, agent in configuration.agents.items():
         if agent.tier and not (agent.provider or agent.model):
             used.add(agent.tier)
-            is_lost = is_wrong(f"agents.{name}.tier", agent, "")
+            is_lost = is_wrong(("agents", name, "tier"), agent, "")
             for plan in configuration.user_tiers:
                 if (
                     plan != DEFAULT_USER_TIER
                     and not is_lost
                     and (lost := _find_tier_problem(configuration, agent, plan, usable))
                 ):
-                    warnings.append(f"agents.{name} cannot run for users of the tier {plan}: {lost}")
+                    message = f"agents.{name} cannot run for users of the tier {plan}: {lost}"
+                    warnings.append(finding(("agents", name, "tier"), message))
     for plan, block in configuration.user_tiers.items():
         for tier in block.tiers:
-            is_wrong(f"user_tiers.{plan}.tiers.{tier}", AgentBlock(tier=tier), plan)
+            is_wrong(("user_tiers", plan, "tiers", tier), AgentBlock(tier=tier), plan)
     for tier in configuration.tiers:
         if tier not in used and (wrong := _find_tier_problem(configuration, AgentBlock(tier=tier), "", usable)):
-            warnings.append(f"tiers.{tier}: {wrong}; no agent uses it")
+            warnings.append(finding(("tiers", tier), f"tiers.{tier}: {wrong}; no agent uses it"))
     if errors:
-        raise ConfigurationError(ConfigurationFinding(message=message) for message in errors)
+        raise ConfigurationError(errors)
     return warnings
 
 

@@ -22,6 +22,7 @@ import yaml
 
 from loomlog.connectors.configuration.expansion import expand
 from loomlog.connectors.configuration.findings import ConfigurationFinding
+from loomlog.connectors.configuration.storable_text import describe_text_problem, join_surrogate_pairs
 
 MAX_DEPTH = 32
 """Levels of nesting; the deepest legal path has about 8."""
@@ -253,9 +254,18 @@ class _TreeBuilder:
             is_plain = True
             if event.tag not in {_CORE_TAG_PREFIX + kind for kind in ("null", "bool", "int", "float")}:
                 self.reading.errors.append(self._build_finding(event, self._unknown_tag_message(event.tag, "a scalar")))
-        return ScalarNode(
-            value=parse_scalar(expanded.text) if is_plain else expanded.text, mark=self._build_mark(event)
-        )
+        text = self._check_text(event, expanded.text)
+        return ScalarNode(value=parse_scalar(text) if is_plain else text, mark=self._build_mark(event))
+
+    def _check_text(self, event: yaml.Event, text: str) -> str:
+        """Return the text with its surrogate pairs joined. One that cannot be used is reported, and what is returned
+        for it can: the checks that follow find the other mistakes.
+        """
+        text = join_surrogate_pairs(text)
+        if problem := describe_text_problem(text):
+            self.reading.errors.append(self._build_finding(event, f"this text cannot be used: {problem}"))
+            return text.replace("\0", "").encode("utf-8", "replace").decode()
+        return text
 
     def _read_sequence(self, event: yaml.Event, depth: int) -> SequenceNode:
         assert isinstance(event, yaml.SequenceStartEvent)
@@ -281,19 +291,20 @@ class _TreeBuilder:
         while not isinstance(key := next(self.events), yaml.MappingEndEvent):
             if not isinstance(key, yaml.ScalarEvent):
                 raise _ParseAborted(self._build_finding(key, "a key must be a single word or text"))
+            name = self._check_text(key, key.value)
             node = self._read_node(next(self.events), depth + 1)
             self._count_nodes(key, 1)
-            if key.value == MERGE_KEY and key.style is None:
+            if name == MERGE_KEY and key.style is None:
                 merged = {**self._expand_merge_key(key, node), **merged}
-            elif key.value in entries:
-                first = entries[key.value].key_mark.line
+            elif name in entries:
+                first = entries[name].key_mark.line
                 self.reading.errors.append(
                     self._build_finding(
-                        key, f"the key {key.value} is here for the second time; the first is in line {first}"
+                        key, f"the key {name} is here for the second time; the first is in line {first}"
                     )
                 )
             else:
-                entries[key.value] = MappingEntry(key_mark=self._build_mark(key), node=node)
+                entries[name] = MappingEntry(key_mark=self._build_mark(key), node=node)
         return MappingNode(entries={**merged, **entries}, mark=self._build_mark(event))
 
     def _expand_merge_key(self, key: yaml.Event, node: Node) -> dict[str, MappingEntry]:

@@ -4,13 +4,12 @@ Before: the files, overlays of definitions. After: connectors/definitions/trigge
 """
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator
 
-from loomlog.connectors.configuration.field_types import FORBID_EXTRA, EnvName, OptionalUrl
+from loomlog.connectors.configuration.field_types import FORBID_EXTRA, EnvName, JsonObject, JsonValue, OptionalUrl
 
 ANY = "any"
 _CREDENTIAL = re.compile(r"\$cred:[A-Za-z0-9_-]{1,128}\Z")
@@ -35,12 +34,12 @@ class CompletionHook:
     channel: str = ""
     server: str = ""
     tool: str = ""
-    args: Mapping[str, Any] = field(default_factory=dict)
+    args: JsonObject = field(default_factory=dict)
     scope: str = ""
     key: str = ""
     url: OptionalUrl = ""
     secret_env: EnvName | None = None
-    payload: Any = None
+    payload: JsonValue = None
 
     def is_due(self, status: str) -> bool:
         """Whether it is carried out after a run that ended so."""

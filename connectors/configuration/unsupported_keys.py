@@ -15,6 +15,7 @@ UNSUPPORTED_BLOCKS: Mapping[str, str] = {
     "a2a_server_cards": "agent-to-agent peers",
     "cache": "provider response cache",
     "document_sources": "documents",
+    "env_allowlist": "a list of variables in a file (LOOMLOG_WEBHOOKS_ENV_ALLOWLIST and others name them)",
     "local_api": "tools from an OpenAPI file",
     "mcp_servers": "MCP servers",
     "search_priority": "web search",
@@ -57,7 +58,7 @@ SUPPORTED_TOOLS = frozenset(
         "SkillDef",
         "TeamDef",
         "VolumeDef",
-        "WebFetchTool",
+        "WebFetch",
         "WebhookDef",
         "Write",
     }

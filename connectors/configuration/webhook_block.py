@@ -5,12 +5,12 @@ Before: the files, or an overlay. After: connectors/definitions/webhook.py check
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from loomlog.connectors.configuration.field_classes import BOUND, NEUTRAL, Grant, Order
-from loomlog.connectors.configuration.field_types import FORBID_EXTRA, EnvName, NonNegativeInt, Switch
+from loomlog.connectors.configuration.field_types import FORBID_EXTRA, EnvName, JsonObject, NonNegativeInt, Switch
 from loomlog.connectors.configuration.trigger_block import CompletionHook, CredentialReference
 
 MAX_SYNC_TIMEOUT_MS = 60_000
@@ -64,7 +64,7 @@ class WebhookBlock:
         default_factory=dict
     )
     user_credentials_from_env: Annotated[Mapping[str, EnvName], Grant(order=Order.UNSET)] = field(default_factory=dict)
-    metadata: Annotated[Mapping[str, Any], NEUTRAL] = field(default_factory=dict)
+    metadata: Annotated[JsonObject, NEUTRAL] = field(default_factory=dict)
     tenant_id: Annotated[str, NEUTRAL] = ""
     payload_mapping: Annotated[Mapping[str, str], Grant(order=Order.UNSET)] = field(default_factory=dict)
     sync_response: Annotated[WebhookSyncResponse | None, NEUTRAL] = None

@@ -33,8 +33,6 @@ from loomlog.connectors.configuration import (
     ProcessConfiguration,
     build_providers,
     build_token_table,
-    check_tiers,
-    load,
 )
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.http.insights_report import InsightsClient
@@ -60,7 +58,7 @@ from loomlog.services.families.channel.operations import ChannelLimits
 from loomlog.services.families.definition.files import configured_definitions
 from loomlog.services.families.definition.observation import observer_name
 from loomlog.services.families.memory.wiring import memory_options
-from loomlog.services.families.registry import family_tools
+from loomlog.services.families.process_start import load_for_start
 from loomlog.services.families.schedule.arming import schedule_options
 from loomlog.services.stream.encryption.subject_keys import WrongInstallationKey
 from loomlog.services.web.static_files import WebPage, WebPageError, load_web_page
@@ -146,8 +144,6 @@ async def run(loaded: ProcessConfiguration) -> None:
     """Run until SIGTERM or SIGINT, or until a failure."""
     settings = api_settings(loaded.settings)
     providers = build_providers(loaded.configuration, loaded.settings, os.environ)
-    # Keys may be known only to the runtimes: each tier must resolve to a model once they are present there.
-    check_tiers(loaded.configuration, [name for name, one in providers.items() if one.is_usable or one.needs_key])
     gate = Authenticator(
         build_token_table(loaded.configuration, loaded.settings, os.environ),
         restricts_operator_key=loaded.settings.operator_key_restriction,
@@ -310,7 +306,7 @@ def main(arguments: Sequence[str] = ()) -> int:
         print("usage: python -m loomlog.services.api.main [--print-openapi]", file=sys.stderr)  # noqa: T201 - to a terminal
         return 2
     try:
-        loaded = load(os.environ, working_directory=Path.cwd(), family_tools=family_tools())
+        loaded = load_for_start(os.environ, working_directory=Path.cwd(), services=["api"])
         logs.configure_logging(loaded.settings.log_level)
         if loaded.settings.bash_enabled:
             disable_process_dumping()

@@ -20,7 +20,7 @@ from typing import Any
 
 import uvloop
 
-from loomlog.connectors.configuration import ConfigurationError, ProcessConfiguration, load, prepare_volumes
+from loomlog.connectors.configuration import ConfigurationError, ProcessConfiguration, prepare_volumes
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.process import logs
 from loomlog.connectors.process.file_limits import raise_open_file_limit
@@ -33,7 +33,8 @@ from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.families import FamilyProblem
 from loomlog.services.families.budget.accounts import BudgetAccounts
 from loomlog.services.families.pause import FAMILY as PAUSE
-from loomlog.services.families.registry import all_families, family_tools
+from loomlog.services.families.process_start import load_for_start
+from loomlog.services.families.registry import all_families
 from loomlog.services.runtime import topics
 from loomlog.services.runtime.admission.queue import build_admission_queue
 from loomlog.services.runtime.channel_setup import open_channels
@@ -45,7 +46,6 @@ from loomlog.services.runtime.entity_hosting import host_entities
 from loomlog.services.runtime.memory_setup import open_memory
 from loomlog.services.runtime.models.budget_reservation import BudgetReservations
 from loomlog.services.runtime.models.previews import Previews
-from loomlog.services.runtime.models.routing import check_configured_tiers
 from loomlog.services.runtime.resources import RuntimeResources, open_resources
 from loomlog.services.runtime.run.context import RunContext
 from loomlog.services.runtime.run.family import RunFamily
@@ -389,12 +389,12 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
 def main() -> int:
     """Run the process and return its exit code."""
     try:
-        loaded = load(os.environ, working_directory=Path.cwd(), family_tools=family_tools())
+        loaded = load_for_start(os.environ, working_directory=Path.cwd(), services=["runtime"])
         logs.configure_logging(loaded.settings.log_level)
         if loaded.settings.bash_enabled:
             disable_process_dumping()
-        tiers = check_configured_tiers(loaded, os.environ)
-        for warning in (*loaded.warnings, *prepare_volumes(loaded.configuration), *tiers):
+        prepare_volumes(loaded.configuration)
+        for warning in loaded.warnings:
             log.warning("%s", warning)
         tune_gc()
         uvloop.run(run(loaded))

@@ -20,7 +20,6 @@ from loomlog.services.cli.errors import CliError
 from loomlog.services.cli.http.api import quote_segment
 from loomlog.services.cli.runs.runs import Json, open_api
 from loomlog.services.cli.terminal.output import ERROR, SUCCESS, WARNING, console, fact_line, print_json, print_table
-from loomlog.services.families.registry import family_tools
 
 agents_app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help="Agents: list, show, check the configuration.")
 AGENTS_PATH = "/v1/_runnable-agents"
@@ -67,13 +66,16 @@ def show(
 
 @agents_app.command("check")
 def check(as_json: Json = False) -> None:
-    """Validate the configuration files of this folder; exit 1 when they have a mistake."""
+    """Validate the configuration files of this folder as the services do when `loomlog up` starts them here; exit 1
+    when one of them would not start.
+    """
     # Imported here: the other commands need no configuration.
-    from loomlog.connectors.configuration import ConfigurationError, load
+    from loomlog.connectors.configuration import ConfigurationError
+    from loomlog.services.families.process_start import load_for_start
 
     environ = {name: value for name, value in os.environ.items() if name != "LOOMLOG_TOKEN"}
     try:
-        loaded = load(environ, working_directory=Path.cwd(), family_tools=family_tools())
+        loaded = load_for_start(environ, working_directory=Path.cwd(), open_on_this_machine=True)
     except ConfigurationError as problem:
         findings = [str(finding) for finding in problem.findings]
         if as_json:

@@ -37,7 +37,6 @@ RENAMED_TOOLS: Mapping[str, str] = {
     "MultiEdit": "Edit",
     "NotebookRead": "Read",
     "Task": "Agent",
-    "WebFetch": "WebFetchTool",
 }
 TOOL_HINTS: Mapping[str, str] = {
     "AskUserQuestion": "grant Interruption and set agents.{name}.interruption.enabled",

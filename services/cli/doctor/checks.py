@@ -54,6 +54,7 @@ from loomlog.services.cli.stack.ports import KAFKA_PORT, POSTGRES_PORT, describe
 from loomlog.services.cli.stack.postgres import find_programs
 from loomlog.services.cli.stack.services import apply_topics
 from loomlog.services.cli.terminal.formatting import pluralize, size
+from loomlog.services.families.process_start import CHECKS_OF_CONTENT, apply_checks
 from loomlog.services.families.registry import all_families, family_tools
 from loomlog.services.stream.entities.hosting import build_entity_parts
 from loomlog.services.stream.entities.replicas import Replicas
@@ -138,11 +139,22 @@ def _check_configuration(cli: CliSettings, working_directory: Path) -> list[Chec
     warnings = "\n".join(str(warning) for warning in loaded.warnings)
     return [
         Check(name="configuration", state=WARN if warnings else OK, text=f"{files}: {agents}", remedy=warnings),
+        *_check_start(cli, loaded),
         _check_volumes(loaded),
         _check_models(cli, loaded),
         *_check_provider_keys(cli, loaded),
         _check_access(cli, loaded),
     ]
+
+
+def _check_start(cli: CliSettings, loaded: ProcessConfiguration) -> list[Check]:
+    """Return a line for what would end the start of a runtime although the files are well-formed; none if nothing."""
+    try:
+        apply_checks(CHECKS_OF_CONTENT, loaded, cli.environ)
+    except ConfigurationError as problem:
+        text = f"{pluralize(len(problem.findings), 'mistake')}; no runtime would start"
+        return [Check(name="start", state=FAIL, text=text, remedy=str(problem))]
+    return []
 
 
 def _check_volumes(loaded: ProcessConfiguration) -> Check:

@@ -21,18 +21,13 @@ from loomlog.connectors.configuration import (
     ConfigurationError,
     ProcessConfiguration,
     Settings,
-    build_token_table,
-    check_volumes,
-    is_loopback_listen_addr,
-    load,
-    read_settings,
 )
 from loomlog.services.cli.errors import CliError, UsageError
 from loomlog.services.cli.settings import CliSettings
 from loomlog.services.cli.stack.home import write_atomically
 from loomlog.services.cli.stack.ports import describe_port_holder, is_port_free, pick_port
 from loomlog.services.families import FamilyProblem
-from loomlog.services.families.registry import family_tools
+from loomlog.services.families.process_start import load_for_start, opens_by_default
 
 OVERLAY = "review.yaml"
 SOURCE, OUT = "source", "out"
@@ -110,16 +105,11 @@ def create_plan(
     if overlay.exists():
         environ["LOOMLOG_CONFIG_FILES"] = _files_with_overlay(overlay, loaded)
         loaded = _load(environ, working_directory)
-    missing = _check_volumes(loaded)
     settings = loaded.settings
     spares = _count_spares(spares, settings, runtimes)
-    open_mode = settings.open_mode
-    if not open_mode and not settings.auth_token and not loaded.configuration.principals:
-        # No token means no access otherwise; on this machine alone, open access is what a first start needs.
-        open_mode = is_loopback_listen_addr(settings.listen_addr)
+    open_mode = opens_by_default(loaded)
     if open_mode:
         environ["LOOMLOG_OPEN_MODE"] = "1"
-    _check_tokens(loaded, environ, working_directory)
     listen_addr, insights_port = _choose_addresses(settings)
     environ |= {
         "LOOMLOG_HOME": str(cli.home.root),
@@ -147,9 +137,8 @@ def create_plan(
         spares=spares,
         record=cli.home.record,
         # Replacing two paths is the purpose of the overlay.
-        warnings=(
-            *(str(warning) for warning in loaded.warnings if not _mentions_overlay(str(overlay), str(warning))),
-            *missing,
+        warnings=tuple(
+            str(warning) for warning in loaded.warnings if not _mentions_overlay(str(overlay), str(warning))
         ),
     )
 
@@ -214,25 +203,9 @@ def _configured_folders(configuration: Configuration) -> ReviewFolders | None:
 
 def _load(environ: Mapping[str, str], working_directory: Path) -> ProcessConfiguration:
     try:
-        return load(environ, working_directory=working_directory, family_tools=family_tools())
+        return load_for_start(environ, working_directory=working_directory, open_on_this_machine=True)
     except (ConfigurationError, FamilyProblem) as problem:
         raise UsageError(f"The configuration cannot be used:\n{problem}") from problem
-
-
-def _check_volumes(loaded: ProcessConfiguration) -> list[str]:
-    """Return warnings about the folders of volumes; the runtimes create them. Raises UsageError when they could not."""
-    try:
-        return [str(warning) for warning in check_volumes(loaded.configuration)]
-    except ConfigurationError as problem:
-        raise UsageError(f"The folders of volumes cannot be used:\n{problem}") from problem
-
-
-def _check_tokens(loaded: ProcessConfiguration, environ: Mapping[str, str], working_directory: Path) -> None:
-    try:
-        settings, _ = read_settings(environ, working_directory=working_directory)
-        build_token_table(loaded.configuration, settings, environ)
-    except ConfigurationError as problem:
-        raise UsageError(str(problem)) from problem
 
 
 def _choose_addresses(settings: Settings) -> tuple[str, int | None]:

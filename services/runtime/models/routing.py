@@ -11,7 +11,6 @@ from loomlog.connectors.configuration import (
     ProcessConfiguration,
     Provider,
     build_providers,
-    check_tiers,
     collect_patterns,
     run_key_provider_ids,
     usable_provider_ids,
@@ -105,14 +104,6 @@ class Routing:
             tasks.create_task(self.availability.run(), name="marks of models"),
             tasks.create_task(self.prober.run(is_active_prober), name="prober"),
         ]
-
-
-def check_configured_tiers(loaded: ProcessConfiguration, environ: Mapping[str, str]) -> list[str]:
-    """Return warnings about the tiers. Raises ConfigurationError when one resolves to nothing."""
-    providers = build_providers(loaded.configuration, loaded.settings, environ).values()
-    return check_tiers(
-        loaded.configuration, usable_provider_ids(providers), run_key_provider_ids(providers, loaded.settings)
-    )
 
 
 def model_traits(provider: Provider) -> ModelTraits:

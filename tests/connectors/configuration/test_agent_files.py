@@ -78,10 +78,22 @@ def test_mistakes_have_the_line_of_the_file(folder: Folder):
     assert problem.startswith("agents/a.md:2: agents.a.tools[0]: Reed is not a tool")
 
 
-def test_a_name_may_be_given_once(folder: Folder):
+def test_a_configuration_file_overrides_a_file_of_the_folder_key_by_key_and_that_is_said(folder: Folder):
+    write(folder, "a", "---\ndescription: d\nallowed_tools: Read\n---\nA")
+    loaded = folder.load(BASE + "agents: {b: {system_prompt: B}, a: {system_prompt: B}}", ON)
+    assert list(loaded.configuration.agents) == ["b", "a"]
+    agent = loaded.configuration.agents["a"]
+    assert (agent.description, agent.tools, agent.system_prompt) == ("d", ("Read",), "B")
+    (warning,) = loaded.warnings
+    assert str(warning) == "loomlog.yaml:2: agents.a.system_prompt overrides the value in agents/a.md:5"
+    assert folder.problems(None, {**ON, "LOOMLOG_CONFIG_STRICT": "1"}) == [str(warning)]
+
+
+def test_a_prompt_of_another_file_takes_the_place_of_the_text_below_the_frontmatter(folder: Folder):
     write(folder, "a", "A")
-    (problem,) = folder.problems(BASE + "agents: {a: {system_prompt: B}}", ON)
-    assert problem == "agents/a.md:1: agents.a is in loomlog.yaml:2 too; remove one of them"
+    folder.write("Other.", "other.md")
+    loaded = folder.load(BASE + "agents: {a: {system_prompt_file: other.md}}", ON)
+    assert loaded.configuration.agents["a"].system_prompt == "Other."
 
 
 def test_a_wrong_block_is_reported_as_without_files(folder: Folder):
@@ -99,7 +111,7 @@ def test_what_is_no_text_is_an_error(folder: Folder):
     write(folder, "ok", "A")
     for name, data, message in (
         ("a", b"\xff", "it is not UTF-8: invalid start byte at byte 0"),
-        ("b", b"a\0b", "it is no text: it has NUL bytes"),
+        ("b", b"a\0b", "it is no text: it has the character U+0000, which no text may have"),
         ("c", b"x" * (MAX_AGENT_FILE_BYTES + 1), "it has more than 131072 bytes"),
     ):
         path = folder.path / f"agents/{name}.md"

@@ -14,6 +14,7 @@ def test_without_any_file_there_are_the_built_in_providers_and_a_warning(folder:
     loaded = folder.load()
     assert {
         "anthropic",
+        "anthropic-oauth-dev",
         "openai",
         "deepseek",
         "gemini",

@@ -93,7 +93,7 @@ def test_every_key_arrives_without_a_warning_and_its_secrets_are_masked(folder: 
                 scope="agent",
                 scope_id="a",
                 key="core/persona",
-                value={"tone": ("mild", 0.5, 7, None, False)},
+                value={"tone": ["mild", 0.5, 7, None, False]},
                 embed=True,
             ),
             MemoryEntryBlock(scope="tenant", key="rules", value="Be brief."),
@@ -244,8 +244,8 @@ BACKEND = "memory_backends: {b: {%s}}"
             "memory.entries[0].key: '' is not usable: expected 1 to 512 characters that can be printed",
         ),
         (
-            'memory: {entries: [{scope: tenant, key: "a\\0", value: 1}]}',
-            "memory.entries[0].key: 'a\\x00' is not usable: expected 1 to 512 characters that can be printed",
+            'memory: {entries: [{scope: tenant, key: "a\\x01", value: 1}]}',
+            "memory.entries[0].key: 'a\\x01' is not usable: expected 1 to 512 characters that can be printed",
         ),
         (
             f"memory: {{entries: [{{scope: tenant, key: {'k' * 513}, value: 1}}]}}",
@@ -257,7 +257,7 @@ BACKEND = "memory_backends: {b: {%s}}"
         ),
         (
             ENTRY % '"a\\0b"',
-            "memory.entries[0].value: 'a\\x00b' is not usable: expected text without U+0000 and unpaired surrogates",
+            "this text cannot be used: it has the character U+0000, which no text may have",
         ),
         (BACKEND % "kind: cloud", "memory_backends.b.kind: 'cloud' is not usable: expected 'inprocess' or 'remote'"),
         (BACKEND % "kind: remote", "memory_backends.b.config.base_url: needs an address (for kind remote)"),

@@ -108,7 +108,7 @@ def test_a_skill_has_limits(folder: Folder, text: str, expected: str):
     assert expected in problem
 
 
-@pytest.mark.parametrize("path", ["/etc/passwd", "../a", "a/../b", "./a", "a//b", "", "a\\x00", "a" * 256, "a\\\\b"])
+@pytest.mark.parametrize("path", ["/etc/passwd", "../a", "a/../b", "./a", "a//b", "", "a\\x01", "a" * 256, "a\\\\b"])
 def test_inline_files_have_relative_paths(folder: Folder, path: str):
     (problem,) = folder.problems(f'skills: {{s: {{body: b, files: {{"{path}": text}}}}}}')
     assert "is no relative path without .." in problem
@@ -125,10 +125,13 @@ def test_inline_files_have_limits(folder: Folder):
     assert "bytes together; at most 1048576" in problem
 
 
-def test_a_name_may_be_given_once(folder: Folder):
+def test_a_configuration_file_overrides_a_skill_of_the_folder_and_that_is_said(folder: Folder):
     write(folder, "pdf")
-    (problem,) = folder.problems("skills:\n  pdf: {body: Inline.}", ON)
-    assert problem == "skills/pdf/SKILL.md:1: skills.pdf is in loomlog.yaml:2 too; remove one of them"
+    loaded = folder.load("skills:\n  pdf: {body: Inline.}", ON)
+    assert loaded.configuration.skills["pdf"].body == "Inline."
+    assert any(
+        "loomlog.yaml:2: skills.pdf.body overrides the value in skills/pdf/" in str(one) for one in loaded.warnings
+    )
 
 
 def test_further_keys_of_a_skill_are_warned_about(folder: Folder):

@@ -49,14 +49,16 @@ def test_what_is_only_odd_is_warned_of(folder: Folder) -> None:
         "[{provider: openai, model: large}]", "[{provider: deepseek, model: d}]"
     )
     warnings = check_tiers(folder.load(text).configuration, ["mock", "openai"])
-    assert any(warning.startswith("tiers.high: ") and "no agent uses it" in warning for warning in warnings)
-    assert any(warning.startswith("agents.cheap cannot run for users of the tier gold") for warning in warnings)
+    assert any(one.message.startswith("tiers.high: ") and "no agent uses it" in one.message for one in warnings)
+    assert any(str(one).startswith("agents.cheap cannot run for users of the tier gold") for one in warnings)
 
 
 def test_pins_and_policies_are_no_matter_of_the_start(folder: Folder) -> None:
     text = TEXT.replace("cheap: {tier: low}", "cheap: {tier: low, providers: [mock]}")
     check_tiers(folder.load(text).configuration, ["mock", "openai"])
-    assert not any("pinned" in warning for warning in check_tiers(folder.load(text).configuration, ["mock", "openai"]))
+    assert not any(
+        "pinned" in str(warning) for warning in check_tiers(folder.load(text).configuration, ["mock", "openai"])
+    )
 
 
 def test_the_patterns_of_aliases_tiers_plans_and_agents_are_found(folder: Folder) -> None:

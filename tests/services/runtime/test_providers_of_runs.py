@@ -11,8 +11,9 @@ from loomlog.schemas.generated.stream_records import ModelMarked, ProbeRequested
 from loomlog.schemas.generated.values import AgentDefinition
 from loomlog.schemas.records import replace
 from loomlog.services.core.run.commands import CommandRefusal
+from loomlog.services.families.process_start import check_tiers_of_runtime
 from loomlog.services.runtime.models.availability import ModelTraits
-from loomlog.services.runtime.models.routing import Routing, check_configured_tiers, model_traits
+from loomlog.services.runtime.models.routing import Routing, model_traits
 from tests.services.core.run.given import NOW, erred
 from tests.services.runtime.content.test_run_credentials import Store
 from tests.services.runtime.models.test_availability import Replica, state
@@ -261,11 +262,13 @@ ONLY_KEYED = "tiers: {low: [{provider: openai, model: m}]}\nagents: {a: {tier: l
 
 
 def test_a_tier_that_only_runs_have_keys_for_is_warned_of_where_they_can_bring_one(tmp_path: Path) -> None:
-    (warning,) = check_configured_tiers(loaded(tmp_path, ONLY_KEYED), {})
-    assert warning.startswith("agents.a.tier: tier low resolves to nothing: openai/m is not usable")
-    assert warning.endswith("only runs that bring a key of their own can use it, as the credential OPENAI_API_KEY")
+    (warning,) = check_tiers_of_runtime(loaded(tmp_path, ONLY_KEYED), {})
+    assert warning.message.startswith("agents.a.tier: tier low resolves to nothing: openai/m is not usable")
+    assert warning.message.endswith(
+        "only runs that bring a key of their own can use it, as the credential OPENAI_API_KEY"
+    )
     with pytest.raises(ConfigurationError, match="OPENAI_API_KEY"):
-        check_configured_tiers(loaded(tmp_path, ONLY_KEYED, {}), {})
+        check_tiers_of_runtime(loaded(tmp_path, ONLY_KEYED, {}), {})
 
 
 @pytest.mark.parametrize(
@@ -278,7 +281,7 @@ def test_a_tier_that_only_runs_have_keys_for_is_warned_of_where_they_can_bring_o
 )
 def test_what_no_key_helps_still_ends_the_start(tmp_path: Path, text: str) -> None:
     with pytest.raises(ConfigurationError, match="tier low resolves to nothing"):
-        check_configured_tiers(loaded(tmp_path, text), {})
+        check_tiers_of_runtime(loaded(tmp_path, text), {})
 
 
 def test_a_fallback_knows_whether_the_operator_has_a_key(made: Routing) -> None:

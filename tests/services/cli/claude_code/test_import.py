@@ -168,7 +168,7 @@ def test_models(model: str, file: str, keys: dict[str, str], note: str | None) -
     ("tools", "granted", "left"),
     [
         ("Read, Write", ["Read", "Write"], set()),
-        ("[Task, WebFetch, MultiEdit, Edit, LS]", ["Agent", "WebFetchTool", "Edit", "Glob"], {"Task", "WebFetch"}),
+        ("[Task, WebFetch, MultiEdit, Edit, LS]", ["Agent", "WebFetch", "Edit", "Glob"], {"Task", "MultiEdit", "LS"}),
         ("mcp__github, mcp__a__b", ["mcp__github__*", "mcp__a__b"], {"mcp__github"}),
         ("Bash(git diff:*, rm), Read", ["Read"], {"Bash(git diff:*, rm)"}),
         ("Read, TodoWrite, Reed", ["Read"], {"TodoWrite", "Reed"}),

@@ -212,7 +212,9 @@ def test_a_folder_of_files_is_not_named_a_second_time(tmp_path):
 def test_a_volume_that_cannot_be_made_is_said_before_anything_starts(tmp_path):
     (tmp_path / "results").write_text("in the way")
     configured(tmp_path)
-    with pytest.raises(UsageError, match=r"(?s)folders of volumes.*volumes\.out: cannot make the folder .*results"):
+    with pytest.raises(
+        UsageError, match=r"(?s)configuration cannot be used.*volumes\.out: cannot make the folder .*results"
+    ):
         planned(tmp_path)
 
 

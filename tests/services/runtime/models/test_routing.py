@@ -7,7 +7,8 @@ import pytest
 
 from loomlog.connectors.configuration import ConfigurationError, Provider, load
 from loomlog.connectors.kafka.memory_log import MemoryLog
-from loomlog.services.runtime.models.routing import Routing, check_configured_tiers, model_traits
+from loomlog.services.families.process_start import check_tiers_of_runtime
+from loomlog.services.runtime.models.routing import Routing, model_traits
 from tests.services.core.run.given import NOW
 from tests.services.stream.given import CODEC
 
@@ -26,7 +27,7 @@ ENVIRON = {"A_KEY": "sk-1", "DEEPSEEK_API_KEY": "sk-2", "ANTHROPIC_API_KEY": "sk
 def routing(folder: Path, log: MemoryLog) -> Routing:
     (folder / "loomlog.yaml").write_text(TEXT, encoding="utf-8")
     loaded = load({}, working_directory=folder, paths=[])
-    assert check_configured_tiers(loaded, ENVIRON) == []
+    assert check_tiers_of_runtime(loaded, ENVIRON) == []
     return Routing(loaded, ENVIRON, codec=CODEC, appender=log, clock_ms=lambda: NOW, name="one", topic="providers")
 
 
@@ -64,8 +65,8 @@ def test_a_tier_that_leads_nowhere_is_found_before_anything_is_opened(tmp_path: 
     (tmp_path / "loomlog.yaml").write_text("tiers: {low: [{provider: openai, model: m}]}\nagents: {a: {tier: low}}\n")
     loaded = load({}, working_directory=tmp_path, paths=[])
     with pytest.raises(ConfigurationError, match="OPENAI_API_KEY"):
-        check_configured_tiers(loaded, {})
-    assert check_configured_tiers(loaded, {"OPENAI_API_KEY": "sk"}) == []
+        check_tiers_of_runtime(loaded, {})
+    assert check_tiers_of_runtime(loaded, {"OPENAI_API_KEY": "sk"}) == []
 
 
 # --- what a fallback knows of the models of one provider --------------------------------------------------------------
