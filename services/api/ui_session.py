@@ -28,6 +28,8 @@ from loomlog.services.application.errors import RequestRefused, bad_request
 from loomlog.services.core.access.decide import Caller
 
 COOKIE = "loomlog_session"
+ORIGINAL_COOKIE = "loomcycle_session"
+"""Name that clients of the reference send; it is read like ours and never set."""
 COOKIE_BYTES_MAX = 3_800
 """Bytes of the cookie's value; browsers drop cookies of more than 4,096 bytes with name and attributes."""
 SAFE_CHARACTERS = "!#$&'()*+-./:<=>?@[]^_`{|}~"
@@ -66,13 +68,17 @@ def identify(service: Service, request: Request) -> Caller:
 
 def cookie_token(request: Request) -> str:
     """Return the token of the cookie; empty when there is none."""
-    name = cookie_name(request.headers)
-    for header in request.headers.getlist("cookie"):
-        for part in header.split(";"):
-            key, _, value = part.strip().partition("=")
-            if key == name:
-                return unquote(value.strip().strip('"'))
-    return ""
+    return _find_cookie(request)[1]
+
+
+def _find_cookie(request: Request) -> tuple[str, str]:
+    """Return the name of the cookie that has a token, ours before that of the reference, and the token."""
+    parts = (part.strip().partition("=") for one in request.headers.getlist("cookie") for part in one.split(";"))
+    cookies: dict[str, str] = {}
+    for key, _, value in parts:
+        cookies.setdefault(key, unquote(value.strip().strip('"')))
+    names = (cookie_name(request.headers), ORIGINAL_COOKIE)
+    return next(((name, cookies[name]) for name in names if cookies.get(name)), ("", ""))
 
 
 def cookie_name(headers: Mapping[str, str]) -> str:
@@ -95,9 +101,8 @@ def cleared_cookie(request: Request) -> str:
     A browser sends no SameSite=Strict cookie along with what another site started: such a request clears nothing, also
     in a browser without Sec-Fetch-Site.
     """
-    if not cookie_token(request):
-        return ""
-    return f"{cookie_name(request.headers)}=; Max-Age=0{_attributes(request)}"
+    name, _ = _find_cookie(request)
+    return f"{name}=; Max-Age=0{_attributes(request)}" if name else ""
 
 
 def is_from_another_site(request: Request) -> bool:

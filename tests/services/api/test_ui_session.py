@@ -180,6 +180,19 @@ async def test_the_cookie_is_read_among_others(client: httpx.AsyncClient) -> Non
     assert (await client.get("/v1/_me", headers={"cookie": cookie, **OWN})).status_code == 200
 
 
+async def test_the_cookie_of_the_original_is_read_after_ours_and_cleared_by_its_own_name(
+    client: httpx.AsyncClient,
+) -> None:
+    original = {"cookie": f"loomcycle_session={TOKEN}"}
+    assert (await client.get("/v1/_me", headers=original)).json()["tenant_id"] == "acme"
+    assert (await client.get("/v1/_me", headers={**original, "sec-fetch-site": "cross-site"})).status_code == 401
+    both = {"cookie": f"loomcycle_session=wrong; loomlog_session_8787={TOKEN}"}
+    assert (await client.get("/v1/_me", headers=both)).status_code == 200
+    answer = await client.post("/ui/logout", headers={**original, **OWN})
+    assert answer.headers["set-cookie"].startswith("loomcycle_session=; Max-Age=0")
+    client.cookies.clear()
+
+
 async def test_an_unknown_route_is_named_only_to_who_is_signed_in(client: httpx.AsyncClient) -> None:
     assert (await client.get("/v1/nothing", headers={**COOKIE, **OWN})).status_code == 404
     assert (await client.get("/v1/nothing", headers={**COOKIE, "sec-fetch-site": "cross-site"})).status_code == 401
