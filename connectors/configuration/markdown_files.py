@@ -11,14 +11,17 @@ as it is, without blank lines around it. A file without a frontmatter is all bod
 Before: tree.py. After: agent_files.py, skill_files.py.
 """
 
+import json
 import os
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from loomlog.connectors.configuration.findings import ConfigurationError, ConfigurationFinding, join_words
 from loomlog.connectors.configuration.storable_text import describe_text_problem
 from loomlog.connectors.configuration.tree import (
+    NOT_YAML,
     MappingEntry,
     MappingNode,
     Mark,
@@ -26,10 +29,13 @@ from loomlog.connectors.configuration.tree import (
     ParsedFile,
     ScalarNode,
     SequenceNode,
+    read_document,
     read_tree,
 )
 
 FENCE = "---"
+FRONTMATTER = "the frontmatter"
+_KEY_LINE = re.compile(r"([A-Za-z_][A-Za-z0-9_-]*):(?=\s|\Z)\s*(.*)")
 MAX_PATHS = 50_000
 """Paths in a folder of definitions; more means that the setting names the wrong folder."""
 MAX_DEFINITIONS = 5_000
@@ -60,8 +66,14 @@ class DefinitionFiles:
         self.names |= reading.names
 
 
-def read_markdown(text: str, *, file: str, environ: Mapping[str, str]) -> tuple[ParsedFile, ScalarNode]:
-    """Return the frontmatter and the body. Mistakes are in the errors of the frontmatter."""
+def read_markdown(
+    text: str, *, file: str, environ: Mapping[str, str], keys: Collection[str] = ()
+) -> tuple[ParsedFile, ScalarNode]:
+    """Return the frontmatter and the body. Mistakes are in the errors of the frontmatter.
+
+    `keys`: a frontmatter that is not YAML is read line by line, with a warning: a line that begins with one of these
+    keys is that key, all others belong to the key before them. Other programs accept such files.
+    """
     lines = text.replace("\r\n", "\n").split("\n")
     if lines[0].rstrip() != FENCE:
         empty = ParsedFile(root=MappingNode(entries={}, mark=Mark(file=file, line=1)))
@@ -75,7 +87,42 @@ def read_markdown(text: str, *, file: str, environ: Mapping[str, str]) -> tuple[
     # The fence becomes an empty line, so that positions are those of the file.
     head = "\n".join(["", *lines[1:closing]])
     reading = read_tree(head, file=file, environ=environ, expected="a mapping of keys in the frontmatter")
+    is_yaml = not any(error.message.startswith(NOT_YAML) for error in reading.errors)
+    if not is_yaml and (by_line := _read_lines(lines[1:closing], keys, file, environ)) is not None:
+        first = reading.errors[0]
+        message = f"is not YAML, so read line by line (line {first.line}: {first.message})"
+        by_line.warnings.insert(0, ConfigurationFinding(message=f"{FRONTMATTER} {message}", file=file, line=first.line))
+        reading = by_line
     return reading, _build_body(lines[closing + 1 :], closing + 1, file)
+
+
+def _read_lines(
+    lines: Sequence[str], keys: Collection[str], file: str, environ: Mapping[str, str]
+) -> ParsedFile | None:
+    """Return a frontmatter whose keys begin lines; None when it does not begin with one of them."""
+    reading = ParsedFile(root=MappingNode(entries={}, mark=Mark(file=file, line=1)))
+    values: dict[str, tuple[int, list[str]]] = {}
+    for number, line in enumerate(lines, 2):
+        match = _KEY_LINE.match(line)
+        if match is not None and match[1] in keys and match[1] not in values:
+            values[match[1]] = (number, [match[2]])
+        elif values:
+            values[list(values)[-1]][1].append(line)
+        elif line.strip():
+            return None
+    entries: dict[str, MappingEntry] = {}
+    for key, (number, texts) in values.items():
+        mark = Mark(file=file, line=number)
+        text = "\n".join(texts).strip()
+        parsed, node = read_document(text, file=file, environ=environ)
+        if parsed.errors or isinstance(node, MappingNode) or "\n" in text:
+            # As it is written, with what a file may expand.
+            parsed, node = read_document(json.dumps(text), file=file, environ=environ)
+        reading.errors += [replace(error, line=number) for error in parsed.errors]
+        reading.names |= parsed.names
+        entries[key] = MappingEntry(key_mark=mark, node=replace(node, mark=mark))
+    reading.root = MappingNode(entries=entries, mark=reading.root.mark)
+    return reading if entries else None
 
 
 def _build_body(lines: list[str], first: int, file: str) -> ScalarNode:

@@ -7,7 +7,7 @@ left out with a warning. A folder in it with a SKILL.md of its own is another sk
 Before: markdown_files.py. After: load.py adds them to `skills`; `loomlog hash` and imports read single ones.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from loomlog.connectors.configuration.agent_files import NO_ENVIRONMENT
@@ -87,9 +87,10 @@ def parse_skill_file(text: str, name: str, *, environ: Mapping[str, str] = NO_EN
 
 
 def read_skill_folder(
-    folder: Path, name: str, *, environ: Mapping[str, str] = NO_ENVIRONMENT
+    folder: Path, name: str, *, environ: Mapping[str, str] = NO_ENVIRONMENT, keys: Collection[str] = ()
 ) -> tuple[dict[str, object], list[ConfigurationFinding]]:
-    """Return description, tools, body and files of one skill as LOOMLOG_SKILLS_ROOT reads it, and warnings.
+    """Return description, tools, body and files of one skill as LOOMLOG_SKILLS_ROOT reads it, and warnings. `keys`:
+    those of a frontmatter that is no YAML, see read_markdown.
 
     Raises ConfigurationError with every mistake of form.
     """
@@ -105,7 +106,7 @@ def read_skill_folder(
         text = read_text(folder / SKILL_FILE, MAX_FILE_BYTES)
     except ValueError as error:
         raise ConfigurationError([ConfigurationFinding(message=str(error), file=SKILL_FILE)]) from error
-    reading = _read_skill(text, name, SKILL_FILE, environ)
+    reading = _read_skill(text, name, SKILL_FILE, environ, keys)
     _add_files(reading, folder, further)
     if reading.errors:
         raise ConfigurationError(reading.errors)
@@ -140,8 +141,8 @@ def is_file_path(path: str) -> bool:
     return is_text and len(path) <= MAX_SKILL_FILE_PATH and not {"", ".", ".."} & set(path.split("/"))
 
 
-def _read_skill(text: str, name: str, file: str, environ: Mapping[str, str]) -> ParsedFile:
-    reading, body = read_markdown(text, file=file, environ=environ)
+def _read_skill(text: str, name: str, file: str, environ: Mapping[str, str], keys: Collection[str] = ()) -> ParsedFile:
+    reading, body = read_markdown(text, file=file, environ=environ, keys=keys)
     take_name(reading, name)
     reading.root, errors = rename_keys(reading.root)
     reading.errors += errors

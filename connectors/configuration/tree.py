@@ -31,6 +31,8 @@ MAX_NODES = 100_000
 MAX_DIGITS = 18
 """Digits of a number; longer runs of digits are identifiers. Fits a signed 64-bit integer."""
 MERGE_KEY = "<<"
+NOT_YAML = "not YAML"
+"""Beginning of the finding about a file that cannot be parsed."""
 _CORE_TAG_PREFIX = "tag:yaml.org,2002:"
 _INTEGER = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 _FRACTION = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]{1,3})?")
@@ -127,10 +129,10 @@ def read_document(text: str, *, file: str, environ: Mapping[str, str]) -> tuple[
         at = error.problem_mark or error.context_mark
         reason = ", ".join(part for part in (error.context, error.problem) if part)
         reading.errors.append(
-            ConfigurationFinding(message=f"not YAML: {reason}", file=file, line=at.line + 1 if at else 0)
+            ConfigurationFinding(message=f"{NOT_YAML}: {reason}", file=file, line=at.line + 1 if at else 0)
         )
     except yaml.YAMLError as error:
-        reading.errors.append(ConfigurationFinding(message=f"not YAML: {error}", file=file))
+        reading.errors.append(ConfigurationFinding(message=f"{NOT_YAML}: {error}", file=file))
     except _ParseAborted as stop:
         reading.errors.append(stop.finding)
     return reading, node

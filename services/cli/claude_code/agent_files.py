@@ -3,7 +3,7 @@
 The name of the file is the name of the agent. Frontmatter: description, model and tools are carried over, the body is
 the system prompt, each other key is a note. A grant is never widened: tools with a restriction in parentheses and
 disallowed tools are left out. A frontmatter that is not YAML is read line by line, because Claude Code accepts
-descriptions with colons in them.
+descriptions with colons in them, also over several lines.
 
 Before: command.py. After: entries.py.
 """
@@ -22,13 +22,25 @@ from loomlog.connectors.configuration.agent_files import MAX_AGENT_FILE_BYTES
 from loomlog.connectors.configuration.check import ALL_TOOLS
 from loomlog.connectors.configuration.field_types import AGENT_NAME_LENGTH
 from loomlog.connectors.configuration.findings import did_you_mean
-from loomlog.connectors.configuration.markdown_files import FENCE, read_markdown, read_text, split_words, to_printable
+from loomlog.connectors.configuration.markdown_files import (
+    read_markdown,
+    read_text,
+    split_words,
+    to_printable,
+)
 from loomlog.connectors.configuration.memory_block import unknown_memory_placeholders
 from loomlog.connectors.configuration.presets import load_presets
 from loomlog.connectors.configuration.tree import to_plain
 from loomlog.connectors.tools.tool_guide import unknown_placeholders
 from loomlog.services.cli.claude_code.configuration_file import mapping_of, references_as_written
-from loomlog.services.cli.claude_code.entries import Entry, Note, Skipped, Unusable, require_no_secret_reference
+from loomlog.services.cli.claude_code.entries import (
+    Entry,
+    Note,
+    Skipped,
+    Unusable,
+    frontmatter_notes,
+    require_no_secret_reference,
+)
 
 DEFAULT_MODEL = "sonnet"
 """Model of agents that inherit theirs, when the configuration has no `defaults`."""
@@ -69,11 +81,11 @@ LISTS = frozenset({"tools", "allowed-tools", "disallowedTools"})
 """Fields that may be written as text with commas."""
 MAPPED_FIELDS = frozenset({"name", "description", "model", "tools"})
 AGENT_KEYS = frozenset(field.name for field in fields(AgentBlock))
+FRONTMATTER_KEYS = frozenset({*MAPPED_FIELDS, *LISTS, *FIELD_HINTS, *AGENT_KEYS})
+"""Keys that a line of a frontmatter may begin with that is not YAML."""
 SCHEDULING_NAMES = ("-scheduler", "-orchestrator")
 AUTHORING_NAMES = ("-evolver", "-author")
 _NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{AGENT_NAME_LENGTH}}}")
-_LINE = re.compile(r"([A-Za-z_][A-Za-z0-9_-]*):(?:\s+(.*))?")
-_WORDS = re.compile(r"[^\s,(]+(?:\([^)]*\))?")
 _MCP_TOOL = re.compile(r"mcp__[A-Za-z0-9_-]+\*?")
 _WHOLE_SERVER = re.compile(r"mcp__(?:(?!__).)+")
 
@@ -103,19 +115,12 @@ def read_frontmatter(path: Path, source: str, max_bytes: int) -> tuple[dict[str,
         text = read_text(path, max_bytes).replace("\r\n", "\n")
     except ValueError as error:
         raise Unusable(str(error)) from error
-    reading, body = read_markdown(text, file=source, environ=references_as_written(text))
-    if not reading.errors:
-        nodes = {key: entry.node for key, entry in reading.root.entries.items()}
-        head = {key: to_plain(split_words(node) if key in LISTS else node) for key, node in nodes.items()}
-        return head, str(body.value), ()
-    problem = f"line {reading.errors[0].line}: {reading.errors[0].message}"
-    lines = text.split(f"\n{FENCE}")[0].split("\n")[1:]
-    matches = [_LINE.fullmatch(line.rstrip()) for line in lines if line.strip()]
-    if not body.value or not all(matches):
-        raise Unusable(problem)
-    pairs = {match[1]: match[2] or "" for match in matches if match}
-    head = {key: tuple(_WORDS.findall(text)) if key in LISTS else text for key, text in pairs.items()}
-    return head, str(body.value), (Note(field="frontmatter", hint=f"is not YAML, so read line by line ({problem})"),)
+    reading, body = read_markdown(text, file=source, environ=references_as_written(text), keys=FRONTMATTER_KEYS)
+    if reading.errors:
+        raise Unusable(f"line {reading.errors[0].line}: {reading.errors[0].message}")
+    nodes = {key: entry.node for key, entry in reading.root.entries.items()}
+    head = {key: to_plain(split_words(node) if key in LISTS else node) for key, node in nodes.items()}
+    return head, str(body.value), frontmatter_notes(reading.warnings)
 
 
 def _read_agent(path: Path, source: str, configuration: Mapping[str, Any], tools: Collection[str]) -> Entry:

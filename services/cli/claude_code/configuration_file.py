@@ -65,6 +65,11 @@ def put_entries(text: str, entries: Sequence[Entry], *, file: str) -> str:
     return text
 
 
+def size_of(entry: Entry) -> int:
+    """Return about how many bytes an entry takes in a file."""
+    return len(_render([entry], INDENT).encode())
+
+
 def mapping_of(configuration: Mapping[str, Any], block: str) -> Mapping[str, Any]:
     """Return a block of a configuration; empty when it is missing or no mapping."""
     value = configuration.get(block)
@@ -166,7 +171,7 @@ def _render(entries: Iterable[Entry], column: int) -> str:
     """Return the lines of entries of a block, indented by `column`."""
     lines: list[str] = []
     for entry in entries:
-        lines += _dump({entry.name: None}).removesuffix(" null\n").split("\n")
+        lines += dump_yaml({entry.name: None}).removesuffix(" null\n").split("\n")
         lines += [" " * INDENT + f"# {comment}" for comment in (f"from {entry.source}", *entry.comments)]
         for key, value in entry.value.items():
             lines += [" " * INDENT + line if line else "" for line in _render_field(key, value)]
@@ -181,10 +186,11 @@ def _render_field(key: str, value: Any) -> list[str]:
         chomping = "-" if not trailing else "" if trailing == 1 else "+"
         body = [" " * INDENT + line if line else "" for line in value.removesuffix("\n").split("\n")]
         return [f"{key}: |{sign}{chomping}", *body]
-    return _dump({key: value}).removesuffix("\n").split("\n")
+    return dump_yaml({key: value}).removesuffix("\n").split("\n")
 
 
-def _dump(value: Any) -> str:
+def dump_yaml(value: Any) -> str:
+    """Return the value as YAML whose texts read back as texts, with lists on one line."""
     text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=LINE_WIDTH)
     return text
 

@@ -3,10 +3,12 @@
 Before: agent_files.py, mcp_files.py, skill_folders.py make them. After: configuration_file.py, command.py.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from loomlog.connectors.configuration.expansion import expand
+from loomlog.connectors.configuration.findings import ConfigurationFinding
+from loomlog.connectors.configuration.markdown_files import FRONTMATTER
 from loomlog.schemas.records import Value
 
 
@@ -47,6 +49,12 @@ class Skipped(Value, frozen=True, kw_only=True):
 
 class Unusable(Exception):
     """The file or entry cannot be imported. str() is the reason for people."""
+
+
+def frontmatter_notes(warnings: Iterable[ConfigurationFinding]) -> tuple[Note, ...]:
+    """Return a note for a frontmatter that was read line by line."""
+    messages = (one.message.removeprefix(f"{FRONTMATTER} ") for one in warnings if one.message.startswith(FRONTMATTER))
+    return tuple(Note(field="frontmatter", hint=message) for message in messages)
 
 
 def require_no_secret_reference(text: str) -> tuple[Note, ...]:

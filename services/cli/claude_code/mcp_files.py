@@ -17,6 +17,7 @@ from loomlog.connectors.configuration.environment import PREFIXES
 from loomlog.connectors.configuration.expansion import THIRD_PARTY_NAMES
 from loomlog.connectors.configuration.layers import MAX_FILE_BYTES
 from loomlog.connectors.configuration.markdown_files import read_text
+from loomlog.connectors.configuration.storable_text import describe_text_problem
 from loomlog.connectors.configuration.unsupported_keys import UNSUPPORTED_BLOCKS
 from loomlog.connectors.crypto.secret_patterns import redact_secrets
 from loomlog.services.cli.claude_code.entries import Entry, Note, Skipped, Unusable, require_no_secret_reference
@@ -35,7 +36,14 @@ TRANSPORTS: Mapping[str, str] = {
 MAPPED_KEYS = frozenset({"type", "transport", "command", "args", "env", "url", "headers"})
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
-_SECRET_NAME = re.compile(r"(?i)key|token|secret|password|authorization|cookie|credential")
+_SECRET_NAME = re.compile(r"(?i)key|token|secret|passw|pwd|auth|bearer|cookie|credential|session|signature|dsn")
+_FLAG = re.compile(r"--?([A-Za-z][A-Za-z0-9_.-]*)(?:=(.*))?", re.DOTALL)
+_PASSWORD_IN_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#\s@]*@", re.IGNORECASE)
+_QUERY_VALUE = re.compile(r"[?&;]([^=&#\s]+)=([^&#\s]+)")
+_RANDOM = re.compile(r"(?=[^0-9]*[0-9])(?=[^A-Za-z]*[A-Za-z])[A-Za-z0-9_+=-]{20,}")
+"""A word such as a key or a UUID: letters and digits, and longer than names of programs and packages are."""
+HARMLESS_LENGTH = 8
+"""Characters of a value of a query below which it is no secret, unless its name says so: a page, a version."""
 
 
 def read_servers(folder: Path) -> tuple[list[Entry], list[Skipped]]:
@@ -117,15 +125,23 @@ class _Texts:
     def convert_list(self, key: str, values: Any) -> tuple[str, ...]:
         if not isinstance(values, list):
             raise Unusable(f'"{key}" must be a list of texts')
-        return tuple(self.convert(f"{key}.{number}", value) for number, value in enumerate(values))
+        named = [_name_before(values, number) for number in range(len(values))]
+        return tuple(
+            self.convert(f"{key}.{number}", value, is_named=named[number]) for number, value in enumerate(values)
+        )
 
-    def convert(self, key: str, value: Any) -> str:
+    def convert(self, key: str, value: Any, *, is_named: bool = False) -> str:
+        """Return a text as it is written. `is_named`: a name before it says that it is a secret."""
         if isinstance(value, dict | list) or value is None:
             raise Unusable(f'"{key}" must be a text')
         text = str(value).lower() if isinstance(value, bool) else str(value)
         block, _, name = key.partition(".")
-        is_named = block in ("env", "headers") and _SECRET_NAME.search(name)
-        if not _REFERENCE.search(text) and text and (is_named or redact_secrets(f"{name}={text}") != f"{name}={text}"):
+        if problem := describe_text_problem(text):
+            raise Unusable(f'"{key}" cannot be used: {problem}')
+        is_named = is_named or (block in ("env", "headers") and bool(_SECRET_NAME.search(name)))
+        rest = _REFERENCE.sub("", text)
+        # "Bearer ${X}" has nothing but the reference; of any other value with a secret nothing is written.
+        if rest and ((is_named and not _REFERENCE.search(text)) or may_hold_secret(name, rest)):
             variable = f"{VARIABLE_PREFIX}{_variable(self._server)}_{_variable(name or block)}"
             self.notes.append(Note(field=key, hint=f"its value is not written; set {variable} in the environment"))
             return f"${{{variable}}}"
@@ -138,11 +154,34 @@ class _Texts:
         is_expanded = name.isupper() and (name.startswith(PREFIXES) or name in THIRD_PARTY_NAMES)
         variable = name if is_expanded else VARIABLE_PREFIX + _variable(name)
         if default is not None or not is_expanded:
-            suffix = f"; its default is {redact_secrets(default)}" if default else ""
+            hidden = bool(_SECRET_NAME.search(key) or _SECRET_NAME.search(name)) or may_hold_secret(name, default or "")
+            suffix = "" if not default else "; its default is not written" if hidden else f"; its default is {default}"
             self.notes.append(
                 Note(field=key, hint=f"{match[0].split(':')[0].rstrip('}')}}} is {variable} here{suffix}")
             )
         return f"${{{variable}}}"
+
+
+def may_hold_secret(name: str, text: str) -> bool:
+    """Return whether a value has a secret in it: a password in an address, a value of a query, a flag with its value,
+    or what looks like a key.
+    """
+    flag = _FLAG.fullmatch(text)
+    return bool(
+        _PASSWORD_IN_ADDRESS.search(text)
+        or any(_SECRET_NAME.search(key) or len(value) >= HARMLESS_LENGTH for key, value in _QUERY_VALUE.findall(text))
+        or (flag and flag[2] and (_SECRET_NAME.search(flag[1]) or may_hold_secret(flag[1], flag[2])))
+        or _RANDOM.search(text)
+        or redact_secrets(f"{name}={text}") != f"{name}={text}"
+    )
+
+
+def _name_before(values: list[Any], number: int) -> bool:
+    """Return whether the argument before says that this one is a secret, as in `--api-key VALUE` and `-H Cookie:..`."""
+    if not number or not isinstance(before := values[number - 1], str):
+        return False
+    flag = _FLAG.fullmatch(before)
+    return flag is not None and flag[2] is None and bool(_SECRET_NAME.search(flag[1]))
 
 
 def _variable(name: str) -> str:

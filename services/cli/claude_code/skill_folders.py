@@ -11,7 +11,7 @@ from pathlib import Path
 
 from loomlog.connectors.configuration.field_types import AGENT_NAME_LENGTH
 from loomlog.connectors.configuration.findings import ConfigurationError
-from loomlog.connectors.configuration.markdown_files import read_text, to_printable
+from loomlog.connectors.configuration.markdown_files import FENCE, FRONTMATTER, read_text, to_printable
 from loomlog.connectors.configuration.model import SkillBlock
 from loomlog.connectors.configuration.skill_files import (
     MAX_FILE_BYTES,
@@ -20,16 +20,26 @@ from loomlog.connectors.configuration.skill_files import (
     read_skill_folder,
 )
 from loomlog.connectors.definitions import KINDS, DefinitionProblem
+from loomlog.services.cli.claude_code.configuration_file import dump_yaml
 from loomlog.services.cli.claude_code.entries import (
     Note,
     SkillFolder,
     Skipped,
     Unusable,
+    frontmatter_notes,
     require_no_secret_reference,
 )
 from loomlog.services.cli.stack.home import write_atomically
 
 NO_RESTRICTION = "there are no restrictions in parentheses, so no grant of an agent covers it; name the tool alone"
+FRONTMATTER_KEYS = frozenset(
+    (
+        *("name", "description", "tools", "allowed-tools", "allowed_tools", "license", "version", "metadata", "model"),
+        *("compatibility", "author", "argument-hint", "disable-model-invocation", "user-invocable", "context", "agent"),
+        *("color", "category", "tags"),
+    )
+)
+"""Keys that a line of a frontmatter may begin with that is not YAML."""
 _NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{AGENT_NAME_LENGTH}}}")
 
 
@@ -72,8 +82,13 @@ def _read_skill(path: Path, source: str) -> SkillFolder:
         raise Unusable(
             f"{to_printable(name)!r} is no name of a skill: expected letters, digits, _ and -; rename the folder"
         )
-    values, warnings = read_skill_folder(path.parent, name)
+    values, warnings = read_skill_folder(path.parent, name, keys=FRONTMATTER_KEYS)
     text = read_text(path, MAX_FILE_BYTES)
+    by_line = frontmatter_notes(warnings)
+    if by_line:
+        # LOOMLOG_SKILLS_ROOT reads YAML only, so the copy says the same in YAML.
+        head = {key: values[key] for key in ("description", "tools") if values.get(key)}
+        text = f"{FENCE}\n{dump_yaml(head)}{FENCE}\n\n{values['body']}\n"
     references = require_no_secret_reference(text)
     block: SkillBlock = KINDS["skill"].block_of(values)
     if problem := describe_skill_problem(block):
@@ -83,7 +98,12 @@ def _read_skill(path: Path, source: str) -> SkillFolder:
         source=source,
         files={SKILL_FILE: text, **block.files},
         notes=(
-            *(Note(field=SKILL_FILE, hint=warning.message) for warning in warnings),
+            *by_line,
+            *(
+                Note(field=SKILL_FILE, hint=warning.message)
+                for warning in warnings
+                if not warning.message.startswith(FRONTMATTER)
+            ),
             *(Note(field=tool, hint=NO_RESTRICTION) for tool in block.tools if "(" in tool),
             *references,
         ),

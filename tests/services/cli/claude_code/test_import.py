@@ -265,6 +265,64 @@ def test_a_frontmatter_with_colons_is_read_line_by_line() -> None:
     assert agent["tools"] == ["Read", "Grep"]
 
 
+EXAMPLES = """\
+---
+name: {name}
+description: Use this after a change. Examples:\\n\\n<example>\\nContext: a new form
+user: "Check it"
+assistant: "I use it."
+<commentary>
+To find mistakes early.
+
+  tools: not a key, as it is indented
+</commentary>
+color: green
+tools: Read, Grep
+---
+
+You review changes.
+"""
+LINES = [
+    "Use this after a change. Examples:\\n\\n<example>\\nContext: a new form",
+    'user: "Check it"',
+    'assistant: "I use it."',
+    "<commentary>",
+    "To find mistakes early.",
+    "",
+    "  tools: not a key, as it is indented",
+    "</commentary>",
+]
+
+
+def test_a_description_over_several_lines_is_all_lines_up_to_the_next_known_key() -> None:
+    put(".claude/agents/reviewer.md", EXAMPLES.format(name="reviewer"))
+    assert report()["skipped"] == []
+    agent = written()["agents"]["reviewer"]
+    assert agent["description"].split("\n") == LINES
+    assert (agent["tools"], agent["system_prompt"]) == (["Read", "Grep"], "You review changes.")
+    assert set(notes("reviewer")) == {"frontmatter", "color", "model"}
+
+
+def test_a_skill_with_such_a_description_is_copied_in_yaml_that_is_read_at_the_start() -> None:
+    put(".claude/skills/check/SKILL.md", EXAMPLES.format(name="check"))
+    assert "line 3: not YAML" in notes("check", "--write")["frontmatter"]
+    skill = load({"LOOMLOG_SKILLS_ROOT": "skills"}, working_directory=Path.cwd()).configuration.skills["check"]
+    assert skill.description.split("\n") == LINES
+    assert (skill.tools, skill.body) == (("Read", "Grep"), "You review changes.")
+    assert actions()["check"] == "same"
+
+
+def test_a_character_that_two_escapes_write_is_imported_and_half_of_one_is_not() -> None:
+    put(".claude/agents/emoji.md", '---\ndescription: "Review \\ud83d\\ude80 fast"\nmodel: haiku\n---\nHi')
+    put(".claude/agents/half.md", '---\ndescription: "Review \\ud83d fast"\n---\nHi')
+    put(".claude/mcp.json", '{"mcpServers": {"a": {"command": "x\\u0000y"}}}')
+    reasons = {one["source"]: one["reason"] for one in report()["skipped"]}
+    assert reasons["agents/half.md"].startswith("line 2: this text cannot be used: it has \\ud83d, half of a")
+    assert reasons["mcp.json: a"] == '"command" cannot be used: it has the character U+0000, which no text may have'
+    agents = written()["agents"]
+    assert {name: agent["description"] for name, agent in agents.items()} == {"emoji": "Review \U0001f680 fast"}
+
+
 def test_the_folder_of_commands_is_reported() -> None:
     put(".claude/commands/git/fix.md", "Fix it")
     reason = "commands have no counterpart; make it a skill or a prompt"
@@ -313,6 +371,48 @@ def test_secrets_stay_out_of_the_configuration() -> None:
         "headers.X": "${X} is LOOMLOG_MCP_X here; its default is d",
         "mcp_servers": "is written and has no effect yet: MCP is not in this version",
     }
+
+
+UUID = "0f8fad5b-d9cb-469f-a165-70867728950e"
+
+
+@pytest.mark.parametrize(
+    ("server", "secret"),
+    [
+        ({"command": "npx", "args": ["-y", "server", "postgresql://app:S3cretPw@db.example.com/app"]}, "S3cretPw"),
+        ({"command": "npx", "args": ["--url=https://u:S3cretPw@h/"]}, "S3cretPw"),
+        ({"command": "npx", "args": ["https://S3cretPw@h/path"]}, "S3cretPw"),
+        ({"command": "uvx", "args": ["thing", "--token", UUID]}, UUID),
+        ({"command": "uvx", "args": ["thing", "--api-key", "abc"]}, "abc"),
+        ({"command": "uvx", "args": ["thing", "--password=x y"]}, "x y"),
+        ({"command": "uvx", "args": ["thing", UUID]}, UUID),
+        ({"url": "https://api.example.com/mcp?secretKey=tw_9a8b7c6d5e4f3a2b1c"}, "tw_9a8b7c6d5e4f3a2b1c"),
+        ({"url": "https://api.example.com/mcp?a=1&k=s3"}, None),
+        ({"url": "https://api.example.com/mcp?a=1&apikey=s3"}, "s3"),
+        ({"url": "https://api.example.com/mcp?profile=hunterhunter"}, "hunterhunter"),
+        ({"url": "https://u:hunter2@${HOST}/mcp"}, "hunter2"),
+        ({"command": "x", "env": {"API_URL": "https://u:hunter2@h.example.com"}}, "hunter2"),
+        ({"command": "x", "env": {"PGPASSWD": "hunter2"}}, "hunter2"),
+        ({"command": "x", "env": {"DATABASE_DSN": "app/hunter2"}}, "hunter2"),
+        ({"command": "x", "env": {"ID": "a1b2c3d4e5f6a7b8c9d0e1"}}, "a1b2c3d4e5f6a7b8c9d0e1"),
+        ({"command": "x", "env": {"API_KEY": "${MY_KEY:-hunter2}"}}, "hunter2"),
+        ({"url": "https://h/", "headers": {"X-Auth": "hunter2"}}, "hunter2"),
+        ({"url": "https://h/", "headers": {"Cookie": "sid=hunter2"}}, "hunter2"),
+        ({"url": "https://h/", "headers": {"X-Forward": "Bearer a1b2c3d4e5f6a7b8c9"}}, "a1b2c3d4e5f6a7b8c9"),
+        ({"command": "x", "args": ["--port", "8080", "-y", "@scope/server-postgres@1.2.3"]}, None),
+        ({"command": "x", "args": ["--directory", "/srv/data/project-2026"], "env": {"LOG_LEVEL": "debug"}}, None),
+    ],
+)
+def test_no_secret_of_a_server_is_written_or_shown(server: Any, secret: str | None) -> None:
+    servers(a=server)
+    shown = run("--dry-run").stdout + run("--json").stdout
+    assert run("--write").exit_code == 0
+    text = Path("loomlog.yaml").read_text()
+    if secret is None:
+        assert "${LOOMLOG_MCP" not in text
+    else:
+        assert "${LOOMLOG_MCP" in text
+        assert secret not in text + shown
 
 
 def test_references_that_are_expanded_stay() -> None:
@@ -436,6 +536,21 @@ def test_a_configuration_that_cannot_be_edited_stays_as_it_is(text: str | bytes,
     assert message in result.output
     assert Path("loomlog.yaml").read_bytes() == before
     assert not Path("skills").exists()
+
+
+def test_a_collection_of_more_than_a_file_holds_is_reported_and_written_to_several() -> None:
+    body = ("x" * 99 + "\n") * 900
+    for number in range(13):
+        put(f".claude/agents/a{number}.md", f"---\ndescription: d\ntools: Read\nmodel: haiku\n---\n{body}")
+    assert len(report()["imported"]) == 14
+    assert "loomlog.yaml alone would have more than the 1048576 bytes that are read of a file" in run().stdout
+    assert "loomlog.yaml and loomlog-2.yaml" in run("--dry-run").stdout
+    result = run("--write")
+    assert result.exit_code == 0
+    assert "export LOOMLOG_CONFIG_FILES=loomlog.yaml:loomlog-2.yaml" in result.stdout
+    loaded = load({"LOOMLOG_CONFIG_FILES": "loomlog.yaml:loomlog-2.yaml"}, working_directory=Path.cwd())
+    assert set(loaded.configuration.agents) == {f"a{number}" for number in range(13)}
+    assert set(actions().values()) == {"same"}
 
 
 def test_a_link_to_the_configuration_stays_a_link() -> None:
