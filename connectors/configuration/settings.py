@@ -102,6 +102,9 @@ class Settings:
         "Silence after which an event stream sends a comment.",
         old=SAME_NAME,
     )
+    streams_per_principal: int = setting(
+        _P, integer(1, 5_000), 250, "Event streams that one principal has open in one API process."
+    )
     log_level: str = setting(_P, one_of("debug", "info", "warning", "error"), "info", "Least severity that is logged.")
     start_paused: str = setting(
         _P,

@@ -23,7 +23,7 @@ from loomlog.connectors.models.code_replay import (
     script_input,
     seed_of,
 )
-from loomlog.connectors.models.code_sandbox import CodeSandbox, ScriptCall, ScriptJob
+from loomlog.connectors.models.code_sandbox import MAX_CONCURRENT_SCRIPTS, CodeSandbox, ScriptCall, ScriptJob
 from loomlog.connectors.protocols import Capabilities, ModelItem, ModelRequest, Reply, TextDelta
 from loomlog.schemas.generated.values import ToolCall, Usage
 
@@ -40,6 +40,9 @@ CAPABILITIES = Capabilities(
 
 class CodeModel:
     """Model that executes scripts. `run_timeout_s` bounds each execution of runs without a time limit."""
+
+    max_concurrent = MAX_CONCURRENT_SCRIPTS
+    """Scripts at a time, for the queue of the provider; more would wait here in the order of arrival."""
 
     def __init__(self, *, provider: str, run_timeout_s: float = RUN_TIMEOUT_S, is_deterministic: bool = False) -> None:
         """`is_deterministic`: randomness and time are the same for every run, so that runs can be compared."""

@@ -57,6 +57,7 @@ class FileTool:
             "additionalProperties": False,
         }
         self.timeout_s = FILE_TIMEOUT_S
+        self.works_in_threads = True
         self._effect = effect
         self._operation = operation
         self._threads = threads

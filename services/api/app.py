@@ -29,8 +29,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from loomlog.connectors.errors import Transient
 from loomlog.services.api.compression import compress
 from loomlog.services.api.docs_page import render_page
+from loomlog.services.api.event_stream import EventStream
 from loomlog.services.api.openapi import build_document, encode_document
 from loomlog.services.api.request_parsing import BodyTooLarge, BodyTooSlow, drain
+from loomlog.services.api.request_shares import NO_SLOTS
 from loomlog.services.api.request_start import (
     REQUEST_ID_HEADER,
     begin_request,
@@ -102,6 +104,7 @@ def _render_documents(version: str, routes: tuple[Route, ...]) -> tuple[bytes, b
 def build_app(service: Service, routes: Sequence[Route] = ROUTES) -> DirectApp:
     """Build the application over a service; it serves before the service is ready and reports that state."""
     check_routes(routes)
+    service.metrics.streams.set_function(lambda: service.shares.open_streams)
     service.openapi_document, service.docs_page = _render_documents(service.version, tuple(routes))
     app = DirectApp(
         title="loomlog",
@@ -142,16 +145,18 @@ def _build_endpoint(service: Service, route: Route) -> RequestHandler:
     handler, access = route.handler, route.access
     method, path, count = route.method, route.path, service.metrics.count
 
-    known, takes_position = route.query_names, route.accepts_position
+    known, takes_position, takes = route.query_names, route.accepts_position, route.takes
 
     async def answer(request: Request) -> Response:
         context = begin_request(request)
+        slots = NO_SLOTS
         try:
             caller = ANONYMOUS
             if not access.is_public:
                 caller = identify(service, request)
                 require_access(caller, access)
             check_encoding(request)
+            slots = await service.shares.enter(takes, caller, path=request.scope["path"])
             if request.scope["query_string"]:
                 check_query(request, known)
             if route.is_mutating:
@@ -160,6 +165,9 @@ def _build_endpoint(service: Service, route: Route) -> RequestHandler:
                 await service.application.barrier.wait_for(tokens)
             response: Response = await handler(service, caller, request)
             await compress(request, response)
+            stream: object = response
+            if isinstance(stream, EventStream):
+                stream.on_close = slots.hand_over_stream()
         except BodyTooLarge as too_large:
             response = _DrainBeforeResponse(request, refusal_response(too_large, {"connection": "close"}))
         except BodyTooSlow as too_slow:
@@ -181,6 +189,8 @@ def _build_endpoint(service: Service, route: Route) -> RequestHandler:
             assert task is not None
             task.uncancel()
             response = refusal_response(stopping_error(), {"connection": "close"})
+        finally:
+            slots.release()
         count(method, path, response.status_code)
         response.raw_headers.append((REQUEST_ID_HEADER, context.request_id.encode()))
         if BY_COOKIE in request.scope:

@@ -28,9 +28,7 @@ async def verify_log(service: Service, caller: Caller, request: Request) -> Asgi
         max_unsigned_s=body.max_unsigned_s,
         follow_blobs=body.blobs is not False,
     )
-    with service.stream_opening():
-        stream = service.application.audits.verify(caller, verification)
-    return EventStream(stream, with_ids=False, on_close=service.release_stream)
+    return EventStream(service.application.audits.verify(caller, verification), with_ids=False)
 
 
 async def list_checkpoints(service: Service, caller: Caller, request: Request) -> JsonResponse[CheckpointList]:

@@ -136,15 +136,14 @@ async def list_agent_cursors(service: Service, caller: Caller, request: Request)
 
 async def follow_channel(service: Service, caller: Caller, request: Request) -> AsgiResponse:
     cursor = request.headers.get("last-event-id") or query_text(request, "from_cursor")
-    with service.stream_opening():
-        stream = await service.application.channels.follow(
-            caller,
-            _name(request),
-            scope_id=query_text(request, "scope_id"),
-            from_cursor=cursor,
-            tenant=_tenant(request),
-        )
-    return EventStream(stream, with_ids=True, on_close=service.release_stream)
+    stream = await service.application.channels.follow(
+        caller,
+        _name(request),
+        scope_id=query_text(request, "scope_id"),
+        from_cursor=cursor,
+        tenant=_tenant(request),
+    )
+    return EventStream(stream, with_ids=True)
 
 
 # --- requests --------------------------------------------------------------------------------------------------------

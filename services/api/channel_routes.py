@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from loomlog.services.api import channel_endpoints
+from loomlog.services.api.request_shares import Takes
 from loomlog.services.api.route import (
     CURSOR_PARAMETER,
     LIMIT_PARAMETER,
@@ -178,6 +179,7 @@ CHANNEL_ROUTES: tuple[Route, ...] = (
             example={"channels": ["reviews"], "mode": "any", "wait_ms": 1_000},
         ),
         NamedSchema(name="ChannelAwaited", schema=OBJECT),
+        takes_instead=Takes.WAIT,
     ),
     _write(
         CHANNELS + "/_broadcast",
@@ -211,6 +213,7 @@ CHANNEL_ROUTES: tuple[Route, ...] = (
         SUBSCRIBE_BODY,
         BATCH,
         body_optional=True,
+        takes_instead=Takes.WAIT,
     ),
     Route(
         method="GET",
@@ -327,6 +330,7 @@ CHANNEL_ROUTES: tuple[Route, ...] = (
         SUBSCRIBE_BODY,
         BATCH,
         body_optional=True,
+        takes_instead=Takes.WAIT,
         operation="take_user_messages",
     ),
     Route(

@@ -5,6 +5,7 @@ Before: routes.py. After: snapshot_endpoints.py, erasure_endpoints.py, document_
 
 from loomlog.services.api import document_endpoints, erasure_endpoints, snapshot_endpoints
 from loomlog.services.api.request_models import ErasureBody, RestoreBody, SnapshotBody
+from loomlog.services.api.request_shares import Takes
 from loomlog.services.api.response_models import State, StateFileContent
 from loomlog.services.api.route import SNAPSHOT_PATH, SNAPSHOTS_PATH, QueryParameter, Route
 from loomlog.services.core.access.rules import PUBLIC, requires
@@ -33,6 +34,7 @@ DATA_ROUTES: tuple[Route, ...] = (
         path=f"{SNAPSHOTS_PATH}/restore",
         access=requires(ADMIN),
         handler=snapshot_endpoints.restore_snapshot_file,
+        takes_instead=Takes.WAIT,
         summary="Restore a state file; the body is the file, gzip or JSON. Idempotent.",
         query=(
             QueryParameter(name="dry_run", description="1: only check it and count what would be added."),
@@ -66,6 +68,7 @@ DATA_ROUTES: tuple[Route, ...] = (
         path=f"{SNAPSHOT_PATH}/restore",
         access=requires(ADMIN),
         handler=snapshot_endpoints.restore_snapshot,
+        takes_instead=Takes.WAIT,
         summary="Restore a stored state file. What exists already is not changed.",
         body=RestoreBody,
         body_optional=True,
@@ -95,6 +98,7 @@ DATA_ROUTES: tuple[Route, ...] = (
         path="/v1/_erasure",
         access=requires(ADMIN),
         handler=erasure_endpoints.erase_subject,
+        takes_instead=Takes.WAIT,
         summary="Erase the encrypted content of a subject, with dry_run false and confirm; otherwise only report it.",
         body=ErasureBody,
         query=(QueryParameter(name="tenant", description="Required: the tenant of the subject."),),

@@ -56,13 +56,12 @@ class EventStream:
         *,
         with_ids: bool,
         headers: Mapping[str, str] | None = None,
-        on_close: Callable[[], None] = lambda: None,
     ) -> None:
         self.status_code = 200
         self._stream = stream
         self._with_ids = with_ids
         self.raw_headers = [*HEADERS, *((k.encode(), v.encode()) for k, v in (headers or {}).items())]
-        self._on_close = on_close
+        self.on_close: Callable[[], None] = lambda: None
         self._watcher: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -82,7 +81,7 @@ class EventStream:
                 # break the cycle.
                 self._watcher = None
             self._stream.close()
-            self._on_close()
+            self.on_close()
 
     async def _next_body(self) -> tuple[bytes, bool]:
         """Return the next bytes to write, and whether more follow. The last frames are sent with the end of the

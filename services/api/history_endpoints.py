@@ -78,7 +78,7 @@ async def fork_run(service: Service, caller: Caller, request: Request) -> AsgiRe
             traceparent=request.headers.get("traceparent", ""),
         ),
     )
-    return stream_response(service, request, accepted)
+    return stream_response(request, accepted)
 
 
 async def export_run(service: Service, caller: Caller, request: Request) -> Response:

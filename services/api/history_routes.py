@@ -5,6 +5,7 @@ Before: routes.py. After: history_endpoints.py, event_endpoints.py.
 
 from loomlog.services.api import event_endpoints, history_endpoints, run_endpoints
 from loomlog.services.api.request_models import ForkBody
+from loomlog.services.api.request_shares import Takes
 from loomlog.services.api.route import (
     CURSOR_PARAMETER,
     LIMIT_PARAMETER,
@@ -65,6 +66,7 @@ HISTORY_ROUTES: tuple[Route, ...] = (
         path="/v1/runs/import",
         access=requires(TENANT_SCOPE),
         handler=history_endpoints.import_run,
+        takes_instead=Takes.WAIT,
         summary="Import an exported run; the body is the file. Idempotent.",
         query=(
             QueryParameter(
@@ -81,6 +83,7 @@ HISTORY_ROUTES: tuple[Route, ...] = (
         summary="Fork a run: the new run shares the events up to `at`; the answer is the stream of its events.",
         body=ForkBody,
         is_stream=True,
+        takes_instead=Takes.START,
         query=(QueryParameter(name="ids", description="1: frames carry their id."),),
     ),
     Route(

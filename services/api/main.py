@@ -44,14 +44,15 @@ from loomlog.connectors.process.hardening import disable_process_dumping
 from loomlog.services.api.app import build_app
 from loomlog.services.api.metrics import Metrics
 from loomlog.services.api.openapi import encode_document
+from loomlog.services.api.request_shares import RequestShares
 from loomlog.services.api.service import Service, installed_version
 from loomlog.services.api.settings import ApiSettings, MissingApiSetting, api_settings
 from loomlog.services.api.shared_insights import SharedInsights
-from loomlog.services.application import limits
 from loomlog.services.application.authentication import Authenticator
 from loomlog.services.application.bootstrap import open_application, wait_for
 from loomlog.services.application.channels import ChannelOptions
 from loomlog.services.application.webhooks import WebhookOptions
+from loomlog.services.core.bounded_resources import EVENT_STREAMS, REQUESTS, STARTED_STREAMS, WAITING_REQUESTS
 from loomlog.services.families import FamilyProblem
 from loomlog.services.families.channel.declarations import configured_channels
 from loomlog.services.families.channel.operations import ChannelLimits
@@ -72,8 +73,10 @@ GRACE_S = 3
 CLOSE_WAIT_S = 1.5
 """Seconds that the broker and Postgres clients may take to close; together with GRACE_S below 5 seconds."""
 BACKLOG = 2_048
-OPEN_FILES = limits.STREAMS_MAX + 1_000
-"""Maximum open files: one connection per stream; the rest is for requests, the broker, Postgres and files."""
+OPEN_FILES = (
+    sum(resource.shares.total for resource in (EVENT_STREAMS, STARTED_STREAMS, WAITING_REQUESTS, REQUESTS)) + 1_000
+)
+"""Maximum open files: one connection for each; the rest is for the broker, Postgres and files."""
 HEADERS_WAIT_S = 30.0
 """Seconds from the first byte of a request, or from the connection, to the end of its headers."""
 KEEP_ALIVE_S = 75
@@ -164,6 +167,7 @@ async def run(loaded: ProcessConfiguration) -> None:
         web_page_absence=absence,
         login_origins=settings.ui_login_origins,
         own_hosts=settings.own_hosts,
+        shares=RequestShares(streams_per_principal=settings.streams_per_principal),
     )
     if (allowed := raise_open_file_limit(OPEN_FILES)) < OPEN_FILES:
         log.warning(

@@ -25,9 +25,8 @@ async def watch_document_changes(service: Service, caller: Caller, request: Requ
 
 async def _watch(service: Service, caller: Caller, request: Request, types: Collection[str]) -> AsgiResponse:
     since, tenant = _since(request), query_text(request, "tenant")
-    with service.stream_opening():
-        stream = await service.application.memory_changes.follow(caller, types, since=since, tenant=tenant)
-    return EventStream(stream, with_ids=True, on_close=service.release_stream)
+    stream = await service.application.memory_changes.follow(caller, types, since=since, tenant=tenant)
+    return EventStream(stream, with_ids=True)
 
 
 def _since(request: Request) -> int:

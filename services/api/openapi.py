@@ -16,6 +16,7 @@ import orjson
 from pydantic import TypeAdapter
 
 from loomlog.services.api.examples import BODY_EXAMPLES
+from loomlog.services.api.request_shares import Takes
 from loomlog.services.api.response_models import Error
 from loomlog.services.api.responses import STATUS_BY_CODE, JsonResponse
 from loomlog.services.api.route import NamedSchema, QueryParameter, Route
@@ -168,6 +169,8 @@ def refusal_statuses(route: Route) -> tuple[int, ...]:
         yield from (400, 500, 503)
         if not route.access.is_public:
             yield 401
+        if route.takes is not Takes.NOTHING:
+            yield 429
         if route.access.scopes:
             yield 403
         if "{" in route.path:

@@ -11,6 +11,7 @@ from loomlog.services.api import (
     operator_endpoints,
     partition_endpoints,
 )
+from loomlog.services.api.request_shares import Takes
 from loomlog.services.api.route import LIMIT_PARAMETER, POSITIVE_INTEGER, QueryParameter, Route
 from loomlog.services.core.access.rules import ANY_CALLER, PUBLIC, own_data, requires
 from loomlog.services.core.access.scopes import ADMIN, RUNS_READ, TENANT_READ
@@ -113,6 +114,7 @@ OPERATOR_ROUTES: tuple[Route, ...] = (
         path="/v1/_resolve/probe",
         access=requires(ADMIN),
         handler=operator_endpoints.probe_providers,
+        takes_instead=Takes.WAIT,
         summary="Probe all providers now; answers as /v1/_resolver.",
     ),
     Route(

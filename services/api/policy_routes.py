@@ -6,6 +6,7 @@ repair_endpoints.py.
 
 from loomlog.services.api import budget_endpoints, client_endpoints, hook_endpoints, pause_endpoints, repair_endpoints
 from loomlog.services.api.request_models import HookBody, LimitBody, PauseBody, RepairBody, ResumeBody
+from loomlog.services.api.request_shares import Takes
 from loomlog.services.api.route import TENANT_PARAMETER, QueryParameter, Route
 from loomlog.services.core.access.rules import own_data, requires
 from loomlog.services.core.access.scopes import ADMIN, RUNS_CREATE, RUNS_READ
@@ -100,6 +101,7 @@ POLICY_ROUTES: tuple[Route, ...] = (
         path="/v1/_pause",
         access=requires(ADMIN),
         handler=pause_endpoints.pause_runs,
+        takes_instead=Takes.WAIT,
         summary="Pause everything, a tenant or an agent; waits at most timeout_ms until its runs have paused.",
         body=PauseBody,
         body_optional=True,

@@ -159,7 +159,6 @@ STATUS_BY_CODE: Mapping[str, int] = {
     "embedder_not_implemented": 503,
     "embed_failed": 503,
     "not_yet": 503,
-    "too_many_streams": 503,
     "capacity_exhausted": 503,
 }
 

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from loomlog.services.api.request_models import Body
+from loomlog.services.api.request_shares import Takes
 from loomlog.services.api.service import Service
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.rules import Access
@@ -66,6 +67,8 @@ class Route:
     body_optional: bool = False
     query: Sequence[QueryParameter] = ()
     is_stream: bool = False
+    takes_instead: Takes | None = None
+    """What a request takes, where it does not follow from the rest of the row."""
     media_type: str = "application/json"
     status: int = 200
     """Status of a successful response; 204 has no content."""
@@ -89,6 +92,15 @@ class Route:
     def operation_id(self) -> str:
         """Name of the operation, unique in the table."""
         return self.operation or self.handler.__name__
+
+    @property
+    def takes(self) -> Takes:
+        """What a request takes of the process while it is handled."""
+        if self.takes_instead is not None:
+            return self.takes_instead
+        if self.access.is_public:
+            return Takes.NOTHING
+        return Takes.STREAM if self.is_stream else Takes.REQUEST
 
     @property
     def is_mutating(self) -> bool:

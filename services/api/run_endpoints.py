@@ -76,7 +76,7 @@ async def start_run(service: Service, caller: Caller, request: Request) -> AsgiR
         ),
     )
     service.metrics.start_seconds.observe(time.perf_counter() - began)
-    return stream_response(service, request, accepted)
+    return stream_response(request, accepted)
 
 
 async def continue_session(service: Service, caller: Caller, request: Request) -> AsgiResponse:
@@ -90,14 +90,12 @@ async def continue_session(service: Service, caller: Caller, request: Request) -
         ),
     )
     service.metrics.start_seconds.observe(time.perf_counter() - began)
-    return stream_response(service, request, accepted)
+    return stream_response(request, accepted)
 
 
 async def stream_run(service: Service, caller: Caller, request: Request) -> AsgiResponse:
-    layer = service.application
-    with service.stream_opening():
-        stream = await layer.queries.stream(caller, request.path_params["run_id"], after=resume_after(request))
-    return EventStream(stream, with_ids=True, on_close=service.release_stream)
+    run_id, after = request.path_params["run_id"], resume_after(request)
+    return EventStream(await service.application.queries.stream(caller, run_id, after=after), with_ids=True)
 
 
 async def list_runs(service: Service, caller: Caller, request: Request) -> JsonResponse[RunList]:
@@ -169,9 +167,7 @@ def _state_stream(
         tenant=query_text(request, "tenant"),
         with_waits=with_waits,
     )
-    with service.stream_opening():
-        stream = service.application.run_states.follow(caller, state_filter)
-    return EventStream(stream, with_ids=False, on_close=service.release_stream)
+    return EventStream(service.application.run_states.follow(caller, state_filter), with_ids=False)
 
 
 async def get_run(service: Service, caller: Caller, request: Request) -> JsonResponse[Run]:
@@ -299,18 +295,11 @@ async def release_run(service: Service, caller: Caller, request: Request) -> Jso
 # --- shared ----------------------------------------------------------------------------------------------------------
 
 
-def stream_response(service: Service, request: Request, accepted: StartedRun) -> EventStream:
+def stream_response(request: Request, accepted: StartedRun) -> EventStream:
     headers = {POSITION_HEADER: accepted.position}
     if accepted.is_repeated:
         headers["idempotent-replayed"] = "true"
-    try:
-        service.acquire_stream()
-    except BaseException:
-        accepted.stream.close()
-        raise
-    return EventStream(
-        accepted.stream, with_ids=query_flag(request, "ids"), headers=headers, on_close=service.release_stream
-    )
+    return EventStream(accepted.stream, with_ids=query_flag(request, "ids"), headers=headers)
 
 
 def _idempotency_key(request: Request) -> str:

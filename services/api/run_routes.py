@@ -17,6 +17,7 @@ from loomlog.services.api.request_models import (
     ResolveBody,
     RunBody,
 )
+from loomlog.services.api.request_shares import Takes
 from loomlog.services.api.route import (
     AGENT_PATH,
     CURSOR_PARAMETER,
@@ -61,6 +62,7 @@ RUN_ROUTES: tuple[Route, ...] = (
         summary="Start a run; the answer is the stream of its events.",
         body=RunBody,
         is_stream=True,
+        takes_instead=Takes.START,
         query=(
             QueryParameter(
                 name="ids",
@@ -214,6 +216,7 @@ RUN_ROUTES: tuple[Route, ...] = (
         path=f"{RUN_PATH}/compact",
         access=own_data(RUNS_CREATE),
         handler=run_endpoints.compact_run,
+        takes_instead=Takes.WAIT,
         refusal_statuses=(502,),
         summary="Replace the older part of a conversation by a summary: of a parked run or an idle session.",
         body=ReasonBody,
@@ -258,6 +261,7 @@ RUN_ROUTES: tuple[Route, ...] = (
         path="/v1/runs:batch",
         access=own_data(RUNS_CREATE),
         handler=batch_endpoints.start_batch,
+        takes_instead=Takes.WAIT,
         summary="Start up to 32 runs; join waits for them (200), detach answers with their ids (202).",
         alternative_status=202,
         body=BatchBody,
@@ -296,6 +300,7 @@ RUN_ROUTES: tuple[Route, ...] = (
         summary="Start the next run of a session; the answer is the stream of its events.",
         body=MessageBody,
         is_stream=True,
+        takes_instead=Takes.START,
         query=(QueryParameter(name="ids", description="1: frames carry their id."),),
     ),
     Route(

@@ -5,20 +5,19 @@ Until they are, `application` raises 503 `starting`; authentication works from t
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 
 from loomlog.connectors.configuration import Configuration, Provider
 from loomlog.connectors.protocols import Model
 from loomlog.services.api.metrics import Metrics
+from loomlog.services.api.request_shares import RequestShares
 from loomlog.services.api.shared_insights import SharedInsights
-from loomlog.services.application import limits
 from loomlog.services.application.application import Application
 from loomlog.services.application.authentication import Authenticator
 from loomlog.services.application.bootstrap import Readiness
-from loomlog.services.application.errors import RETRY_LATER_S, RETRY_SOON_S, RequestRefused
+from loomlog.services.application.errors import RETRY_SOON_S, RequestRefused
 from loomlog.services.web.static_files import WebPage
 
 DISTRIBUTION = "loomlog"
@@ -53,7 +52,7 @@ class Service:
     commit: str = ""
     built: str = ""
     started_at: float = field(default_factory=time.monotonic)
-    open_streams: int = 0
+    shares: RequestShares = field(default_factory=RequestShares)
     readiness_checked_at: float = 0.0
     """Monotonic time of the last readiness check of the broker and Postgres."""
     unreachable: frozenset[str] = frozenset()
@@ -77,28 +76,3 @@ class Service:
             missing = ", ".join(sorted(self.readiness.missing)) or "the log and the read models"
             raise RequestRefused("starting", f"not ready yet, waiting for: {missing}", retry_after_s=RETRY_SOON_S)
         return self.current_application
-
-    def acquire_stream(self) -> None:
-        """Reserve one event stream; release it with `release_stream`. Raises RequestRefused(too_many_streams)."""
-        if self.open_streams >= limits.STREAMS_MAX:
-            raise RequestRefused(
-                "too_many_streams",
-                f"{self.open_streams} event streams are open here; try another replica, or later",
-                retry_after_s=RETRY_LATER_S,
-            )
-        self.open_streams += 1
-        self.metrics.streams.set(self.open_streams)
-
-    @contextmanager
-    def stream_opening(self) -> Iterator[None]:
-        """Reserve one event stream, and release it again if opening it raises. Raises RequestRefused."""
-        self.acquire_stream()
-        try:
-            yield
-        except BaseException:
-            self.release_stream()
-            raise
-
-    def release_stream(self) -> None:
-        self.open_streams -= 1
-        self.metrics.streams.set(self.open_streams)

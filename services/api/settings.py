@@ -41,6 +41,7 @@ class ApiSettings:
     replica_id: str
     max_request_bytes: int
     keepalive_s: float
+    streams_per_principal: int
     metrics_enabled: bool
     insights_url: str
     """Empty: it is switched off, or its port is not known here."""
@@ -83,6 +84,7 @@ def api_settings(settings: Settings) -> ApiSettings:
         replica_id=settings.replica_id or f"{socket.gethostname()}-{os.getpid()}",
         max_request_bytes=settings.max_request_bytes,
         keepalive_s=settings.sse_keepalive_ms / 1000,
+        streams_per_principal=settings.streams_per_principal,
         metrics_enabled=settings.metrics_enabled,
         insights_url=_insights_url(settings),
         ui_enabled=settings.ui_enabled,

@@ -6,6 +6,7 @@ Before: routes.py. After: webhook_endpoints.py, cloud_event_endpoints.py.
 from collections.abc import Sequence
 
 from loomlog.services.api import cloud_event_endpoints, webhook_endpoints
+from loomlog.services.api.request_shares import Takes
 from loomlog.services.api.route import Handler, NamedSchema, QueryParameter, Route, Tag
 from loomlog.services.core.access.rules import PUBLIC, Access, requires, requires_any
 from loomlog.services.core.access.scopes import ADMIN, CHANNEL_PUBLISH, RUNS_CREATE
@@ -62,6 +63,7 @@ def _receiver(path: str, handler: Handler, summary: str) -> Route:
         status=202,
         alternative_status=200,
         refusal_statuses=RECEIVER_STATUSES,
+        takes_instead=Takes.WAIT,
     )
 
 
@@ -91,6 +93,7 @@ def _admin(
         status=status,
         alternative_status=alternative,
         refusal_statuses=statuses,
+        takes_instead=Takes.WAIT if access.is_public else None,
     )
 
 

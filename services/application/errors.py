@@ -139,7 +139,6 @@ CODES = frozenset(
         "rate_limited",
         "share_exhausted",
         "capacity_exhausted",
-        "too_many_streams",
         # unavailable dependencies
         "runtime_paused",
         "tier_unavailable",

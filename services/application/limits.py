@@ -112,8 +112,6 @@ BUFFERED_PREVIEWS_MAX = 256
 """Maximum previews that wait for the event which opens their turn; it is milliseconds behind them,
 so more are a fault.
 """
-STREAMS_MAX = 10_000
-"""Maximum open event streams of one process; about 10 KiB each."""
 CATCH_UPS_MAX = 100
 """Times one stream may fall back to the projections before it is ended and the client has to reconnect."""
 CATCH_UP_PAUSE_S = 0.2
@@ -137,12 +135,8 @@ TERM_SEARCH_MAX = 20_000
 
 # --- histories -------------------------------------------------------------------------------------------------------
 
-HISTORIES_MAX = 8
-"""Histories read, folded or sent at once by one process; each holds a run's conversation in memory."""
 EVENTS_FOLDED_MAX = 50_000
 """Maximum events of one run folded for one response: some seconds of this process. Longer runs are exported."""
-IMPORTS_MAX = 2
-"""Imports in progress at once in one process; each folds a whole run."""
 IMPORT_FILE_BYTES_MAX = 256 * 1024 * 1024
 """Maximum size of an uploaded bundle."""
 IMPORT_BYTES_MAX = 2 * 1024 * 1024 * 1024

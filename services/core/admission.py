@@ -5,9 +5,10 @@ person, are not; when they continue they are active again at once, even over the
 before and must not be delayed. Children are active together with their parent and are never queued, so a parent can
 wait for them without a deadlock.
 
-    places    max_concurrent_runs of them; a run of a user or of a provider at its limit waits without blocking the
-              places for others
-    queue     fair (fair_queue.py): tenants in turn, within one its users, within one the oldest that may start
+    places    max_concurrent_runs of them, of which a tenant has its share (shares.py); a run of a user or of a provider
+              at its limit waits without blocking the places for others
+    queue     fair (fair_queue.py): tenants in turn, within one its users, within one the oldest that may start; a
+              tenant has its share of it too
     refused   at once when the queue is full, later on a timeout (measured by the caller)
 
 Values and order only, no clock: services/runtime/admission/queue.py measures time and wakes the admitted runs. Not
@@ -20,8 +21,9 @@ from typing import Any
 
 from msgspec import field
 
-from loomlog.schemas.records import Value
+from loomlog.schemas.records import Value, replace
 from loomlog.services.core.fair_queue import FairQueue
+from loomlog.services.core.shares import PRINCIPAL, Holder, ShareLimits, Shares
 
 BACKPRESSURE = "backpressure"
 USER_FULL = "per_user_quota_exhausted"
@@ -66,7 +68,11 @@ class AdmissionController:
         self.active: dict[str, Slot] = {}
         self.waiting: dict[str, Slot] = {}
         """Waiting runs in order of arrival."""
-        self._active_by_user: Counter[tuple[str, str]] = Counter()
+        places = ShareLimits.in_turn(limits.runs)
+        if limits.per_user:
+            places = replace(places, per_principal=min(limits.per_user, places.per_tenant))
+        self._places = Shares("runs at work", places)
+        self._queue_places = Shares("starts that wait", ShareLimits.in_turn(max(1, limits.queue)))
         self._active_by_provider: Counter[str] = Counter()
         self._queued_by_provider: Counter[str] = Counter()
         """Number of waiting runs by provider."""
@@ -80,10 +86,8 @@ class AdmissionController:
         """Mark a run as active, regardless of the limits."""
         if run_id not in self.active:
             self.active[run_id] = slot
-            # Only what has a limit is counted: most have none, and every run passes here.
-            if self.limits.per_user:
-                self._active_by_user[slot.tenant, slot.user_id] += 1
-            if self.limits.providers:
+            self._places.add(_holder(slot))
+            if self.limits.providers:  # most have none, and every run passes here
                 self._active_by_provider[slot.provider] += 1
 
     def release(self, run_id: str) -> bool:
@@ -91,15 +95,19 @@ class AdmissionController:
         place = self.active.pop(run_id, None)
         if place is None:
             return False
-        if self.limits.per_user:
-            _decrement(self._active_by_user, (place.tenant, place.user_id))
+        self._places.release(_holder(place))
         if self.limits.providers:
             _decrement(self._active_by_provider, place.provider)
         return True
 
     def enqueue(self, run_id: str, slot: Slot) -> AdmissionRefused | None:
         """Queue a run; return the refusal when the queue does not accept it."""
-        if len(self.waiting) >= self.limits.queue or not self._has_user_capacity(slot.tenant, slot.user_id):
+        holder = _holder(slot)
+        if (
+            len(self.waiting) >= self.limits.queue
+            or self._queue_places.exhausted_bound(holder)
+            or not self._has_user_capacity(slot.tenant, slot.user_id)
+        ):
             return self.refusal_for(slot)
         cap = self.limits.providers.get(slot.provider, 0)
         if (
@@ -109,6 +117,7 @@ class AdmissionController:
         ):
             return self.refusal_for(slot)
         self.waiting[run_id] = slot
+        self._queue_places.add(holder)
         self._queued_by_provider[slot.provider] += 1
         self._fair_queue.join(run_id, slot.tenant, slot.user_id)
         return None
@@ -118,6 +127,7 @@ class AdmissionController:
         place = self.waiting.pop(run_id, None)
         if place is not None:
             _decrement(self._queued_by_provider, place.provider)
+            self._queue_places.release(_holder(place))
             self._fair_queue.leave(run_id)
 
     def admit_next(self) -> str:
@@ -125,7 +135,9 @@ class AdmissionController:
         if len(self.active) >= self.limits.runs:
             return ""
         run_id = self._fair_queue.next(
-            lambda run_id: not self._blocking_limit(self.waiting[run_id]), user_may=self._has_user_capacity
+            lambda run_id: not self._blocking_limit(self.waiting[run_id]),
+            tenant_may=self._places.tenant_may,
+            user_may=self._has_user_capacity,
         )
         if run_id is None:
             return ""
@@ -149,7 +161,8 @@ class AdmissionController:
                 return AdmissionRefused(
                     code=code, message=f"{text}; wait until one has ended", about=slot.user_id, cap=bounds.per_user
                 )
-        text = f"{len(self.active)} runs are at work here and {len(self.waiting)} wait"
+        held = self._places.held_by(slot.tenant)
+        text = f"{len(self.active)} runs are at work here, {held} of them of this tenant, and {len(self.waiting)} wait"
         return AdmissionRefused(code=BACKPRESSURE, message=f"{text}; try again in a moment", cap=bounds.runs)
 
     def _blocking_limit(self, slot: Slot) -> str:
@@ -158,13 +171,20 @@ class AdmissionController:
         cap = bounds.providers.get(slot.provider, 0) if bounds.providers else 0
         if cap and self._active_by_provider[slot.provider] >= cap:
             return PROVIDER_FULL
-        if not self._has_user_capacity(slot.tenant, slot.user_id):
-            return USER_FULL
-        return BACKPRESSURE if len(self.active) >= bounds.runs else ""
+        match self._places.exhausted_bound(_holder(slot)):
+            case "":
+                return ""
+            case bound if bound == PRINCIPAL and bounds.per_user:
+                return USER_FULL
+        return BACKPRESSURE
 
     def _has_user_capacity(self, tenant: str, user_id: str) -> bool:
         """Whether a user's limit allows another run."""
-        return not self.limits.per_user or self._active_by_user[tenant, user_id] < self.limits.per_user
+        return not self.limits.per_user or self._places.held_by(tenant, user_id) < self._places.limits.per_principal
+
+
+def _holder(slot: Slot) -> Holder:
+    return Holder(tenant=slot.tenant, principal=slot.user_id)
 
 
 def _decrement(counts: Counter[Any], key: Any) -> None:

@@ -37,6 +37,8 @@ class ShareLimits(Value, frozen=True, kw_only=True):
     total: int
     per_tenant: int
     per_principal: int
+    keeps_reserve: bool = True
+    """Whether the reserve is only for tenants that hold less than is free; otherwise it is taken in turn."""
 
     @classmethod
     def of(cls, total: int, *, per_tenant: int = 0, per_principal: int = 0) -> Self:
@@ -51,6 +53,16 @@ class ShareLimits(Value, frozen=True, kw_only=True):
             per_tenant=tenant,
             per_principal=min(per_principal or max(1, (total + 1) // 2), tenant),
         )
+
+    @classmethod
+    def in_turn(cls, total: int) -> Self:
+        """Return the shares of what is held for seconds and waited for in turn, like a call.
+
+        What is released goes to the next in turn, so several busy tenants leave none unused, users have what their
+        tenant has, and a total below four is not divided.
+        """
+        tenant = total - total // 4
+        return cls(total=total, per_tenant=tenant, per_principal=tenant, keeps_reserve=False)
 
     def __post_init__(self) -> None:
         assert 1 <= self.per_principal <= self.per_tenant <= self.total, self
@@ -118,9 +130,11 @@ class Shares:
         """Number of those that wait."""
         return len(self._waiting)
 
-    def held_by(self, tenant: str, principal: str = "") -> int:
+    def held_by(self, tenant: str, principal: str | None = None) -> int:
         """Return what a tenant holds, or one of its principals."""
-        return self._by_principal[Holder(tenant=tenant, principal=principal)] if principal else self._by_tenant[tenant]
+        if principal is None:
+            return self._by_tenant[tenant]
+        return self._by_principal[Holder(tenant=tenant, principal=principal)]
 
     def holders(self) -> list[tuple[Holder, int]]:
         """Return who holds how many, the largest first."""
@@ -131,6 +145,10 @@ class Shares:
         if self._by_principal[holder] >= self.limits.per_principal:
             return PRINCIPAL
         return self._exhausted_by_tenant(holder.tenant)
+
+    def tenant_may(self, tenant: str) -> bool:
+        """Whether neither the share of a tenant nor the total is in the way."""
+        return not self._exhausted_by_tenant(tenant)
 
     def take(self, holder: Holder) -> None:
         """Take one. Raises ShareExhausted.
@@ -171,7 +189,7 @@ class Shares:
         if not self._waiting:
             return None
         ticket = self._queue.next(
-            tenant_may=lambda tenant: not self._exhausted_by_tenant(tenant),
+            tenant_may=self.tenant_may,
             user_may=lambda tenant, user: self.held_by(tenant, user) < self.limits.per_principal,
         )
         if ticket is not None:
@@ -194,7 +212,8 @@ class Shares:
         if held >= limits.per_tenant:
             return TENANT
         free = limits.total - self.in_use
-        return TOTAL if free <= 0 or (free <= limits.reserve and held >= free) else ""
+        is_kept = limits.keeps_reserve and free <= limits.reserve and held >= free
+        return TOTAL if free <= 0 or is_kept else ""
 
 
 def _decrement(counts: Counter[Key], key: Key) -> None:

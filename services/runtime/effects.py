@@ -44,6 +44,7 @@ from loomlog.services.runtime.tools.client_tools import ClientTools
 from loomlog.services.runtime.tools.hooks import HookRunner
 from loomlog.services.runtime.tools.tool_calls import ToolCalls
 from loomlog.services.runtime.tools.tool_context import MadeVolumes
+from loomlog.services.runtime.tools.tool_slots import ToolCallSlots
 from loomlog.services.runtime.tools.toolset import ProcessToolset
 
 NO_TOOLS: Mapping[str, Tool] = {}
@@ -210,7 +211,7 @@ def build_effect_handlers(
         {
             name: RuntimeProvider(
                 model=model,
-                max_concurrent=routing.providers[name].max_concurrent,
+                max_concurrent=routing.providers[name].max_concurrent or getattr(model, "max_concurrent", 0),
                 retries_rate_limits=routing.providers[name].driver not in DRIVERS_WITHOUT_RATE_LIMIT_WAITS,
                 is_external=routing.providers[name].driver not in INTERNAL_DRIVERS,
                 api_key_env=routing.providers[name].api_key_env,
@@ -251,6 +252,7 @@ def build_effect_handlers(
             callers_choose_hosts=settings.callers_choose_hosts,
             mask_results=redaction.mask_result if loaded.settings.redact_secrets else None,
             made_volumes=made_volumes,
+            slots=ToolCallSlots(loaded.settings.tool_calls_per_process),
         ),
         SummaryCalls(
             model_calls,

@@ -12,10 +12,12 @@ After: services/core/shares.py decides who may and who is next.
 """
 
 import asyncio
+import time
 from collections import Counter
 from types import TracebackType
 
 from loomlog.services.core.shares import Holder, ShareExhausted, ShareLimits, Shares
+from loomlog.services.stream.histogram import CALL_SECONDS, Histogram
 
 WAITING_PER_SLOT = 16
 """Places for those that wait, for each slot: a longer queue would not be served within any sensible wait."""
@@ -54,10 +56,12 @@ class SharedSlots:
         """`resource` is a plural noun, as in "event streams"."""
         self.shares = Shares(resource, limits)
         self.queued = Shares(
-            f"waiting calls for {resource}", waiting or ShareLimits.of(WAITING_PER_SLOT * limits.total)
+            f"places in the queue for {resource}", waiting or ShareLimits.of(WAITING_PER_SLOT * limits.total)
         )
         self.refused: Counter[str] = Counter()
         """Refusals by bound: total, tenant, principal."""
+        self.wait_seconds = Histogram(CALL_SECONDS)
+        """Wait times of those that had to wait and got a slot."""
         self._entered: dict[int, asyncio.Future[None]] = {}
 
     def try_acquire(self, holder: Holder) -> HeldSlot:
@@ -72,7 +76,9 @@ class SharedSlots:
     async def acquire(self, holder: Holder, *, wait_s: float) -> HeldSlot:
         """Take a slot, in turn. Raises ShareExhausted when too many wait already, or after `wait_s`."""
         if self.shares.exhausted_bound(holder):
+            began = time.monotonic()
             await self._wait_for_turn(holder, wait_s)
+            self.wait_seconds.observe(time.monotonic() - began)
         else:
             self.shares.add(holder)
         return HeldSlot(self, holder)

@@ -175,7 +175,6 @@ ERRORS = {
     "tier_agent_not_available": "The plan of the user has no model for this agent.",
     "tier_unavailable": "No model of the tier can be used now.",
     "token_limit_exceeded": "A budget limit is used up.",
-    "too_many_streams": "The process has as many streams open as it can.",
     "unauthorized": "The token is missing or unknown.",
     "unknown_agent": "There is no such agent; `error` names those there are.",
     "unknown_agent_id": "No run has this handle.",

@@ -43,6 +43,7 @@ from loomlog.services.application.clients.connection import (
     send_frame,
 )
 from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.bounded_resources import CLIENT_CONNECTIONS
 from loomlog.services.core.clients import limits, session
 from loomlog.services.core.clients.session import (
     ClientSession,
@@ -52,7 +53,9 @@ from loomlog.services.core.clients.session import (
     SendFrame,
     SessionAction,
 )
+from loomlog.services.core.shares import ShareExhausted, ShareLimits
 from loomlog.services.stream.global_tables.global_table import PARTITION
+from loomlog.services.stream.shared_slots import SharedSlots
 
 log = logging.getLogger(__name__)
 
@@ -95,6 +98,10 @@ class ClientConnections:
         self._clock_ms = clock_ms
         self._heartbeat_s = heartbeat_s
         self._connections: dict[str, ClientConnection] = {}
+        shares = CLIENT_CONNECTIONS.shares
+        self._slots = SharedSlots(
+            CLIENT_CONNECTIONS.name, ShareLimits.of(shares.total, per_principal=client_limits.connections)
+        )
         self._count = 0
         self._first_connection = asyncio.Event()
         self._listening = asyncio.Event()
@@ -107,9 +114,15 @@ class ClientConnections:
 
     async def serve(self, caller: Caller, socket: ClientSocket) -> None:
         """Serve a connection until it ends."""
-        if refusal := self._capacity_error(caller):
-            await self._refuse(socket, refusal)
+        try:
+            slot = self._slots.try_acquire(caller.holder)
+        except ShareExhausted as error:
+            await self._refuse(socket, str(error))
             return
+        with slot:
+            await self._serve(caller, socket)
+
+    async def _serve(self, caller: Caller, socket: ClientSocket) -> None:
         self._count += 1
         connection_id = f"{self.host}.{self._count}"
         state = ClientSession(
@@ -195,14 +208,6 @@ class ClientConnections:
         if connection.registration is not None:
             over = ClientLeft(connection_id=connection.connection_id, host=self.host, at_ms=self._clock_ms())
             await self._publish(over)
-
-    def _capacity_error(self, caller: Caller) -> str:
-        """Return why another connection would exceed a limit; empty when it would not."""
-        if len(self._connections) >= limits.CONNECTIONS_MAX:
-            return f"this process holds {limits.CONNECTIONS_MAX} connections; try another replica, or later"
-        own = (caller.tenant, caller.subject)
-        held = sum(one.principal == own for one in self._connections.values())
-        return "" if held < self.client_limits.connections else f"this principal has {held} connections already"
 
     async def _refuse(self, socket: ClientSocket, message: str) -> None:
         try:

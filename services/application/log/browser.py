@@ -75,7 +75,7 @@ class LogBrowser:
     async def topics(self, caller: Caller) -> LogTopicList:
         """Return all topics with their partitions and settings. Raises RequestRefused(backpressure) too."""
         require_scope(caller, ADMIN)
-        async with self._reads.slot():
+        async with self._reads.slot(caller):
             existing = await self._access.existing_topics(list(self._topics))
             places = [(topic.name, number) for topic in existing.values() for number in range(topic.partitions)]
             offsets = await self._access.ranges.boundary_offsets(places)
@@ -90,7 +90,7 @@ class LogBrowser:
         """Return a page of records. Raises RequestRefused: not_found, bad_request, backpressure too."""
         require_scope(caller, ADMIN)
         topic = self._full_name(query.topic)
-        async with self._reads.slot():
+        async with self._reads.slot(caller):
             await self._check_partition(topic, query.partition)
             window = LogWindow(self._access.ranges, self._codec, topic)
             beginning, end = (await self._access.ranges.boundary_offsets([(topic, query.partition)]))[

@@ -111,7 +111,7 @@ class DeadLetters:
     ) -> DeadLetterList:
         """Return dead letters, the newest first: those below the offset `before`, or all."""
         require_scope(caller, ADMIN)
-        async with self._reads.slot():
+        async with self._reads.slot(caller):
             entries = await read_dead_letters(self._ranges, self._codec, kind=kind, before=before, limit=limit + 1)
         shown = entries[-limit:]
         has_more = len(entries) > limit
@@ -123,7 +123,7 @@ class DeadLetters:
     async def get(self, caller: Caller, offset: int) -> DeadLetterDetail:
         """Return one dead letter. Raises RequestRefused(not_found) too."""
         require_scope(caller, ADMIN)
-        async with self._reads.slot():
+        async with self._reads.slot(caller):
             entry = await read_dead_letter(self._ranges, self._codec, offset)
         return dead_letter_detail(entry, self._codec)
 
@@ -132,7 +132,7 @@ class DeadLetters:
         require_scope(caller, ADMIN)
         token = self._request_token()
         async with answered_within(REPLAY_WAIT_S), self._replay_lock:
-            async with self._reads.slot():
+            async with self._reads.slot(caller):
                 entry = await read_dead_letter(self._ranges, self._codec, offset)
             if earlier := entry.replay_of(token):
                 return {"offset": offset, "position": _replay_position(earlier), "repeated": True}

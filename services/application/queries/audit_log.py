@@ -111,7 +111,7 @@ class AuditLog:
             if caller.is_isolated:
                 raise bad_request("run_id is required: the events of one of your runs")
             ranges = []
-        async with self.reads.slot():
+        async with self.reads.slot(caller):
             if not ranges:
                 ranges = await self._partition_ranges(query)
             return await self._read_page(caller, query, types, ranges)
@@ -126,7 +126,7 @@ class AuditLog:
         is_command = window is self._commands_window
         if is_command and not caller.is_admin:
             raise missing
-        async with self.reads.slot():
+        async with self.reads.slot(caller):
             record = await window.record_at(partition, offset)
             term = -1 if is_command or record is None else await window.term_before(partition, offset)
         view = None if record is None else self._to_view(record, window.topic)

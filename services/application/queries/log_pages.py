@@ -13,7 +13,11 @@ from typing import NamedTuple
 
 from loomlog.connectors.errors import ConnectorError, Transient
 from loomlog.services.application import limits
-from loomlog.services.application.errors import RETRY_LATER_S, RequestRefused, bad_request, unavailable
+from loomlog.services.application.errors import RequestRefused, bad_request, unavailable
+from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.bounded_resources import LOG_READS
+from loomlog.services.core.shares import ShareLimits
+from loomlog.services.stream.shared_slots import SharedSlots
 
 READ_WAIT_S = 10.0
 """Time limit of one page, with the wait for those before."""
@@ -52,24 +56,14 @@ class LogReadQueue:
     """One reader of the log at a time, with a bounded queue; an unreachable broker becomes a refusal."""
 
     def __init__(self) -> None:
-        self._waiting = 0
-        self._lock = asyncio.Lock()
+        self._slots = SharedSlots(LOG_READS.name, LOG_READS.shares, waiting=ShareLimits.of(limits.EVENTS_WAITING_MAX))
 
     @asynccontextmanager
-    async def slot(self) -> AsyncIterator[None]:
-        """Wait for the turn to read. Raises RequestRefused: backpressure, log_unavailable."""
-        if self._waiting >= limits.EVENTS_WAITING_MAX:
-            raise RequestRefused(
-                "backpressure",
-                f"{self._waiting} others are reading the log here; try again",
-                retry_after_s=RETRY_LATER_S,
-            )
-        self._waiting += 1
-        try:
-            async with answered_within(READ_WAIT_S), self._lock:
+    async def slot(self, caller: Caller) -> AsyncIterator[None]:
+        """Wait for the turn to read. Raises ShareExhausted, RequestRefused(log_unavailable)."""
+        async with answered_within(READ_WAIT_S):
+            with await self._slots.acquire(caller.holder, wait_s=2 * READ_WAIT_S):  # the outer bound comes first
                 yield
-        finally:
-            self._waiting -= 1
 
 
 @asynccontextmanager

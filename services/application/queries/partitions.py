@@ -130,7 +130,7 @@ class Partitions:
         }
         topics = self._topics
         terms = {(one.topic, number): one.term(number) for one in topics for number in one.partitions}
-        await self._read_claims([(*place, term) for place, term in terms.items()], takeovers)
+        await self._read_claims(caller, [(*place, term) for place, term in terms.items()], takeovers)
         return {
             "topics": [
                 {
@@ -181,9 +181,9 @@ class Partitions:
 
     # --- Claims ------------------------------------------------------------------------------------------------------
 
-    async def _read_claims(self, newest: Sequence[Place], takeovers: int) -> None:
+    async def _read_claims(self, caller: Caller, newest: Sequence[Place], takeovers: int) -> None:
         """Read what is missing of the newest Claims: first the newest of each partition, then those before."""
-        async with self._reads.slot():
+        async with self._reads.slot(caller):
             await self._follow_claims(newest, takeovers)
 
     async def _follow_claims(self, places: Sequence[Place], takeovers: int) -> None:

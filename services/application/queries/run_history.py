@@ -18,18 +18,20 @@ from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.values import BlobRef
 from loomlog.services.application import limits
 from loomlog.services.application.authentication import require_scope
-from loomlog.services.application.errors import RETRY_LATER_S, RequestRefused, bad_request, unavailable
+from loomlog.services.application.errors import RequestRefused, bad_request, unavailable
 from loomlog.services.application.queries.consistency_check import find_differences
 from loomlog.services.application.queries.runs import RunQueries
 from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import RUNS_READ
+from loomlog.services.core.bounded_resources import HISTORIES
 from loomlog.services.core.run.evolve import REDUCER_VERSION
 from loomlog.services.core.run.history.comparison import Comparison, compare_runs
 from loomlog.services.core.run.history.replay import ReplayResult, RunFold
 from loomlog.services.stream.archive.bundle import BundledRun, BundleHeader, BundleWriter, FoldedRun, blob_refs
 from loomlog.services.stream.archive.run_log import LineageSegment, ReadStats, RunLog, fold_run
 from loomlog.services.stream.partition.fold import BrokenHistory
+from loomlog.services.stream.shared_slots import SharedSlots
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,12 +94,12 @@ class RunHistories:
         self._codec = codec
         self._topic = events_topic
         self._clock_ms = clock_ms
-        self._active_reads = 0
+        self._slots = SharedSlots(HISTORIES.name, HISTORIES.shares)
 
     async def replay(self, caller: Caller, run_id: str, *, to_seq: int = 0) -> ReplayProof:
         """Fold the run again and compare it with the read models. Raises RequestRefused."""
         require_scope(caller, RUNS_READ)
-        async with self._read_slot():
+        async with self._read_slot(caller):
             history = await self._load_history(caller, run_id, to_seq)
             tally = ReadStats()
             replayed = await self._fold(history, to_seq, tally)
@@ -124,13 +126,13 @@ class RunHistories:
         when there is none.
         """
         require_scope(caller, RUNS_READ)
-        async with self._read_slot():
+        async with self._read_slot(caller):
             return await self._run_at(caller, run_id, seq)
 
     async def compare(self, caller: Caller, a: str, b: str, *, a_seq: int = 0, b_seq: int = 0) -> RunPair:
         """Compare two runs. Raises RequestRefused."""
         require_scope(caller, RUNS_READ)
-        async with self._read_slot():
+        async with self._read_slot(caller):
             one = await self._run_at(caller, a, a_seq)
             other = await self._run_at(caller, b, b_seq)
             return RunPair(a=one, b=other, comparison=compare_runs(one.replayed, other.replayed))
@@ -138,12 +140,12 @@ class RunHistories:
     async def export(self, caller: Caller, run_id: str) -> AsyncGenerator[bytes, None]:
         """Iterate the run as a bundle, piece by piece. All refusals are raised before the first piece."""
         require_scope(caller, RUNS_READ)
-        async with self._read_slot():
+        async with self._read_slot(caller):
             history = await self._load_history(caller, run_id, 0, bounded=False)
-        return self._write_bundle(history)
+        return self._write_bundle(caller, history)
 
-    async def _write_bundle(self, history: _RunHistory) -> AsyncGenerator[bytes, None]:
-        async with self._read_slot():
+    async def _write_bundle(self, caller: Caller, history: _RunHistory) -> AsyncGenerator[bytes, None]:
+        async with self._read_slot(caller):
             writer = BundleWriter(self._codec)
             yield writer.begin(self._bundle_header(history))
             refs: dict[str, BlobRef] = {}
@@ -238,20 +240,12 @@ class RunHistories:
         return replayed
 
     @asynccontextmanager
-    async def _read_slot(self) -> AsyncIterator[None]:
-        """Bound concurrency; errors of the log or of a run in it become refusals."""
-        if self._active_reads >= limits.HISTORIES_MAX:
-            raise RequestRefused(
-                "backpressure",
-                f"{self._active_reads} histories are being read here; try again",
-                retry_after_s=RETRY_LATER_S,
-            )
-        self._active_reads += 1
+    async def _read_slot(self, caller: Caller) -> AsyncIterator[None]:
+        """Bound concurrency (raises ShareExhausted); errors of the log or of a run in it become refusals."""
         try:
-            yield
+            with self._slots.try_acquire(caller.holder):
+                yield
         except BrokenHistory as error:
             raise RequestRefused("run_quarantined", f"the history is not whole: {error}") from error
         except ConnectorError as error:
             raise unavailable("log", error) from error
-        finally:
-            self._active_reads -= 1

@@ -31,7 +31,7 @@ from loomlog.schemas.ids import ID_PATTERN, partition_key
 from loomlog.services.application import limits
 from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.command_publisher import CommandPublisher
-from loomlog.services.application.errors import RETRY_LATER_S, RequestRefused, bad_request
+from loomlog.services.application.errors import RequestRefused, bad_request
 from loomlog.services.application.queries.runs import GENERATED_ID_PREFIXES
 from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.application.streaming.subscription import Subscription
@@ -43,6 +43,7 @@ from loomlog.services.application.transfer.event_import import (
 )
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import TENANT
+from loomlog.services.core.bounded_resources import IMPORTS
 from loomlog.services.core.run.lifecycle.import_validation import value_error
 from loomlog.services.stream.archive.bundle import (
     BlobPart,
@@ -54,6 +55,7 @@ from loomlog.services.stream.archive.bundle import (
 )
 from loomlog.services.stream.archive.bundle_replay import replay_bundle
 from loomlog.services.stream.encryption.content_fields import is_in_clear, payloads_of_event
+from loomlog.services.stream.shared_slots import SharedSlots
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,20 +111,16 @@ class RunImports:
         self._sources = sources
         self._clock_ms = clock_ms
         self._importer = EventImporter(sources, publisher, clock_ms=clock_ms, wait_s=wait_s)
-        self._active_imports = 0
+        self._slots = SharedSlots(IMPORTS.name, IMPORTS.shares)
 
     async def import_bundle(self, caller: Caller, file: IO[bytes], *, in_clear: bool = False) -> ImportResult:
         """Import every run of the bundle. `file` must be readable from its beginning more than once.
 
         Raises RequestRefused, also content_in_clear: where content is encrypted, runs in plaintext are imported only
-        with `in_clear`.
+        with `in_clear`; ShareExhausted.
         """
         require_scope(caller, TENANT)
-        if self._active_imports >= limits.IMPORTS_MAX:
-            raise RequestRefused(
-                "backpressure", f"{self._active_imports} imports are under way here", retry_after_s=RETRY_LATER_S
-            )
-        self._active_imports += 1
+        slot = self._slots.try_acquire(caller.holder)
         try:
             looks = self._sources.content.keys is not None and not in_clear
             checked = await asyncio.to_thread(_check_bundle, file, self._clock_ms(), checks_in_clear=looks)
@@ -146,7 +144,7 @@ class RunImports:
         except Undecodable as error:
             raise bad_request(f"the bundle contains a record that cannot be decoded here: {error}") from error
         finally:
-            self._active_imports -= 1
+            slot.release()
         return ImportResult(
             runs=tuple(ImportedRun(run_id=run_id, added=run_id in missing) for run_id in run_ids),
             position=here[run_ids[-1]],

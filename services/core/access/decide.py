@@ -17,6 +17,7 @@ services/application.
 from loomlog.schemas.records import Value
 from loomlog.services.core.access.rules import Access
 from loomlog.services.core.access.scopes import ADMIN, INCLUDES, SCOPES, TENANT, USER
+from loomlog.services.core.shares import Holder
 
 DEFAULT_USER = "default"
 """User of a run that the shared token starts without naming one."""
@@ -35,6 +36,11 @@ class Caller(Value, frozen=True, kw_only=True):
     """The caller's runs may not use the operator's provider keys."""
     isolated_users: frozenset[str] = frozenset()
     """Subjects of the tenant's isolated callers, known of members only: they may see their runs, not control them."""
+
+    @property
+    def holder(self) -> Holder:
+        """For whom the caller holds what tenants share."""
+        return Holder(tenant=self.tenant, principal=self.subject)
 
     @property
     def is_admin(self) -> bool:

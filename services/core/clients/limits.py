@@ -33,8 +33,6 @@ HELLO_TIMEOUT_S = 10.0
 """Seconds from the connection to its first frame; a silent client must not occupy a place."""
 SEND_TIMEOUT_S = 10.0
 """Seconds for a frame to be sent; a client that reads more slowly is dropped."""
-CONNECTIONS_MAX = 1_000
-"""Maximum connections of one process, all principals together."""
 HEARTBEAT_S = 5.0
 """Seconds between two heartbeats of a process."""
 LEASE_MS = 15_000

@@ -1,7 +1,8 @@
 """Slots of a provider: a bounded number of concurrent model calls; the others wait for a slot, up to a timeout.
 
     free slot                 taken at once; the usual call pays nothing else
-    none free                 the call waits: tenants in turn, their users in turn (services/core/fair_queue.py)
+    none free                 the call waits: tenants in turn, their users in turn (services/stream/shared_slots.py)
+    share of the tenant       three quarters of the slots, so others find one free (services/core/shares.py)
     queue full, or timeout    PROVIDER_FULL, a transient failure of ours and not of the provider: waited for like a
                               rate limit without using up a try of the run; then the run falls back or ends with that
                               code
@@ -13,16 +14,15 @@ them, children, forks and runs that fell back wait here, which do not pass that 
 Before: model_calls.py. After: the call. services/runtime/telemetry/exposition.py exports the metrics.
 """
 
-import asyncio
-import time
 from collections import Counter
 from dataclasses import dataclass
 from types import TracebackType
 
 from loomlog.connectors.errors import Transient
 from loomlog.services.core.admission import PROVIDER_FULL
-from loomlog.services.core.fair_queue import FairQueue
-from loomlog.services.stream.histogram import CALL_SECONDS, Histogram
+from loomlog.services.core.shares import Holder, ShareExhausted, ShareLimits
+from loomlog.services.stream.histogram import Histogram
+from loomlog.services.stream.shared_slots import HeldSlot, SharedSlots
 
 DEFAULT_SLOTS = 1_000
 """Concurrent calls of a provider without a configured bound: as many as there are runs in progress, each of which has
@@ -51,100 +51,55 @@ class ProviderQueue:
         bounds = limits or ProviderQueueLimits()
         self.provider = provider
         self.slots = slots or DEFAULT_SLOTS
-        self.depth = bounds.depth
         self.wait_s = bounds.wait_s if slots else max(bounds.wait_s, DEFAULT_WAIT_S)
-        self.in_use = 0
         self.refused: Counter[str] = Counter()
-        self.wait_seconds = Histogram(CALL_SECONDS)
-        """Wait times of calls that had to wait and got a slot."""
-        self._queue: FairQueue[int] = FairQueue()
-        self._waiters: dict[int, asyncio.Future[None]] = {}
-        self._last_ticket = 0
+        self._slots = SharedSlots(
+            f"calls of {provider}", ShareLimits.in_turn(self.slots), waiting=ShareLimits.in_turn(max(bounds.depth, 1))
+        )
+
+    @property
+    def in_use(self) -> int:
+        return self._slots.shares.in_use
 
     @property
     def waiting(self) -> int:
         """Number of calls that wait now."""
-        return len(self._queue)
+        return self._slots.shares.waiting
+
+    @property
+    def wait_seconds(self) -> Histogram:
+        """Wait times of calls that had to wait and got a slot."""
+        return self._slots.wait_seconds
 
     def slot(self, tenant: str, user: str) -> "ProviderSlot":
         """Return a slot as an async context manager; entering it raises Transient when there is no slot in time."""
-        return ProviderSlot(self, tenant, user)
+        return ProviderSlot(self, Holder(tenant=tenant, principal=user))
 
-    def try_acquire(self) -> bool:
-        """Take a slot if one is free. No call waits then: a released slot goes to the next waiting call."""
-        if self.in_use < self.slots:
-            self.in_use += 1
-            return True
-        return False
-
-    async def acquire(self, tenant: str, user: str) -> None:
-        """Wait for a slot; it is returned with `release`. Raises Transient."""
-        if self.try_acquire():
-            return
-        if len(self._queue) >= self.depth:
-            raise self._refusal(FULL)
-        began = time.monotonic()
-        await self._wait_for_turn(tenant, user)
-        self.wait_seconds.observe(time.monotonic() - began)
-
-    async def _wait_for_turn(self, tenant: str, user: str) -> None:
-        self._last_ticket += 1
-        ticket = self._last_ticket
-        entered = self._waiters[ticket] = asyncio.get_running_loop().create_future()
-        self._queue.join(ticket, tenant, user)
+    async def acquire(self, holder: Holder) -> HeldSlot:
+        """Wait for a slot. Raises Transient."""
         try:
-            async with asyncio.timeout(self.wait_s):
-                await entered
-        except TimeoutError as error:
-            if self._queue.leave(ticket):
-                raise self._refusal(LATE) from error
-            # The slot was granted at the last moment.
-        except asyncio.CancelledError:
-            if not self._queue.leave(ticket):
-                self.release()
-            raise
-        finally:
-            del self._waiters[ticket]
-
-    def release(self) -> None:
-        """Release the slot to the next waiting call."""
-        ticket = self._queue.next()
-        if ticket is None:
-            self.in_use -= 1
-            return
-        entered = self._waiters[ticket]
-        if not entered.done():  # otherwise it is being cancelled and releases the slot itself
-            entered.set_result(None)
-
-    def _refusal(self, reason: str) -> Transient:
-        self.refused[reason] += 1
-        text = (
-            f"{self.depth} calls wait already"
-            if reason == FULL
-            else f"none of them got free within {self.wait_s:g} s while {len(self._queue)} more wait"
-        )
-        return Transient(
-            f"{self.provider}: {PROVIDER_FULL}: all {self.slots} places are taken, and {text}",
-            kind=PROVIDER_FULL,
-            retry_after_s=RETRY_AFTER_S,
-        )
+            return await self._slots.acquire(holder, wait_s=self.wait_s)
+        except ShareExhausted as error:
+            self.refused[LATE if error.resource == self._slots.shares.resource else FULL] += 1
+            text = f"{self.provider}: {PROVIDER_FULL}: {error}"
+            raise Transient(text, kind=PROVIDER_FULL, retry_after_s=RETRY_AFTER_S) from error
 
 
 class ProviderSlot:
     """A slot of a provider while a call has it."""
 
-    __slots__ = ("_queue", "_tenant", "_user")
+    __slots__ = ("_held", "_holder", "_queue")
 
-    def __init__(self, queue: ProviderQueue, tenant: str, user: str) -> None:
+    def __init__(self, queue: ProviderQueue, holder: Holder) -> None:
         self._queue = queue
-        self._tenant = tenant
-        self._user = user
+        self._holder = holder
+        self._held: HeldSlot | None = None
 
     async def __aenter__(self) -> None:
-        if not self._queue.try_acquire():  # usually a slot is free, and no other coroutine is needed
-            await self._queue.acquire(self._tenant, self._user)
+        self._held = await self._queue.acquire(self._holder)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._queue.release()
+        assert self._held is not None
+        self._held.release()

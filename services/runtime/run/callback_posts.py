@@ -30,6 +30,8 @@ from loomlog.connectors.http.signed_callbacks import standard_headers
 from loomlog.schemas.generated.callback_commands import SettleCallback
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.records import Value
+from loomlog.services.core.bounded_resources import CALLBACKS
+from loomlog.services.core.shares import Holder, ShareLimits, Shares
 from loomlog.services.families.callback.sends import CallbackPost
 from loomlog.services.families.callback.state import FAMILY_NAME, POSTING, Callback, aggregate_name, message_id
 from loomlog.services.stream.entities.answers import CommandInvalid, CommandUnanswered, EntityCommands
@@ -39,8 +41,6 @@ log = logging.getLogger(__name__)
 
 TIMEOUT_S = 10.0
 """Bound of one attempt; far less than services/families/callback/limits.py LOST_MS."""
-TOGETHER = 50
-"""Attempts under way at once, half of the connections of the client."""
 WAITING_MAX = 10_000
 """Attempts that wait; further ones are begun again by the timers of their aggregates."""
 SETTLE_WAIT_S = 5.0
@@ -90,30 +90,40 @@ class CallbackPosts:
         self._decrypt = decrypt
         self._registry = secrets
         self._clock_ms = clock_ms
-        self._queue: asyncio.Queue[tuple[str, CallbackPost]] = asyncio.Queue()
+        self._shares = Shares(CALLBACKS.name, CALLBACKS.shares)
+        self._places = Shares("callbacks that wait", ShareLimits.of(WAITING_MAX))
+        self._waiting: dict[int, tuple[str, CallbackPost]] = {}
+        """Attempts that wait for their turn, by ticket."""
         self._known: set[tuple[str, str, int]] = set()
         """Callbacks that wait or are under way."""
+        self._wakeup = asyncio.Event()
 
     def receive(self, post: CallbackPost, tenant: str) -> None:
         """Make an attempt soon (a receiver of the outbox)."""
-        key = (tenant, post.run_id, post.hook)
-        if key not in self._known and len(self._known) < WAITING_MAX:
+        key, holder = (tenant, post.run_id, post.hook), _holder(tenant)
+        if key not in self._known and not self._places.exhausted_bound(holder):
             self._known.add(key)
-            self._queue.put_nowait((tenant, post))
+            self._places.add(holder)
+            self._waiting[self._shares.wait(holder)] = (tenant, post)
+            self._wakeup.set()
 
     async def run(self) -> None:
-        """Make attempts until cancelled."""
+        """Make attempts, those of tenants in turn, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            for _ in range(TOGETHER):
-                tasks.create_task(self._work())
+            while True:
+                await self._wakeup.wait()
+                self._wakeup.clear()
+                while (ticket := self._shares.next()) is not None:
+                    tasks.create_task(self._work(*self._waiting.pop(ticket)))
 
-    async def _work(self) -> None:
-        while True:
-            tenant, post = await self._queue.get()
-            try:
-                await self.attempt(tenant, post)
-            finally:
-                self._known.discard((tenant, post.run_id, post.hook))
+    async def _work(self, tenant: str, post: CallbackPost) -> None:
+        try:
+            await self.attempt(tenant, post)
+        finally:
+            self._known.discard((tenant, post.run_id, post.hook))
+            self._places.release(_holder(tenant))
+            self._shares.release(_holder(tenant))
+            self._wakeup.set()
 
     async def attempt(self, tenant: str, post: CallbackPost) -> None:
         """Make an attempt that is still due, and tell the log how it ended."""
@@ -194,3 +204,8 @@ class CallbackPosts:
             except CommandInvalid:
                 return False
         return False
+
+
+def _holder(tenant: str) -> Holder:
+    """Return for whom an attempt is made: hooks belong to the tenant."""
+    return Holder(tenant=tenant, principal="")

@@ -51,6 +51,7 @@ from loomlog.services.core.run.state import OUTCOME_UNKNOWN, AwaitingTools
 from loomlog.services.core.run.subagents.delegation import Delegation, compose_result
 from loomlog.services.core.run.tools.result_size import OFFSET, result_bytes_max
 from loomlog.services.core.run.tools.unknown_outcome import find_call_of_turn
+from loomlog.services.core.shares import ShareExhausted
 from loomlog.services.families.hook.answers import HookedResult
 from loomlog.services.runtime.content.encryption import NO_CIPHER, PLAINTEXT, ContentEncryption, NoCipher
 from loomlog.services.runtime.content.payloads import make_storable
@@ -70,6 +71,7 @@ from loomlog.services.runtime.tools.tool_result import (
     error_result,
     to_tool_result,
 )
+from loomlog.services.runtime.tools.tool_slots import ToolCallSlots
 from loomlog.services.stream.encryption.subject_keys import ContentCipher
 
 EMPTY_ARGUMENTS = ("", "{}")
@@ -108,6 +110,7 @@ class ToolCalls:
         mask_results: Callable[[str], str] | None = None,
         callers_choose_hosts: bool = False,
         made_volumes: MadeVolumes | None = None,
+        slots: ToolCallSlots | None = None,
     ) -> None:
         """`mask` and `mask_results` as in ToolResultBuilder, `callers_choose_hosts` and `made_volumes` as in
         ToolContextFactory; `encryption` encrypts what goes to the log.
@@ -130,6 +133,7 @@ class ToolCalls:
         self._clock_ms = clock_ms
         self._sleep = sleep
         self._order = CallOrder()
+        self._call_slots = slots or ToolCallSlots()
         self._slots: OrderedDict[str, asyncio.Semaphore] = OrderedDict()
         self._in_use: dict[str, int] = {}
 
@@ -486,8 +490,10 @@ class ToolCalls:
             if facts.options.credentials:
                 # Without the credentials the call is not made: an echo of one could not be masked.
                 context = replace(context, credentials=await self._credentials.load_values(facts, tenant))
-            async with asyncio.timeout(tool.timeout_s):
+            async with self._call_slots.turn(tool, tenant, facts.user_id), asyncio.timeout(tool.timeout_s):
                 result = await tool.call(arguments, context)
+        except ShareExhausted as error:
+            return error_result(f"{tool.name} was not called: {error}")
         except TimeoutError:
             text = f"{tool.name} did not return within {tool.timeout_s:g} s"
             if tool.effect_class(arguments) in WITHOUT_EFFECT:

@@ -68,7 +68,7 @@ async def test_a_client_that_leaves_ends_its_verification_and_makes_room(tmp_pat
         await wire.done()
         log.released.set()
         assert frames_of((await made.client().post(VERIFY)).text)[-1].event == "result"
-        assert made.service.open_streams == 0
+        assert made.service.shares.open_streams == 0
 
 
 async def test_verification_is_for_administrators(here: Served) -> None:

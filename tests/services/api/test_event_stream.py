@@ -53,7 +53,8 @@ async def written(script: Script, *, with_ids: bool = False) -> tuple[list[bytes
     async def send(message: Mapping[str, Any]) -> None:
         sent.append(message)
 
-    stream = EventStream(cast(RunStream, script), with_ids=with_ids, on_close=lambda: closed.append(True))
+    stream = EventStream(cast(RunStream, script), with_ids=with_ids)
+    stream.on_close = lambda: closed.append(True)
     async with asyncio.timeout(5.0):
         await stream({"type": "http"}, receive, send)  # type: ignore[arg-type]
     assert script.closed

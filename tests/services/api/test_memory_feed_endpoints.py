@@ -28,7 +28,7 @@ async def test_a_follower_is_sent_changes_with_ids_and_can_come_back(tmp_path: P
         wire.leave()
         frames = frames_of(await wire.done())
         assert [(one.event, one.id) for one in frames] == [("feed", None), ("change", "1"), ("change", "2")]
-        assert here.service.open_streams == 0
+        assert here.service.shares.open_streams == 0
 
         wire = Wire(here.app, "GET", "/v1/_memory/changes?since=0", caller=ACME).header("last-event-id", "1").begin()
         await wire.until('"key":"b"')
@@ -58,7 +58,7 @@ async def test_members_and_isolated_users_are_refused(tmp_path: Path, path: str)
         assert (await here.client(None).get(path)).status_code == 401
         answer = await here.client(ACME).get(f"{path}?tenant=globex")
         assert (answer.status_code, answer.json()["code"]) == (403, "insufficient_scope")
-        assert here.service.open_streams == 0
+        assert here.service.shares.open_streams == 0
 
 
 async def test_a_feed_that_cannot_be_read_is_refused_before_the_stream_begins(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ async def test_a_feed_that_cannot_be_read_is_refused_before_the_stream_begins(tm
     async with served(tmp_path, change_feed=feed) as here:
         answer = await here.client(ACME).get("/v1/_memory/changes")
         assert (answer.status_code, answer.json()["code"]) == (503, "projection_unavailable")
-        assert here.service.open_streams == 0
+        assert here.service.shares.open_streams == 0
 
 
 async def test_a_feed_that_is_off_opens_and_a_stop_ends_it(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@ from pathlib import Path
 import pytest
 
 from loomlog.services.api import service as module
-from loomlog.services.application import limits
 from loomlog.services.application.errors import RequestRefused
 from tests.services.api.serving import service_of
 
@@ -15,18 +14,6 @@ def test_until_it_is_open_it_says_what_is_waited_for(tmp_path: Path) -> None:
         _ = service.application
     assert info.value.code == "starting"
     assert info.value.message.endswith("broker, postgres")
-
-
-def test_streams_are_counted_and_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "STREAMS_MAX", 2)
-    service = service_of(None, tmp_path)
-    service.acquire_stream()
-    service.acquire_stream()
-    with pytest.raises(RequestRefused) as info:
-        service.acquire_stream()
-    assert info.value.code == "too_many_streams"
-    service.release_stream()
-    service.acquire_stream()
 
 
 def test_the_version_is_that_of_the_package(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,6 +75,18 @@ def test_users_of_the_same_name_in_two_tenants_are_two() -> None:
     assert made.has_capacity(Slot(tenant="globex", user_id="ada"))
 
 
+def test_a_tenant_has_its_share_of_the_places_and_of_the_queue() -> None:
+    made = AdmissionController(AdmissionLimits(runs=4, queue=4))
+    for number in range(3):
+        made.admit(f"ada{number}", ADA)
+    assert not made.has_capacity(BOB), "three quarters are the share of a tenant"
+    assert [made.enqueue(f"bob{number}", BOB) is None for number in range(4)] == [True, True, True, False]
+    assert made.enqueue("eve0", EVE) is None
+    assert (made.admit_next(), made.admit_next()) == ("eve0", "")
+    made.release("ada0")
+    assert (made.admit_next(), made.admit_next()) == ("bob0", "")
+
+
 def test_a_full_provider_keeps_out_only_its_own_runs() -> None:
     made = AdmissionController(AdmissionLimits(runs=10, queue=10, providers={"slow": 1}, provider_queue=1))
     slow = Slot(tenant="acme", user_id="ada", provider="slow")

@@ -83,6 +83,12 @@ def test_a_ticket_is_withdrawn_once() -> None:
     assert (shares.next(), shares.waiting) == (None, 0)
 
 
+def test_what_is_held_for_a_moment_is_used_up_by_busy_tenants_in_turn() -> None:
+    shares = Shares("calls", ShareLimits.in_turn(8))
+    assert (taken(shares, ADA), taken(shares, EVE), taken(shares, Holder(tenant="third", principal="p"))) == (6, 2, 0)
+    assert [taken(Shares("calls", ShareLimits.in_turn(total)), ADA) for total in (1, 2, 3, 4)] == [1, 2, 3, 3]
+
+
 HOLDERS = st.builds(Holder, tenant=st.sampled_from("abc"), principal=st.sampled_from("xy"))
 STEPS = st.lists(st.tuples(st.sampled_from(["take", "release", "wait", "withdraw"]), HOLDERS), max_size=60)
 

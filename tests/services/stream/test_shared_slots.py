@@ -69,7 +69,7 @@ async def test_one_tenant_does_not_fill_the_queue_of_all() -> None:
     await settle()
     assert sum(task.done() for task in tasks) == 8
     for task in tasks[2:]:
-        with pytest.raises(ShareExhausted, match="waiting calls for slots"):
+        with pytest.raises(ShareExhausted, match="places in the queue for slots"):
             await task
     held.release()
     waited: list[HeldSlot] = []

@@ -27,7 +27,9 @@ from loomlog.services.application.clients.connections import ClientConnections, 
 from loomlog.services.application.errors import RequestRefused
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import RUNS_CREATE, RUNS_READ
+from loomlog.services.core.bounded_resources import CLIENT_CONNECTIONS
 from loomlog.services.core.clients import limits
+from loomlog.services.core.shares import ShareLimits
 from tests.waiting import until
 
 CODEC = local_codec()
@@ -282,7 +284,7 @@ async def test_a_principal_has_so_many_connections_and_no_more() -> None:
 
 
 async def test_a_process_has_so_many_connections_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "CONNECTIONS_MAX", 1)
+    monkeypatch.setattr(module, "CLIENT_CONNECTIONS", replace(CLIENT_CONNECTIONS, limits=ShareLimits.of(1)))
     async with scene() as here:
         await here.greeted()
         refused = here.connect(BOB)

@@ -16,6 +16,7 @@ from loomlog.services.application.queries.audit_log import AuditLog, EventPage, 
 from loomlog.services.application.runs.requests import RunRequest
 from loomlog.services.application.runs.start import StartedRun
 from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.shares import PRINCIPAL, ShareExhausted
 from tests.services.application.owner import NOW_MS
 from tests.services.application.world import ACME, ADMIN_CALLER, GLOBEX, IVY, World, declined, pieces_of, world
 
@@ -314,8 +315,8 @@ async def test_too_many_who_wait_are_refused_at_once(monkeypatch: pytest.MonkeyP
             asyncio.create_task(audit.events(ADMIN_CALLER, EventQuery())) for _ in range(3)
         ]
         actual = await asyncio.gather(*asked, return_exceptions=True)
+    assert [one.bound for one in actual if isinstance(one, ShareExhausted)] == [PRINCIPAL]
     assert sorted(one.code for one in actual if isinstance(one, module.RequestRefused)) == [
-        "backpressure",
         "log_unavailable",
         "log_unavailable",
     ]

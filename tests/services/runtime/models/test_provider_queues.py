@@ -7,6 +7,7 @@ import pytest
 
 from loomlog.connectors.errors import TRANSIENT_KINDS, Transient
 from loomlog.services.core.admission import PROVIDER_FULL
+from loomlog.services.core.shares import Holder
 from loomlog.services.runtime.models.budget_reservation import may_be_billed
 from loomlog.services.runtime.models.provider_queues import (
     DEFAULT_SLOTS,
@@ -14,6 +15,8 @@ from loomlog.services.runtime.models.provider_queues import (
     ProviderQueue,
     ProviderQueueLimits,
 )
+
+ADA = Holder(tenant="acme", principal="ada")
 
 
 async def settled() -> None:
@@ -58,8 +61,10 @@ async def test_a_call_is_turned_away_at_once_when_too_many_wait() -> None:
     queue, order = queue_of(depth=1), list[str]()
     callers = [Caller(queue, order) for _ in range(2)]
     await settled()
-    with pytest.raises(Transient, match="acme: provider_concurrency_exhausted: all 1 places are taken") as refused:
-        await queue.acquire("acme", "ada")
+    with pytest.raises(
+        Transient, match="acme: provider_concurrency_exhausted: ada of acme has 1 places in the queue"
+    ) as refused:
+        await queue.acquire(ADA)
     assert (refused.value.kind, refused.value.retry_after_s) == (PROVIDER_FULL, 5.0)
     assert queue.refused == {"full": 1}
     for caller in callers:
@@ -72,8 +77,8 @@ async def test_a_call_is_turned_away_when_its_time_is_up_and_leaves_the_queue() 
     queue, order = queue_of(wait_s=0.01), list[str]()
     holder = Caller(queue, order)
     await settled()
-    with pytest.raises(Transient, match="none of them got free"):
-        await queue.acquire("acme", "ada")
+    with pytest.raises(Transient, match="none got free"):
+        await queue.acquire(ADA)
     assert (queue.refused, queue.waiting) == ({"late": 1}, 0)
     holder.done.set()
     await settled()
@@ -95,10 +100,10 @@ async def test_a_call_that_is_cancelled_while_it_waits_keeps_nobody_out() -> Non
 
 async def test_a_call_that_is_cancelled_just_as_its_turn_comes_passes_the_place_on() -> None:
     queue, order = queue_of(), list[str]()
-    await queue.acquire("acme", "ada")
+    held = await queue.acquire(ADA)
     second, third = (Caller(queue, order, user=user) for user in "yz")
     await settled()
-    queue.release()  # the place is the second caller's now
+    held.release()  # the place is the second caller's now
     second.task.cancel()
     await settled()
     assert order == ["acme/z"]
@@ -109,15 +114,28 @@ async def test_a_call_that_is_cancelled_just_as_its_turn_comes_passes_the_place_
 
 async def test_a_call_that_was_cancelled_just_before_its_turn_passes_the_place_on() -> None:
     queue, order = queue_of(), list[str]()
-    await queue.acquire("acme", "ada")
+    held = await queue.acquire(ADA)
     second, third = (Caller(queue, order, user=user) for user in "yz")
     await settled()
     second.task.cancel()
-    queue.release()
+    held.release()
     await settled()
     assert order == ["acme/z"]
     third.done.set()
     await settled()
+    assert (queue.in_use, queue.waiting) == (0, 0)
+
+
+async def test_a_tenant_with_many_calls_leaves_places_for_others() -> None:
+    queue, order = queue_of(places=4), list[str]()
+    callers = [Caller(queue, order, "greedy", f"u{number}") for number in range(8)]
+    await settled()
+    callers.append(Caller(queue, order, "polite", "eve"))
+    await settled()
+    assert (order.count("greedy/u0"), len(order), order[-1], queue.waiting) == (1, 4, "polite/eve", 5)
+    for caller in callers:
+        caller.done.set()
+    await asyncio.gather(*(caller.task for caller in callers))
     assert (queue.in_use, queue.waiting) == (0, 0)
 
 
@@ -145,7 +163,7 @@ def test_a_call_without_a_place_is_a_transient_failure_and_costs_nothing() -> No
 
 
 async def test_many_calls_that_come_and_go_never_exceed_the_places() -> None:
-    queue = queue_of(places=3, depth=100)
+    queue = queue_of(places=3, depth=200)
     most = 0
 
     async def call(number: int) -> Any:

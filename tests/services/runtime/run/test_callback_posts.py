@@ -12,11 +12,14 @@ from loomlog.connectors.configuration.secret_registry import Purpose, SecretRegi
 from loomlog.connectors.errors import ConnectorError, Permanent, Transient
 from loomlog.schemas.generated.callback_commands import RequestCallback
 from loomlog.schemas.generated.values import CommandEnvelope
+from loomlog.schemas.records import replace
+from loomlog.services.core.bounded_resources import CALLBACKS
 from loomlog.services.families.callback import FAMILY
 from loomlog.services.families.callback.sends import CallbackPost
 from loomlog.services.families.callback.state import Callback
 from loomlog.services.runtime.run.callback_posts import SETTLE_TRIES, CallbackPosts
 from tests.services.entities import NOW_MS, UNANSWERED, MemoryEntities
+from tests.waiting import until
 
 URL, SECRET = "https://a.example/x", "CALLBACK_SECRET_A"
 FIRST = CallbackPost(run_id="r_1", hook=2, attempt=1)
@@ -197,6 +200,28 @@ async def test_a_callback_that_cannot_be_read_is_left_to_its_timer(here: Here) -
     here.entities.error = None
     await here.posts.attempt("acme", FIRST)
     assert here.state.status == "delivered"
+
+
+async def test_a_tenant_whose_receivers_hang_leaves_attempts_for_others(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, going_on = list[str](), asyncio.Event()
+
+    async def attempt(tenant: str, post: CallbackPost) -> None:
+        begun.append(tenant)
+        await going_on.wait()
+
+    monkeypatch.setattr(here.posts, "attempt", attempt)
+    for number in range(200):
+        here.posts.receive(replace(FIRST, run_id=f"r_{number}"), "acme")
+    here.posts.receive(FIRST, "globex")
+    running = asyncio.create_task(here.posts.run())
+    await until(lambda: "globex" in begun)
+    assert (begun.count("acme"), begun.index("globex")) == (CALLBACKS.shares.per_tenant, 1)
+    going_on.set()
+    await until(lambda: len(begun) == 201)
+    running.cancel()
+    await asyncio.wait([running])
 
 
 async def test_what_the_outbox_hands_over_is_posted_once(here: Here) -> None:

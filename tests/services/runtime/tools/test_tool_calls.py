@@ -38,18 +38,22 @@ from loomlog.services.core.run.commands import CallWaits, ToolCompleted
 from loomlog.services.core.run.react import CallTool, ReconcileTool
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import AwaitingTools
+from loomlog.services.core.shares import Holder, ShareLimits
 from loomlog.services.runtime.content.encryption import ContentEncryption
 from loomlog.services.runtime.run.context import MakeResult
 from loomlog.services.runtime.telemetry.tracing import NoTracing
 from loomlog.services.runtime.tools import tool_calls, tool_result
 from loomlog.services.runtime.tools.tool_calls import ToolCalls, parse_arguments
 from loomlog.services.runtime.tools.tool_context import narrow_allowed_hosts
+from loomlog.services.runtime.tools.tool_slots import ToolCallSlots
 from loomlog.services.runtime.tools.toolset import ProcessToolset
+from loomlog.services.stream.shared_slots import SharedSlots
 from tests.services.core.run.given import DEFINITION, NOW, RUN, Run, answered, at_tools, begun, calls, recover
 from tests.services.core.run.waiting import QUEUE
 from tests.services.runtime.given import ToldTool
 from tests.services.stream.encryption.test_subject_keys import TOPIC as KEYS_TOPIC
 from tests.services.stream.encryption.test_subject_keys import keys_over
+from tests.waiting import until
 
 FOLDERS = {
     "notes": VolumeBinding(name="notes", path="/srv/notes", mode="rw"),
@@ -123,6 +127,37 @@ async def test_a_crash_comes_out_for_whoever_runs_the_calls() -> None:
     """services/stream/effect_calls.py makes an order of it, so that it shows as a bug and the run goes on."""
     with pytest.raises(ZeroDivisionError):
         await Work(ToldTool(answer=ZeroDivisionError("a bug"))).run()
+
+
+async def test_a_greedy_tenant_leaves_slots_for_calls_of_others_and_is_told_when_it_has_none() -> None:
+    going_on = asyncio.Event()
+
+    class Slow(ToldTool):
+        works_in_threads = True
+
+        async def call(self, arguments: Any, context: Any) -> ToolResult:
+            await going_on.wait()
+            return await super().call(arguments, context)
+
+    slots = ToolCallSlots(4)
+    work = Work(Slow(), slots=slots)
+    state = at_tools("Read").state
+    assert isinstance(state, AwaitingTools)
+    tasks = [asyncio.create_task(work.calls.run(CALL, state, "greedy")) for _ in range(6)]
+    await until(lambda: slots.calls.shares.waiting == 3)
+    polite = asyncio.create_task(work.calls.run(CALL, state, "polite"))
+    await until(lambda: slots.threads.shares.held_by("polite") == 1)
+    assert slots.threads.shares.held_by("greedy") == 3
+    going_on.set()
+    outcomes = await asyncio.gather(*tasks, polite)
+    assert {order.outcome for order in outcomes if isinstance(order, ToolCompleted)} == {"ok"}
+    assert (slots.calls.shares.in_use, slots.threads.shares.in_use) == (0, 0)
+    slots.calls = SharedSlots("tool calls", ShareLimits.of(1), waiting=ShareLimits.of(1))
+    with slots.calls.try_acquire(Holder(tenant="t", principal="u")):
+        slots.calls.queued.add(Holder(tenant="t", principal="u"))
+        order = await work.run()
+    assert (order.is_error, order.outcome) == (True, "error")
+    assert "Read was not called: the tenant t has 1 places in the queue for tool calls" in order.text
 
 
 async def test_a_call_that_takes_too_long_is_stopped_and_told_so() -> None:
