@@ -58,6 +58,9 @@ LAST_MS = 4_102_444_800_000
 FIRST_WINDOW_MS = 60_000
 SHOWN_CHARACTERS = 20
 """Characters of a wrong part that a message repeats."""
+DAY_MS = 86_400_000
+SAMPLE_DAY_MS = 1_735_689_600_000
+"""1 January 2025: a day of which instants are counted."""
 
 
 def find_cron_problem(text: str) -> str:
@@ -182,6 +185,12 @@ class Times:
             yield from self._intervals(after_ms)
         elif self._expression:
             yield from self._dates(max(0, after_ms))
+
+    def fires_a_day(self) -> int:
+        """Return the number of instants of a day: for dates those of 1 January 2025, a Wednesday, and at least one."""
+        if self._every_ms:
+            return max(1, DAY_MS // self._every_ms)
+        return max(1, sum(1 for _ in self._up_to(SAMPLE_DAY_MS - 1, SAMPLE_DAY_MS + DAY_MS - 1)))
 
     def _intervals(self, after_ms: int) -> Iterator[int]:
         passed = max(0, (after_ms - self._anchor_ms) // self._every_ms)

@@ -98,6 +98,20 @@ CLIENT_CONNECTIONS = BoundedResource(
     limits=_bounds(1_000),
     reason="WebSockets of clients that offer tools. LOOMLOG_CLIENT_TOOL_MAX_CONNS sets the share of a principal (8)",
 )
+SCHEDULES = BoundedResource(
+    name="schedules made at run time",
+    process="installation",
+    where=(),
+    limits=_bounds(20_000, 2_000, 500),
+    reason="those of files are the operator's and do not count; a service makes one for each of its users",
+)
+SCHEDULE_FIRES = BoundedResource(
+    name="fires of schedules in a day",
+    process="installation",
+    where=(),
+    limits=_bounds(20 * 86_400, 4 * 86_400, 86_400),
+    reason="one a second for a principal, four for a tenant: each fire is a run",
+)
 
 # --- runtime ---------------------------------------------------------------------------------------------------------
 
@@ -134,6 +148,8 @@ RESOURCES: tuple[BoundedResource, ...] = (
     STARTED_STREAMS,
     HISTORIES,
     IMPORTS,
+    SCHEDULES,
+    SCHEDULE_FIRES,
     LOG_READS,
     CLIENT_CONNECTIONS,
     _row(

@@ -211,3 +211,18 @@ def test_the_latest_of_decades_cost_little():
     times = Times("* * * * *", "Europe/Berlin")
     until_ms = ms("2026-11-25T10:00:30+00:00")
     assert times.latest(0, until_ms, 2) == [ms("2026-11-25T09:59+00:00"), ms("2026-11-25T10:00+00:00")]
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("@every 1s", 86_400),
+        ("@every 90m", 16),
+        ("@every 48h", 1),
+        ("* * * * *", 1_440),
+        ("@daily", 1),
+        ("0 9 * * 6", 1),
+    ],
+)
+def test_how_often_times_fire_in_a_day(text: str, count: int) -> None:
+    assert Times(text).fires_a_day() == count

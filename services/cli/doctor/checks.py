@@ -51,7 +51,7 @@ from loomlog.services.cli.stack.errors import StackError
 from loomlog.services.cli.stack.java import INSTALL_MAVEN_HINT, find_java
 from loomlog.services.cli.stack.liveness import is_suspended
 from loomlog.services.cli.stack.ports import KAFKA_PORT, POSTGRES_PORT, describe_port_holder, is_port_free, load_ports
-from loomlog.services.cli.stack.postgres import find_programs
+from loomlog.services.cli.stack.postgres import PostgresError, find_programs, needed_connections, read_max_connections
 from loomlog.services.cli.stack.services import apply_topics
 from loomlog.services.cli.terminal.formatting import pluralize, size
 from loomlog.services.families.process_start import CHECKS_OF_CONTENT, apply_checks
@@ -281,6 +281,7 @@ async def _check_running_stack(cli: CliSettings) -> list[Check]:
     status = await collect_status(cli)
     return [
         _check_children(status),
+        *await _check_connections(cli, status),
         *_check_spares(status),
         await _check_topics(cli),
         *await _check_replicas(cli),
@@ -291,6 +292,25 @@ async def _check_running_stack(cli: CliSettings) -> list[Check]:
         *await check_recovery(status["children"]),
         _check_insights(status["insights"]),
     ]
+
+
+async def _check_connections(cli: CliSettings, status: dict[str, Any]) -> list[Check]:
+    """Compare the pools of the processes with what Postgres allows; a Postgres that is away is told elsewhere."""
+    try:
+        allowed = await read_max_connections(cli.postgres())
+    except (CliError, PostgresError):
+        return []
+    names = [child["name"] for child in status["children"]]
+    needed = needed_connections(
+        runtimes=sum(name.startswith("runtime") for name in names),
+        api_pool=cli.settings.postgres_max_connections,
+        apis=max(1, names.count("api")),
+    )
+    text = f"{allowed} are allowed, and the processes open at most {needed}"
+    remedy = "Raise max_connections of Postgres, lower LOOMLOG_POSTGRES_MAX_CONNECTIONS, or start fewer runtimes."
+    if needed > allowed:
+        return [Check(name="connections", state=WARN, text=text, remedy=remedy)]
+    return [Check(name="connections", state=OK, text=text)]
 
 
 def _check_children(status: dict[str, Any]) -> Check:

@@ -23,6 +23,7 @@ from loomlog.services.cli.settings import CliSettings
 from loomlog.services.cli.stack.home import open_home
 from loomlog.services.cli.stack.local import LocalStack, local_stack
 from loomlog.services.cli.stack.plan import OUT, SOURCE, StackPlan
+from loomlog.services.cli.stack.postgres import needed_connections
 from loomlog.services.cli.stack.services import ServiceSpecs, apply_topics, build_services
 from loomlog.services.cli.stack.services_record import ServicesRecord, remove_services_record, save_services_record
 from loomlog.services.cli.terminal.output import DIM
@@ -83,6 +84,9 @@ async def foreground_stack(cli: CliSettings, plan: StackPlan, steps: StepLog) ->
             postgres=settings.postgres or None,
             kafka_port=settings.kafka_port,
             postgres_port=settings.postgres_port,
+            postgres_connections=needed_connections(
+                runtimes=plan.runtimes + plan.spares, api_pool=settings.postgres_max_connections
+            ),
         ) as stack:
             # The state folder is ours from here on: the record of a killed stack must not describe this one.
             await asyncio.to_thread(remove_services_record, home.root)

@@ -68,12 +68,13 @@ async def local_stack(
     postgres: str | None = None,
     kafka_port: int | None = None,
     postgres_port: int | None = None,
+    postgres_connections: int = 0,
 ) -> AsyncIterator[LocalStack]:
     """Run broker and Postgres in `home`. `kafka`, `postgres`: external servers to use instead, if not empty.
 
-    Ports: None is the previous one or the default, 0 any free one. `environ` is for finding Java and Maven. Raises
-    StackError, with nothing left running, when a part is unavailable; StackAlreadyRunning when a stack runs here
-    already.
+    `postgres_connections`: as in Postgres. Ports: None is the previous one or the default, 0 any free one. `environ` is
+    for finding Java and Maven. Raises StackError, with nothing left running, when a part is unavailable;
+    StackAlreadyRunning when a stack runs here already.
     """
     require_space(home.root, minimum_bytes=home.needed_bytes)
     with supervisor_lock(home.lock):
@@ -92,7 +93,9 @@ async def local_stack(
         )
         await asyncio.to_thread(save_ports, home.ports, ports)
         broker = Broker(home=home, port=ports.kafka, controller_port=ports.controller, environ=environ, report=report)
-        database = Postgres(home=home, port=ports.postgres, environ=environ, report=report)
+        database = Postgres(
+            home=home, port=ports.postgres, environ=environ, report=report, connections=postgres_connections
+        )
         bootstrap = _bootstrap_address(kafka) if kafka else broker.bootstrap
         addresses = (bootstrap, redact_password(postgres) if postgres else database.dsn)
 

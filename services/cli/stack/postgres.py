@@ -50,11 +50,11 @@ STOP_TIMEOUT_S = 6.0
 INIT_TIMEOUT_S = 120.0
 CONNECT_TIMEOUT_S = 3
 PASSWORD_BYTES = 24
+PostgresError = psycopg.Error
 # Small and quiet. Other settings are Postgres's defaults.
 SETTINGS = {
     "listen_addresses": LOOPBACK,
     "unix_socket_directories": "",
-    "max_connections": "60",  # api, projector, insights with a pool each, the CLI, tests
     "shared_buffers": "64MB",
     "work_mem": "8MB",
     "maintenance_work_mem": "64MB",
@@ -70,6 +70,17 @@ SETTINGS = {
     "log_timezone": "UTC",
     "timezone": "UTC",
 }
+CONNECTIONS_OF_RUNTIME = 20
+"""Most that a runtime or a spare opens: 4 each for runs, two topic sets, the index and credentials."""
+POOLS_OF_API = 3
+"""Pools of an api of POSTGRES_MAX_CONNECTIONS each: runs and two topic sets."""
+CONNECTIONS_OF_API = 8
+"""What an api opens besides: 4 for the index, 4 for credentials."""
+APIS = 2
+"""The api that is started here, and one more beside it."""
+CONNECTIONS_OF_OTHERS = 40
+"""Projector, insights, auditor, several commands and doctors at once, and the three that Postgres keeps for itself."""
+API_POOL_DEFAULT = 10
 # One statement a line, run in single-user mode; in template1 the extension is in every database created later too,
 # which matters because only a superuser may add this one.
 BOOTSTRAP_STATEMENTS = f"""\
@@ -83,10 +94,27 @@ host  all  {ROLE}  {LOOPBACK}/32  scram-sha-256
 """
 
 
+def needed_connections(*, runtimes: int = 2, api_pool: int = API_POOL_DEFAULT, apis: int = APIS) -> int:
+    """Return how many connections the processes of an installation open at most. `runtimes`: with their spares;
+    `api_pool`: the setting POSTGRES_MAX_CONNECTIONS.
+    """
+    of_apis = apis * (POOLS_OF_API * api_pool + CONNECTIONS_OF_API)
+    return runtimes * CONNECTIONS_OF_RUNTIME + of_apis + CONNECTIONS_OF_OTHERS
+
+
 class Postgres:
     """The Postgres of one state folder as a child to supervise: `supervisor.start(await Postgres(...).child())`."""
 
-    def __init__(self, *, home: Home, port: int, environ: Mapping[str, str], report: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        *,
+        home: Home,
+        port: int,
+        environ: Mapping[str, str],
+        report: Callable[[str], None],
+        connections: int = 0,
+    ) -> None:
+        """`connections`: most that are open at a time; 0 = those of an installation of the usual size."""
         self.dsn = (
             f"postgresql://{ROLE}@{LOOPBACK}:{port}/{DATABASE}?passfile={quote(str(home.postgres_password.absolute()))}"
         )
@@ -94,6 +122,7 @@ class Postgres:
         self._port = port
         self._environ = environ
         self._report = report
+        self._settings = {**SETTINGS, "max_connections": str(connections or needed_connections())}
 
     async def child(self) -> ChildSpec:
         """Find the programs and the account to run them. Raises StackError when there are none."""
@@ -128,7 +157,7 @@ class Postgres:
             self._report("Postgres: an earlier one did not stop cleanly; its pid file named a process that is not it")
         if not self._home.postgres_password.exists():
             await self._set_password(programs, account)
-        settings = [argument for name, value in SETTINGS.items() for argument in ("-c", f"{name}={value}")]
+        settings = [argument for name, value in self._settings.items() for argument in ("-c", f"{name}={value}")]
         return (str(programs / "postgres"), "-D", str(data), "-p", str(self._port), *settings)
 
     async def _initialize(self, programs: Path, account: PostgresAccount) -> None:
@@ -188,6 +217,14 @@ async def ping_postgres(dsn: str) -> str | None:
     except psycopg.Error as error:
         return str(error).strip() or type(error).__name__
     return None
+
+
+async def read_max_connections(dsn: str) -> int:
+    """Return how many connections a server allows. Raises psycopg.Error."""
+    async with await psycopg.AsyncConnection.connect(dsn, connect_timeout=CONNECT_TIMEOUT_S) as connection:
+        row = await (await connection.execute("SHOW max_connections")).fetchone()
+        assert row is not None, "SHOW answers with a row"
+        return int(row[0])
 
 
 def redact_password(dsn: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 from loomlog.connectors.configuration.findings import did_you_mean
 from loomlog.connectors.definitions import KINDS, DefinitionProblem, Kind, canonical_json
+from loomlog.connectors.definitions.schedule import SCHEDULE
 from loomlog.connectors.errors import ConnectorError
 from loomlog.schemas.generated.definition_commands import ApplyDefinitions
 from loomlog.schemas.generated.values import DefinitionChange
@@ -59,6 +60,8 @@ class DefinitionBatches:
                 (kind, name, await self._compose(kind, name, row, author, inline_bytes_max)) for kind, name, row in rows
             ]
             self._check_room(rows, author)
+            schedules = {name: one.content for kind, name, one in made if kind is SCHEDULE}
+            self._operations.check_shares(SCHEDULE, author, schedules)
             command = ApplyDefinitions(
                 envelope=command_envelope(author),
                 kind=KIND,

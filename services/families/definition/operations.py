@@ -17,6 +17,7 @@ from typing import Any
 
 from loomlog.connectors.configuration.findings import did_you_mean
 from loomlog.connectors.definitions import DefinitionProblem, Kind
+from loomlog.connectors.definitions.schedule import SCHEDULE
 from loomlog.connectors.definitions.team_diagram import render_diagram
 from loomlog.connectors.errors import ConnectorError, Transient
 from loomlog.connectors.protocols import Blobs
@@ -38,6 +39,7 @@ from loomlog.services.families.definition.authorship import Authorship
 from loomlog.services.families.definition.composition import Composer, Composition, Origin
 from loomlog.services.families.definition.content import parse_time_ms
 from loomlog.services.families.definition.decide import CONFLICT, rollback_target
+from loomlog.services.families.definition.schedule_shares import schedules_problem
 from loomlog.services.families.definition.state import Line, Version
 from loomlog.services.families.definition.table import SHARED, DefinitionTable
 from loomlog.services.stream.entities.answers import Answer, CommandInvalid, CommandUnanswered, EntityCommands
@@ -139,6 +141,7 @@ class DefinitionOperations:
         overlay = overlay_field(fields)
         self.check_room(kind.name, name, author.tenant)
         made = await self.composer.compose(kind, name, overlay, Origin(), author)
+        self.check_shares(kind, author, {name: made.content})
         command = DefineVersion(**self._version_fields(kind, name, fields, author, made, promote=promote))
         answer = await self.ask(command)
         line = self._line(kind, author.tenant, name)
@@ -158,6 +161,7 @@ class DefinitionOperations:
             raise DefinitionRefused("parent_not_found", f"{kind.name} {name} not found: there is nothing to fork")
         self.check_room(kind.name, name, author.tenant)
         made = await self.composer.compose(kind, name, overlay_field(fields), origin, author)
+        self.check_shares(kind, author, {name: made.content})
         command = ForkVersion(
             **self._version_fields(kind, name, fields, author, made, promote=promote),
             parent_def_id=origin.parent_id,
@@ -335,6 +339,7 @@ class DefinitionOperations:
         self._require_own(line, author)
         self.authorship.require(kind.name, line.name, author, activates=True)
         await self.composer.require_within(kind, line.name, await self.table.content(line, version), author)
+        self.check_shares(kind, author, {line.name: await self.table.content(line, version)})
         command = PromoteVersion(
             envelope=command_envelope(author, line.tenant),
             kind=kind.name,
@@ -357,6 +362,7 @@ class DefinitionOperations:
         if line is None or target is None:
             raise DefinitionRefused(NOT_FOUND, f"{kind.name} {name}: an earlier active version is not found")
         await self.composer.require_within(kind, name, await self.table.content(line, target), author)
+        self.check_shares(kind, author, {name: await self.table.content(line, target)})
         command = RollBack(
             envelope=command_envelope(author),
             kind=kind.name,
@@ -382,6 +388,8 @@ class DefinitionOperations:
         retired = flag_field(fields, "retired", default=True)
         self._require_own(line, author)
         self.authorship.require(kind.name, line.name, author, activates=True)
+        if not retired:
+            self.check_shares(kind, author, {line.name: await self.table.content(line, version)})
         command = RetireVersion(
             envelope=command_envelope(author, line.tenant),
             kind=kind.name,
@@ -438,6 +446,15 @@ class DefinitionOperations:
             raise DefinitionRefused("too_many", f"the tenant has {limits.LINES_PER_TENANT_MAX} definitions already")
         if self.table.count() + count > limits.LINES_MAX:
             raise DefinitionRefused("too_many", f"the installation has {limits.LINES_MAX} definitions already")
+
+    def check_shares(self, kind: Kind, author: Author, additions: Mapping[str, Mapping[str, Any]]) -> None:
+        """Check that an author may have these definitions, by name, besides those there are. Raises
+        DefinitionRefused(too_many).
+        """
+        if kind.name == SCHEDULE.name and (
+            problem := schedules_problem(self.table, author.tenant, author.subject, additions)
+        ):
+            raise DefinitionRefused("too_many", problem)
 
     # --- sending -----------------------------------------------------------------------------------------------------
 

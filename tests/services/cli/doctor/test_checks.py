@@ -220,6 +220,10 @@ async def checked_while_running(tmp_path, monkeypatch, found, topics=(), entitie
     async def entities_are_well(cli):
         return [Check(name="entities", state=OK, text="none quarantined")]
 
+    async def allow(dsn):
+        return 100
+
+    monkeypatch.setattr(checks, "read_max_connections", allow)
     monkeypatch.setattr(checks, "apply_topics", made)
     monkeypatch.setattr(checks, "check_entities", entities_are_well)
     monkeypatch.setattr(checks, "read_replicas", read)
@@ -229,7 +233,7 @@ async def checked_while_running(tmp_path, monkeypatch, found, topics=(), entitie
 
 async def test_a_stack_that_is_well_is_well_in_every_part(tmp_path, monkeypatch):
     actual = await checked_while_running(tmp_path, monkeypatch, status())
-    parts = ("processes", "topics", "entities", "files", "api", "read models", "insights")
+    parts = ("processes", "connections", "topics", "entities", "files", "api", "read models", "insights")
     assert {name: actual[name].state for name in parts} == dict.fromkeys(parts, OK)
     assert "ports" not in actual, "they are in use by us"
 
@@ -243,6 +247,7 @@ async def test_a_stack_that_is_well_is_well_in_every_part(tmp_path, monkeypatch)
         ({"children": [child_json(state="suspended")]}, "processes", FAIL, "api is suspended"),
         ({"children": [OWNER, SPARE]}, "spares", OK, "1 runtime of 1 ready to take over"),
         ({"children": [OWNER]}, "spares", WARN, "0 runtimes of 1 ready"),
+        ({"children": [OWNER, SPARE]}, "connections", WARN, "100 are allowed, and the processes open at most 118"),
         ({"api": {"url": "http://x", "ready": False, "error": "away"}}, "api", FAIL, "away"),
         ({"projection": {"error": "no tables"}}, "read models", FAIL, "no tables"),
         ({"projection": lag(projectors=[])}, "read models", FAIL, "ever"),

@@ -17,7 +17,9 @@ from loomlog.services.cli.stack.postgres import (
     check_data,
     find_programs,
     is_postgres_of,
+    needed_connections,
     ping_postgres,
+    read_max_connections,
     redact_password,
     remove_stale_pid_file,
 )
@@ -88,6 +90,11 @@ def test_it_is_reachable_by_one_role_from_this_machine_only() -> None:
     assert "fsync" not in SETTINGS
 
 
+def test_there_are_connections_for_all_processes_and_their_pools():
+    few, more = needed_connections(runtimes=1, api_pool=10), needed_connections(runtimes=4, api_pool=20)
+    assert (few, more) == (20 + 2 * 38 + 40, 4 * 20 + 2 * 68 + 40)
+
+
 async def test_nobody_answering_is_a_reason_and_no_exception() -> None:
     reason = await ping_postgres(f"postgresql://loomlog@127.0.0.1:{pick_port()}/loomlog")
     assert reason is not None
@@ -113,6 +120,7 @@ async def test_the_role_is_no_superuser_and_the_extension_is_there(local_dsn: st
     async with await psycopg.AsyncConnection.connect(local_dsn, autocommit=True) as connection:
         row = await (await connection.execute("SELECT current_user, current_setting('is_superuser')")).fetchone()
         assert row == ("loomlog", "off")
+        assert await read_max_connections(local_dsn) == needed_connections()
         await connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
         await connection.execute("CREATE TABLE near (v vector(2))")
         await connection.execute("INSERT INTO near VALUES ('[1,2]')")
