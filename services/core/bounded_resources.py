@@ -113,6 +113,14 @@ SCHEDULE_FIRES = BoundedResource(
     reason="one a second for a principal, four for a tenant: each fire is a run",
 )
 
+SQL_STATEMENTS = BoundedResource(
+    name="SQL statements under way",
+    process="runtime and api",
+    where=("services/families/database/files.py",),
+    limits=_bounds(8),
+    reason="they compete for the cores, and each has a process of 10 MB, which is killed at the deadline",
+)
+
 # --- runtime ---------------------------------------------------------------------------------------------------------
 
 CALLBACKS = BoundedResource(
@@ -244,12 +252,15 @@ RESOURCES: tuple[BoundedResource, ...] = (
         "16",
         "only through the calls of their provider, which have shares of it",
     ),
-    _row(
-        "databases of SQL memory",
-        "runtime and api",
-        "services/families/database/files.py",
-        "16 threads",
-        "statements of all tenants",
+    SQL_STATEMENTS,
+    BoundedResource(
+        name="open SQL transactions",
+        process="runtime",
+        where=("services/families/database/open_transactions.py",),
+        total="LOOMLOG_SQLMEM_MAX_OPEN_TXNS",
+        per_tenant="three quarters",
+        per_principal="half",
+        reason="a tree of runs has one at a time",
     ),
     _row(
         "deliveries of microservices",

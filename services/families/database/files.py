@@ -20,14 +20,13 @@ from pathlib import Path
 from loomlog.connectors.sqlite.folder import ClaimedFolder
 from loomlog.connectors.sqlite.pages import PAGE_BYTES
 from loomlog.connectors.sqlite.worker_pool import DatabaseFile, WorkerPool, WorkerProcess
-from loomlog.services.core.shares import Holder, ShareLimits
+from loomlog.services.core.bounded_resources import SQL_STATEMENTS
+from loomlog.services.core.shares import Holder
 from loomlog.services.families.database.limits import SqlLimits
 from loomlog.services.families.database.state import EMPTY, Database, Head
 from loomlog.services.families.memory.author import Scope, scope_of_aggregate
 from loomlog.services.stream.shared_slots import SharedSlots
 
-WORKERS = 8
-"""Statements at the same time: they compete for the cores, and each has a process of 10 MB."""
 COMMITTED = ""
 
 
@@ -89,7 +88,7 @@ class DatabaseFiles:
         self._limits = limits
         self._scopes: OrderedDict[tuple[str, str], ScopeFiles] = OrderedDict()
         """By tenant and aggregate, the least recently used first."""
-        self.slots = SharedSlots("SQL statements under way", ShareLimits.of(WORKERS))
+        self.slots = SharedSlots(SQL_STATEMENTS.name, SQL_STATEMENTS.shares)
         self._workers = WorkerPool()
         self._paths = (self._folder.path / f"{number}.db" for number in itertools.count(1))
         self._tasks: set[asyncio.Task[None]] = set()
