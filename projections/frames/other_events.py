@@ -40,7 +40,9 @@ def started_frames(at: int, event: RunStarted) -> list[Frame]:
     about = {"agent": definition.name, "definition_sha256": definition.sha256}
     for text in texts:
         prompt = {"type": "system_prompt", **_text_fields(text, "text_blob"), **about}
-        frames.append(Frame(seq=at + len(frames), type="system_prompt", event=prompt, live=False))
+        content = [{"type": "trusted-text", **_text_fields(text, "blob")}]
+        payload = [{"role": "system", "content": content}]
+        frames.append(Frame(seq=at + len(frames), type="system_prompt", event=prompt, payload=payload, live=False))
     frames.append(Frame(seq=at + len(frames), type="started", event={"type": "started"}))
     return frames
 

@@ -340,7 +340,7 @@ async def test_data_of_a_trigger_is_encrypted_and_shown_fenced() -> None:
     async with stage() as on:
         await ran(on, replace(REQUEST, payload_metadata={"body": f"<b>{META}"}))
         (block,) = [b for b in on.model.requests[0].messages[0].blocks if "run_metadata" in getattr(b, "text", "")]
-        assert getattr(block, "text", "") == f'<run_metadata>\nbody: "&lt;b>{META}"\n</run_metadata>'
+        assert getattr(block, "text", "") == f'<run_metadata>\n{{\n  "body": "&lt;b>{META}"\n}}\n</run_metadata>'
         assert META.encode() not in on.stored()
 
 

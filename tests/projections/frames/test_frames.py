@@ -118,6 +118,9 @@ def test_a_long_system_prompt_is_named_where_its_text_would_be():
     assert request.payload is not None
     assert request.payload[0] == {"role": "system", "content": [block]}
     assert (prompt.type, prompt.event["text"], prompt.event["text_blob"]) == ("system_prompt", "", ref.to_avro())
+    assert prompt.payload == [
+        {"role": "system", "content": [{"type": "trusted-text", "text": "", "blob": ref.to_avro()}]}
+    ]
 
 
 @pytest.mark.parametrize(

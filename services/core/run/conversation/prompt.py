@@ -6,6 +6,7 @@ they are shown. All system segments become system texts after the agent's prompt
 user message.
 """
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -62,7 +63,7 @@ def first_message(
     if metadata:
         system.append(f"Data about this run, given by its caller:\n{_lines(metadata)}")
     if payload_metadata:
-        blocks.append(TextBlock(text=fence(_lines(payload_metadata), "run_metadata"), is_untrusted=True))
+        blocks.insert(0, TextBlock(text=fence(_payload_json(payload_metadata), "run_metadata"), is_untrusted=True))
     return tuple(system), Message(role="user", blocks=tuple(blocks))
 
 
@@ -135,6 +136,14 @@ def fence_tool_result(text: str, tool: str) -> str:
 
 def _lines(values: Mapping[str, str]) -> str:
     return "\n".join(f"{name}: {value}" for name, value in sorted(values.items()))
+
+
+def _payload_json(values: Mapping[str, str]) -> str:
+    """Return what a trigger took from its body as a JSON object. The values are JSON texts already, or sealed ones that
+    are opened in their place.
+    """
+    lines = (f"  {json.dumps(name, ensure_ascii=False)}: {value}" for name, value in sorted(values.items()))
+    return "{\n" + ",\n".join(lines) + "\n}"
 
 
 def _block(content: ContentBlock) -> Block:

@@ -206,17 +206,17 @@ def test_other_failures_keep_their_code() -> None:
 
 
 def test_metadata_is_in_the_words_of_a_model_and_not_in_those_of_a_script() -> None:
-    more = {"metadata": {"board": '"b-1"'}, "payload_metadata": {"from": "<outside>"}}
+    more = {"metadata": {"board": '"b-1"'}, "payload_metadata": {"from": '"<outside>"'}}
     model, script = begun(**more).live.facts, begun(SCRIPT, **more).live.facts
     assert "board" in model.system[-1]
-    last = model.messages[0].blocks[-1]
-    assert isinstance(last, TextBlock)
-    assert last.text == "<run_metadata>\nfrom: &lt;outside>\n</run_metadata>"
+    first = model.messages[0].blocks[0]
+    assert isinstance(first, TextBlock)
+    assert first.text == '<run_metadata>\n{\n  "from": "&lt;outside>"\n}\n</run_metadata>'
     assert script.messages[0].blocks == (TextBlock(text="go"),)
     assert not any("board" in text for text in script.system)
     assert (script.options.metadata, script.options.payload_metadata) == (
         {"board": '"b-1"'},
-        {"from": "<outside>"},
+        {"from": '"<outside>"'},
     )
 
 
