@@ -293,7 +293,8 @@ class Family(Generic[StateT, CommandT, EventT]):
     tool: str = ""
     """Name of the tool of agents; empty: none."""
     content_subject: Callable[[Any], str | None] = caller_of
-    """User whose key encrypts the content of a command; None: it has no subject, and stays in clear.
+    """User whose key encrypts the content of a command; None: it has no subject, and stays in clear. It is asked of
+    commands with content only.
 
     The schemas say what is content. The handler encrypts it before it decides, so events and states hold ciphertext
     wherever they copy it; the edge decrypts every text of an answer that is a token.

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.services.core.families import Family
-from loomlog.services.stream.encryption.content_fields import content_parts
+from loomlog.services.stream.encryption.content_fields import content_parts, has_content
 from loomlog.services.stream.encryption.content_fields import encrypt_content as encrypt_record
 from loomlog.services.stream.partition.lookups import continue_in_task
 
@@ -41,8 +41,9 @@ def encrypt_content(
     """Return the function that encrypts the content of a command. `cipher_for` takes tenant and subject."""
 
     async def encrypt(family: Family[Any, Any, Any], command: Any) -> Any:
-        subject = family.content_subject(command)
-        if subject is None or not (parts := content_parts(command)):
+        if not has_content(type(command)) or (subject := family.content_subject(command)) is None:
+            return command
+        if not (parts := content_parts(command)):
             return command
         await continue_in_task()
         tenant = command.envelope.tenant

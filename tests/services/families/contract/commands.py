@@ -103,7 +103,9 @@ def with_content(family: Family[Any, Any, Any], command: Any, text: str) -> Any:
     """Return the command with that text in each of its texts that the schemas class as user content, in the records
     that it holds too; unchanged when its content has no subject.
     """
-    return command if family.content_subject(command) is None else planted(command, text)
+    if not has_content(type(command)) or family.content_subject(command) is None:
+        return command
+    return planted(command, text)
 
 
 def planted(record: Any, text: str) -> Any:
