@@ -2,7 +2,8 @@
 
 A run is active while a model call or a tool call of it is due. Parked and paused runs, and those that wait for a
 person, are not; when they continue they are active again at once, even over the limits, because they were admitted
-before and must not be delayed. Children are active together with their parent and are never queued, so a parent can
+before and must not be delayed. The limit of a user counts those that are parked or wait as well: each is a run that
+the user has open. Children are active together with their parent and are never queued, so a parent can
 wait for them without a deadlock.
 
     places    max_concurrent_runs of them, of which a tenant has its share (shares.py); a run of a user or of a provider
@@ -31,8 +32,8 @@ PROVIDER_FULL = "provider_concurrency_exhausted"
 
 
 class AdmissionLimits(Value, frozen=True, kw_only=True):
-    """Limits of one process. `per_user` 0: no limit. `providers`: maximum active runs for each
-    provider with a limit.
+    """Limits of one process. `per_user`: of active and idle runs together; 0: no limit. `providers`: maximum active
+    runs for each provider with a limit.
     """
 
     runs: int
@@ -66,6 +67,8 @@ class AdmissionController:
     def __init__(self, limits: AdmissionLimits) -> None:
         self.limits = limits
         self.active: dict[str, Slot] = {}
+        self.idle: dict[str, Slot] = {}
+        """Runs that are parked or wait; only if users have a limit."""
         self.waiting: dict[str, Slot] = {}
         """Waiting runs in order of arrival."""
         places = ShareLimits.in_turn(limits.runs)
@@ -73,6 +76,7 @@ class AdmissionController:
             places = replace(places, per_principal=min(limits.per_user, places.per_tenant))
         self._places = Shares("runs at work", places)
         self._queue_places = Shares("starts that wait", ShareLimits.in_turn(max(1, limits.queue)))
+        self._idle_by_user: Counter[Holder] = Counter()
         self._active_by_provider: Counter[str] = Counter()
         self._queued_by_provider: Counter[str] = Counter()
         """Number of waiting runs by provider."""
@@ -84,14 +88,25 @@ class AdmissionController:
 
     def admit(self, run_id: str, slot: Slot) -> None:
         """Mark a run as active, regardless of the limits."""
+        self._end_idling(run_id)
         if run_id not in self.active:
             self.active[run_id] = slot
             self._places.add(_holder(slot))
+            self._queue_places.meet(slot.tenant)
             if self.limits.providers:  # most have none, and every run passes here
                 self._active_by_provider[slot.provider] += 1
 
+    def rest(self, run_id: str, slot: Slot) -> bool:
+        """Mark a run as idle; return False when it was not active."""
+        was_active = self.release(run_id)
+        if self.limits.per_user:
+            self.idle[run_id] = slot
+            self._idle_by_user[_holder(slot)] += 1
+        return was_active
+
     def release(self, run_id: str) -> bool:
-        """Mark a run as no longer active; return False when it was not active."""
+        """Mark a run as neither active nor idle; return False when it was not active."""
+        self._end_idling(run_id)
         place = self.active.pop(run_id, None)
         if place is None:
             return False
@@ -103,6 +118,8 @@ class AdmissionController:
     def enqueue(self, run_id: str, slot: Slot) -> AdmissionRefused | None:
         """Queue a run; return the refusal when the queue does not accept it."""
         holder = _holder(slot)
+        self._places.meet(slot.tenant)
+        self._queue_places.meet(slot.tenant)
         if (
             len(self.waiting) >= self.limits.queue
             or self._queue_places.exhausted_bound(holder)
@@ -157,7 +174,7 @@ class AdmissionController:
                     code=code, message=f"{text}; try again in a moment", about=slot.provider, cap=cap
                 )
             case code if code == USER_FULL:
-                text = f"{bounds.per_user} runs of the user {slot.user_id} are at work, the most a user may have"
+                text = f"{bounds.per_user} runs of the user {slot.user_id} are open, the most a user may have"
                 return AdmissionRefused(
                     code=code, message=f"{text}; wait until one has ended", about=slot.user_id, cap=bounds.per_user
                 )
@@ -171,6 +188,8 @@ class AdmissionController:
         cap = bounds.providers.get(slot.provider, 0) if bounds.providers else 0
         if cap and self._active_by_provider[slot.provider] >= cap:
             return PROVIDER_FULL
+        if not self._has_user_capacity(slot.tenant, slot.user_id):
+            return USER_FULL
         match self._places.exhausted_bound(_holder(slot)):
             case "":
                 return ""
@@ -180,7 +199,15 @@ class AdmissionController:
 
     def _has_user_capacity(self, tenant: str, user_id: str) -> bool:
         """Whether a user's limit allows another run."""
-        return not self.limits.per_user or self._places.held_by(tenant, user_id) < self._places.limits.per_principal
+        if not self.limits.per_user:
+            return True
+        idle = self._idle_by_user[Holder(tenant=tenant, principal=user_id)]
+        return self._places.held_by(tenant, user_id) + idle < self.limits.per_user
+
+    def _end_idling(self, run_id: str) -> None:
+        slot = self.idle.pop(run_id, None)
+        if slot is not None:
+            _decrement(self._idle_by_user, _holder(slot))
 
 
 def _holder(slot: Slot) -> Holder:

@@ -193,7 +193,7 @@ RESOURCES: tuple[BoundedResource, ...] = (
         "runtime",
         _ADMISSION,
         "max_concurrent_runs",
-        "in turn; a user may have a limit of its own",
+        "in turn; a user may have a limit of its own, which counts parked runs too",
         shared=True,
     ),
     _row("starts that wait", "runtime", _ADMISSION, "max_queue_depth", "in turn", shared=True),

@@ -59,7 +59,8 @@ class ShareLimits(Value, frozen=True, kw_only=True):
         """Return the shares of what is held for seconds and waited for in turn, like a call.
 
         What is released goes to the next in turn, so several busy tenants leave none unused, users have what their
-        tenant has, and a total below four is not divided.
+        tenant has, and a total below four is not divided. Until a second tenant comes, the first has all: an
+        installation of one tenant uses what its operator has configured.
         """
         tenant = total - total // 4
         return cls(total=total, per_tenant=tenant, per_principal=tenant, keeps_reserve=False)
@@ -124,6 +125,26 @@ class Shares:
         self._queue: FairQueue[int] = FairQueue()
         self._waiting: dict[int, Holder] = {}
         self._last_ticket = 0
+        self._first_tenant: str | None = None
+        self._is_shared = limits.keeps_reserve
+
+    def meet(self, tenant: str) -> None:
+        """Know of a tenant that uses this, or would: from the second on each has its share."""
+        if self._first_tenant is None:
+            self._first_tenant = tenant
+        elif tenant != self._first_tenant:
+            self._is_shared = True
+
+    @property
+    def per_tenant(self) -> int:
+        """What a tenant may hold now."""
+        return self.limits.per_tenant if self._is_shared else self.limits.total
+
+    @property
+    def per_principal(self) -> int:
+        """What a principal may hold now."""
+        limits = self.limits
+        return self.per_tenant if limits.per_principal == limits.per_tenant else limits.per_principal
 
     @property
     def waiting(self) -> int:
@@ -142,7 +163,7 @@ class Shares:
 
     def exhausted_bound(self, holder: Holder) -> str:
         """Return the narrowest bound that is in the way of a holder; empty when it may take one."""
-        if self._by_principal[holder] >= self.limits.per_principal:
+        if self._by_principal[holder] >= self.per_principal:
             return PRINCIPAL
         return self._exhausted_by_tenant(holder.tenant)
 
@@ -155,12 +176,14 @@ class Shares:
 
         No waiter is overtaken: those that may take one got it when it was released.
         """
+        self.meet(holder.tenant)
         if self.exhausted_bound(holder):
             raise self.refusal(holder)
         self.add(holder)
 
     def add(self, holder: Holder) -> None:
         """Take one regardless of the bounds."""
+        self.meet(holder.tenant)
         self.in_use += 1
         self._by_tenant[holder.tenant] += 1
         self._by_principal[holder] += 1
@@ -174,6 +197,7 @@ class Shares:
 
     def wait(self, holder: Holder) -> int:
         """Let a holder wait; return its ticket."""
+        self.meet(holder.tenant)
         self._last_ticket += 1
         self._waiting[self._last_ticket] = holder
         self._queue.join(self._last_ticket, holder.tenant, holder.principal)
@@ -190,7 +214,7 @@ class Shares:
             return None
         ticket = self._queue.next(
             tenant_may=self.tenant_may,
-            user_may=lambda tenant, user: self.held_by(tenant, user) < self.limits.per_principal,
+            user_may=lambda tenant, user: self.held_by(tenant, user) < self.per_principal,
         )
         if ticket is not None:
             self.add(self._waiting.pop(ticket))
@@ -200,16 +224,16 @@ class Shares:
         """Return what is in the way of a holder; `why` joins the sentence."""
         match bound := self.exhausted_bound(holder) or TOTAL:
             case "principal":
-                held, limit = self._by_principal[holder], self.limits.per_principal
+                held, limit = self._by_principal[holder], self.per_principal
             case "tenant":
-                held, limit = self._by_tenant[holder.tenant], self.limits.per_tenant
+                held, limit = self._by_tenant[holder.tenant], self.per_tenant
             case _:
                 held, limit = self.in_use, self.limits.total
         return ShareExhausted(self.resource, bound, holder, held=held, limit=limit, why=why)
 
     def _exhausted_by_tenant(self, tenant: str) -> str:
         limits, held = self.limits, self._by_tenant[tenant]
-        if held >= limits.per_tenant:
+        if held >= self.per_tenant:
             return TENANT
         free = limits.total - self.in_use
         is_kept = limits.keeps_reserve and free <= limits.reserve and held >= free

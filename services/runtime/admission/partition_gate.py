@@ -12,7 +12,7 @@ from loomlog.schemas.generated.run_commands import StartRun
 from loomlog.schemas.records import replace
 from loomlog.services.core.admission import Slot
 from loomlog.services.core.run.commands import CommandRefusal, StartCommand
-from loomlog.services.core.run.lifecycle.activity import ACTIVITY_EVENTS, is_active
+from loomlog.services.core.run.lifecycle.activity import ACTIVITY_EVENTS, is_active, is_idle
 from loomlog.services.core.run.lifecycle.start import start_refusal
 from loomlog.services.runtime.admission.queue import AdmissionQueue
 from loomlog.services.stream.context import PendingDecision
@@ -26,6 +26,8 @@ class PartitionAdmission:
     def __init__(self, queue: AdmissionQueue | None) -> None:
         self._queue = queue
         self._active: set[str] = set()
+        self._idle: set[str] = set()
+        """Those that count for their user only; runs that have rested since before a take-over are not known here."""
 
     def on_decided(self, aggregate: Aggregate, event: Any) -> None:
         """Handle a decided event; `aggregate` is in the state after its whole decision."""
@@ -36,17 +38,22 @@ class PartitionAdmission:
         """Mark the run active or idle according to its state."""
         if self._queue is None:
             return
-        if not is_active(aggregate.state):
+        if is_active(aggregate.state):
+            if aggregate.id not in self._active:
+                self._active.add(aggregate.id)
+                self._idle.discard(aggregate.id)
+                self._queue.mark_active(aggregate.id, _slot_of(aggregate))
+        elif is_idle(aggregate.state):
+            if aggregate.id not in self._idle:
+                self._active.discard(aggregate.id)
+                self._idle.add(aggregate.id)
+                self._queue.mark_idle(aggregate.id, _slot_of(aggregate))
+        else:
             self._release(aggregate.id)
-        elif aggregate.id not in self._active:
-            facts = aggregate.state.facts
-            place = Slot(tenant=aggregate.tenant, user_id=facts.user_id, provider=facts.definition.provider)
-            self._active.add(aggregate.id)
-            self._queue.mark_active(aggregate.id, place)
 
     def close(self) -> None:
         """Release all slots: the partition is no longer held, and its runs are active elsewhere."""
-        for run_id in list(self._active):
+        for run_id in (*self._active, *self._idle):
             self._release(run_id)
 
     async def admit_start(self, prepared: PendingDecision, command: StartRun, partition: Partition) -> PendingDecision:
@@ -95,7 +102,13 @@ class PartitionAdmission:
             self._release(run_id)
 
     def _release(self, run_id: str) -> None:
-        if run_id in self._active:
+        if run_id in self._active or run_id in self._idle:
             assert self._queue is not None
             self._active.discard(run_id)
-            self._queue.mark_idle(run_id)
+            self._idle.discard(run_id)
+            self._queue.mark_ended(run_id)
+
+
+def _slot_of(aggregate: Aggregate) -> Slot:
+    facts = aggregate.state.facts
+    return Slot(tenant=aggregate.tenant, user_id=facts.user_id, provider=facts.definition.provider)

@@ -38,13 +38,18 @@ class AdmissionQueue:
         """Count the run as active: a call of it is due or under way."""
         self.controller.admit(run_id, slot)
 
-    def mark_idle(self, run_id: str) -> None:
-        """Release the run's slot: nothing is due, for now or permanently."""
-        if self.controller.release(run_id):
+    def mark_idle(self, run_id: str, slot: Slot) -> None:
+        """Release the run's slot: nothing is due for now."""
+        if self.controller.rest(run_id, slot):
+            self._admit_waiting()
+
+    def mark_ended(self, run_id: str) -> None:
+        """Release the run's slot, and what it counts for its user: it has ended, is held, or is another process's."""
+        if self.controller.release(run_id) or self.controller.limits.per_user:
             self._admit_waiting()
 
     async def wait_for_slot(self, run_id: str, slot: Slot) -> AdmissionRefused | None:
-        """Wait until the run has a slot, which `mark_idle` releases; return the refusal if it gets none."""
+        """Wait until the run has a slot, which others release; return the refusal if it gets none."""
         began = time.monotonic()
         why = await self._enqueue_and_wait(run_id, slot)
         if why is None:
@@ -72,7 +77,7 @@ class AdmissionQueue:
         except asyncio.CancelledError:
             # Its partition has another owner now.
             self.controller.withdraw(run_id)
-            self.mark_idle(run_id)
+            self.mark_ended(run_id)
             raise
         finally:
             self._waiters.pop(run_id, None)

@@ -75,8 +75,35 @@ def test_users_of_the_same_name_in_two_tenants_are_two() -> None:
     assert made.has_capacity(Slot(tenant="globex", user_id="ada"))
 
 
+def test_a_tenant_that_is_alone_has_all_places() -> None:
+    made = AdmissionController(AdmissionLimits(runs=4, queue=4))
+    for number in range(4):
+        assert made.has_capacity(ADA)
+        made.admit(f"ada{number}", ADA)
+    assert [made.enqueue(f"bob{number}", BOB) is None for number in range(5)] == [True] * 4 + [False]
+
+
+def test_runs_that_are_parked_count_for_their_user_and_hold_no_place() -> None:
+    made = AdmissionController(AdmissionLimits(runs=1, queue=10, per_user=2))
+    for run_id in ("one", "two"):
+        made.admit(run_id, ADA)
+        made.rest(run_id, ADA)
+    assert made.has_capacity(BOB)
+    refusal = made.enqueue("three", ADA)
+    assert refusal is not None
+    assert (refusal.code, refusal.cap) == (USER_FULL, 2)
+    made.admit("two", ADA)  # it goes on at once
+    assert not made.has_capacity(ADA)
+    made.release("two")
+    assert made.has_capacity(ADA)
+    made.release("one")
+    assert not made.idle
+
+
 def test_a_tenant_has_its_share_of_the_places_and_of_the_queue() -> None:
     made = AdmissionController(AdmissionLimits(runs=4, queue=4))
+    made.admit("eve", EVE)
+    made.release("eve")
     for number in range(3):
         made.admit(f"ada{number}", ADA)
     assert not made.has_capacity(BOB), "three quarters are the share of a tenant"
@@ -152,6 +179,8 @@ def test_whatever_happens_nobody_is_lost_and_no_bound_is_passed(
         AdmissionLimits(runs=runs, queue=5, per_user=per_user, providers={"p0": 1}, provider_queue=2)
     )
     places = [Slot(tenant=f"t{n % 2}", user_id=f"u{n % 3}", provider=f"p{n % 4}") for n in range(12)]
+    for tenant in ("t0", "t1"):
+        made._places.meet(tenant)
     for number, (move, n) in enumerate(moves):
         inside, waiting = list(made.active), list(made.waiting)
         if move == "ask":
@@ -180,4 +209,6 @@ def _alone(made: AdmissionController) -> AdmissionController:
     copy = AdmissionController(made.limits)
     for run_id, place in made.active.items():
         copy.admit(run_id, place)
+    for tenant in ("t0", "t1"):
+        copy._places.meet(tenant)
     return copy

@@ -85,8 +85,23 @@ def test_a_ticket_is_withdrawn_once() -> None:
 
 def test_what_is_held_for_a_moment_is_used_up_by_busy_tenants_in_turn() -> None:
     shares = Shares("calls", ShareLimits.in_turn(8))
+    shares.meet(EVE.tenant)
     assert (taken(shares, ADA), taken(shares, EVE), taken(shares, Holder(tenant="third", principal="p"))) == (6, 2, 0)
-    assert [taken(Shares("calls", ShareLimits.in_turn(total)), ADA) for total in (1, 2, 3, 4)] == [1, 2, 3, 3]
+    for total, share in ((1, 1), (2, 2), (3, 3), (4, 3)):
+        small = Shares("calls", ShareLimits.in_turn(total))
+        small.meet(EVE.tenant)
+        assert taken(small, ADA) == share
+
+
+def test_a_tenant_that_is_alone_has_all_of_what_is_held_for_a_moment_until_another_comes() -> None:
+    shares = Shares("calls", ShareLimits.in_turn(8))
+    assert taken(shares, ADA) == 8
+    first, second = shares.wait(ADA), shares.wait(EVE)
+    shares.release(ADA)
+    assert shares.next() == second, "the share of a tenant is six from now on"
+    for _ in range(2):
+        shares.release(ADA)
+    assert shares.next() is first
 
 
 HOLDERS = st.builds(Holder, tenant=st.sampled_from("abc"), principal=st.sampled_from("xy"))

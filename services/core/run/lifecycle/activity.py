@@ -64,6 +64,16 @@ def is_active(state: State) -> bool:
             return False
 
 
+def is_idle(state: State) -> bool:
+    """Whether the run goes on once somebody answers, writes or publishes: it counts for its user only."""
+    match state:
+        case Parked(facts=facts) | AwaitingTools(facts=facts):
+            is_held = bool(facts.quarantine_error) or is_importing(state)
+            return facts.parent is None and not is_held and not is_active(state)
+        case _:
+            return False
+
+
 def may_rest(state: State) -> bool:
     """Whether the run needs nothing but an order of a person or a timer: a root that is parked, or all of whose open
     calls are questions to people. Its state need not be in memory until then.

@@ -9,6 +9,7 @@ from loomlog.connectors.errors import Transient
 from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.codec import local_codec
 from loomlog.services.core.admission import AdmissionLimits, Slot
+from loomlog.services.core.shares import Holder
 from loomlog.services.runtime.admission.queue import AdmissionQueue
 from loomlog.services.runtime.models.provider_queues import ProviderQueue, ProviderQueueLimits
 from loomlog.services.runtime.run.callback_posts import CallbackPosts
@@ -119,20 +120,21 @@ async def test_who_waits_for_a_place_shows_at_the_door_and_at_the_providers() ->
     door = AdmissionQueue(AdmissionLimits(runs=1, queue=1), wait_s=30.0, provider_wait_s=30.0)
     somebody = Slot(tenant="acme", user_id="ada")
     door.mark_active("r_one", somebody)
-    await queue.acquire("acme", "ada")
+    ada = Holder(tenant="acme", principal="ada")
+    held = await queue.acquire(ada)
     loop = asyncio.get_running_loop()
-    tasks = [loop.create_task(queue.acquire("acme", "ada")), loop.create_task(door.wait_for_slot("r_two", somebody))]
+    tasks = [loop.create_task(queue.acquire(ada)), loop.create_task(door.wait_for_slot("r_two", somebody))]
     await asyncio.sleep(0)
     with pytest.raises(Transient):
-        await queue.acquire("acme", "ada")
+        await queue.acquire(ada)
     assert await door.wait_for_slot("r_three", somebody) is not None
     async with stage.owner("a") as runtime:
         page = build_exposition(
             metrics, runtime.host, runtime.calls, runtime.dead_letters, queues={"acme": queue}, admission_queue=door
         )
         actual = samples(page())
-        queue.release()
-        door.mark_idle("r_one")
+        held.release()
+        door.mark_ended("r_one")
         await asyncio.wait(tasks)
         later = samples(page())
     of = {"provider": "acme"}
@@ -211,7 +213,7 @@ async def test_a_checkpoint_that_cannot_be_made_shows_with_its_reason_until_it_i
 async def test_a_scrape_tells_what_is_left_of_the_ends_of_runs() -> None:
     nothing: Any = None  # it is not asked
     actions = RunEndActions(nothing, nothing, nothing, local_codec(), triggers={})
-    posts = CallbackPosts(nothing, nothing, nothing, decrypt=nothing, environment={}, clock_ms=lambda: 0)
+    posts = CallbackPosts(nothing, nothing, nothing, decrypt=nothing, secrets=nothing, clock_ms=lambda: 0)
     actions.counts["done"], posts.ended["failed"] = 3, 2
     world = EntityWorld(partitions=1)
     try:
