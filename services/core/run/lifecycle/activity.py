@@ -65,7 +65,7 @@ def is_active(state: State) -> bool:
 
 
 def is_idle(state: State) -> bool:
-    """Whether the run goes on once somebody answers, writes or publishes: it counts for its user only."""
+    """Whether the run waits for an answer, an input or a message: it counts for its user only."""
     match state:
         case Parked(facts=facts) | AwaitingTools(facts=facts):
             is_held = bool(facts.quarantine_error) or is_importing(state)
