@@ -14,6 +14,7 @@ from functools import partial
 from random import Random
 from typing import Any, cast
 
+from loomlog.connectors.configuration.secret_registry import SecretRegistry
 from loomlog.connectors.configuration.webhook_block import WebhookAuth, WebhookBlock
 from loomlog.connectors.errors import Transient, UnknownOutcome
 from loomlog.connectors.protocols import ProducerRecord
@@ -26,6 +27,7 @@ from loomlog.schemas.generated.webhook_commands import SubmitDelivery
 from loomlog.services.core.run.react import CallModel
 from loomlog.services.families.channel import FAMILY as CHANNEL
 from loomlog.services.families.channel.caller import Declaration
+from loomlog.services.families.channel.limits import VALUE_BYTES_DEFAULT
 from loomlog.services.families.channel.message_cache import MessageCache
 from loomlog.services.families.channel.operations import ChannelOperations
 from loomlog.services.families.channel.store import ChannelStore
@@ -33,7 +35,6 @@ from loomlog.services.families.schedule import FAMILY as SCHEDULE
 from loomlog.services.families.webhook import FAMILY as WEBHOOK
 from loomlog.services.families.webhook.definition import WebhookDefinition
 from loomlog.services.families.webhook.deliveries import DeliveryRows
-from loomlog.services.families.webhook.secrets import WebhookSecrets
 from loomlog.services.runtime.content.encryption import PLAINTEXT
 from loomlog.services.runtime.ingress.deliveries import DeliveryBuilder
 from loomlog.services.runtime.ingress.reader import IngressReader
@@ -264,7 +265,8 @@ class TriggerHost(EntityHost):
         builder = DeliveryBuilder(
             blobs=MemoryBlobs(),
             encryption=PLAINTEXT,
-            secrets=WebhookSecrets({}, protected=()),
+            secrets=SecretRegistry((), {}),
+            channel_value_bytes=VALUE_BYTES_DEFAULT,
             credentials=None,
             secret=None,
         )
@@ -318,7 +320,7 @@ class Defined:
     """The webhooks of every process (protocol WebhookDefinitions)."""
 
     async def find(self, tenant: str, name: str) -> WebhookDefinition | None:
-        return WebhookDefinition(tenant=tenant, name=name, def_id="def_1", block=BLOCKS[name])
+        return WebhookDefinition(tenant=tenant, name=name, def_id="def_1", is_of_file=False, block=BLOCKS[name])
 
     async def find_owned(self, tenant: str, name: str, *, address: str) -> WebhookDefinition | None:
         return await self.find(tenant, name)
