@@ -150,6 +150,8 @@ def channel_use_frame(seq: int, use: ChannelUse) -> Frame:
     if use.kind == "publish":
         published = {"type": "channel_publish", "channel": data | {"dropped_oldest": use.dropped_oldest}}
         return Frame(seq=seq, type="channel_publish", event=published)
+    if use.attempt > 1:
+        data |= {"redelivered": True, "attempt": use.attempt}
     delivered = {"type": "channel_delivery", "channel": data | {"cursor": use.cursor or use.message_id}}
     return Frame(seq=seq, type="channel_delivery", event=delivered)
 

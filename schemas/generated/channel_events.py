@@ -68,6 +68,10 @@ class LeaseReminded(Record, frozen=True, kw_only=True):
     """Their places."""
     until_ms: int
     """When it is asked once more, UTC milliseconds."""
+    attempts: tuple[int, ...] = ()
+    """How often the reader was given each of them, this time included, in the order of positions; empty: all for
+    the first time.
+    """
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -78,6 +82,7 @@ class LeaseReminded(Record, frozen=True, kw_only=True):
             "call": self.call.to_avro(),
             "positions": self.positions,
             "until_ms": self.until_ms,
+            "attempts": self.attempts,
         }
 
     @classmethod
@@ -90,6 +95,7 @@ class LeaseReminded(Record, frozen=True, kw_only=True):
             call=CallRef.from_avro(value["call"]),
             positions=tuple(value["positions"]),
             until_ms=value["until_ms"],
+            attempts=tuple(value["attempts"]),
         )
 
 
@@ -269,6 +275,10 @@ class MessagesLeased(Record, frozen=True, kw_only=True):
     """The call of a run that reads; null: a request."""
     is_wait_over: bool = False
     """The call waited for them: it is told."""
+    attempts: tuple[int, ...] = ()
+    """How often the reader was given each of them, this time included, in the order of positions; empty: all for
+    the first time.
+    """
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -281,6 +291,7 @@ class MessagesLeased(Record, frozen=True, kw_only=True):
             "call": None if self.call is None else self.call.to_avro(),
             "is_wait_over": self.is_wait_over,
             "until_ms": self.until_ms,
+            "attempts": self.attempts,
         }
 
     @classmethod
@@ -295,6 +306,7 @@ class MessagesLeased(Record, frozen=True, kw_only=True):
             call=None if value["call"] is None else CallRef.from_avro(value["call"]),
             is_wait_over=value["is_wait_over"],
             until_ms=value["until_ms"],
+            attempts=tuple(value["attempts"]),
         )
 
 

@@ -623,6 +623,10 @@ class ReportWait(Record, frozen=True, kw_only=True):
     """Messages that are there, for a call that awaits several queues."""
     is_expired: bool = False
     """The time of the wait is over."""
+    attempts: tuple[int, ...] = ()
+    """How often the reader was given each of them, this time included, in the order of positions; empty: all for
+    the first time.
+    """
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -636,6 +640,7 @@ class ReportWait(Record, frozen=True, kw_only=True):
             "positions": self.positions,
             "count": self.count,
             "is_expired": self.is_expired,
+            "attempts": self.attempts,
         }
 
     @classmethod
@@ -651,6 +656,7 @@ class ReportWait(Record, frozen=True, kw_only=True):
             positions=tuple(value["positions"]),
             count=value["count"],
             is_expired=value["is_expired"],
+            attempts=tuple(value["attempts"]),
         )
 
 

@@ -568,6 +568,8 @@ class ChannelUse(Record, frozen=True, kw_only=True):
     """Cursor behind it; of a delivery."""
     preview: str = ''
     """Beginning of its value as JSON, at most 200 characters; user content."""
+    attempt: int = 1
+    """How often it was given to its reader, this time included; of a delivery."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -580,6 +582,7 @@ class ChannelUse(Record, frozen=True, kw_only=True):
             "dropped_oldest": self.dropped_oldest,
             "cursor": self.cursor,
             "preview": self.preview,
+            "attempt": self.attempt,
         }
 
     @classmethod
@@ -594,6 +597,7 @@ class ChannelUse(Record, frozen=True, kw_only=True):
             dropped_oldest=value["dropped_oldest"],
             cursor=value["cursor"],
             preview=value["preview"],
+            attempt=value["attempt"],
         )
 
 

@@ -302,6 +302,7 @@ def _serve(draft: _Draft, queue: QueueRef | ChannelCommand, name: str) -> None:
                 lease_id=wait_id,
                 reader=name,
                 positions=tuple(positions),
+                attempts=state.attempts(name, positions),
                 call=_call_ref(wait),
                 is_wait_over=True,
                 until_ms=draft.at_ms + limits.REMIND_MS,
@@ -351,6 +352,7 @@ def _read(draft: _Draft, command: ReadQueue, at: At) -> None:
                 lease_id=lease_id,
                 reader=command.reader,
                 positions=tuple(positions),
+                attempts=state.attempts(command.reader, positions),
                 call=command.call,
                 until_ms=at.at_ms + expires_ms,
             )
@@ -510,6 +512,7 @@ def _remind(draft: _Draft, queue: QueueRef, lease_id: str, lease: Lease) -> None
             lease_id=lease_id,
             call=call,
             positions=tuple(entry_map.positions_of(lease.positions)),
+            attempts=lease.attempts,
             until_ms=draft.at_ms + limits.REMIND_MS,
         )
     )
@@ -619,10 +622,9 @@ def _call_ref(entry: Wait | Watch) -> CallRef:
 def sends(state: QueueState, event: ChannelEvent) -> Sequence[Send]:
     """Return the report to the run of a call that waits, or that has a lease."""
     match event:
-        case MessagesLeased(is_wait_over=True, lease_id=lease_id, positions=positions, call=call) if call is not None:
-            return _sent(state, call, lease_id, lease_id=lease_id, positions=positions)
-        case LeaseReminded(lease_id=lease_id, positions=positions, call=call):
-            return _sent(state, call, lease_id, lease_id=lease_id, positions=positions)
+        case MessagesLeased(is_wait_over=True, call=CallRef() as call) | LeaseReminded(call=call):
+            lease_id, attempts = event.lease_id, event.attempts
+            return _sent(state, call, lease_id, lease_id=lease_id, positions=event.positions, attempts=attempts)
         case WatchReported(wait_id=wait_id, count=count, is_expired=is_expired, call=call):
             return _sent(state, call, wait_id, count=count, is_expired=is_expired)
         case QueueWatched(wait_id=wait_id, count=count, call=call) if count:

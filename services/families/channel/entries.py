@@ -18,7 +18,8 @@ Ranges = tuple[tuple[int, int], ...]
 """First and last positions, ascending and apart."""
 LEASE_BYTES, WAIT_BYTES, WATCH_BYTES = 64, 80, 68
 """Bytes of an entry without id, run and reader, with numbers of ten digits."""
-POSITION_BYTES = 12
+POSITION_BYTES = 20
+"""Bytes of a position of ten digits, and of how often it was given."""
 
 
 class Lease(Value, frozen=True, array_like=True, tag="l"):
@@ -34,6 +35,13 @@ class Lease(Value, frozen=True, array_like=True, tag="l"):
     """Empty: a request."""
     turn: int = 0
     index: int = 0
+    attempts: tuple[int, ...] = ()
+    """How often the reader was given each message, this time included; empty: all for the first time."""
+
+    def deliveries(self) -> dict[int, int]:
+        """Return how often the reader was given each message, by position."""
+        positions = positions_of(self.positions)
+        return dict(zip(positions, self.attempts, strict=True)) if self.attempts else dict.fromkeys(positions, 1)
 
 
 class Wait(Value, frozen=True, array_like=True, tag="r"):

@@ -17,6 +17,8 @@ DECISION_BYTES = 450_000
 """Bytes of the events that one message may cause by waking all of them; the loop has 850,000 for a decision."""
 EVENT_BYTES = 300
 """Bytes of such an event without the names in it."""
+ATTEMPT_MAX = 999_999
+"""A message that is given more often keeps this number."""
 DELAYED_MAX = 5_000
 """Messages of a queue that are not yet visible."""
 READERS_MAX = 1_000

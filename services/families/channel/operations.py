@@ -17,6 +17,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 from loomlog.connectors.protocols import CallWait
@@ -36,8 +37,9 @@ from loomlog.schemas.generated.channel_events import (
     QueueWatched,
     ReaderWaiting,
 )
+from loomlog.schemas.generated.run_commands import ReportWait
 from loomlog.schemas.generated.values import ChannelUse, CommandEnvelope, LeaseRef
-from loomlog.schemas.records import Value
+from loomlog.schemas.records import Value, replace
 from loomlog.services.families.channel import limits as bounds
 from loomlog.services.families.channel.access import require_channel, resolve_queue
 from loomlog.services.families.channel.caller import ChannelCaller, Declaration, Declarations, Queue
@@ -247,21 +249,24 @@ class ChannelOperations:
             if isinstance(event, ReaderWaiting) and event.wait_id == lease_id:
                 wait = CallWait(wait_id=event.wait_id, until_ms=event.until_ms, queues=(queue.to_ref(),))
                 return Outcome(fields={}, waiting=wait)
-        positions = _leased(answer, command)
-        return await self.leased(queue, lease_id, positions, after=command.after, more=capped)
+        deliveries = _leased(answer, command)
+        return await self.leased(queue, lease_id, deliveries, after=command.after, more=capped)
 
     async def leased(
         self,
         queue: Queue,
         lease_id: str,
-        positions: Sequence[int],
+        deliveries: Mapping[int, int],
         *,
         after: str = "",
         more: Mapping[str, Any] | None = None,
     ) -> Outcome:
-        """Return the answer of a subscribe that took these positions; its lease says how many it returns."""
-        batch = await self._load(queue, positions)
-        leases = (LeaseRef(queue=queue.to_ref(), lease_id=lease_id, taken=batch.taken),) if positions else ()
+        """Return the answer of a subscribe that took these positions; its lease says how many it returns.
+
+        `deliveries`: of `deliveries_by_position`.
+        """
+        batch = await self._load(queue, deliveries)
+        leases = (LeaseRef(queue=queue.to_ref(), lease_id=lease_id, taken=batch.taken),) if deliveries else ()
         uses = tuple(_delivery(queue, message) for message in batch.messages)
         return Outcome(
             fields={**_batch_json(queue, batch.messages, after), **(more or {})}, channels=uses, leases=leases
@@ -295,23 +300,23 @@ class ChannelOperations:
 
     async def _taken(self, queue: Queue, command: ReadQueue, answer: Answer, capped: Mapping[str, Any]) -> Outcome:
         """Return what a request has read, and settle the lease beside the answer."""
-        positions = _leased(answer, command)
-        batch = await self._load(queue, positions)
-        if positions:
+        deliveries = _leased(answer, command)
+        batch = await self._load(queue, deliveries)
+        if deliveries:
             self._settle(queue, command.envelope, batch.taken)
         shown = {**_batch_json(queue, batch.messages, command.after), **capped}
         return Outcome(fields=shown, positions=(answer.position,))
 
-    async def _load(self, queue: Queue, positions: Sequence[int]) -> Batch:
+    async def _load(self, queue: Queue, deliveries: Mapping[int, int]) -> Batch:
         """Load messages as far as they fit one batch; the first one always does."""
         messages, size, taken = list[Message](), 0, 0
-        loaded = {message.position: message for message in await self.store.load(queue, positions)}
-        for position in positions:
+        loaded = {message.position: message for message in await self.store.load(queue, tuple(deliveries))}
+        for position, attempt in deliveries.items():
             message = loaded.get(position)
             if message is not None:
                 if messages and size + message.bytes > BATCH_BYTES_MAX:
                     break
-                messages.append(message)
+                messages.append(replace(message, attempt=attempt))
                 size += message.bytes
             taken += 1
         return Batch(messages=tuple(messages), taken=taken)
@@ -597,13 +602,18 @@ def _with_envelope(command: ReadQueue, envelope: CommandEnvelope) -> ReadQueue:
     )
 
 
-def _leased(answer: Answer, command: ReadQueue) -> tuple[int, ...]:
-    """Return the positions that the command took; a decision may serve others who waited."""
+def deliveries_by_position(leased: MessagesLeased | ReportWait) -> Mapping[int, int]:
+    """Return how often the reader of a lease was given each message, this time included, by position."""
+    return dict(zip(leased.positions, leased.attempts or repeat(1), strict=False))
+
+
+def _leased(answer: Answer, command: ReadQueue) -> Mapping[int, int]:
+    """Return what the command took, of `deliveries_by_position`; a decision may serve others who waited."""
     lease_id = lease_id_of(command.envelope.command_id)
     for event in answer.events:
         if isinstance(event, MessagesLeased) and event.lease_id == lease_id:
-            return event.positions
-    return ()
+            return deliveries_by_position(event)
+    return {}
 
 
 def _delivery(queue: Queue, message: Message) -> ChannelUse:
@@ -615,6 +625,7 @@ def _delivery(queue: Queue, message: Message) -> ChannelUse:
         message_id=message.id,
         payload_bytes=message.bytes,
         cursor=message.cursor,
+        attempt=message.attempt,
     )
 
 

@@ -11,6 +11,7 @@ import zlib
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from itertools import repeat
 from typing import NamedTuple, assert_never
 
 from loomlog.schemas.generated.channel_events import (
@@ -37,7 +38,7 @@ from loomlog.services.families.channel.entries import POSITION_BYTES, Bucket, En
 from loomlog.services.families.channel.sorted_chunks import Chunks, insert, remove, without_first
 from loomlog.services.families.channel.spans import Spans
 
-VERSION = 1
+VERSION = 2
 """Version of the fold."""
 READER_BUCKETS = 64
 DELAYED_BYTES = 40
@@ -78,11 +79,23 @@ class Reader(NamedTuple):
     """Positions up to it that are to be read again, ascending."""
     waiting: Chunks[tuple[int, int]] = ()
     """Number and bucket of the calls that wait, in order of arrival."""
+    attempts: tuple[int, ...] = ()
+    """How often the reader was given each of `returned`; empty: each once."""
 
     @property
     def committed(self) -> int:
         """Position up to which nothing is to be read any more."""
         return self.returned[0] - 1 if self.returned else self.position
+
+    def deliveries(self) -> dict[int, int]:
+        """Return how often the reader was given each of `returned`."""
+        return dict(zip(self.returned, self.attempts or repeat(1), strict=False))
+
+    def with_returned(self, deliveries: Mapping[int, int]) -> "Reader":
+        """Return the reader with these positions in place of `returned`, and how often it was given each."""
+        returned = tuple(sorted(deliveries))
+        attempts = tuple(deliveries[one] for one in returned)
+        return self._replace(returned=returned, attempts=attempts if any(one != 1 for one in attempts) else ())
 
 
 NEW_READER = Reader()
@@ -168,6 +181,17 @@ class QueueState(Value, frozen=True, kw_only=True, omit_defaults=True):
         last = min(first + limit - len(positions) - 1, self.last_position)
         return (*positions, *range(first, last + 1)) if positions else range(first, last + 1)
 
+    def attempts(self, name: str, positions: Sequence[int]) -> tuple[int, ...]:
+        """Return how often a reader has been given each position once it has these; empty: all for the first time.
+
+        What it reads again from a cursor, after it has taken it, counts as the first time.
+        """
+        deliveries = self.reader(name).deliveries()
+        if not deliveries:
+            return ()
+        attempts = tuple(min(deliveries.get(one, 0) + 1, limits.ATTEMPT_MAX) for one in positions)
+        return attempts if any(one > 1 for one in attempts) else ()
+
     def positions_after(self, position: int, limit: int, at_ms: int) -> Sequence[int]:
         """Return the positions behind a place, read before or not."""
         first = max(position + 1, self.oldest_position(at_ms))
@@ -241,10 +265,9 @@ def evolve(state: QueueState, event: ChannelEvent, at_ms: int) -> QueueState:
             return replace(state, buckets=entry_map.with_entry(state.buckets, event.lease_id, later))
         case CursorMoved(reader=name, position=position):
             reader = state.reader(name)
-            returned = reader.returned[bisect_left(reader.returned, position + 1) :]
-            return _with_reader(
-                state, name, reader._replace(position=max(reader.position, position), returned=returned)
-            )
+            left = {one: times for one, times in reader.deliveries().items() if one > position}
+            moved = reader.with_returned(left)._replace(position=max(reader.position, position))
+            return _with_reader(state, name, moved)
         case QueuePurged():
             return _purged(state, event)
         case _:
@@ -308,15 +331,14 @@ def _leased(state: QueueState, event: MessagesLeased) -> QueueState:
     """A lease of what the reader has taken already, a replay, leaves its cursor where it is."""
     state = _without_entry(state, event.lease_id)
     reader, positions = state.reader(event.reader), event.positions
-    returned, replayed = reader.returned, tuple[int, ...]()
+    replayed = tuple[int, ...]()
     if positions[0] <= reader.position:
-        taken = frozenset(positions)
-        known = frozenset(returned)
-        returned = tuple(one for one in returned if one not in taken and one >= state.first_position)
-        replayed = tuple(one for one in positions if one <= reader.position and one not in known)
-    state = _with_reader(
-        state, event.reader, reader._replace(position=max(reader.position, positions[-1]), returned=returned)
-    )
+        taken, deliveries = frozenset(positions), reader.deliveries()
+        replayed = tuple(one for one in positions if one <= reader.position and one not in deliveries)
+        first = state.first_position
+        left = {one: times for one, times in deliveries.items() if one not in taken and one >= first}
+        reader = reader.with_returned(left)
+    state = _with_reader(state, event.reader, reader._replace(position=max(reader.position, positions[-1])))
     call = event.call or NO_CALL
     lease = Lease(
         until_ms=event.until_ms,
@@ -326,6 +348,7 @@ def _leased(state: QueueState, event: MessagesLeased) -> QueueState:
         run_id=call.run_id,
         turn=call.turn,
         index=call.index,
+        attempts=event.attempts,
     )
     return _with_entry(replace(state, leased=state.leased + len(positions)), event.lease_id, lease)
 
@@ -334,12 +357,17 @@ NO_CALL = CallRef(run_id="", turn=0, index=0)
 
 
 def _settled(state: QueueState, event: LeaseSettled) -> QueueState:
+    lease = state.entry(event.lease_id)
     state = _without_entry(state, event.lease_id)
     if not event.returned:
         return state
+    deliveries = lease.deliveries() if isinstance(lease, Lease) else {}
+    # A reader that took some had no room for the others, and has not seen them.
+    unseen = 1 if event.taken else 0
     reader = state.reader(event.reader)
-    kept = reader.returned[bisect_left(reader.returned, state.first_position) :]
-    return _with_reader(state, event.reader, reader._replace(returned=tuple(sorted({*kept, *event.returned}))))
+    kept = {one: times for one, times in reader.deliveries().items() if one >= state.first_position}
+    back = {one: deliveries.get(one, 1) - unseen for one in event.returned}
+    return _with_reader(state, event.reader, reader.with_returned(kept | back))
 
 
 def _waiting(state: QueueState, event: ReaderWaiting) -> QueueState:
@@ -367,7 +395,7 @@ def _purged(state: QueueState, event: QueuePurged) -> QueueState:
     readers = state.readers
     if returned:
         readers = {
-            bucket: {name: reader._replace(returned=()) for name, reader in some.items()}
+            bucket: {name: reader.with_returned({}) for name, reader in some.items()}
             for bucket, some in readers.items()
         }
     size = state.entries_bytes - state.delayed_count * DELAYED_BYTES - returned * POSITION_BYTES

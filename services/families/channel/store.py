@@ -63,6 +63,8 @@ class Message(Value, frozen=True, kw_only=True):
     position: int
     log_position: str
     """Position of the event that published it."""
+    attempt: int = 1
+    """How often its reader was given it, this time included; 1 also where no reader takes it."""
 
 
 class ChannelStats(Value, frozen=True, kw_only=True):
@@ -301,8 +303,9 @@ class ChannelStore:
 
 
 def message_json(message: Message) -> dict[str, Any]:
-    """Return a message as answers show it."""
-    return {"id": message.id, "value": message.value, "published_at": format_ns(message.published_ns)}
+    """Return a message as answers show it; one that is given again says so."""
+    shown = {"id": message.id, "value": message.value, "published_at": format_ns(message.published_ns)}
+    return shown | {"redelivered": True, "attempt": message.attempt} if message.attempt > 1 else shown
 
 
 def parse_value(text: str) -> Any:

@@ -17,7 +17,12 @@ from loomlog.schemas.generated.values import CallRef, QueueRef, ToolCall
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import Wait
 from loomlog.services.families.channel.caller import ChannelCaller, Origin, queue_of_ref
-from loomlog.services.families.channel.operations import ChannelOperations, Outcome, settle_command
+from loomlog.services.families.channel.operations import (
+    ChannelOperations,
+    Outcome,
+    deliveries_by_position,
+    settle_command,
+)
 from loomlog.services.families.operation import OperationRefused, OperationUnavailable
 from loomlog.services.runtime.tools.channel_tool import NAME, to_tool_result
 from loomlog.services.runtime.tools.operation_calls import refused_result
@@ -59,7 +64,7 @@ class ChannelWaits:
         return await self._operations.leased(
             queue_of_ref(report.queue),
             report.lease_id,
-            report.positions,
+            deliveries_by_position(report),
             after=_text(fields, "from_cursor"),
             more=self._operations.cap_told(fields),
         )

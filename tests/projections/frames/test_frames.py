@@ -599,11 +599,12 @@ def test_a_published_message_is_shown_before_the_result_of_its_call():
 
 
 def test_each_message_that_a_call_returned_is_shown_with_its_cursor():
-    frames = shown(with_uses(use("delivery", 1), use("delivery", 2, cursor="cur_2")))
+    frames = shown(with_uses(use("delivery", 1), use("delivery", 2, cursor="cur_2", attempt=3)))
     assert [frame.type for frame in frames] == ["channel_delivery", "channel_delivery", "tool_result"]
     told = [frame.event["channel"] for frame in frames[:2]]
     assert [one["cursor"] for one in told] == ["msg_1", "cur_2"]
     assert all("dropped_oldest" not in one for one in told)
+    assert [(one.get("redelivered"), one.get("attempt")) for one in told] == [(None, None), (True, 3)]
 
 
 def test_a_call_that_waits_shows_nothing_until_its_result():

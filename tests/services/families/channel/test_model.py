@@ -48,6 +48,8 @@ class Ledger:
         self.unread: dict[str, set[int]] = {name: set() for name in READERS}
         self.leases: dict[str, tuple[str, Sequence[int], set[int]]] = {}
         """Reader, positions, and those of them that were unread."""
+        self.returns: dict[str, Counter[int]] = {name: Counter() for name in READERS}
+        """How often a message came back from a lease of which the reader had taken nothing."""
         self.reads: dict[str, Counter[int]] = {name: Counter() for name in READERS}
         """How often a reader has taken a message that was unread."""
         self.waits: dict[str, str] = {}
@@ -107,6 +109,9 @@ class Ledger:
         assert not self.dropped.intersection(event.positions), "a message that is gone was leased"
         unread = self.unread[event.reader]
         fresh = unread.intersection(event.positions)
+        returns = self.returns[event.reader]
+        times = [1 + (returns[one] if one in fresh else 0) for one in event.positions]
+        assert list(event.attempts or [1] * len(times)) == times, "a message says wrongly how often it was given"
         if event.is_wait_over:
             assert self.waits.pop(event.lease_id) == event.reader
         self.leases[event.lease_id] = (event.reader, event.positions, fresh)
@@ -124,6 +129,8 @@ class Ledger:
         lost = [one for one in back if one not in returned and self.live(one)]
         assert not lost, "a message is lost"
         self.unread[reader] |= set(returned)
+        if not taken:
+            self.returns[reader].update(returned)
 
 
 class Play:

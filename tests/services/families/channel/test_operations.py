@@ -9,11 +9,14 @@ import pytest
 from loomlog.connectors.errors import Transient
 from loomlog.schemas.generated.channel_commands import PublishMessage, ReadQueue, SettleLease, WatchQueue
 from loomlog.schemas.generated.channel_events import MessagesLeased
+from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.services.families.channel import store
 from loomlog.services.families.channel.caller import Queue
+from loomlog.services.families.channel.limits import REQUEST_LEASE_MS
 from loomlog.services.families.channel.operations import (
     BATCH_BYTES_MAX,
     ChannelOperations,
+    deliveries_by_position,
     parse_operation,
     settle_command,
 )
@@ -261,6 +264,18 @@ async def test_subscribe_moves_on_and_settles_its_lease(here: Installation, app:
     await settled(here)
     assert [command.taken for command in asked(here, SettleLease)] == [2, 1]
     assert here.entities.entities["acme", TEAM.aggregate].state.leased == 0
+
+
+async def test_a_message_whose_request_did_not_end_is_given_again_and_says_so(here: Installation, app: Caller) -> None:
+    await app("publish", channel="team", value="lost")
+    names = {"channel": TEAM.channel, "scope": TEAM.scope, "scope_id": TEAM.scope_id}
+    envelope = CommandEnvelope(command_id="died", tenant="acme", subject="ada")
+    await here.operations.store.ask(ReadQueue(envelope=envelope, max_messages=10, **names), TEAM)
+    here.pass_time(REQUEST_LEASE_MS, TEAM)
+    await app("publish", channel="team", value="new")
+    again, new = (await app("subscribe", channel="team"))["messages"]
+    assert (again["value"], again["redelivered"], again["attempt"]) == ("lost", True, 2)
+    assert new.keys() == {"id", "value", "published_at"}
 
 
 async def test_what_is_taken_is_settled_before_the_process_ends(here: Installation, app: Caller) -> None:
@@ -527,7 +542,7 @@ async def test_a_run_waits_in_the_queue_and_is_served_by_a_publish(here: Install
     answer = here.entities.answers[f"channel:acme/{TEAM.aggregate}", f"r_1:1.{here.numbers}"]
     leased = next(event for event in answer.events if isinstance(event, MessagesLeased))
     assert (leased.lease_id, leased.is_wait_over) == ("r_1:1.7", True)
-    served = await here.operations.leased(TEAM, leased.lease_id, leased.positions)
+    served = await here.operations.leased(TEAM, leased.lease_id, deliveries_by_position(leased))
     assert [one["value"] for one in served.fields["messages"]] == [1]
     assert await here.application().values("subscribe", "team") == []
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import orjson
 import pytest
 
@@ -33,7 +34,9 @@ from loomlog.services.core.families import STATE_BYTES_MAX, TIMER_FIRED
 from loomlog.services.families.channel import FAMILY, limits
 from loomlog.services.families.channel.cursor import OLDEST, cursor_text
 from loomlog.services.families.channel.decide import lease_id_of
+from loomlog.services.families.channel.entries import Lease
 from loomlog.services.families.channel.items import DELAYED_ITEM, MESSAGE_ITEM, row_id, row_prefix
+from loomlog.services.families.channel.state import Reader
 from tests.services.families.channel.queues import DAY_MS, NOW_MS, QueueWorld, call
 
 # --- publish and read ------------------------------------------------------------------------------------------------
@@ -76,6 +79,53 @@ def test_what_a_reader_did_not_take_is_at_the_front_again() -> None:
     assert settled.returned == (2, 3)
     assert world.take(3) == (2, 3, 4)
     assert world.settle(lease.lease_id, 0) == [], "a lease that has ended"
+
+
+def test_a_message_that_is_given_again_says_how_often() -> None:
+    world = QueueWorld()
+    for _ in range(3):
+        world.publish()
+    first = world.read(2)
+    assert first is not None
+    assert first.attempts == (), "all for the first time"
+    world.settle(first.lease_id, 0)
+    second = world.read()
+    assert second is not None
+    assert (second.positions, second.attempts) == ((1, 2, 3), (2, 2, 1))
+    waiting = world.wait(1)
+    assert isinstance(waiting, ReaderWaiting)
+    world.settle(second.lease_id, 0)
+    [third] = [event for event in world.events if isinstance(event, MessagesLeased) and event.is_wait_over]
+    assert (third.positions, third.attempts) == ((1, 2, 3), (3, 3, 2))
+    world.pass_ms(limits.REMIND_MS)
+    told = [send.command.attempts for send in world.sent if isinstance(send.command, ReportWait)]
+    assert told == [(3, 3, 2)] * 2, "the run that waited is told, and told again when it is asked once more"
+    audit = world.read(reader="audit")
+    assert audit is not None
+    assert audit.attempts == (), "another reader has its own count"
+
+
+def test_what_a_reader_had_no_room_for_was_not_given_to_it() -> None:
+    world = QueueWorld()
+    for _ in range(3):
+        world.publish()
+    first = world.read()
+    assert first is not None
+    world.settle(first.lease_id, 1)
+    second = world.read()
+    assert second is not None
+    assert (second.positions, second.attempts) == ((2, 3), ())
+    world.pass_ms(limits.REQUEST_LEASE_MS)
+    third = world.read()
+    assert third is not None
+    assert third.attempts == (2, 2), "its request may have shown them before it ended"
+
+
+def test_a_state_of_the_version_before_counts_each_returned_message_once() -> None:
+    reader = msgspec.json.decode(b"[1,[1],[]]", type=Reader)
+    assert reader.deliveries() == {1: 1}
+    lease = msgspec.json.decode(b'["l",5,[[1,2]],[],"","",0,0]', type=Lease)
+    assert lease.deliveries() == {1: 1, 2: 1}
 
 
 def test_the_lease_of_a_request_ends_by_itself() -> None:

@@ -81,6 +81,18 @@ async def test_a_lease_becomes_messages_with_what_was_taken_of_it() -> None:
     assert (lease.lease_id, lease.taken, use.message_id) == (WAIT_ID, 1, answer["messages"][0]["id"])
 
 
+async def test_a_message_that_is_given_again_is_marked_for_the_run_and_its_record() -> None:
+    run = Run(op="subscribe", channel="team", wait_ms=10)
+    app = run.here.application()
+    for number in range(2):
+        await app("publish", channel="team", value=number)
+    result = await run.result(TEAM, wait(TEAM), satisfied=True, lease_id=WAIT_ID, positions=(1, 2), attempts=(3, 1))
+    again, first = json.loads(result.text)["messages"]
+    assert (again["redelivered"], again["attempt"]) == (True, 3)
+    assert first.keys() == {"id", "value", "published_at"}
+    assert [use.attempt for use in result.channels] == [3, 1]
+
+
 async def test_a_subscribe_whose_time_is_over_is_empty_and_goes_on_from_its_cursor() -> None:
     run = Run(op="subscribe", channel="team", from_cursor="cur_0", wait_ms=10)
     result = await run.result(TEAM, wait(TEAM), satisfied=False, is_expired=True)
