@@ -555,9 +555,11 @@ class LogRanges(Protocol):
 class MemberAssignment(Value, frozen=True, kw_only=True):
     """Partitions that one member of a group is to own, and whether it is a standby for the others.
 
-    `address` is its liveness endpoint (host:port/incarnation); empty without one.
+    `address` is its liveness endpoint (host:port/incarnation); empty without one. `member_id` is what the group's
+    coordinator calls it; empty when the leader does not tell.
     """
 
     partitions: frozenset[int]
     is_standby: bool
     address: str = ""
+    member_id: str = ""

@@ -208,8 +208,9 @@ class Settings:
         integer(0, MAX_SPARES),
         None,
         "Runtimes that own nothing and wait: when an owner dies, one of them takes over at once. The same for all "
-        "runtimes. Empty = 1 for `loomlog up`, which starts it in addition, and 0 for a runtime of its own; with 0 the "
-        "runtimes stand by for each other and fold each other's partitions.",
+        "runtimes. Empty = 2 for `loomlog up`, which starts them in addition (1 when less than 4 GiB of memory is "
+        "available), and 0 for a runtime of its own; with 0 the runtimes stand by for each other and fold each other's "
+        "partitions.",
     )
     families: tuple[str, ...] = setting(
         _K,

@@ -4,7 +4,7 @@ members.
 aiokafka's own strategies give a member its partitions and nothing about the others, and assign from scratch at every
 change. Ours sends two more things in fields that Kafka's protocol provides: each member reports its incarnation, the
 partitions it holds, its liveness endpoint and whether it is a standby, and the leader sends all assignments to all
-members. The leader keeps as many members without partitions as LOOMLOG_SPARES says.
+members with their ids in the group. The leader keeps as many members without partitions as LOOMLOG_SPARES says.
 
 Before: group.py joins the group with it. After: services/stream/ownership/assignment.py follows the assignment.
 """
@@ -110,8 +110,9 @@ class BalancedAssignor(AbstractPartitionAssignor):  # type: ignore[misc]  # aiok
                 "partitions": parts[one.incarnation],
                 "stands_by": one.is_standby,
                 "address": one.address,
+                "member_id": member,
             }
-            for one in members_metadata.values()
+            for member, one in members_metadata.items()
         }
         everybody = json.dumps(shares).encode()
         return {
@@ -126,6 +127,7 @@ class BalancedAssignor(AbstractPartitionAssignor):  # type: ignore[misc]  # aiok
                 partitions=frozenset(share["partitions"]),
                 is_standby=share["stands_by"],
                 address=share.get("address", ""),  # a leader of the version before sends none
+                member_id=share.get("member_id", ""),
             )
             for life, share in shares.items()
         }

@@ -1,14 +1,16 @@
 """The consumer group that proposes ownership of partitions. It reads no records."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
-from aiokafka.errors import IllegalStateError, KafkaError
+from aiokafka.errors import IllegalStateError, KafkaError, UnknownMemberIdError, for_code
+from aiokafka.protocol.group import LeaveGroupRequest
 
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.kafka.assignment import BalancedAssignor
 from loomlog.connectors.kafka.clients import start, stop
+from loomlog.connectors.kafka.dead_members import DeadMembers
 from loomlog.connectors.kafka.options import METADATA_WAIT_S, KafkaOptions
 from loomlog.connectors.protocols import MemberAssignment
 
@@ -31,9 +33,11 @@ class KafkaGroup:
         is_standby: bool = False,
         address: str = "",
         spares: int = 0,
+        until_gone: Callable[[str], Awaitable[bool]] | None = None,
     ) -> None:
         """`address` is the liveness endpoint of this process, `spares` the number of members kept without partitions
-        (the same for all members: the leader's counts).
+        (the same for all members: the leader's counts). With `until_gone`, which holds such an endpoint until its
+        process has died, dead members are removed before their session is over.
         """
         self.assigned: frozenset[int] = frozenset()
         self.members: Mapping[str, MemberAssignment] = {}
@@ -55,6 +59,9 @@ class KafkaGroup:
             partition_assignment_strategy=[self._assignor],
         )
         self._options = options
+        self._dead_members = (
+            DeadMembers(incarnation, until_gone=until_gone, remove=self._remove) if until_gone is not None else None
+        )
 
     async def start(self) -> None:
         await start(self._consumer, f"group for {self._topic}", self._options)
@@ -77,10 +84,22 @@ class KafkaGroup:
     def _on_assigned(self, partitions: frozenset[int]) -> None:
         self.assigned = partitions
         self.members = self._assignor.latest_assignments()
+        if self._dead_members is not None:
+            self._dead_members.update(self.members)
         self.changed.set()
+
+    async def _remove(self, member_id: str) -> None:
+        # aiokafka has no call that names another member.
+        coordinator = self._consumer._coordinator
+        response = await coordinator._send_req(LeaveGroupRequest(coordinator.group_id, member_id))
+        error = for_code(response.error_code)
+        if response.error_code and error is not UnknownMemberIdError:  # unknown: it was removed already
+            raise error(f"member {member_id} of the group {coordinator.group_id}")
 
     async def close(self) -> None:
         """Leave the group, so that others take over at once."""
+        if self._dead_members is not None:
+            await self._dead_members.close()
         try:
             async with asyncio.timeout(METADATA_WAIT_S):
                 await stop(self._consumer)

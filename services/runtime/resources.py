@@ -27,6 +27,7 @@ from loomlog.connectors.kafka import (
     open_tail,
 )
 from loomlog.connectors.kafka.schema_registry import load_codec
+from loomlog.connectors.process.liveness_sockets import wait_for_disconnect
 from loomlog.connectors.storage.postgres import PostgresReader, open_reader
 from loomlog.projections.engine.builds import PREFIX
 from loomlog.schemas.codec import Codec
@@ -158,6 +159,7 @@ async def open_resources(loaded: ProcessConfiguration) -> AsyncIterator[RuntimeR
             is_standby=beside is not None,
             address=beside.liveness_server.endpoint if beside is not None else "",
             spares=settings.spares,
+            until_gone=wait_for_disconnect if beside is not None else None,
         )
         await group.start()
         stack.push_async_callback(group.close)

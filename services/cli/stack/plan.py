@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
+
 from loomlog.connectors.configuration import (
     Configuration,
     ConfigurationError,
@@ -35,8 +37,12 @@ LOCAL_DRAIN_MS = 3_000
 """Drain time of a local stop, which should take seconds; unfinished calls are resumed at the next start."""
 MAX_RUNTIMES = 16
 """Maximum runtimes, spares included; more than the partitions of the local topics would be idle."""
-DEFAULT_SPARES = 1
-"""Runtimes that wait beside those that own partitions, unless the settings or a flag name another number."""
+DEFAULT_SPARES = 2
+"""Runtimes that wait beside those that own partitions, unless the settings or a flag name another number: after a death
+one is left while the ended process comes back.
+"""
+TWO_SPARES_BYTES = 4 * 1024**3
+"""Memory that has to be available for more than one. A runtime takes about 110 MB; its tools may take more."""
 MAX_START_PAUSED_CHARACTERS = 48
 """Maximum characters kept of LOOMLOG_START_PAUSED, so that a time in milliseconds can be appended."""
 
@@ -92,8 +98,8 @@ def create_plan(
     """Create the plan, with the `folders` of a review or else of the previous one. Raises UsageError or CliError.
     Blocking.
 
-    `spares` None: as LOOMLOG_SPARES says, or DEFAULT_SPARES. The state folder must exist: an overlay is written into
-    it.
+    `spares` None: as LOOMLOG_SPARES says, or by the memory that is available, DEFAULT_SPARES or one. The
+    state folder must exist: an overlay is written into it.
     """
     if not 1 <= runtimes <= MAX_RUNTIMES:
         raise UsageError(f"--runtimes is {runtimes}; expected 1 to {MAX_RUNTIMES}.")
@@ -106,7 +112,7 @@ def create_plan(
         environ["LOOMLOG_CONFIG_FILES"] = _files_with_overlay(overlay, loaded)
         loaded = _load(environ, working_directory)
     settings = loaded.settings
-    spares = _count_spares(spares, settings, runtimes)
+    spares = _count_spares(spares, settings, runtimes, psutil.virtual_memory().available)
     open_mode = opens_by_default(loaded)
     if open_mode:
         environ["LOOMLOG_OPEN_MODE"] = "1"
@@ -143,13 +149,13 @@ def create_plan(
     )
 
 
-def _count_spares(requested: int | None, settings: Settings, runtimes: int) -> int:
+def _count_spares(requested: int | None, settings: Settings, runtimes: int, available_bytes: int) -> int:
     if requested is not None:
         name, spares = "--spares", requested
     elif settings.spares is not None:
         name, spares = "LOOMLOG_SPARES", settings.spares
     else:
-        return min(DEFAULT_SPARES, MAX_RUNTIMES - runtimes)
+        return min(DEFAULT_SPARES if available_bytes >= TWO_SPARES_BYTES else 1, MAX_RUNTIMES - runtimes)
     if not 0 <= spares <= MAX_RUNTIMES - runtimes:
         raise UsageError(
             f"{name} is {spares}; expected 0 to {MAX_RUNTIMES - runtimes}: with {runtimes} that own partitions there "

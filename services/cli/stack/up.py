@@ -29,7 +29,8 @@ Spares = Annotated[
     int | None,
     typer.Option(
         "--spares",
-        help="Further runtimes that wait and take over at once when one dies; default: LOOMLOG_SPARES, else 1.",
+        help="Further runtimes that wait and take over at once when one dies; default: LOOMLOG_SPARES, else 2 "
+        "(1 when less than 4 GiB of memory is available).",
         show_default=False,
     ),
 ]

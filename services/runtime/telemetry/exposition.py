@@ -153,7 +153,7 @@ class RuntimeCollector(Collector):
         yield _gauge("partitions_warm", "Partitions of other owners, folded as a standby.", self._host.warm_partitions)
         yield _gauge(
             "partitions_watched",
-            "Partitions of other owners that this spare claims when their owner dies.",
+            "Partitions of owners whose death this spare notices.",
             self._host.watched_partitions,
         )
         yield _gauge("live_runs", "Runs held now.", len(live))

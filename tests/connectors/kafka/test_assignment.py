@@ -60,8 +60,8 @@ def test_everybody_is_told_the_share_of_everybody() -> None:
     members = {"m1": member("one", (2, 3)), "m2": member("two", (0, 1), stands_by=False)}
     assert rebalanced(members) == {"m1": [2, 3], "m2": [0, 1]}
     shares = {
-        "one": MemberAssignment(partitions=frozenset({2, 3}), is_standby=True, address="host:1/one"),
-        "two": MemberAssignment(partitions=frozenset({0, 1}), is_standby=False, address="host:1/two"),
+        "one": MemberAssignment(partitions=frozenset({2, 3}), is_standby=True, address="host:1/one", member_id="m1"),
+        "two": MemberAssignment(partitions=frozenset({0, 1}), is_standby=False, address="host:1/two", member_id="m2"),
     }
     for one in members.values():
         assert one.latest_assignments() == shares

@@ -1,14 +1,23 @@
 import re
 import socket
 from pathlib import Path
+from types import SimpleNamespace
 
+import psutil
 import pytest
 import yaml
 
 from loomlog.connectors.configuration import load
 from loomlog.connectors.configuration.setting_types import FLAG_OR_NAME
 from loomlog.services.cli.errors import CliError, UsageError
-from loomlog.services.cli.stack.plan import LOCAL_DRAIN_MS, OVERLAY, ReviewFolders, create_plan, overlay_text
+from loomlog.services.cli.stack.plan import (
+    LOCAL_DRAIN_MS,
+    OVERLAY,
+    TWO_SPARES_BYTES,
+    ReviewFolders,
+    create_plan,
+    overlay_text,
+)
 from tests.services.cli.places import CONFIGURATION, configured, settings_in
 
 FREE = {"LOOMLOG_LISTEN_ADDR": "127.0.0.1:0", "LOOMLOG_INSIGHTS_PORT": "0"}
@@ -107,10 +116,14 @@ def test_each_start_that_is_to_be_paused_is_an_occasion_of_its_own(tmp_path):
     assert FLAG_OR_NAME.parse(longest) == longest
 
 
-def test_one_spare_is_started_unless_another_number_is_named(tmp_path):
+@pytest.mark.parametrize(("available_bytes", "default"), [(TWO_SPARES_BYTES, 2), (TWO_SPARES_BYTES - 1, 1)])
+def test_spares_are_started_as_memory_allows_unless_another_number_is_named(
+    tmp_path, monkeypatch, available_bytes, default
+):
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=available_bytes))
     configured(tmp_path)
     for spares, environ, expected in (
-        (None, {}, 1),
+        (None, {}, default),
         (0, {}, 0),
         (2, {"LOOMLOG_SPARES": "3"}, 2),
         (None, {"LOOMLOG_SPARES": "3"}, 3),

@@ -89,7 +89,7 @@ async def test_several_runtimes_have_names_of_their_own(tmp_path):
 
 
 async def test_a_spare_starts_after_the_rest_and_the_stack_goes_on_without_it(tmp_path):
-    specs = await services(planned(tmp_path, spares=None, LOOMLOG_REPLICA_ID="box", LOOMLOG_SECRET_KEY="c"))
+    specs = await services(planned(tmp_path, spares=1, LOOMLOG_REPLICA_ID="box", LOOMLOG_SECRET_KEY="c"))
     assert [child.name for child in specs.required] == ["runtime", "projector", "api"]
     assert [child.name for child in specs.secondary] == ["runtime-2", "insights"]
     owner, spare = specs.required[0], specs.secondary[0]

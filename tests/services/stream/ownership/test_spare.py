@@ -11,7 +11,7 @@ from loomlog.connectors.protocols import MemberAssignment
 from loomlog.schemas.generated.run_events import RunCompleted
 from loomlog.services.core.run.react import CallModel
 from loomlog.services.stream.ownership import assignment, watchdog
-from loomlog.services.stream.ownership.spare import partitions_watched_by
+from loomlog.services.stream.ownership.spare import owners_left_to, partitions_watched_by
 from tests.services.stream.hosted import Hosted
 from tests.services.stream.outside import TOPICS
 from tests.services.stream.ownership.test_standby import claims
@@ -42,14 +42,17 @@ async def pair(world: World) -> tuple[Hosted, Hosted]:
 
 
 @given(st.integers(1, 5), st.integers(0, 5))
-def test_every_owner_is_watched_by_one_spare_and_by_no_owner(owners: int, spares: int) -> None:
+def test_every_owner_is_watched_by_all_spares_and_falls_to_one_of_them(owners: int, spares: int) -> None:
     members = {f"owner-{number}": share(f"owner-{number}", 2 * number, 2 * number + 1) for number in range(owners)}
     members |= {f"spare-{number}": share(f"spare-{number}") for number in range(spares)}
     watched = {life: partitions_watched_by(life, members) for life in members}
     assert not any(watched[life] for life in members if life.startswith("owner"))
     for number in range(owners):
         watchers = [life for life in members if f"host:1/owner-{number}" in watched[life]]
-        assert len(watchers) == min(1, spares)
+        assert len(watchers) == spares
+        left_to = [life for life in members if f"host:1/owner-{number}" in owners_left_to(life, members)]
+        assert len(left_to) == min(1, spares)
+        assert set(left_to) <= set(watchers)
         for life in watchers:
             assert watched[life][f"host:1/owner-{number}"] == {2 * number, 2 * number + 1}
 
@@ -145,7 +148,7 @@ async def test_of_two_spares_one_takes_everything_and_the_other_stays_a_spare(wo
     world.share_out(a=range(4), b=[], c=[])
     world.start_run("r_x")
     await world.until(lambda: first.work.effect_runner.running_count)
-    await world.until(lambda: sum(one.host.watched_partitions for one in spares) == 4)
+    await world.until(lambda: all(one.host.watched_partitions == 4 for one in spares))
     await first.kill()
     world.lifelines.end("a")
     opened.set()
