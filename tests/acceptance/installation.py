@@ -208,6 +208,8 @@ class Installation:
             "LAB_KEY": KEY,
             "GITHUB_WEBHOOK_SECRET": HOOK_SECRET,
             "LOOMLOG_CODE_AGENTS_ENABLED": "1",
+            # The processes are counted, and the default depends on the memory that is available.
+            "LOOMLOG_SPARES": "1",
             "LOOMLOG_KAFKA_PORT": "0",
             "LOOMLOG_POSTGRES_PORT": "0",
             "LOOMLOG_LISTEN_ADDR": f"127.0.0.1:{pick_port()}",
