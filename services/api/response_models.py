@@ -15,6 +15,7 @@ from loomlog.services.application.queries.json_types import (
     EventRecord,
     Interrupt,
     JsonObject,
+    LeftOut,
     Resident,
     ResidentState,
     Run,
@@ -457,6 +458,8 @@ class Restored(TypedDict):
     aggregate_events_restored: int
     memory_restored: int
     """Keys of memory that were brought back."""
+    left_out: list[LeftOut]
+    """What the file does not have."""
     warnings: list[str]
     positions: list[str]
 

@@ -25,7 +25,7 @@ from loomlog.services.application import limits
 from loomlog.services.application.errors import RequestRefused, bad_request
 from loomlog.services.application.queries.json_types import StateFile
 from loomlog.services.application.transfer.restore import RestoreResult
-from loomlog.services.application.transfer.state_files import StateFileRequest
+from loomlog.services.application.transfer.state_files import StateFileRequest, left_out_json
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.stream.archive.state_file import SUFFIX, BrokenStateFile, StateWriter
 from loomlog.services.stream.archive.state_reader import decompressed
@@ -133,6 +133,7 @@ def _restore_response(result: RestoreResult, body: RestoreBody | None) -> JsonRe
         "aggregates_failed": result.failed_aggregates,
         "aggregate_events_restored": result.aggregate_events,
         "memory_restored": result.refilled.get("memory", 0),
+        "left_out": left_out_json(result.left_out),
         "warnings": [*result.warnings, *([NO_EFFECT] if said_history else [])],
         "positions": positions,
     }

@@ -101,6 +101,54 @@ class Reads(Enum):
     """From memory: every process folds the whole family, which is therefore small."""
 
 
+class StateFiles(Enum):
+    """How a state file has a family, and a restore brings it back (decision 60)."""
+
+    EVENTS = "events"
+    """Each aggregate with all its events; a restore imports those that are not here."""
+    SECTION = "section"
+    """In a section of its own form, such as `pauses`, which a restore compares with what is here."""
+    LEFT_OUT = "left out"
+    """Not at all: export and restore say how many aggregates that are."""
+
+
+class Erasure(Enum):
+    """What becomes of a family's content when its subject is erased."""
+
+    KEYS = "keys"
+    """It is encrypted with keys of `content_subject`, and unreadable without them."""
+    NOTHING = "nothing"
+    """No command of it has content."""
+
+
+class Audit(Enum):
+    """What the auditor's signatures prove of a family's events."""
+
+    WHOLE = "whole"
+    """Every event since the first one."""
+    WHILE_KEPT = "while kept"
+    """Those that the retention of their topic has not deleted."""
+
+
+class Rebuild(Enum):
+    """What a family's rows are made from when their form changes."""
+
+    EVENTS = "events"
+    """All events, from the first one."""
+    ROWS = "rows"
+    """The rows before, because old events are deleted: the family reads the states of its earlier versions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lifecycle:
+    """How a family takes part in what is done with all of them. Nothing has a default: each family says it."""
+
+    state_files: StateFiles
+    erasure: Erasure
+    audit: Audit
+    rebuild: Rebuild
+
+
 def last_fields(events: Sequence[Any]) -> Mapping[str, Any]:
     """Reply with the fields of the last event."""
     return {name: getattr(events[-1], name) for name in events[-1].__struct_fields__} if events else {}
@@ -284,6 +332,7 @@ class Family(Generic[StateT, CommandT, EventT]):
     summary: str
     """A sentence that says what an aggregate of it is."""
     rules: Rules[StateT, CommandT, EventT]
+    lifecycle: Lifecycle
     commands: Sequence[Command[Any]] = ()
     queries: Sequence[Query[StateT]] = ()
     scope: str = ""
@@ -311,8 +360,6 @@ class Family(Generic[StateT, CommandT, EventT]):
     refill: Callable[[Refill, EventT, int], None] = no_refill
     """Given each event of an aggregate in a state file, in order, and the time: keeps the commands that give an
     aggregate which is here already what it lacks of the file. The restore fills in their envelopes."""
-    in_state_files: bool = True
-    """Whether state files hold its aggregates; False for a family with a section of another form in them."""
 
 
 def has_transports(family: Family[Any, Any, Any]) -> bool:

@@ -9,7 +9,8 @@ from typing import Any
 
 from loomlog.services.core.access.scopes import SCOPES
 from loomlog.services.core.command_fields import field_names
-from loomlog.services.core.families import ENTITY_SET, TOPIC_SETS, Family, Reads
+from loomlog.services.core.families import ENTITY_SET, TOPIC_SETS, Audit, Erasure, Family, Reads, Rebuild
+from loomlog.services.stream.encryption.content_fields import has_content
 
 VERB = re.compile(r"[a-z][a-z_]{0,39}\Z")
 READ_VERBS = frozenset({"ls", "show"})
@@ -57,3 +58,22 @@ def _problems(family: Family[Any, Any, Any]) -> Iterator[str]:
             continue
         if family.tool and row.in_tool and OPERATION in names:
             yield f"{row.verb} has a field {OPERATION!r}, which names the operation of a tool"
+    yield from _lifecycle_problems(family)
+
+
+def _lifecycle_problems(family: Family[Any, Any, Any]) -> Iterator[str]:
+    """What a lifecycle says against what the records and the topics of the family are."""
+    lifecycle = family.lifecycle
+    kept = family.topics == ENTITY_SET
+    for name, declared, expected in (
+        ("audit", lifecycle.audit, Audit.WHOLE if kept else Audit.WHILE_KEPT),
+        ("rebuild", lifecycle.rebuild, Rebuild.EVENTS if kept else Rebuild.ROWS),
+    ):
+        if declared is not expected:
+            topics = f"with the topics {family.topics!r} it is {expected.value!r}"
+            yield f"its lifecycle says {name} {declared.value!r}: {topics}"
+    with_content = [row.verb for row in family.commands if has_content(row.record)]
+    if with_content and lifecycle.erasure is Erasure.NOTHING:
+        yield f"its lifecycle says that an erasure changes nothing, and {with_content[0]} has content: say KEYS"
+    if not with_content and lifecycle.erasure is Erasure.KEYS:
+        yield "its lifecycle says that keys encrypt its content, and no command of it has any: say NOTHING"

@@ -695,6 +695,12 @@ declare namespace Api {
   interface KeysRewrapped {
     wrapped: number;
   }
+  interface LeftOut {
+    family: string;
+    aggregates: number | null;
+    events: number;
+    reason: string;
+  }
   interface Library {
     entries: LibraryEntry[];
   }
@@ -1200,6 +1206,7 @@ declare namespace Api {
     aggregates_failed: number;
     aggregate_events_restored: number;
     memory_restored: number;
+    left_out: LeftOut[];
     warnings: string[];
     positions: string[];
   }
@@ -1532,6 +1539,7 @@ declare namespace Api {
     limits: number;
     aggregates: number;
     aggregate_events: number;
+    left_out: LeftOut[];
     positions: string[];
     warnings: string[];
   }
@@ -1553,6 +1561,7 @@ declare namespace Api {
     limits: number;
     aggregates: number;
     aggregate_events: number;
+    left_out: LeftOut[];
     positions: string[];
     warnings: string[];
     json_content: State;

@@ -11,7 +11,20 @@ from loomlog.schemas.generated.counter_events import CounterIncremented, Counter
 from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.schemas.records import Value
 from loomlog.services.core.access.scopes import RUNS_CREATE, RUNS_READ
-from loomlog.services.core.families import FROM_OUTBOX, At, Command, Family, Rules, Send, TimerFired
+from loomlog.services.core.families import (
+    FROM_OUTBOX,
+    At,
+    Audit,
+    Command,
+    Erasure,
+    Family,
+    Lifecycle,
+    Rebuild,
+    Rules,
+    Send,
+    StateFiles,
+    TimerFired,
+)
 
 VALUE_MAX = 2**53
 """Largest value: JSON numbers are exact up to here."""
@@ -69,6 +82,12 @@ FAMILY = Family(
         evolve=evolve,
         next_timer_ms=lambda counter: counter.reset_at_ms,
         version=1,
+    ),
+    lifecycle=Lifecycle(
+        state_files=StateFiles.EVENTS,
+        erasure=Erasure.KEYS,
+        audit=Audit.WHOLE,
+        rebuild=Rebuild.EVENTS,
     ),
     commands=(
         Command(

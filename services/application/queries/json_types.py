@@ -375,6 +375,15 @@ class RunComparison(TypedDict):
     steps: list[StepPair]
 
 
+class LeftOut(TypedDict):
+    """What a state file does not have of a family. `aggregates` null: how many is not known."""
+
+    family: str
+    aggregates: int | None
+    events: int
+    reason: str
+
+
 class StateFile(TypedDict):
     """A stored state file: everything of an installation, or of a tenant."""
 
@@ -395,5 +404,6 @@ class StateFile(TypedDict):
     limits: int
     aggregates: int
     aggregate_events: int
+    left_out: list[LeftOut]
     positions: list[str]
     warnings: list[str]

@@ -24,7 +24,6 @@ from loomlog.services.core.entity_import import original_event
 from loomlog.services.core.families import no_refill
 from loomlog.services.stream.archive.state_file import StatedAggregate
 from loomlog.services.stream.entities.answers import Answer, CommandInvalid, CommandUnanswered
-from loomlog.services.stream.entities.handler import target_of
 from loomlog.services.stream.entities.hosting import EntityParts
 
 EVENT_OVERHEAD_BYTES = 450
@@ -77,7 +76,7 @@ class EntityRestore:
         issued_at_ms: int,
         wait_s: float = limits.DECISION_WAIT_S,
     ) -> None:
-        """`topic` is the one in which the aggregates happened; `wait_s` is the timeout for the owner of each."""
+        """`topic` is that of aggregates whose head names none; `wait_s` is the timeout for the owner of each."""
         self._parts = parts
         self._ranges = ranges
         self._topic = topic
@@ -85,15 +84,16 @@ class EntityRestore:
         self._subject = subject
         self._issued_at_ms = issued_at_ms
         self._wait_s = wait_s
-        self._ends: Mapping[int, int] = {}
+        self._ends: Mapping[tuple[str, int], int] = {}
+        """By topic and partition."""
 
     async def open(self) -> None:
         """Note how far the log reaches: what is answered from below was here before. Raises RequestRefused."""
-        topic = self._parts.topics.events
         try:
             self._ends = {
-                number: await self._ranges.end_offset(topic, number)
-                for number in range(self._parts.replicas.partitions)
+                (one.topics.events, number): await self._ranges.end_offset(one.topics.events, number)
+                for one in self._parts.each
+                for number in range(one.replicas.partitions)
             }
         except ConnectorError as error:
             raise unavailable("log", error) from error
@@ -101,7 +101,7 @@ class EntityRestore:
     def begin(self, head: StatedAggregate, *, problem: str = "") -> AggregateImport:
         """Begin with an aggregate; with a `problem` it is not imported."""
         origin = ImportOrigin(
-            topic=self._topic,
+            topic=head.topic or self._topic,
             partition=head.partition,
             first_offset=head.first_offset,
             tenant=head.tenant,
@@ -147,7 +147,8 @@ class EntityRestore:
         )
 
     def _keep_refill(self, imported: AggregateImport, value: bytes, codec: Codec) -> None:
-        family = self._parts.family.families.of(imported.head.aggregate).declaration
+        name = imported.head.aggregate
+        family = self._parts.of(name).family.families.of(name).declaration
         if family.refill is no_refill:
             return
         try:
@@ -170,7 +171,7 @@ class EntityRestore:
                 subject=self._subject,
                 issued_at_ms=self._issued_at_ms,
             )
-            answer = await self._ask(replace(command, envelope=envelope))
+            answer = await self._ask(imported.head.aggregate, replace(command, envelope=envelope))
             if not isinstance(answer.events[-1], CommandRefused | CommandHadNoEffect):
                 refilled, position = refilled + 1, answer.position
         return refilled, position
@@ -194,25 +195,26 @@ class EntityRestore:
         )
         imported.first_seq += len(imported.values)
         imported.values, imported.size = [], 0
-        answer = await self._ask(command)
+        answer = await self._ask(head.aggregate, command)
         last = answer.events[-1]
         if isinstance(last, CommandRefused) and last.code == EXISTS:
             imported.was_here = True
         elif isinstance(last, CommandRefused):
             imported.problem = last.message
         elif imported.first_seq > head.events:
-            imported.was_here = answer.offset < self._ends.get(answer.partition, 0)
+            topic = self._parts.of(head.aggregate).topics.events
+            imported.was_here = answer.offset < self._ends.get((topic, answer.partition), 0)
         return "" if imported.was_here or imported.problem else answer.position
 
-    async def _ask(self, command: Any) -> Answer:
+    async def _ask(self, aggregate: str, command: Any) -> Answer:
         try:
-            return await self._parts.client.ask(command, wait_s=self._wait_s)
+            return await self._parts.of(aggregate).client.ask(command, wait_s=self._wait_s)
         except CommandUnanswered as error:
             raise RequestRefused(
                 "import_pending",
                 f"{error}; send the same file again, it adds nothing twice",
                 retry_after_s=RETRY_LATER_S,
-                details={"aggregate": target_of(self._parts.family.families, command)},
+                details={"aggregate": aggregate},
             ) from error
         except CommandInvalid as error:
             raise RequestRefused("restore_failed", str(error)) from error

@@ -18,7 +18,7 @@ Before: a transport has spooled the file, or state_files.py has it. After: event
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import IO
@@ -44,6 +44,7 @@ from loomlog.services.application.transfer.event_import import (
 )
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN
+from loomlog.services.core.families import StateFiles
 from loomlog.services.core.pauses import WidePause
 from loomlog.services.core.run.lifecycle.fork import conversation_origin
 from loomlog.services.stream.archive.bundle import BlobPart, BrokenBundle
@@ -53,6 +54,7 @@ from loomlog.services.stream.archive.state_file import (
     StatedAggregateEvent,
     StatedEvent,
     StatedLimit,
+    StatedOmission,
     StatedRun,
     UnknownStateSection,
     UnsupportedStateFile,
@@ -64,6 +66,7 @@ from loomlog.services.stream.entities.hosting import EntityParts
 
 FATAL_CODES = frozenset({"import_pending", "backpressure", "log_unavailable", "projection_unavailable"})
 """Codes of a refusal of one run after which the others are not tried."""
+EARLIER_VERSION = "the file was written by a version that did not read their topic"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -89,6 +92,8 @@ class RestoreResult:
     failed_aggregates: int = 0
     refilled: dict[str, int] = field(default_factory=dict)
     """By family: things such as keys that aggregates have again (Family.refill)."""
+    left_out: list[StatedOmission] = field(default_factory=list)
+    """What the file does not have."""
     warnings: list[str] = field(default_factory=list)
     positions: dict[str, str] = field(default_factory=dict)
 
@@ -156,7 +161,9 @@ class StateRestore:
             raise RequestRefused("backpressure", "a restore is under way here", retry_after_s=RETRY_LATER_S)
         self._busy = True
         try:
-            families = EntityFamilies(FamilySet(())) if self._entities is None else self._entities.family
+            parts = () if self._entities is None else self._entities.each
+            declared = FamilySet(one.declaration for of in parts for one in of.family.families.by_name.values())
+            families = EntityFamilies(declared)
             checked = await asyncio.to_thread(validate_state, file, bytes_max=limits.STATE_BYTES_MAX, families=families)
             unreadable = await _find_unreadable(checked, self._content, accepts_sealed=sealed)
             if checked.runs_in_clear and self._content.keys is not None and not in_clear:
@@ -171,6 +178,7 @@ class StateRestore:
                 self._entity_restore(caller, checked),
                 dry_run=dry_run,
             )
+            work.tell_left_out([*checked.left_out, *_unmentioned(checked, parts)])
             return await work.run(file, _missing_keys(checked.aggregate_key_ids, self._content))
         except UnsupportedStateFile as error:
             raise RequestRefused("snapshot_version_too_new", str(error)) from error
@@ -194,6 +202,16 @@ class StateRestore:
             issued_at_ms=self._clock_ms(),
             wait_s=self._wait_s,
         )
+
+
+def _unmentioned(checked: ValidatedState, parts: Sequence[EntityParts]) -> Iterator[StatedOmission]:
+    """Yield the families here that a file of an earlier version has nothing of, and does not name."""
+    if checked.header.further_positions:
+        return
+    for one in parts[1:]:
+        for name, family in one.family.families.by_name.items():
+            if family.declaration.lifecycle.state_files is StateFiles.EVENTS:
+                yield StatedOmission(family=name, aggregates=0, events=0, reason=EARLIER_VERSION)
 
 
 def _missing_keys(key_ids: AbstractSet[str], content: ContentAccess) -> int:
@@ -258,6 +276,12 @@ class _RestoreWork:
         """Live runs with children; their last batches are sent once the others are imported, the youngest run first."""
         self._child_request_ids: frozenset[int] = frozenset()
         """Schema ids of the event by which a run requests children."""
+
+    def tell_left_out(self, left_out: Sequence[StatedOmission]) -> None:
+        """Say what the file does not have."""
+        self._result.left_out.extend(left_out)
+        for one in left_out:
+            self._result.add_warning(one.sentence)
 
     async def run(self, file: IO[bytes], missing_keys: int) -> RestoreResult:
         """Import the contents of the file, in one pass. `missing_keys`: of the content of aggregates."""

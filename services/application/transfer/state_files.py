@@ -4,7 +4,8 @@
     gathered    each partition once, sorted on disk (services/stream/archive/state_export.py)
     written     in pieces to the folder of state files, which all replicas see; the manifest makes it exist
 
-Included: all runs (or a tenant's) with their payloads, all aggregates of the other families (or a tenant's), the
+Included: all runs (or a tenant's) with their payloads, all aggregates of the other families (or a tenant's) in the form
+that each family declares (the manifest names what is left out, by family), the
 pauses wider than a run (in a tenant's file those that hold its runs, as pauses of that tenant), and the spending limits
 with the amounts spent under them. Not included: secrets (they are in no event), commands that no owner has decided,
 dead letters, checkpoints of the audit chain (they are signed for the partitions they belong to), read models and caches
@@ -16,32 +17,33 @@ Before: a transport. After: restore.py, in any installation.
 import asyncio
 import hashlib
 import secrets
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import IO, Any, cast
 
 from loomlog.connectors.errors import ConnectorError, Permanent
 from loomlog.connectors.protocols import LogRanges
-from loomlog.connectors.storage.state_files import StateFiles
+from loomlog.connectors.storage.state_files import StateFiles as StateFileStore
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.schemas.codec import Codec
 from loomlog.services.application import limits
 from loomlog.services.application.admin.pauses import Pauses
 from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.errors import RETRY_LATER_S, RequestRefused, bad_request, key_reused, unavailable
-from loomlog.services.application.queries.json_types import StateFile
+from loomlog.services.application.queries.json_types import LeftOut, StateFile
 from loomlog.services.application.request_context import key_digests
 from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.application.transfer.budget_limits import export_limits
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN
+from loomlog.services.core.families import StateFiles
 from loomlog.services.core.run.evolve import REDUCER_VERSION
 from loomlog.services.families.budget.accounts import BudgetAccounts
 from loomlog.services.stream.archive.entity_export import EntityExport
 from loomlog.services.stream.archive.state_export import StateExport
-from loomlog.services.stream.archive.state_file import VERSION, StateHeader, StateWriter
+from loomlog.services.stream.archive.state_file import VERSION, StatedOmission, StateHeader, StateWriter
 from loomlog.services.stream.entities.hosting import EntityParts
 
 KEY_DIGITS = 16
@@ -70,7 +72,7 @@ class Backups:
         ranges: LogRanges,
         codec: Codec,
         pauses: Pauses,
-        files: StateFiles | None,
+        files: StateFileStore | None,
         accounts: BudgetAccounts,
         *,
         events_topic: str,
@@ -157,7 +159,7 @@ class Backups:
 
     async def _create(self, caller: Caller, request: StateFileRequest) -> StateFile:
         now_ms = self._clock_ms()
-        cut, entity_cut = await self._consistent_cut()
+        cut, (entity_cut, *further_cuts) = await self._consistent_cut()
         try:
             await self._accounts.caught_up()
         except ConnectorError as error:
@@ -170,16 +172,23 @@ class Backups:
             reducer_version=REDUCER_VERSION,
             include_history=request.include_history,
             positions={str(partition): end for partition, end in cut.items()},
-            entity_topic="" if self._entities is None else self._entities.topics.events,
-            entity_positions={str(partition): end for partition, end in entity_cut.items()},
+            entity_topic=entity_cut.topic,
+            entity_positions=entity_cut.positions,
+            further_positions={one.topic: one.positions for one in further_cuts},
         )
         file_id = f"snap_{now_ms}_{_keyed_suffix() or self._random_hex(4)}"
         with (
             StateExport(self._codec, tenant=request.tenant) as gathered,
-            EntityExport(self._codec, tenant=request.tenant, without=self._families_elsewhere()) as aggregates,
+            EntityExport(self._codec, self._declared_forms(), tenant=request.tenant) as aggregates,
         ):
-            await self._gather(gathered, self._topic, cut)
-            await self._gather(aggregates, header.entity_topic, entity_cut)
+            try:
+                for partition, end in cut.items():
+                    await gathered.read(self._ranges, self._topic, partition, end)
+                for one in (entity_cut, *further_cuts):
+                    for partition, end in one.ends.items():
+                        await aggregates.read(self._ranges, one.topic, partition, end, one.families)
+            except ConnectorError as error:
+                raise unavailable("log", error) from error
             await asyncio.to_thread(gathered.choose, include_history=request.include_history, since_ms=request.since_ms)
             async with self._require_files().open_for_write(file_id) as file:
                 out = _StateOutput(file, request.max_bytes)
@@ -187,7 +196,8 @@ class Backups:
                 if request.tenant and not out.runs and not out.aggregates:
                     out.warnings.append(f"there is no run of a tenant {request.tenant[:80]} to put into it")
                 omitted = islice(gathered.omitted_runs(), limits.WARNINGS_MAX)
-                warnings = [*out.warnings, *omitted, *aggregates.omitted]
+                sentences = (one.sentence for one in out.left_out)
+                warnings = [*sentences, *out.warnings, *omitted, *aggregates.omitted]
                 manifest: StateFile = {
                     "id": file_id,
                     "created_at": header.created_at,
@@ -206,38 +216,47 @@ class Backups:
                     "limits": out.limits,
                     "aggregates": out.aggregates,
                     "aggregate_events": out.aggregate_events,
+                    "left_out": left_out_json(out.left_out),
                     "positions": [self._sources.barrier.token(number, end - 1) for number, end in cut.items() if end],
                     "warnings": warnings[: limits.WARNINGS_MAX],
                 }
                 await self._require_files().commit(file_id, file, manifest)
         return manifest
 
-    def _families_elsewhere(self) -> frozenset[str]:
-        """Return the families that have a section of another form."""
-        known = {} if self._entities is None else self._entities.family.families.by_name
-        return frozenset(name for name, family in known.items() if not family.declaration.in_state_files)
+    def _declared_forms(self) -> Mapping[str, StateFiles]:
+        """Return how state files have each family."""
+        parts = () if self._entities is None else self._entities.each
+        return {
+            name: family.declaration.lifecycle.state_files
+            for one in parts
+            for name, family in one.family.families.by_name.items()
+        }
 
-    async def _consistent_cut(self) -> tuple[Mapping[int, int], Mapping[int, int]]:
-        """Return the end of every partition of the events of runs and of entities."""
-        entities = self._entities
+    async def _consistent_cut(self) -> tuple[Mapping[int, int], "tuple[_TopicCut, ...]"]:
+        """Return the end of every partition of the events of runs, and of those of each topic set."""
         try:
             runs = {
                 partition: await self._ranges.end_offset(self._topic, partition)
                 for partition in sorted(self._sources.hub.partitions)
             }
-            if entities is None:
-                return runs, {}
-            return runs, {
-                partition: await self._ranges.end_offset(entities.topics.events, partition)
-                for partition in range(entities.replicas.partitions)
-            }
-        except ConnectorError as error:
-            raise unavailable("log", error) from error
-
-    async def _gather(self, export: StateExport | EntityExport, topic: str, cut: Mapping[int, int]) -> None:
-        try:
-            for partition, end in cut.items():
-                await export.read(self._ranges, topic, partition, end)
+            if self._entities is None:
+                return runs, (_TopicCut(),)
+            cuts = [
+                _TopicCut(
+                    parts.topics.events,
+                    {
+                        number: await self._ranges.end_offset(parts.topics.events, number)
+                        for number in range(parts.replicas.partitions)
+                    },
+                    tuple(
+                        name
+                        for name, family in parts.family.families.by_name.items()
+                        if family.declaration.lifecycle.state_files is StateFiles.EVENTS
+                    ),
+                )
+                for parts in self._entities.each
+            ]
+            return runs, tuple(cuts)
         except ConnectorError as error:
             raise unavailable("log", error) from error
 
@@ -273,19 +292,35 @@ class Backups:
         whole = aggregates.aggregates()
         while batch_of_aggregates := await asyncio.to_thread(_next_batch, whole):
             await asyncio.to_thread(out.write_aggregates, aggregates, batch_of_aggregates)
+        for omission in aggregates.left_out():
+            out.write(writer.omission(omission))
+            out.left_out.append(omission)
         out.write(writer.end())
 
-    def _require_files(self) -> StateFiles:
+    def _require_files(self) -> StateFileStore:
         if self._state_files is None:
             raise RequestRefused("blobs_unavailable", "this process was not given a folder for state files")
         return self._state_files
 
     @asynccontextmanager
-    async def _file_store(self) -> AsyncGenerator[StateFiles, None]:
+    async def _file_store(self) -> AsyncGenerator[StateFileStore, None]:
         try:
             yield self._require_files()
         except ConnectorError as error:
             raise unavailable("blobs", error) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _TopicCut:
+    """The end of each partition of the events of a topic set, with the families whose aggregates come from there."""
+
+    topic: str = ""
+    ends: Mapping[int, int] = field(default_factory=dict)
+    families: tuple[str, ...] = ()
+
+    @property
+    def positions(self) -> Mapping[str, int]:
+        return {str(partition): end for partition, end in self.ends.items()}
 
 
 class _StateOutput:
@@ -302,6 +337,7 @@ class _StateOutput:
         self.limits = 0
         self.aggregates = 0
         self.aggregate_events = 0
+        self.left_out: list[StatedOmission] = []
         self.warnings: list[str] = []
         self._file = file
         self._size_max = size_max
@@ -333,6 +369,14 @@ class _StateOutput:
                 self.write(self.writer.aggregate_event(offset, value))
             self.aggregates += 1
             self.aggregate_events += aggregate.events
+
+
+def left_out_json(left_out: Iterable[StatedOmission]) -> list[LeftOut]:
+    """Return what a file does not have, for answers."""
+    return [
+        {"family": one.family, "aggregates": one.aggregates or None, "events": one.events, "reason": one.reason}
+        for one in left_out
+    ]
 
 
 def _next_batch(items: Iterator[Any]) -> "list[Any]":

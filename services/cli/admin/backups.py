@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from msgspec.structs import asdict
 from rich.console import Console
 from rich.text import Text
 
@@ -111,12 +112,15 @@ def export(
                 "blobs": state.blobs,
                 "aggregates": state.aggregates,
                 "aggregate_events": state.aggregate_events,
+                "left_out": [asdict(one) for one in state.left_out],
             }
         )
         return
     what = f"{pluralize(state.runs, 'run')}, {pluralize(state.events, 'event')}, "
     what += f"{_aggregates_text({'aggregates': state.aggregates})}{size(path.stat().st_size)}"
-    console().print(Text.assemble("Exported ", (backup_id, NAME), (f"  {what}", DIM), f"\n{path}"))
+    out = console()
+    out.print(Text.assemble("Exported ", (backup_id, NAME), (f"  {what}", DIM), f"\n{path}"))
+    _print_warnings(out, [one.sentence for one in state.left_out])
 
 
 @backup_app.command("restore")

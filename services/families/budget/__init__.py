@@ -9,7 +9,18 @@ from typing import Any
 
 from loomlog.schemas.generated.budget_commands import ReleaseBudget, RemoveLimit, ReserveBudget, SetLimit, SettleBudget
 from loomlog.services.core.access.scopes import ADMIN, TENANT
-from loomlog.services.core.families import Command, Family, Reads, Rules, aggregate_id
+from loomlog.services.core.families import (
+    Audit,
+    Command,
+    Erasure,
+    Family,
+    Lifecycle,
+    Reads,
+    Rebuild,
+    Rules,
+    StateFiles,
+    aggregate_id,
+)
 from loomlog.services.families.budget.decide import decide as decide_budget
 from loomlog.services.families.budget.decide import next_timer_ms
 from loomlog.services.families.budget.state import VERSION, BudgetState, evolve
@@ -34,7 +45,6 @@ def _command(record: type[Any], verb: str, summary: str, scope: str) -> Command[
 FAMILY = Family(
     name="budget",
     summary="The spending limits of an installation, and what is reserved and used under them.",
-    in_state_files=False,  # the section "limits": sums and reservations stay with the calls that made them
     rules=Rules(
         state=BudgetState,
         initial=lambda aggregate: BudgetState(),
@@ -42,6 +52,13 @@ FAMILY = Family(
         evolve=evolve,
         next_timer_ms=next_timer_ms,
         version=VERSION,
+    ),
+    lifecycle=Lifecycle(
+        # The section "limits": sums and reservations stay with the calls that made them.
+        state_files=StateFiles.SECTION,
+        erasure=Erasure.NOTHING,
+        audit=Audit.WHOLE,
+        rebuild=Rebuild.EVENTS,
     ),
     commands=(
         _command(SetLimit, "limit", "Set the limits of an account.", TENANT),

@@ -21,7 +21,17 @@ from loomlog.schemas.generated.channel_commands import (
     SettleLease,
     WatchQueue,
 )
-from loomlog.services.core.families import CHANNEL_SET, Family, Rules, inner_commands
+from loomlog.services.core.families import (
+    CHANNEL_SET,
+    Audit,
+    Erasure,
+    Family,
+    Lifecycle,
+    Rebuild,
+    Rules,
+    StateFiles,
+    inner_commands,
+)
 from loomlog.services.families.channel.caller import FAMILY_NAME, USER, queue_name
 from loomlog.services.families.channel.decide import decide as decide_channel
 from loomlog.services.families.channel.decide import sends as channel_sends
@@ -46,6 +56,12 @@ FAMILY = Family(
         evolve=evolve,
         next_timer_ms=next_timer_ms,
         version=VERSION,
+    ),
+    lifecycle=Lifecycle(
+        state_files=StateFiles.EVENTS,
+        erasure=Erasure.KEYS,
+        audit=Audit.WHILE_KEPT,
+        rebuild=Rebuild.ROWS,
     ),
     commands=(
         _command(PublishMessage, "publish", "Publish a message."),

@@ -30,7 +30,17 @@ from loomlog.schemas.generated.definition_commands import (
     StageVersion,
     SubmitJudgement,
 )
-from loomlog.services.core.families import Family, Reads, Rules, inner_commands
+from loomlog.services.core.families import (
+    Audit,
+    Erasure,
+    Family,
+    Lifecycle,
+    Reads,
+    Rebuild,
+    Rules,
+    StateFiles,
+    inner_commands,
+)
 from loomlog.services.families.definition.apply import Batch, sends
 from loomlog.services.families.definition.decide import decide as decide_definition
 from loomlog.services.families.definition.decide import next_timer_ms
@@ -55,6 +65,12 @@ FAMILY = Family(
         evolve=evolve,
         next_timer_ms=next_timer_ms,
         version=VERSION,
+    ),
+    lifecycle=Lifecycle(
+        state_files=StateFiles.EVENTS,
+        erasure=Erasure.KEYS,
+        audit=Audit.WHOLE,
+        rebuild=Rebuild.EVENTS,
     ),
     commands=(
         _command(DefineVersion, "create", "Make a version of a definition."),

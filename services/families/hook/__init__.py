@@ -9,7 +9,19 @@ tool call.
 
 from loomlog.schemas.generated.hook_commands import RegisterHook, RemoveHook
 from loomlog.services.core.access.scopes import TENANT
-from loomlog.services.core.families import INSTALLATION, Command, Family, Reads, Rules, aggregate_id
+from loomlog.services.core.families import (
+    INSTALLATION,
+    Audit,
+    Command,
+    Erasure,
+    Family,
+    Lifecycle,
+    Reads,
+    Rebuild,
+    Rules,
+    StateFiles,
+    aggregate_id,
+)
 from loomlog.services.families.hook.decide import decide
 from loomlog.services.families.hook.state import HookTable, evolve
 
@@ -17,6 +29,12 @@ FAMILY = Family(
     name="hook",
     summary="The hooks of an installation: external programs that are called before and after tool calls.",
     rules=Rules(state=HookTable, initial=lambda aggregate: HookTable(), decide=decide, evolve=evolve, version=1),
+    lifecycle=Lifecycle(
+        state_files=StateFiles.EVENTS,
+        erasure=Erasure.NOTHING,
+        audit=Audit.WHOLE,
+        rebuild=Rebuild.EVENTS,
+    ),
     commands=(
         Command(
             record=RegisterHook,

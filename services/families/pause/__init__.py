@@ -9,7 +9,19 @@ runtime applies the pauses to its live runs, the api refuses new runs.
 
 from loomlog.schemas.generated.pause_commands import LiftPause, SetPause
 from loomlog.services.core.access.scopes import ADMIN
-from loomlog.services.core.families import INSTALLATION, Command, Family, Reads, Rules, aggregate_id
+from loomlog.services.core.families import (
+    INSTALLATION,
+    Audit,
+    Command,
+    Erasure,
+    Family,
+    Lifecycle,
+    Reads,
+    Rebuild,
+    Rules,
+    StateFiles,
+    aggregate_id,
+)
 from loomlog.services.families.pause.decide import decide
 from loomlog.services.families.pause.state import PauseTable, evolve
 
@@ -17,6 +29,13 @@ FAMILY = Family(
     name="pause",
     summary="The pauses of an installation that are wider than a run.",
     rules=Rules(state=PauseTable, initial=lambda aggregate: PauseTable(), decide=decide, evolve=evolve, version=1),
+    lifecycle=Lifecycle(
+        # The section "pauses": in the file of a tenant the wider ones become pauses of that tenant.
+        state_files=StateFiles.SECTION,
+        erasure=Erasure.NOTHING,
+        audit=Audit.WHOLE,
+        rebuild=Rebuild.EVENTS,
+    ),
     commands=(
         Command(
             record=SetPause,
@@ -38,7 +57,6 @@ FAMILY = Family(
         ),
     ),
     reads=Reads.REPLICATED,
-    in_state_files=False,  # the section "pauses": in the file of a tenant the wider ones become pauses of that tenant
 )
 PAUSES = aggregate_id(FAMILY.name, "", INSTALLATION)
 """Id of the aggregate."""

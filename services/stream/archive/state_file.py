@@ -9,7 +9,8 @@ The content is one JSON document in lines, so that it is written and read once t
     ,"limits":{...                         budget limits, with what was spent under them
     ,"schemas":{...   ,"blobs":{...        Avro schemas of the records; payloads that events refer to, in parts
     ,"runs":{...                           of each run a head, then its events from seq 1 as stored in the log
-    ,"entities":{...                       the same of each aggregate of the entity topics
+    ,"entities":{...                       the same of each aggregate of the other families
+    ,"left_out":{...                       of each family how many aggregates are not in the file, and why
     },"counts":{...},"sha256":"..."}       the hash of all lines before this one
 
 Runs are in the order of their first events within a partition, so a run that others refer to comes before them. On disk
@@ -39,13 +40,14 @@ from loomlog.services.stream.archive.bundle import BLOB_PART_BYTES, GZIP, BlobPa
 from loomlog.services.stream.archive.file_formats import STATE
 
 FORMAT = STATE
-VERSION = 3
-"""Format version; 1 had no limits, 2 no entities."""
+VERSION = 4
+"""Format version; 1 had no limits, 2 no entities, 3 no channels and nothing of what is left out."""
 SUFFIX = ".loomlog-state.gz"
 PAUSES, LIMITS, SCHEMAS, BLOBS, RUNS, ENTITIES = "pauses", "limits", "schemas", "blobs", "runs", "entities"
-SECTIONS: Mapping[str, int] = {PAUSES: 1, LIMITS: 1, SCHEMAS: 1, BLOBS: 1, RUNS: 1, ENTITIES: 1}
+LEFT_OUT = "left_out"
+SECTIONS: Mapping[str, int] = {PAUSES: 1, LIMITS: 1, SCHEMAS: 1, BLOBS: 1, RUNS: 1, ENTITIES: 1, LEFT_OUT: 1}
 """The sections in their order, each with its version."""
-SINCE: Mapping[str, int] = {LIMITS: 2, ENTITIES: 3}
+SINCE: Mapping[str, int] = {LIMITS: 2, ENTITIES: 3, LEFT_OUT: 4}
 """First file version with a section; absent: version 1."""
 OPENS = b',"sections":{\n'
 CLOSES = b"]}\n"
@@ -80,6 +82,8 @@ class StateHeader(Value, frozen=True, kw_only=True):
     """Topic of the events of entities; empty in a file of a version without them."""
     entity_positions: Mapping[str, int] = {}
     """By partition of that topic."""
+    further_positions: Mapping[str, Mapping[str, int]] = {}
+    """The same of the events topics of further families, by topic."""
 
 
 class StatedLimit(Value, frozen=True, kw_only=True):
@@ -120,7 +124,7 @@ class StatedEvent(Value, frozen=True):
 
 
 class StatedAggregate(Value, frozen=True, kw_only=True):
-    """The head of an aggregate of the entity topics; its events follow."""
+    """The head of an aggregate of another family; its events follow."""
 
     aggregate: str
     """Full id: <family>:<tenant>/<name>."""
@@ -130,6 +134,25 @@ class StatedAggregate(Value, frozen=True, kw_only=True):
     events: int
     tail_digest: str
     """Digest of its last event, hex."""
+    topic: str = ""
+    """Topic of its events; empty: the entity topic of the header."""
+
+
+class StatedOmission(Value, frozen=True, kw_only=True):
+    """Aggregates of a family that are not in the file."""
+
+    family: str
+    aggregates: int
+    """How many; 0: it is not known."""
+    events: int
+    """How many the log has of them."""
+    reason: str
+
+    @property
+    def sentence(self) -> str:
+        """Return what is left out, for people."""
+        number = f"aggregates {self.aggregates}, events {self.events}; " if self.aggregates else ""
+        return f"left out of the family {self.family}: {number}{self.reason}"
 
 
 class StatedAggregateEvent(Value, frozen=True):
@@ -138,7 +161,9 @@ class StatedAggregateEvent(Value, frozen=True):
     event: RawEvent
 
 
-Item = WidePause | StatedLimit | BlobPart | StatedRun | StatedEvent | StatedAggregate | StatedAggregateEvent
+OfRuns = StatedRun | StatedEvent
+OfFamilies = StatedAggregate | StatedAggregateEvent | StatedOmission
+Item = WidePause | StatedLimit | BlobPart | OfRuns | OfFamilies
 
 
 def sections_of(version: int) -> Mapping[str, int]:
@@ -163,6 +188,7 @@ class StateWriter:
         plain = asdict(header)
         plain |= {"format": FORMAT, "schema_version": VERSION, "positions": dict(header.positions)}
         plain["entity_positions"] = dict(header.entity_positions)
+        plain["further_positions"] = {topic: dict(ends) for topic, ends in header.further_positions.items()}
         return self._line(_json(plain)[:-1] + OPENS)
 
     def pause(self, pause: WidePause) -> bytes:
@@ -199,6 +225,9 @@ class StateWriter:
     def aggregate_event(self, offset: int, value: bytes) -> bytes:
         """Add an event of the aggregate whose head came last."""
         return self._entry(ENTITIES, {"kind": "event", "offset": offset, "value": b64encode(value).decode()})
+
+    def omission(self, omission: StatedOmission) -> bytes:
+        return self._entry(LEFT_OUT, asdict(omission))
 
     def end(self) -> bytes:
         """End the file. Called once, last; sections without entries are written empty."""

@@ -29,6 +29,7 @@ from loomlog.services.stream.archive.state_file import (
     ENDS,
     ENTITIES,
     FORMAT,
+    LEFT_OUT,
     LIMITS,
     OPENS,
     PAUSES,
@@ -41,6 +42,7 @@ from loomlog.services.stream.archive.state_file import (
     StatedAggregateEvent,
     StatedEvent,
     StatedLimit,
+    StatedOmission,
     StatedRun,
     StateHeader,
     UnknownStateSection,
@@ -88,8 +90,9 @@ AGGREGATE_FIELDS: Mapping[str, type] = {
     "events": int,
     "tail_digest": str,
 }
-OPTIONAL_IN_HEADER = frozenset({"entity_topic", "entity_positions"})
-"""Fields that came with the section of entities."""
+OMISSION_FIELDS: Mapping[str, type] = {"family": str, "aggregates": int, "events": int, "reason": str}
+OPTIONAL_IN_HEADER = frozenset({"entity_topic", "entity_positions", "further_positions"})
+"""Fields that came with the section of entities, and with further families in it."""
 
 
 class StateReader:
@@ -149,9 +152,12 @@ class StateReader:
         if section == BLOBS:
             data = b64decode(entry["data"], validate=True)
             return BlobPart(ref=BlobRef.from_avro(entry), data=data, is_last=entry["last"])
+        if section == LEFT_OUT:
+            return StatedOmission(**{name: _require_type(entry, name, kind) for name, kind in OMISSION_FIELDS.items()})
         if section == ENTITIES and entry["kind"] == "aggregate":
             return StatedAggregate(
-                **{name: _require_type(entry, name, kind) for name, kind in AGGREGATE_FIELDS.items()}
+                **{name: _require_type(entry, name, kind) for name, kind in AGGREGATE_FIELDS.items()},
+                topic=_require_type(entry, "topic", str) if "topic" in entry else "",
             )
         if section != ENTITIES and entry["kind"] == "run":
             return StatedRun(**{name: _require_type(entry, name, kind) for name, kind in RUN_FIELDS.items()})

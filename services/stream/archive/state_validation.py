@@ -31,6 +31,7 @@ from loomlog.services.stream.archive.state_file import (
     StatedAggregateEvent,
     StatedEvent,
     StatedLimit,
+    StatedOmission,
     StatedRun,
     StateHeader,
 )
@@ -72,6 +73,8 @@ class ValidatedState:
     aggregate_events: int = 0
     aggregate_key_ids: set[str] = field(default_factory=set)
     """Keys of the content of aggregates."""
+    left_out: list[StatedOmission] = field(default_factory=list)
+    """What is not in the file, by family."""
     unfoldable_aggregates: dict[str, str] = field(default_factory=dict)
     """Aggregates with an event that their family cannot fold, and why: they were quarantined there, or repaired."""
 
@@ -135,6 +138,8 @@ def validate_state(file: IO[bytes], *, bytes_max: int = 0, families: EntityFamil
                     raise BrokenStateFile("an event comes before the first aggregate")
                 state.aggregate_events += 1
                 aggregate.take(item, state)
+            case StatedOmission():
+                state.left_out.append(item)
     if aggregate is not None:
         aggregate.check_end(state)
     if current is not None:

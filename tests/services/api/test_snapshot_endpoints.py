@@ -39,7 +39,7 @@ async def test_a_snapshot_is_described_and_listed(two: tuple[Served, Served]) ->
     await there.run()
     made = await created(there, label="before the upgrade")
     assert made["id"].startswith("snap_")
-    assert (made["label"], made["schema_version"], made["runs"], made["live_runs"]) == ("before the upgrade", 3, 1, 0)
+    assert (made["label"], made["schema_version"], made["runs"], made["live_runs"]) == ("before the upgrade", 4, 1, 0)
     assert made["byte_size"] > 0
     assert made["created_at"].endswith("Z")
     assert all(position.startswith("loom.run.events/") for position in made["positions"])
@@ -99,7 +99,7 @@ async def test_a_kept_one_is_restored_by_its_id_and_by_a_document(two: tuple[Ser
     by_document = await here.client().post(f"{SNAPSHOTS}/{empty['id']}/restore", json={"json": document})
     assert by_document.json()["runs_restored"] == 1
     for changes, status, code in (
-        ({"schema_version": 4}, 422, "snapshot_version_too_new"),
+        ({"schema_version": 5}, 422, "snapshot_version_too_new"),
         ({"schema_version": "x"}, 422, "snapshot_version_unknown"),
         ({"label": "another"}, 500, "restore_failed"),
         ({"sections": 1}, 500, "restore_failed"),

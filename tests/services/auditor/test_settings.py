@@ -8,6 +8,9 @@ from loomlog.connectors.crypto.signatures import generate_key, write_new_key
 from loomlog.connectors.errors import Permanent
 from loomlog.redpanda.topics import load_topics
 from loomlog.services.auditor.settings import EVENTS_TOPICS, auditor_settings, channel_settings, entity_settings
+from loomlog.services.core.families import Audit
+from loomlog.services.families.registry import all_families
+from loomlog.services.stream.family import Topics
 
 RAW = base64.b64encode(bytes(range(32))).decode()
 
@@ -16,6 +19,14 @@ def options_of(folder: Path, **environ: str):
     named = {"LOOMLOG_KAFKA": "k.test:1", **{f"LOOMLOG_AUDIT_{k}": v for k, v in environ.items()}}
     settings, _ = read_settings(named, working_directory=folder)
     return auditor_settings(settings)
+
+
+def test_each_family_declares_what_the_signatures_of_its_topic_prove(tmp_path):
+    options = options_of(tmp_path, KEY=RAW)
+    is_kept = {one.events_topic: one.is_log_kept for one in (entity_settings(options), channel_settings(options))}
+    for family in all_families():
+        whole = is_kept[Topics.of(family.topics).events]
+        assert family.lifecycle.audit is (Audit.WHOLE if whole else Audit.WHILE_KEPT), family.name
 
 
 def test_the_key_comes_from_a_file_or_from_the_environment(tmp_path):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from loomlog.services.core.families import Query
+from loomlog.services.core.families import CHANNEL_SET, Audit, Erasure, Query, Rebuild
 from loomlog.services.families import FamilyProblem, registry
 from loomlog.services.families.declaration import declaration_problem
 from loomlog.services.families.registry import family_folders, load_families
@@ -34,6 +34,14 @@ class OtherRecord:
         ({"queries": [replace(REMAINING, parameters=("tenant",))]}, "the parameter tenant"),
         ({"scope": "nobody"}, "ls and show needs the scope 'nobody'"),
         ({"tool": "my tool"}, "a name of letters, digits and _"),
+        (
+            {"lifecycle": replace(COUNTER.lifecycle, audit=Audit.WHILE_KEPT)},
+            "audit 'while kept': with the topics",
+        ),
+        ({"lifecycle": replace(COUNTER.lifecycle, rebuild=Rebuild.ROWS)}, "rebuild 'rows': with the topics 'entity'"),
+        ({"topics": CHANNEL_SET}, "with the topics 'channel' it is 'while kept'"),
+        ({"lifecycle": replace(COUNTER.lifecycle, erasure=Erasure.NOTHING)}, "increment has content: say KEYS"),
+        ({"commands": []}, "no command of it has any: say NOTHING"),
     ],
 )
 def test_a_wrong_declaration_is_described(changes: dict[str, Any], text: str) -> None:

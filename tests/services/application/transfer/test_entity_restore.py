@@ -48,13 +48,20 @@ async def installed(folder: Path, partitions: int, *families: Any) -> AsyncItera
     """An installation with an owner of entities and a command layer that sends to it."""
     world = EntityWorld(partitions=partitions, families=(*all_families(), *(families or (FAMILY,))))
     await world.process()
+    async with at_work(folder, world) as made:
+        yield world, made
+
+
+@contextlib.asynccontextmanager
+async def at_work(folder: Path, world: EntityWorld) -> AsyncIterator[Installation]:
+    """The command layer over a world that has its owners; closes the world."""
     made = Installation(folder, world, entities=await world.sender())  # type: ignore[arg-type]  # the log is what it uses
     await made.layer.publisher.open()
-    every = dict.fromkeys(range(partitions), 0)
+    every = dict.fromkeys(range(world.partitions), 0)
     events, previews = made.log.tail(ALL_TOPICS.events, every), made.log.tail(ALL_TOPICS.previews, every)
     work = asyncio.create_task(made.layer.run(events, previews))
     try:
-        yield world, made
+        yield made
     finally:
         work.cancel()
         with contextlib.suppress(asyncio.CancelledError):

@@ -625,8 +625,8 @@ async def test_a_newer_or_an_unknown_version_says_so(tmp_path: Path, good: bytes
     plain = gzip.decompress(good)
     for number, (old, new, code) in enumerate(
         [
-            (b'"schema_version":3', b'"schema_version":4', "snapshot_version_too_new"),
-            (b'"schema_version":3', b'"schema_version":0', "snapshot_version_unknown"),
+            (b'"schema_version":4', b'"schema_version":5', "snapshot_version_too_new"),
+            (b'"schema_version":4', b'"schema_version":0', "snapshot_version_unknown"),
             (b'"runs":{"version":1', b'"runs":{"version":9', "snapshot_version_too_new"),
             (b'"blobs":{"version":1', b'"magic":{"version":1', "snapshot_version_unknown"),
         ]

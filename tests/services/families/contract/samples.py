@@ -14,7 +14,22 @@ from loomlog.schemas.generated.counter_events import CounterIncremented, Counter
 from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.schemas.generated.values import Envelope
 from loomlog.schemas.records import Value, replace
-from loomlog.services.core.families import FROM_OUTBOX, At, Family, Item, Reads, Rules, Send, TimerFired, caller_of
+from loomlog.services.core.families import (
+    FROM_OUTBOX,
+    At,
+    Audit,
+    Erasure,
+    Family,
+    Item,
+    Lifecycle,
+    Reads,
+    Rebuild,
+    Rules,
+    Send,
+    StateFiles,
+    TimerFired,
+    caller_of,
+)
 from tests.services.stream.entities.counters import FAMILY as COUNTER
 
 STEPS_MAX = 4
@@ -96,6 +111,12 @@ indexed = Family(
         evolve=evolve,
         next_timer_ms=lambda state: state.reset_at_ms,
         version=1,
+    ),
+    lifecycle=Lifecycle(
+        state_files=StateFiles.EVENTS,
+        erasure=Erasure.KEYS,
+        audit=Audit.WHOLE,
+        rebuild=Rebuild.EVENTS,
     ),
     commands=COUNTER.commands,
     scope=COUNTER.scope,

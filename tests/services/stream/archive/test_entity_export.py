@@ -19,7 +19,7 @@ async def test_the_payloads_of_long_definitions_are_named() -> None:
     log = MemoryLog({TOPIC: 1})
     created_record = ProducerRecord(key=b"acme/agent/helper", value=CODEC.encode_event(envelope, created))
     log.put(TOPIC, 0, [claim_record(), created_record])
-    with EntityExport(CODEC) as export:
+    with EntityExport(CODEC, {}) as export:
         await export.read(log, TOPIC, 0, 2)
         assert [one.aggregate for one in export.aggregates()] == [name]
         assert list(export.blobs.values()) == [LONG]

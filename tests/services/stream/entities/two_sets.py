@@ -66,7 +66,7 @@ class TwoSets(EntityWorld):
         names = [one for topics in SETS.values() for one in (topics.commands, topics.events, topics.snapshots)]
         self.log = MemoryLog(dict.fromkeys((*names, TOPICS.dead_letters, RUNS.commands), self.partitions))
         self.rows_of = {
-            name: FoldedRows(self.log, EntityFamilies(FamilySet([self.family(name)])), topics.events)
+            name: FoldedRows(self.log, EntityFamilies(FamilySet(self.declared(name))), topics.events)
             for name, topics in SETS.items()
         }
         self.rows = self.rows_of[CHANNEL_SET]
@@ -74,11 +74,15 @@ class TwoSets(EntityWorld):
     def family(self, name: str) -> Family[Any, Any, Any]:
         return self.counter if name == CHANNEL_SET else TALLY
 
+    def declared(self, name: str) -> tuple[Family[Any, Any, Any], ...]:
+        """The families of a topic set."""
+        return (self.family(name),)
+
     def parts(self, appender: Any) -> EntityParts:
         return join_parts(
             *(
                 build_entity_parts(
-                    [self.family(name)],
+                    self.declared(name),
                     CODEC,
                     appender=appender,
                     ranges=self.log,
