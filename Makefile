@@ -62,6 +62,7 @@ check: $(TOOLS) ## formatting, lint, types, import rules, generated files
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
+	@$(BIN)/mypy --package tests
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/python -m loomlog.schemas.generate --check
 	@$(BIN)/python -m tests.lint.pointers

@@ -25,7 +25,7 @@ def test_a_record_does_not_change() -> None:
 def test_a_copy_has_the_changes_and_a_field_that_is_not_there_is_refused() -> None:
     assert replace(Usage(input_tokens=1), output_tokens=2) == Usage(input_tokens=1, output_tokens=2)
     with pytest.raises(TypeError, match="tokens"):
-        replace(Usage(), tokens=1)
+        replace(Usage(), tokens=1)  # type: ignore[call-arg]  # the mistake that is refused
 
 
 def test_the_collector_does_not_look_at_records() -> None:

@@ -10,7 +10,7 @@ from tests.services.families.budget.given import lost, release, reserve, settle,
 
 def examples(envelope: CommandEnvelope) -> Sequence[Any]:
     """A limit, calls that fit and one that does not, one that is lost and corrected, one that is released."""
-    commands = [
+    commands: list[Any] = [
         tenant_limit(hard_micros=100, currency="USD"),
         reserve("r:1.1", 50, 60),
         reserve("r:2.1", 50, 60),

@@ -55,7 +55,7 @@ def second_event_for_a_repeated_command() -> AbstractContextManager[Any]:
 
 def commands_of_the_tail_forgotten() -> AbstractContextManager[Any]:
     """The next owner does not know what was handled since the checkpoint."""
-    live = EntityCommandHandler.live
+    live: Any = EntityCommandHandler.live
 
     async def forgetful(self: EntityCommandHandler, fold: Fold) -> Any:
         found = await live(self, fold)
