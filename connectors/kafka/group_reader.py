@@ -44,6 +44,10 @@ class KafkaGroupReader:
         self._partitions: Sequence[int] = ()
         self._is_moved = False
         """Whether the group has given partitions that the tail does not follow yet."""
+        self._committed: dict[int, int] = {}
+        """Offset of the first record that is not committed, of each partition of this member."""
+        self.lag = 0
+        """Records of this member's partitions that were not committed when `measure_lag` last looked."""
 
     async def start(self) -> None:
         """Join the group. Raises Transient, and may be called again then."""
@@ -94,10 +98,12 @@ class KafkaGroupReader:
             self._is_moved = True
             raise
         for number, offset in assigned.items():
-            tail.seek(number, beginnings.get(number, 0) if offset is None else offset)
+            self._committed[number] = beginnings.get(number, 0) if offset is None else offset
+            tail.seek(number, self._committed[number])
         tail.resume(list(assigned))
 
     def _on_revoked(self) -> None:
+        self._committed.clear()
         if self._tail is not None:
             self._tail.pause(self._partitions)
 
@@ -125,6 +131,14 @@ class KafkaGroupReader:
             log.info("%s: not committed, the partitions have moved: %s", self._topic, error)
         except KafkaError as error:
             raise self._failed(error) from error
+        else:
+            self._committed |= {place.partition: offset for place, offset in kept.items()}
+
+    async def measure_lag(self) -> None:
+        """Set `lag` from the ends of the log, also while nothing is polled. Raises Transient."""
+        assert self._tail is not None, "measure_lag before start"
+        ends = await self._tail.end_offsets()
+        self.lag = sum(max(0, ends.get(number, 0) - offset) for number, offset in self._committed.items())
 
     async def close(self) -> None:
         """Leave the group."""

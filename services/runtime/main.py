@@ -364,6 +364,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
                 entities=entities,
                 end_actions=run_ends.actions,
                 callback_posts=run_ends.posts,
+                ingress_lag=lambda: webhooks.group.lag,
             )
             running.append(tasks.create_task(serve(listening, page), name="metrics"))
         log.info(

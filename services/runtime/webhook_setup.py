@@ -29,6 +29,8 @@ from loomlog.services.stream.dead_letters import DeadLetters
 log = logging.getLogger(__name__)
 
 START_RETRY_S = 1.0
+LAG_EVERY_S = 5.0
+"""Time between two measurements of the group's lag: one small request to each broker."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,9 +50,19 @@ class WebhookSetup:
                 log.warning("%s waits: %s", INGRESS_TOPIC, error)
                 await asyncio.sleep(START_RETRY_S)
         try:
-            await self.reader.run()
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._measure_lag(), name="lag of deliveries")
+                await self.reader.run()
         finally:
             await self.group.close()
+
+    async def _measure_lag(self) -> None:
+        while True:
+            try:
+                await self.group.measure_lag()
+            except Transient as error:
+                log.warning("the lag of %s stays unknown: %s", INGRESS_TOPIC, error)
+            await asyncio.sleep(LAG_EVERY_S)
 
 
 def open_webhooks(

@@ -3,6 +3,7 @@
     stack.json and the lock    the children and their supervisor
     the API's /readyz          whether it can work
     cursors and ends           whether the read models lag
+    metrics of the runtimes    what each does, and the deliveries that wait
     insights                   the runs of the last minutes
 
 Each part is queried separately: one that does not answer is a line with its error, and the others are still shown.
@@ -13,7 +14,7 @@ Before: services/cli/main.py. After: stack/status.py, services/cli/http/api.py, 
 import asyncio
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -89,6 +90,7 @@ async def collect_status(cli: CliSettings) -> dict[str, Any]:
         "open_mode": wiring.open_mode if wiring is not None else None,
         "spares": wiring.spares if wiring is not None else None,
         "projection": projection,
+        "ingress": _ingress_status(children),
         "insights": insights,
         "logs": str(cli.home.logs),
     }
@@ -131,6 +133,12 @@ async def _insights_status(cli: CliSettings) -> dict[str, Any]:
     return {"url": cli.insights_url, **summary}
 
 
+def _ingress_status(children: Sequence[Mapping[str, Any]]) -> dict[str, int] | None:
+    """Return the lag of the group of runtimes that reads loom.ingress; None when no runtime here tells its part."""
+    lags = [child["ingress_lag"] for child in children if child["ingress_lag"] is not None]
+    return {"lag": sum(lags)} if lags else None
+
+
 async def _no_result() -> None:
     return None
 
@@ -148,6 +156,7 @@ async def _child_status(child: ChildRecord, *, is_alive: bool) -> dict[str, Any]
         "state": state,
         "role": role.name if role is not None else None,
         "partitions": role.partitions if role is not None else None,
+        "ingress_lag": role.ingress_lag if role is not None else None,
         "pid": child.pid if is_alive else None,
         "restarts": child.restarts,
         "up_s": round(max(0.0, time.time() - child.started_s), 1) if is_alive else None,
@@ -185,6 +194,10 @@ def _print_status(out: Console, report: Mapping[str, Any]) -> None:
         )
     if report["projection"] is not None:
         _print_projection(out, report["projection"])
+    if report["ingress"] is not None:
+        waiting = report["ingress"]["lag"]
+        words = f"{pluralize(waiting, 'record')} behind" if waiting else "up to date"
+        _print_line(out, "deliveries", Text(words, style=WARNING if waiting else SUCCESS))
     if report["insights"] is not None:
         _print_insights(out, report["insights"])
 

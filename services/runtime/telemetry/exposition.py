@@ -49,9 +49,11 @@ def build_exposition(
     entities: Sequence[HostedEntities] = (),
     end_actions: RunEndActions | None = None,
     callback_posts: CallbackPosts | None = None,
+    ingress_lag: Callable[[], int] | None = None,
 ) -> Callable[[], bytes]:
     """Return a function that renders the current metrics. `queues` are the providers',
-    `admission_queue` is for starts, `entities` are what the host carries beside runs, the others are for ends of runs.
+    `admission_queue` is for starts, `entities` are what the host carries beside runs, `end_actions` and
+    `callback_posts` are for ends of runs, `ingress_lag` returns the records of loom.ingress that wait here.
     """
     registry = CollectorRegistry(auto_describe=False)
     registry.register(RuntimeCollector(metrics, host, calls, dead_letters))
@@ -60,6 +62,8 @@ def build_exposition(
         registry.register(EntityCollector(entities))
     if end_actions is not None and callback_posts is not None:
         registry.register(RunEndCollector(end_actions, callback_posts))
+    if ingress_lag is not None:
+        registry.register(IngressCollector(ingress_lag))
     ProcessCollector(registry=registry)
     return lambda: generate_latest(registry)
 
@@ -208,6 +212,18 @@ class RunEndCollector(Collector):
         yield _gauge("run_ends_pending", "Ends of runs whose hooks and reports are not done.", pending)
         posted: dict[Labels, int] = {(outcome,): self._posts.ended[outcome] for outcome in POST_OUTCOMES}
         yield _counters("callback_attempts", "Attempts of callbacks, by outcome.", ("outcome",), posted)
+
+
+class IngressCollector(Collector):
+    """The lag of the group that reads loom.ingress; the sum over all runtimes is that of the group."""
+
+    def __init__(self, lag: Callable[[], int]) -> None:
+        self._lag = lag
+
+    def collect(self) -> Iterator[Metric]:
+        yield _gauge(
+            "ingress_lag_records", "Records of loom.ingress in its partitions that are not carried out.", self._lag()
+        )
 
 
 class QueueCollector(Collector):

@@ -65,7 +65,11 @@ async def test_a_plain_producers_events_are_read_and_go_on_where_they_were_commi
             ("orders", "", '{"n":1}'),
             ("", "issues", '{"n":2}'),
         ]
+        await first.measure_lag()
+        assert first.lag == 2, "read is not carried out"
         await first.commit({0: 1, 1: 0})
+        await first.measure_lag()
+        assert first.lag == 1
         await first.close()
         await producer.send_and_wait(topic, b"third", partition=0)
         second = KafkaGroupReader(options, topic, f"{topic}-group", session_timeout_ms=3_000)

@@ -134,7 +134,8 @@ async def test_the_lag_is_that_of_the_api_while_it_answers(fake, tmp_path):
 
 
 async def test_the_owner_and_the_spare_are_shown_as_such(fake, tmp_path, capsys, monkeypatch):
-    roles = iter((RuntimeRole(name="owner", partitions=4), RuntimeRole(name="spare", partitions=4)))
+    owner = RuntimeRole(name="owner", partitions=4, ingress_lag=2)
+    roles = iter((owner, RuntimeRole(name="spare", partitions=4, ingress_lag=1)))
 
     async def given(pid):
         return next(roles)
@@ -154,3 +155,5 @@ async def test_the_owner_and_the_spare_are_shown_as_such(fake, tmp_path, capsys,
     shown = capsys.readouterr().out
     assert "owns 4 partitions" in shown
     assert "spare for 4 partitions" in shown
+    assert actual["ingress"] == {"lag": 3}
+    assert "deliveries   3 records behind" in shown

@@ -48,6 +48,11 @@ async def process() -> AsyncIterator[asyncio.subprocess.Process]:
         ("0.0", "loomlog_partitions_watched 3.0\n", RuntimeRole(name="spare", partitions=3)),
         ("0.0", "loomlog_partitions_watched 0.0\n", RuntimeRole(name="idle", partitions=0)),
         ("2.0", "", RuntimeRole(name="owner", partitions=2)),
+        (
+            "2.0",
+            "loomlog_ingress_lag_records 1.2e+06\n",
+            RuntimeRole(name="owner", partitions=2, ingress_lag=1_200_000),
+        ),
     ],
 )
 def test_the_role_follows_from_what_is_owned_and_watched(owned: str, rest: str, expected: RuntimeRole) -> None:

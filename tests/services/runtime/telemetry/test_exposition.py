@@ -68,7 +68,7 @@ def value(found: Samples, name: str, **labels: str) -> float:
 async def test_a_scrape_tells_what_the_process_did_and_holds() -> None:
     stage, metrics = Stage(), RunMetrics()
     async with stage.owner("a", metrics.instrument(NO_TRACING)) as runtime:
-        page = build_exposition(metrics, runtime.host, runtime.calls, runtime.dead_letters)
+        page = build_exposition(metrics, runtime.host, runtime.calls, runtime.dead_letters, ingress_lag=lambda: 3)
         stage.start()
         await stage.until(lambda: metrics.runs_ended.total() == 1)
         stage.model.held = True
@@ -89,6 +89,7 @@ async def test_a_scrape_tells_what_the_process_did_and_holds() -> None:
     assert value(actual, "loomlog_dead_letters_total") == 1
     assert value(actual, "loomlog_partitions_owned") == 1
     assert value(actual, "loomlog_live_runs") == 1
+    assert value(actual, "loomlog_ingress_lag_records") == 3
     assert value(actual, "loomlog_resting_runs") == 0
     assert value(actual, "loomlog_quarantined_runs") == 0
     assert value(actual, "loomlog_calls_under_way") == 1
