@@ -8,6 +8,7 @@ from typing import Any
 
 from loomlog.connectors.definitions import KINDS, Kind
 from loomlog.services.api import definition_endpoints
+from loomlog.services.api.answer_examples import DEFINITION_ANSWER, DEFINITION_NAMES
 from loomlog.services.api.route import NamedSchema, QueryParameter, Route, Tag
 from loomlog.services.core.access.rules import requires
 from loomlog.services.core.access.scopes import TENANT as TENANT_SCOPE
@@ -38,7 +39,7 @@ def _kind_routes(kind: Kind) -> Iterator[Route]:
         path=f"/v1/_{kind.name}def",
         access=requires(TENANT_SCOPE),
         handler=definition_endpoints.operation_handler(kind),
-        operation=f"change_{kind.name}def",
+        operation=f"change_{kind.name}_definition",
         tag=TAG,
         summary=f"Create, fork, promote, retire or read a definition of the kind {kind.name}.",
         body=NamedSchema(
@@ -46,7 +47,7 @@ def _kind_routes(kind: Kind) -> Iterator[Route]:
             schema=with_nulls(operation_schema(kind)),
             example={"op": "list", "name": "researcher"},
         ),
-        response=NamedSchema(name=f"{kind.tool}Answer", schema=OBJECT),
+        response=NamedSchema(name=f"{kind.tool}Answer", schema=OBJECT, example=DEFINITION_ANSWER),
         query=(TENANT,),
         refusal_statuses=(409, 422, 503),
     )
@@ -55,10 +56,10 @@ def _kind_routes(kind: Kind) -> Iterator[Route]:
         path=f"/v1/_{kind.name}def/names",
         access=requires(TENANT_READ),
         handler=definition_endpoints.names_handler(kind),
-        operation=f"list_{kind.name}def_names",
+        operation=f"list_{kind.name}_definition_names",
         tag=TAG,
         summary=f"List the names of the kind {kind.name}, with the number of their versions.",
-        response=NamedSchema(name=f"{kind.tool}Names", schema=OBJECT),
+        response=NamedSchema(name=f"{kind.tool}Names", schema=OBJECT, example=DEFINITION_NAMES),
         query=(TENANT,),
     )
 
@@ -87,7 +88,7 @@ DEFINITION_ROUTES: tuple[Route, ...] = (
         path="/v1/_volumedef",
         access=requires(TENANT_SCOPE),
         handler=definition_endpoints.volume_operation,
-        operation="change_volumedef",
+        operation="change_volume_definition",
         tag=TAG,
         summary="Make, remove or read volumes that are made at run time.",
         body=NamedSchema(

@@ -1,8 +1,8 @@
 """The OpenAPI 3.1 document, derived from the code: routes, request models, and return types of the endpoints.
 
 Schemas of requests are the pydantic models; schemas of answers are the classes that the endpoints' return types name,
-so that they cannot differ from what mypy has checked. A refusal has one entry for each status a route may answer with,
-with the error codes of that status.
+so that they cannot differ from what mypy has checked, and their examples are made from them (schema_examples.py). A
+refusal has one entry for each status a route may answer with, with the error codes of that status.
 
 Before: routes.py. After: document_endpoints.py serves it, docs_page.py renders it; `python -m loomlog.services.api.main
 --print-openapi` prints it.
@@ -15,12 +15,14 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import orjson
 from pydantic import TypeAdapter
 
+from loomlog.services.api.answer_examples import ANSWER_EXAMPLES
 from loomlog.services.api.examples import BODY_EXAMPLES
 from loomlog.services.api.request_shares import Takes
 from loomlog.services.api.response_models import Error
 from loomlog.services.api.responses import STATUS_BY_CODE, JsonResponse
 from loomlog.services.api.route import NamedSchema, QueryParameter, Route
 from loomlog.services.api.routes import ROUTES
+from loomlog.services.api.schema_examples import example_of
 from loomlog.services.core.access.rules import Access
 
 TITLE = "loomlog"
@@ -79,13 +81,17 @@ POSITION_DESCRIPTION = (
     "Positions of earlier writes (`<topic>/<partition>:<offset>`), separated by commas: the answer includes them. "
     "A query parameter or a header."
 )
+SERVERS = ({"url": "/", "description": "The server that this document came from."},)
 TEXT = {"type": "string"}
 OBJECT_MEDIA = ("application/json", "application/yaml")
 """Media types whose text parses to an object."""
+ANY_OBJECT = {"type": "object", "examples": [{"openapi": "3.1.0", "info": {"title": TITLE}}]}
+"""Schema of this document."""
 MEDIA_SCHEMAS: dict[str, dict[str, Any]] = {
     "text/event-stream": {
         "type": "string",
         "description": "Server-sent events: event, id (where requested), data as JSON.",
+        "examples": ['event: text\ndata: {"type":"text","text":"Done."}\n\n'],
     },
     "application/gzip": {
         "type": "string",
@@ -115,8 +121,12 @@ def build_document(version: str, routes: Sequence[Route] = ROUTES) -> dict[str, 
     for body in bodies:
         definitions["$defs"][body.__name__]["examples"] = [BODY_EXAMPLES[body]]
     for one in described:
-        examples = {} if one.example is None else {"examples": [one.example]}
+        example = ANSWER_EXAMPLES.get(one.name, one.example)
+        examples = {} if example is None else {"examples": [example]}
         definitions["$defs"][one.name] = {"title": one.name, **one.schema, **examples}
+    schemas = definitions["$defs"]
+    for answer in {schema_name(one) for one in answers} | {one.name for one in described}:
+        schemas[answer].setdefault("examples", [example_of(schemas[answer], schemas)])
     paths: dict[str, Any] = {}
     for route in routes:
         paths.setdefault(route.template, {})[route.method.lower()] = _operation(route)
@@ -126,10 +136,11 @@ def build_document(version: str, routes: Sequence[Route] = ROUTES) -> dict[str, 
     return {
         "openapi": "3.1.0",
         "info": {"title": TITLE, "version": version, "description": DESCRIPTION},
+        "servers": list(SERVERS),
         "tags": [{"name": name, "description": text} for name, text in tags.items()],
         "paths": paths,
         "components": {
-            "schemas": {**definitions["$defs"], **dict(map(_refusal_schema, statuses))},
+            "schemas": {**schemas, **dict(map(_refusal_schema, statuses))},
             "responses": {str(status): _refusal(status) for status in statuses},
             "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
         },
@@ -255,7 +266,7 @@ def _success(route: Route) -> dict[str, Any]:
         media, schema = route.media_type, references[0] if len(references) == 1 else {"anyOf": references}
     else:
         media = route.media_type
-        schema = MEDIA_SCHEMAS.get(media, {"type": "object"} if media in OBJECT_MEDIA else TEXT)
+        schema = MEDIA_SCHEMAS.get(media, ANY_OBJECT if media in OBJECT_MEDIA else TEXT)
     return success | {"content": {media: {"schema": schema}}}
 
 

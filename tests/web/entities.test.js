@@ -8,11 +8,11 @@ const body = (name) => ({ content: { "application/json": { schema: { $ref: `#/co
 const DOCUMENT = {
   tags: [{ name: "Counter", description: "A number that is counted." }],
   paths: {
-    "/v1/_counter": { get: { operationId: "counter_ls", tags: ["Counter"], ...access } },
-    "/v1/_counter/show": { get: { operationId: "counter_show", parameters: [], ...access } },
-    "/v1/_counter/add": { post: { operationId: "counter_add", summary: "Add.", requestBody: body("CounterAddBody"), ...access } },
-    "/v1/_counter/history": { get: { operationId: "counter_history", summary: "What happened.", parameters: [{ name: "id", in: "query", required: true }, { name: "last", in: "query" }, { name: "tenant", in: "query" }, { name: "position", in: "query" }, { name: "X-Position", in: "header" }] } },
-    "/v1/_agentdef": { post: { operationId: "change_agentdef" } },
+    "/v1/_counter": { get: { operationId: "list_counter_aggregates", tags: ["Counter"], ...access } },
+    "/v1/_counter/show": { get: { operationId: "show_counter_aggregate", parameters: [], ...access } },
+    "/v1/_counter/add": { post: { operationId: "add_counter", summary: "Add.", requestBody: body("CounterAddBody"), ...access } },
+    "/v1/_counter/history": { get: { operationId: "get_counter_history", summary: "What happened.", parameters: [{ name: "id", in: "query", required: true }, { name: "last", in: "query" }, { name: "tenant", in: "query" }, { name: "position", in: "query" }, { name: "X-Position", in: "header" }] } },
+    "/v1/_agentdef": { post: { operationId: "change_agent_definition" } },
     "/v1/_volumes": { get: { operationId: "list_volumes" } },
     "/v1/runs": { get: { operationId: "list_runs" } },
   },

@@ -1,17 +1,23 @@
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import jsonschema_rs
 import orjson
 
+from loomlog.services.api.answer_examples import ANSWER_EXAMPLES
 from loomlog.services.api.app import build_app
 from loomlog.services.api.docs_page import curl, render_page
+from loomlog.services.api.entity_routes import entity_routes
 from loomlog.services.api.examples import BODY_EXAMPLES
 from loomlog.services.api.openapi import build_document, encode_document, response_types
 from loomlog.services.api.responses import STATUS_BY_CODE
 from loomlog.services.api.route import NamedSchema
 from loomlog.services.api.routes import ROUTES
+from loomlog.services.api.schema_examples import ENDINGS, REFERENCE, TEXTS, example_of
 from tests.services.api.serving import Wire, service_of
+from tests.services.entities import COUNTER
 
 
 def test_every_route_is_in_the_document_with_its_access() -> None:
@@ -96,10 +102,146 @@ def test_a_curl_command_has_the_address_the_token_and_an_example() -> None:
     )
 
 
-def test_operation_ids_are_a_verb_and_a_noun() -> None:
-    for operations in build_document("1")["paths"].values():
+def json_bodies(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the operation and the schema of every JSON body of the document: of requests, answers and refusals."""
+    for operations in document["paths"].values():
         for operation in operations.values():
-            assert re.fullmatch(r"[a-z0-9]+(_[a-z0-9]+)+", operation["operationId"])
+            for body in (operation.get("requestBody", {}), *operation["responses"].values()):
+                if "$ref" in body:
+                    body = document["components"]["responses"][body["$ref"].rpartition("/")[2]]
+                for media, content in body.get("content", {}).items():
+                    if media == "application/json":
+                        for schema in content["schema"].get("anyOf", [content["schema"]]):
+                            yield operation["operationId"], schema
+
+
+def test_every_json_body_has_an_example_that_its_schema_accepts() -> None:
+    document = build_document("1")
+    components = document["components"]
+    checked = set()
+    for operation, schema in json_bodies(document):
+        name = schema.get("$ref", "").rpartition("/")[2]
+        if name in checked:
+            continue
+        checked.add(name)
+        examples = components["schemas"].get(name, schema).get("examples")
+        assert examples, f"{operation}: {name or schema} has no example"
+        for example in examples:
+            assert example, f"{operation}: the example of {name} is empty"
+            jsonschema_rs.validate({**schema, "components": components}, example)
+    assert len(checked) > 150
+
+
+def test_every_text_of_an_example_is_that_of_a_field() -> None:
+    fields: set[str] = set()
+
+    def collect(schema: Any) -> None:
+        if isinstance(schema, dict):
+            fields.update(schema.get("properties", {}))
+            for part in schema.values():
+                collect(part)
+        elif isinstance(schema, list):
+            for part in schema:
+                collect(part)
+
+    collect(build_document("1")["components"]["schemas"])
+    assert fields >= TEXTS.keys()
+    assert [end for end in ENDINGS if not any(name.endswith(end) for name in fields)] == []
+
+
+def test_every_example_of_an_answer_is_that_of_a_schema() -> None:
+    assert build_document("1")["components"]["schemas"].keys() >= ANSWER_EXAMPLES.keys()
+
+
+def test_an_example_of_a_schema_that_contains_itself_ends() -> None:
+    tree = {"type": "object", "properties": {"parts": {"type": "array", "items": {"$ref": f"{REFERENCE}Tree"}}}}
+    example = example_of(tree, {"Tree": tree})
+    jsonschema_rs.validate({**tree, "components": {"schemas": {"Tree": tree}}}, example)
+    assert example["parts"]
+
+
+def test_the_document_names_its_server() -> None:
+    assert [server["url"] for server in build_document("1")["servers"]] == ["/"]
+
+
+VERBS = [
+    "acknowledge",
+    "add",
+    "apply",
+    "await",
+    "backfill",
+    "broadcast",
+    "cancel",
+    "change",
+    "close",
+    "compact",
+    "compare",
+    "connect",
+    "continue",
+    "copy",
+    "count",
+    "create",
+    "delete",
+    "drop",
+    "erase",
+    "export",
+    "follow",
+    "fork",
+    "get",
+    "import",
+    "judge",
+    "list",
+    "pause",
+    "peek",
+    "post",
+    "preview",
+    "probe",
+    "publish",
+    "purge",
+    "put",
+    "quarantine",
+    "query",
+    "read",
+    "receive",
+    "reembed",
+    "register",
+    "release",
+    "remove",
+    "repair",
+    "replay",
+    "report",
+    "resolve",
+    "restore",
+    "resume",
+    "rewrap",
+    "run",
+    "search",
+    "set",
+    "show",
+    "sign",
+    "start",
+    "stream",
+    "take",
+    "test",
+    "update",
+    "verify",
+    "watch",
+]
+
+
+def test_operation_ids_are_a_verb_and_a_noun() -> None:
+    ids = [one["operationId"] for of_path in build_document("1")["paths"].values() for one in of_path.values()]
+    wrong = [one for one in ids if not re.fullmatch(rf"({'|'.join(VERBS)})(_[a-z0-9]+)+", one) or "def_" in f"{one}_"]
+    assert wrong == []
+
+
+def test_operations_of_a_family_are_named_alike() -> None:
+    assert {route.operation_id for route in entity_routes([COUNTER])} == {
+        "increment_counter",
+        "list_counter_aggregates",
+        "show_counter_aggregate",
+        "get_counter_remaining",
+    }
 
 
 def test_operation_ids_are_unique() -> None:

@@ -9,10 +9,9 @@
 
 /** Parameters that every question has; the page gives them itself. */
 const GIVEN = new Set(["id", "tenant", "position"]);
-const BUILT_IN = new Set(["ls", "show"]);
 
 /**
- * The families of a server, by name: those whose list has the operation <family>_ls at /v1/_<family>.
+ * The families of a server, by name: those whose list has the operation list_<family>_aggregates at /v1/_<family>.
  * @param {any} document @returns {Family[]}
  */
 export function familiesOf(document) {
@@ -20,7 +19,7 @@ export function familiesOf(document) {
   const families = new Map();
   for (const [path, methods] of Object.entries(document.paths ?? {})) {
     const [, name] = path.match(/^\/v1\/_([a-z]+)$/) ?? [];
-    if (!name || methods.get?.operationId !== `${name}_ls`) continue;
+    if (!name || methods.get?.operationId !== `list_${name}_aggregates`) continue;
     const tag = (document.tags ?? []).find((one) => one.name === methods.get.tags?.[0]);
     families.set(name, { name, summary: tag?.description ?? "", scope: scopeOf(methods.get), commands: [], questions: [] });
   }
@@ -28,10 +27,10 @@ export function familiesOf(document) {
     const [, name, verb] = path.match(/^\/v1\/_([a-z]+)\/([a-z_]+)$/) ?? [];
     const family = families.get(name);
     if (!family) continue;
-    if (methods.post?.operationId === `${name}_${verb}`) {
+    if (methods.post?.operationId === `${verb}_${name}`) {
       family.commands.push({ verb, path, summary: methods.post.summary ?? "", scope: scopeOf(methods.post), fields: fieldsOf(bodySchema(methods.post), document) });
     }
-    if (methods.get?.operationId === `${name}_${verb}` && !BUILT_IN.has(verb)) {
+    if (methods.get?.operationId === `get_${name}_${verb}`) {
       const parameters = (methods.get.parameters ?? []).filter((one) => one.in === "query" && !GIVEN.has(one.name));
       family.questions.push({ verb, path, summary: methods.get.summary ?? "", parameters: parameters.map((one) => one.name), isRequired: parameters.some((one) => one.required) });
     }
