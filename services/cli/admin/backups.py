@@ -151,10 +151,13 @@ def restore(
 
 
 @backup_app.command("rm")
-def remove(backup_id: BackupId) -> None:
+def remove(backup_id: BackupId, as_json: Json = False) -> None:
     """Delete a stored backup. Idempotent."""
     _require_backup_id(backup_id)
     run(_delete(f"{BACKUPS_PATH}/{backup_id}"))
+    if as_json:
+        print_json({"backup_id": backup_id, "removed": True})
+        return
     console().print(Text.assemble("Removed ", (backup_id, NAME), ("  no event: it was not in the log", DIM)))
 
 

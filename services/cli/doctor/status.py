@@ -221,7 +221,7 @@ def _print_stack(out: Console, report: Mapping[str, Any]) -> None:
 def _print_children(out: Console, children: list[Mapping[str, Any]]) -> None:
     print_table(
         out,
-        ("PROCESS", "STATE", "ROLE", "PID", "UP", "MEMORY", "RESTARTS", "ADDRESS"),
+        ("PROCESS", "STATE", "PARTITIONS", "PID", "UP", "MEMORY", "RESTARTS", "ADDRESS"),
         [
             (
                 child["name"],
@@ -243,9 +243,9 @@ def _role_text(child: Mapping[str, Any]) -> str:
     """Return what a runtime does: it owns partitions, or waits for the death of an owner; empty for the rest."""
     match child["role"]:
         case "owner":
-            return f"owns {pluralize(child['partitions'], 'partition')}"
+            return f"owns {child['partitions']}"
         case "spare":
-            return f"spare for {pluralize(child['partitions'], 'partition')}"
+            return f"spare for {child['partitions']}"
         case "idle":
             return "owns nothing"
     return ""
@@ -273,13 +273,15 @@ def _print_insights(out: Console, insights: Mapping[str, Any]) -> None:
     p95 = window["duration_ms"]["p95"]
     text = (
         f"last {WINDOW}: {pluralize(window['runs'], 'run')}, {window['runs_per_minute']:.1f} a minute, "
-        f"{window['error_ratio']:.0%} failed, {number(round(window['input_tokens_per_minute']))} tokens in a minute"
+        f"{window['error_ratio']:.0%} failed"
     )
+    spent = f"{number(round(window['input_tokens_per_minute']))} tokens a minute"
     if p95 is not None:
-        text += f", 95 % within {duration(p95 / 1000)}"
-    if not insights["is_whole"]:
-        text += " (still reading its history)"
-    _print_line(out, "insights", Text.assemble((insights["url"], NAME), f"  {text}"))
+        spent += f", 95% within {duration(p95 / 1000)}"
+    reading = "" if insights["is_whole"] else "  still reading its history"
+    _print_line(out, "insights", Text.assemble((insights["url"], NAME), (reading, WARNING)))
+    _print_line(out, "", Text(text))
+    _print_line(out, "", Text(spent))
 
 
 def _print_line(out: Console, name: str, text: Text) -> None:

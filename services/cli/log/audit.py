@@ -108,9 +108,13 @@ def verify(
 @audit_app.command("keygen")
 def keygen(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Where the private key is written; it must not exist.")],
+    as_json: Annotated[bool, typer.Option("--json", help="JSON instead of text.")] = False,
 ) -> None:
     """Create a key that signs checkpoints; its public half is written to FILE.pub."""
     key, public_file = write_new_key(file)
+    if as_json:
+        print_json({"private_key": str(file), "public_key": str(public_file), "key_id": key.key_id})
+        return
     out = console()
     out.print(f"private key  {file}  (LOOMLOG_AUDIT_KEY_FILE; only the auditor needs it)")
     out.print(f"public key   {public_file}  (add its line to the file of LOOMLOG_AUDIT_PUBLIC_KEYS)")

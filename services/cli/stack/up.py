@@ -21,7 +21,7 @@ from loomlog.services.cli.stack.home import open_home
 from loomlog.services.cli.stack.local import cancel_on_signals
 from loomlog.services.cli.stack.plan import ReviewFolders, StackPlan, create_plan
 from loomlog.services.cli.stack.shutdown import stop_stack
-from loomlog.services.cli.terminal.output import DIM, NAME, WARNING, console
+from loomlog.services.cli.terminal.output import DIM, NAME, WARNING, console, error_console, print_json
 
 Runtimes = Annotated[int, typer.Option("--runtimes", help="Processes that own partitions and run agents.")]
 
@@ -50,18 +50,21 @@ def up(
         run(_up(cli, runtimes, spares, console()))
 
 
-def down() -> None:
+def down(as_json: Annotated[bool, typer.Option("--json", help="JSON instead of text.")] = False) -> None:
     """Stop everything that runs in this state folder, including leftovers of an earlier stack."""
     cli = load_cli_settings(os.environ, working_directory=Path.cwd())
     out = console()
-    if not cli.home.root.is_dir():
-        out.print(f"Nothing runs: there is no state folder {cli.home.root}.")
-        return
+    has_home = cli.home.root.is_dir()
     began = time.monotonic()
     # Not open_home: a stack on a full disk can be stopped too.
-    stopped = run(stop_stack(cli.home, out.print))
-    if stopped:
-        took_s = time.monotonic() - began
+    report = error_console().print if as_json else out.print
+    stopped = has_home and run(stop_stack(cli.home, report))
+    took_s = time.monotonic() - began
+    if as_json:
+        print_json({"home": str(cli.home.root), "stopped": stopped, "took_s": round(took_s, 1)})
+    elif not has_home:
+        out.print(f"Nothing runs: there is no state folder {cli.home.root}.")
+    elif stopped:
         out.print(f"Stopped in {took_s:.1f} s. Everything is kept in {cli.home.root}; `loomlog up` goes on.")
     else:
         out.print(f"Nothing was running in {cli.home.root}.")

@@ -30,7 +30,7 @@ TEXT_LINES = 4
 ROW_TIMEOUT_S = 10.0
 """Seconds to wait until the read models have the end; they are milliseconds behind unless something is wrong."""
 POLL_INTERVAL_S = 0.1
-PLAIN_COLUMNS = 160
+PLAIN_COLUMNS = 100
 """Columns of a line in a file; no window limits it, so it is a little longer."""
 
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from loomlog.services.application.health.check import SILENT_AFTER_S as SILENT_AFTER_S
-from loomlog.services.cli.terminal.formatting import format_age, number, pluralize
+from loomlog.services.cli.terminal.formatting import duration, format_age, number, pluralize
 from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, SUCCESS, WARNING, print_table
 
 RUN_EVENTS = "loom.run.events"
@@ -52,12 +52,10 @@ def projector_line(status: Mapping[str, Any]) -> Text:
     words = "silent" if silent else status["state"]
     line = Text.assemble(("projector ", DIM), (status["owner"], NAME), "  ")
     if (topic := status.get("topic", RUN_EVENTS)) != RUN_EVENTS:
-        line.append(f"{topic}  ", style=DIM)
+        line.append(f"{topic.removesuffix('.events')}  ", style=DIM)
     line.append(f"{words}, {format_age(status['said_s_ago'])}", style=ERROR if silent else "")
-    line.append(
-        f"  build {status['build']}, {number(status['applied_events'])} events, lag {status['lag_ms']} ms",
-        style=DIM,
-    )
+    figures = f"  {number(status['applied_events'])} events, lag {duration(status['lag_ms'] / 1_000)}"
+    line.append(figures, style=DIM)
     return line
 
 

@@ -147,6 +147,8 @@ def test_an_id_that_would_be_another_route_is_wrong_use(fake: FakeApi, command: 
 def test_one_is_removed(fake: FakeApi) -> None:
     fake.answers["DELETE", "/v1/_snapshots/snap_1_0123abcd"] = Scripted()
     assert invoke("backup", "rm", "snap_1_0123abcd").exit_code == 0
+    removed = json.loads(invoke("backup", "rm", "snap_1_0123abcd", "--json").stdout)
+    assert removed == {"backup_id": "snap_1_0123abcd", "removed": True}
     fake.answers["DELETE", "/v1/_snapshots/snap_1_0123abcd"] = refused(403, "insufficient_scope", "admin only")
     assert invoke("backup", "rm", "snap_1_0123abcd").exit_code == 1
 

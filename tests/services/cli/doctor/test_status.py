@@ -60,7 +60,38 @@ async def test_a_stack_that_runs_is_told_with_all_its_parts(fake, tmp_path, caps
     assert "The stack runs in" in shown
     assert "open: no token is set" in shown
     assert "7 records behind, 1 partition" in shown
-    assert "last 5m: 3 runs, 0.6 a minute, 50% failed, 9 tokens in a minute, 95 % within 98 ms (still reading" in shown
+    assert "last 5m: 3 runs, 0.6 a minute, 50% failed\n" in shown
+    assert "9 tokens a minute, 95% within 98 ms" in shown
+    assert "still reading its history" in shown
+
+
+async def test_every_line_fits_100_columns(fake, tmp_path, capsys, monkeypatch):
+    async def given(pid):
+        return RuntimeRole(name="spare", partitions=16, ingress_lag=1_234_567)
+
+    async def moves(pid, *, listens):
+        return None
+
+    monkeypatch.setattr(status, "read_role", given)
+    monkeypatch.setattr(status, "find_stall", moves)
+    monkeypatch.setattr(status, "duration", lambda seconds: "999 h 59 min")
+    monkeypatch.setattr(status, "_memory_bytes", lambda pid: 1_234_567_890)
+    window = {
+        "runs": 123_456,
+        "runs_per_minute": 1_234.6,
+        "error_ratio": 1.0,
+        "input_tokens_per_minute": 123_456_789,
+        "duration_ms": {"p95": 3_599_000},
+    }
+    fake.answers["GET", "/insights"] = Scripted(body={**INSIGHTS, "windows": {"5m": window}})
+    projector = lag()["projectors"][0] | {"topic": "loom.entity.events", "state": "rebuilding", "lag_ms": 360_000}
+    projector |= {"applied_events": 123_456_789, "owner": "host-12345"}
+    fake.answers["GET", "/v1/_projections"] = Scripted(body=lag() | {"projectors": [projector]})
+    children = [child(name, url="http://127.0.0.1:65535") for name in ("runtime-2", "insights", "projector")]
+    status._print_status(console(), await collect_status(running(tmp_path, *children)))
+    shown = capsys.readouterr().out.replace(str(tmp_path), "")
+    assert "123.5M tokens" in shown
+    assert [line for line in shown.splitlines() if len(line) > 100] == []
 
 
 async def test_what_could_not_be_projected_is_told_with_where_to_look(fake, tmp_path, capsys, monkeypatch):
@@ -153,7 +184,7 @@ async def test_the_owner_and_the_spare_are_shown_as_such(fake, tmp_path, capsys,
     ]
     status._print_status(console(), actual)
     shown = capsys.readouterr().out
-    assert "owns 4 partitions" in shown
-    assert "spare for 4 partitions" in shown
+    assert "owns 4 " in shown
+    assert "spare for 4 " in shown
     assert actual["ingress"] == {"lag": 3}
     assert "deliveries   3 records behind" in shown

@@ -166,6 +166,8 @@ def test_a_key_is_made_and_its_secret_half_not_shown(tmp_path):
     assert "PRIVATE KEY" in (tmp_path / "k").read_text()
     assert "PRIVATE KEY" not in result.stdout
     assert (tmp_path / "k.pub").read_text().split()[-1] in result.stdout
+    as_json = json.loads(CliRunner().invoke(app, ["audit", "keygen", str(tmp_path / "j"), "--json"]).stdout)
+    assert as_json["public_key"] == str(tmp_path / "j.pub")
     again = CliRunner().invoke(app, ["audit", "keygen", str(tmp_path / "k")])
     assert again.exit_code == 1
     assert "never written over" in again.output

@@ -1,4 +1,5 @@
 import errno
+import json
 import os
 
 from typer.testing import CliRunner
@@ -19,6 +20,11 @@ def test_down_in_a_folder_where_nothing_runs_is_fine(tmp_path):
     (tmp_path / "home").mkdir()
     result = CliRunner().invoke(app, ["down"], env={"LOOMLOG_HOME": str(tmp_path / "home")})
     assert (result.exit_code, result.stdout) == (0, f"Nothing was running in {tmp_path / 'home'}.\n")
+
+
+def test_down_with_json_prints_one_document(tmp_path):
+    result = CliRunner().invoke(app, ["down", "--json"], env={"LOOMLOG_HOME": str(tmp_path / "home")})
+    assert json.loads(result.stdout) == {"home": str(tmp_path / "home"), "stopped": False, "took_s": 0.0}
 
 
 def test_down_asks_for_no_space(tmp_path, monkeypatch):
