@@ -37,6 +37,7 @@ NAMED_FRAMES = {COMPACTION_FAILED, "cache_invalidated", "reasoning_invalidated",
 """Frames whose type is not written as a constant where they are made."""
 CONTENT_TYPES = {"trusted-text", "untrusted-block", "image"}
 """Types of blocks within a payload."""
+OUR_NAMES = ("loomlog_", "loomcycle_")
 METRIC_KINDS = {
     "_counter": "counter",
     "_counters": "counter",
@@ -349,21 +350,35 @@ def _metrics() -> Iterator[str]:
 
 def _metrics_of(path: Path) -> Iterator[tuple[str, str, str]]:
     tree = ast.parse(path.read_text(encoding="utf-8"))
+    prefix = next(
+        (ast.literal_eval(one.value) for one in tree.body if isinstance(one, ast.Assign) and _is_prefix(one)), "loomlog"
+    )
     for call in ast.walk(tree):
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.func.id not in METRIC_KINDS:
             continue
-        words = [one.value for one in call.args if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+        words = [text for one in call.args if (text := _text(one, prefix))]
         if len(words) < 2:
             continue
         labels = [one for node in call.args if isinstance(node, ast.Tuple) for one in node.elts]
         names = ", ".join(str(label.value) for label in labels if isinstance(label, ast.Constant))
-        name = words[0] if words[0].startswith("loomlog") else f"loomlog_{words[0]}"
+        name = words[0] if words[0].startswith(OUR_NAMES) else f"{prefix}_{words[0]}"
         yield f"`{name}`{f' ({names})' if names else ''}", METRIC_KINDS[call.func.id], words[1]
     for node in ast.walk(tree):
         if isinstance(node, ast.Tuple) and len(node.elts) == 2:
             pair = [one.value for one in node.elts if isinstance(one, ast.Constant)]
-            if len(pair) == 2 and str(pair[0]).startswith("loomlog_"):
+            if len(pair) == 2 and str(pair[0]).startswith(OUR_NAMES):
                 yield f"`{pair[0]}`", "gauge", str(pair[1])
+
+
+def _is_prefix(node: ast.Assign) -> bool:
+    return ast.unparse(node.targets[0]) == "PREFIX"
+
+
+def _text(node: ast.expr, prefix: str) -> str:
+    """Return a text of the code, also one that begins with PREFIX; empty for anything else."""
+    if isinstance(node, ast.JoinedStr) and ast.unparse(node).startswith("f'{PREFIX}_"):
+        return ast.unparse(node)[2:-1].replace("{PREFIX}", prefix)
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
 def _require_same(what: str, there: set[str], described: set[str]) -> None:

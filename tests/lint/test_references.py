@@ -2,6 +2,7 @@
 
 import pytest
 
+from loomlog.services.api.metrics import Metrics
 from loomlog.services.families.registry import ENVIRONMENT
 from tests.lint import references
 from tests.lint.references import Incomplete, families_page
@@ -31,3 +32,9 @@ def test_pages_are_not_made_with_families_of_one_installation(monkeypatch: pytes
     monkeypatch.setenv(ENVIRONMENT, "tests.services.entities")
     with pytest.raises(Incomplete, match=f"unset {ENVIRONMENT}"):
         references.pages()
+
+
+def test_the_page_of_metrics_has_every_metric_that_an_api_exposes() -> None:
+    page = references.pages()["METRICS.md"]
+    names = {family.name for family in Metrics(version="1", commit="c")._registry.collect()}
+    assert {name for name in names if f"`{name}`" not in page} == set()
