@@ -60,8 +60,13 @@ class RateLimitFilter(logging.Filter):
         return lines < LINES_PER_MINUTE
 
 
+def about(run_id: str, tenant: str = "") -> dict[str, str]:
+    """Return what a line about a run carries, as `extra` of the call. Without a tenant it has that of its task."""
+    return {"run_id": run_id} | ({"tenant": tenant} if tenant else {})
+
+
 class JsonLineFormatter(logging.Formatter):
-    """One JSON object a line: at, level, logger, message, run_id when the record names one, error."""
+    """One JSON object a line: at, level, logger, message, what the line is about (run_id, tenant, ...), error."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {
@@ -71,9 +76,7 @@ class JsonLineFormatter(logging.Formatter):
             "message": record.getMessage(),
         }
         line |= log_fields.get()
-        run_id = getattr(record, "run_id", "")
-        if run_id:
-            line["run_id"] = run_id
+        line |= {name: value for name, value in vars(record).items() if name == "tenant" or name.endswith("_id")}
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
         return json.dumps(line, ensure_ascii=False)

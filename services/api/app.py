@@ -27,6 +27,7 @@ from starlette.routing import compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from loomlog.connectors.errors import Transient
+from loomlog.connectors.process.logs import log_fields
 from loomlog.services.api.compression import compress
 from loomlog.services.api.docs_page import render_page
 from loomlog.services.api.event_stream import EventStream
@@ -154,6 +155,7 @@ def _build_endpoint(service: Service, route: Route) -> RequestHandler:
             caller = ANONYMOUS
             if not access.is_public:
                 caller = identify(service, request)
+                log_fields.set({**log_fields.get(), "tenant": caller.tenant})
                 require_access(caller, access)
             check_encoding(request)
             slots = await service.shares.enter(takes, caller, path=request.scope["path"])
@@ -223,13 +225,12 @@ class _DrainBeforeResponse(Response):
 
     def __init__(self, request: Request, response: Response) -> None:
         super().__init__(status_code=response.status_code)
+        self.body, self.raw_headers = response.body, response.raw_headers
         self._request = request
-        self._response = response
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer = self._response
-        await send({"type": "http.response.start", "status": answer.status_code, "headers": answer.raw_headers})
-        await send({"type": "http.response.body", "body": answer.body, "more_body": True})
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        await send({"type": "http.response.body", "body": self.body, "more_body": True})
         await drain(self._request)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 

@@ -14,6 +14,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import ASGIApp
 
 from loomlog.connectors.errors import ConnectorError
+from loomlog.connectors.process.logs import about
 from loomlog.services.api.request_models import ForkBody, to_fork_request
 from loomlog.services.api.request_parsing import json_body, query_flag, query_integer, query_text, spool_body
 from loomlog.services.api.response_models import Imported, ImportedRun
@@ -115,7 +116,7 @@ async def _buffer_bundle(run_id: str, chunks: AsyncGenerator[bytes, None]) -> As
                     yield bytes(held)
                     held.clear()
     except (RequestRefused, ConnectorError) as error:
-        log.error("the export of %s was cut short: %s", run_id, error.__cause__ or error)
+        log.error("the export of %s was cut short: %s", run_id, error.__cause__ or error, extra=about(run_id))
         raise
     yield bytes(held)
 

@@ -17,6 +17,7 @@ from loomlog.connectors.configuration.secret_registry import Purpose, SecretRefu
 from loomlog.connectors.definitions.problems import DefinitionProblem
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.kafka.partitioner import partition_of
+from loomlog.connectors.process.logs import about
 from loomlog.services.core.families import aggregate_id, aggregate_key
 from loomlog.services.families.definition.state import Line
 from loomlog.services.families.definition.table import NAME, SHARED, DefinitionTable
@@ -228,5 +229,5 @@ class EnvironmentCredentials:
             try:
                 values[name] = self._secrets.resolve(variable, Purpose.SCHEDULE_CREDENTIAL, tenant=tenant)
             except SecretRefused as refused:
-                log.error("the run %s has no credential %s: %s", run_id, name, refused)
+                log.error("the run %s has no credential %s: %s", run_id, name, refused, extra=about(run_id, tenant))
         await self._credentials.put(tenant, run_id, values)

@@ -91,7 +91,9 @@ class EffectRunner:
         self, partition: int, aggregate: str, tenant: str, effect: Any, state: Any, returned: Callable[[], None]
     ) -> None:
         key = effect.key
-        log_fields.set({**log_fields.get(), f"{self._family.name}_id": aggregate})  # of this task alone
+        log_fields.set(
+            {**log_fields.get(), f"{self._family.name}_id": aggregate, "tenant": tenant}
+        )  # of this task alone
         task = self._tasks[aggregate][key]
         try:
             try:

@@ -21,6 +21,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from loomlog.connectors.process.logs import about
 from loomlog.connectors.protocols import Blobs
 from loomlog.connectors.sqlite.database import QueryResult
 from loomlog.connectors.sqlite.errors import REFUSED, TIMEOUT, FileDamaged, FileFailed, StatementRefused
@@ -332,7 +333,12 @@ class DatabaseOperations:
         try:
             await self._ask(command)
         except (OperationRefused, OperationUnavailable) as error:
-            log.info("a transaction of %s may end as idle: %s", author.root_run_id, error)
+            log.info(
+                "a transaction of %s may end as idle: %s",
+                author.root_run_id,
+                error,
+                extra=about(author.root_run_id, author.tenant),
+            )
 
     # --- one command -------------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from loomlog.connectors.errors import ConnectorError
+from loomlog.connectors.process.logs import about
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.subagents.children import root_of
 
@@ -52,7 +53,11 @@ class Credentials:
     async def put(self, tenant: str, run_id: str, values: Mapping[str, str]) -> None:
         """Store the credentials of a run that is about to be started, durably. Raises ConnectorError."""
         if self._store is None:
-            log.error("the run %s starts without its credentials: LOOMLOG_SECRET_KEY is not set", run_id)
+            log.error(
+                "the run %s starts without its credentials: LOOMLOG_SECRET_KEY is not set",
+                run_id,
+                extra=about(run_id, tenant),
+            )
         elif values:
             await self._store.put(tenant, run_id, values)
 

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from loomlog.connectors.errors import ConnectorError
+from loomlog.connectors.process.logs import about
 from loomlog.connectors.protocols import Blobs
 from loomlog.schemas.generated.values import BlobRef
 from loomlog.services.core.run.react import CallModel
@@ -46,7 +47,7 @@ class PartialOutputs:
         try:
             return await inline_or_blob(saying.cipher.text(text), self._blobs)
         except ConnectorError as error:
-            log.warning("%s: only the beginning of a stopped turn is kept: %s", run_id, error, extra={"run_id": run_id})
+            log.warning("%s: only the beginning of a stopped turn is kept: %s", run_id, error, extra=about(run_id))
             return saying.cipher.text(text[:TRUNCATED_CHARACTERS]), None
 
 

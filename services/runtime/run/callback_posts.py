@@ -27,6 +27,7 @@ from loomlog.connectors.configuration.secret_registry import (
 )
 from loomlog.connectors.errors import ConnectorError, Permanent
 from loomlog.connectors.http.signed_callbacks import standard_headers
+from loomlog.connectors.process.logs import about
 from loomlog.schemas.generated.callback_commands import SettleCallback
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.records import Value
@@ -141,7 +142,9 @@ class CallbackPosts:
                 FAMILY_NAME, tenant, name
             )
         except (ConnectorError, PositionNotRead) as error:
-            log.warning("the callback %s waits: %s", message_id(post.run_id, post.hook), error)
+            log.warning(
+                "the callback %s waits: %s", message_id(post.run_id, post.hook), error, extra=about(post.run_id, tenant)
+            )
             return ABSENT
         return ABSENT if row is None else row.entity.state
 

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 import orjson
 
 from loomlog.connectors.errors import ConnectorError
+from loomlog.connectors.process.logs import about
 from loomlog.schemas.conversation import Message, TextBlock
 from loomlog.schemas.generated.values import MemoryBanked
 from loomlog.services.core.run.run_facts import RunFacts
@@ -107,7 +108,13 @@ class CompactionMemory:
             error = str(unavailable)
         except TimeoutError:
             error = f"no answer in {BANK_WAIT_S:g} s; it may be kept all the same"
-        log.warning("%s: what compaction %d leaves out is not in memory: %s", facts.run_id, state.number, error)
+        log.warning(
+            "%s: what compaction %d leaves out is not in memory: %s",
+            facts.run_id,
+            state.number,
+            error,
+            extra=about(facts.run_id, tenant),
+        )
         return MemoryBanked(error=error)
 
     async def _bank(

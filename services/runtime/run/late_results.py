@@ -16,6 +16,7 @@ from typing import Any
 
 from loomlog.connectors.errors import UnknownOutcome
 from loomlog.connectors.kafka.partitioner import partition_of
+from loomlog.connectors.process.logs import about
 from loomlog.connectors.protocols import LogAppender, ProducerRecord
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.run_commands import HandOverModelReply, HandOverToolResult
@@ -69,11 +70,11 @@ class ResultForwarder:
             try:
                 await self._appender.append(self._topic, partition_of(key, self._partitions), [record])
             except UnknownOutcome as error:
-                log.warning("%s: a late result is handed over again: %s", run_id, error, extra={"run_id": run_id})
+                log.warning("%s: a late result is handed over again: %s", run_id, error, extra=about(run_id, tenant))
                 await asyncio.sleep(RETRY_S)
             else:
                 self.forwarded += 1
-                log.info("%s: the late result of %s was handed over", run_id, order.key, extra={"run_id": run_id})
+                log.info("%s: the late result of %s was handed over", run_id, order.key, extra=about(run_id, tenant))
                 return
 
 

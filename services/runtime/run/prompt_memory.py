@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TypeVar
 
 from loomlog.connectors.crypto.content_encryption import is_token
+from loomlog.connectors.process.logs import about
 from loomlog.connectors.protocols import Blobs
 from loomlog.schemas.generated.values import AgentDefinition, AgentGrants, MemoryContext, Segment
 from loomlog.schemas.records import Value, replace
@@ -133,7 +134,12 @@ class PromptMemory:
                 reason = str(error) or f"no answer in {self._wait_s:g} s"
             except OperationRefused as refused:
                 return CommandRefusal(code="memory_unavailable", message=f"{definition.name}: {refused}")
-            log.warning("the start of %s waits for the memory of its prompt: %s", run.run_id, reason)
+            log.warning(
+                "the start of %s waits for the memory of its prompt: %s",
+                run.run_id,
+                reason,
+                extra=about(run.run_id, run.tenant),
+            )
             if 0 < run.run_timeout_s < clock() - began:
                 message = f"the memory of the prompt of {definition.name} cannot be read: {reason}; try again later"
                 return CommandRefusal(code="memory_unavailable", message=message)
@@ -174,7 +180,9 @@ class PromptMemory:
                 async with asyncio.timeout(SEARCH_WAIT_S):
                     shown[SEARCH_REQUEST] = await self._search(run, entries)
             except (OperationRefused, OperationUnavailable, TimeoutError) as error:
-                log.warning("the request of %s is not searched for: %s", run.run_id, error)
+                log.warning(
+                    "the request of %s is not searched for: %s", run.run_id, error, extra=about(run.run_id, run.tenant)
+                )
                 is_searched = False
         parts = entry_parts(shown, grants)
         if not is_searched:

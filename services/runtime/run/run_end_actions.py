@@ -23,6 +23,7 @@ from typing import Any, Protocol
 from msgspec import Struct, field
 
 from loomlog.connectors.errors import ConnectorError, Permanent
+from loomlog.connectors.process.logs import about
 from loomlog.schemas.codec import Codec, Undecodable
 from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.schemas.generated.run_events import RunFailed, RunRefused
@@ -194,10 +195,15 @@ class RunEndActions:
         try:
             loaded = await self._load(end)
         except (BrokenHistory, Permanent, Undecodable) as error:
-            log.error("the actions at the end of %s are lost, because it cannot be read: %s", end.run_id, error)
+            log.error(
+                "the actions at the end of %s are lost, because it cannot be read: %s",
+                end.run_id,
+                error,
+                extra=about(end.run_id, end.tenant),
+            )
             return True
         except ConnectorError as error:
-            log.warning("the actions at the end of %s wait: %s", end.run_id, error)
+            log.warning("the actions at the end of %s wait: %s", end.run_id, error, extra=about(end.run_id, end.tenant))
             return False
         if loaded is None:
             return True
@@ -218,10 +224,10 @@ class RunEndActions:
                 self.counts["done"] += 1
         except ActionRefused as refused:
             self.counts["refused"] += 1
-            log.warning("%s:%s is not carried out: %s", end.run_id, name, refused)
+            log.warning("%s:%s is not carried out: %s", end.run_id, name, refused, extra=about(end.run_id, end.tenant))
         except ActionUnavailable as error:
             self.counts["unavailable"] += 1
-            log.warning("%s:%s waits: %s", end.run_id, name, error)
+            log.warning("%s:%s waits: %s", end.run_id, name, error, extra=about(end.run_id, end.tenant))
             return False
         end.done.add(name)
         return True

@@ -16,6 +16,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Protocol
 
+from loomlog.connectors.process.logs import about
 from loomlog.schemas.records import Value, replace
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.families.memory.author import RUN, Author, Scope
@@ -175,7 +176,19 @@ class RunEndMemory:
             elif self._databases is not None and await self._databases.exists(scope, author.positions):
                 await self._databases.drop(scope, author, "the run has ended")
         except OperationUnavailable as error:
-            log.warning("the end of %s is not in the memory of %s yet: %s", author.run_id, scope.aggregate, error)
+            log.warning(
+                "the end of %s is not in the memory of %s yet: %s",
+                author.run_id,
+                scope.aggregate,
+                error,
+                extra=about(author.run_id, author.tenant),
+            )
             self._add(scope, replace(author, issued_at_ms=0), RETRY_MS)
         except OperationRefused as refused:
-            log.info("the end of %s changes nothing in %s: %s", author.run_id, scope.aggregate, refused)
+            log.info(
+                "the end of %s changes nothing in %s: %s",
+                author.run_id,
+                scope.aggregate,
+                refused,
+                extra=about(author.run_id, author.tenant),
+            )

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from loomlog.connectors.errors import ConnectorError
+from loomlog.connectors.process.logs import about
 from loomlog.connectors.tools.volume_folders import FolderProblem
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.families.definition.author import DefinitionRefused, DefinitionsUnavailable
@@ -83,4 +84,6 @@ class EphemeralVolumes:
         try:
             await self._volumes.end_run(tenant, run_id, at_ms=self._clock_ms())
         except (ConnectorError, DefinitionRefused, DefinitionsUnavailable, FolderProblem) as error:
-            log.warning("the ephemeral volumes of %s could not be removed yet: %s", run_id, error)
+            log.warning(
+                "the ephemeral volumes of %s could not be removed yet: %s", run_id, error, extra=about(run_id, tree[0])
+            )

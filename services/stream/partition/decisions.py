@@ -93,7 +93,8 @@ class DecisionExecutor:
         )
 
     def _fields(self, aggregate: Aggregate) -> dict[str, str]:
-        return {f"{self._context.family.name}_id": aggregate.id}
+        tenant = {"tenant": aggregate.tenant} if aggregate.tenant else {}
+        return {f"{self._context.family.name}_id": aggregate.id, **tenant}
 
     def quarantine(
         self,

@@ -1,8 +1,11 @@
 """What keeps a log readable."""
 
+import ast
 import json
 import logging
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +16,11 @@ from loomlog.connectors.process.logs import (
     RATE_LIMIT_PERIOD_S,
     JsonLineFormatter,
     RateLimitFilter,
+    about,
 )
+
+SERVICES = Path(__file__).parents[3] / "services"
+RUN_ID = re.compile(r"\b\w*run_id\b")
 
 
 def line(message: str = "node %d is away", *values: object, logger: str = "aiokafka") -> logging.LogRecord:
@@ -40,6 +47,27 @@ def test_another_kind_and_another_logger_pass() -> None:
     assert not few.filter(line("a"))
     assert few.filter(line("b"))
     assert few.filter(line("a", logger="faust"))
+
+
+def test_a_line_carries_the_run_and_the_tenant_that_it_is_about() -> None:
+    record = line("the end of %s waits", "r_1", logger="loomlog.x")
+    record.__dict__ |= about("r_1", "acme")
+    read = json.loads(JsonLineFormatter().format(record))
+    assert (read["run_id"], read["tenant"]) == ("r_1", "acme")
+
+
+def test_every_line_that_names_a_run_carries_its_id() -> None:
+    """A call of `log` in a service that is given a run id says so in `extra`, where queries of logs can find it."""
+    without = [
+        f"{path.relative_to(SERVICES)}:{node.lineno}"
+        for path in sorted(SERVICES.rglob("*.py"))
+        if "cli" not in path.parts
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("log.")
+        if any(RUN_ID.search(ast.unparse(one)) for one in node.args)
+        if not any(keyword.arg == "extra" for keyword in node.keywords)
+    ]
+    assert without == []
 
 
 def test_the_next_line_after_a_while_says_how_many_were_left_out() -> None:

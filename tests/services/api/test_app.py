@@ -131,6 +131,7 @@ async def test_a_body_is_refused_while_it_comes_in_and_not_after(here: Served) -
     await wire.until("payload_too_large")
     assert wire.status == 413
     assert wire.headers["connection"] == "close"
+    assert f'"request_id":"{wire.headers["x-request-id"]}"' in wire.body.decode().replace(" ", "")
     wire.leave()
     await wire.done()
 
