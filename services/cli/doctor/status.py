@@ -196,8 +196,8 @@ def _print_status(out: Console, report: Mapping[str, Any]) -> None:
         _print_projection(out, report["projection"])
     if report["ingress"] is not None:
         waiting = report["ingress"]["lag"]
-        words = f"{pluralize(waiting, 'record')} behind" if waiting else "up to date"
-        _print_line(out, "deliveries", Text(words, style=WARNING if waiting else SUCCESS))
+        progress = f"{pluralize(waiting, 'record')} behind" if waiting else "up to date"
+        _print_line(out, "deliveries", Text(progress, style=WARNING if waiting else SUCCESS))
     if report["insights"] is not None:
         _print_insights(out, report["insights"])
 
