@@ -149,6 +149,12 @@ class Lifecycle:
     rebuild: Rebuild
 
 
+WHOLE_HISTORY = Lifecycle(
+    state_files=StateFiles.EVENTS, erasure=Erasure.KEYS, audit=Audit.WHOLE, rebuild=Rebuild.EVENTS
+)
+"""Of a family with content whose events are kept for ever."""
+
+
 def last_fields(events: Sequence[Any]) -> Mapping[str, Any]:
     """Reply with the fields of the last event."""
     return {name: getattr(events[-1], name) for name in events[-1].__struct_fields__} if events else {}

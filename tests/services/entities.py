@@ -14,19 +14,7 @@ from loomlog.schemas.generated.values import Envelope
 from loomlog.schemas.records import Value, replace
 from loomlog.services.core.access.scopes import RUNS_CREATE, RUNS_READ, TENANT
 from loomlog.services.core.entity import Entity, entity_rules
-from loomlog.services.core.families import (
-    At,
-    Audit,
-    Command,
-    Erasure,
-    Family,
-    Lifecycle,
-    Query,
-    Rebuild,
-    Rules,
-    StateFiles,
-    aggregate_id,
-)
+from loomlog.services.core.families import WHOLE_HISTORY, At, Command, Family, Query, Rules, aggregate_id
 from loomlog.services.stream.entities.answers import Answer, CommandUnanswered
 from loomlog.services.stream.entities.reads import EntityRow, PositionNotRead
 from tests.services.memory_items import MemoryItems
@@ -63,12 +51,7 @@ COUNTER: Family[Any, Any, Any] = Family(
     name="counter",
     summary="A counter that only grows.",
     rules=Rules(state=Counter, initial=lambda aggregate: Counter(), decide=decide, evolve=evolve, version=1),
-    lifecycle=Lifecycle(
-        state_files=StateFiles.EVENTS,
-        erasure=Erasure.KEYS,
-        audit=Audit.WHOLE,
-        rebuild=Rebuild.EVENTS,
-    ),
+    lifecycle=WHOLE_HISTORY,
     commands=(
         Command(
             record=IncrementCounter,

@@ -11,20 +11,7 @@ from loomlog.schemas.generated.counter_events import CounterIncremented, Counter
 from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.schemas.records import Value
 from loomlog.services.core.access.scopes import RUNS_CREATE, RUNS_READ
-from loomlog.services.core.families import (
-    FROM_OUTBOX,
-    At,
-    Audit,
-    Command,
-    Erasure,
-    Family,
-    Lifecycle,
-    Rebuild,
-    Rules,
-    Send,
-    StateFiles,
-    TimerFired,
-)
+from loomlog.services.core.families import FROM_OUTBOX, WHOLE_HISTORY, At, Command, Family, Rules, Send, TimerFired
 
 VALUE_MAX = 2**53
 """Largest value: JSON numbers are exact up to here."""
@@ -83,12 +70,7 @@ FAMILY = Family(
         next_timer_ms=lambda counter: counter.reset_at_ms,
         version=1,
     ),
-    lifecycle=Lifecycle(
-        state_files=StateFiles.EVENTS,
-        erasure=Erasure.KEYS,
-        audit=Audit.WHOLE,
-        rebuild=Rebuild.EVENTS,
-    ),
+    lifecycle=WHOLE_HISTORY,
     commands=(
         Command(
             record=IncrementCounter,

@@ -14,16 +14,7 @@ from typing import Any
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.schemas.generated.callback_commands import RequestCallback, SettleCallback
 from loomlog.services.core.access.scopes import TENANT
-from loomlog.services.core.families import (
-    Audit,
-    Erasure,
-    Family,
-    Lifecycle,
-    Rebuild,
-    Rules,
-    StateFiles,
-    inner_commands,
-)
+from loomlog.services.core.families import WHOLE_HISTORY, Family, Rules, inner_commands
 from loomlog.services.families.callback.decide import decide as decide_callback
 from loomlog.services.families.callback.sends import sends as callback_sends
 from loomlog.services.families.callback.state import (
@@ -71,12 +62,7 @@ FAMILY = Family(
         next_timer_ms=next_timer_ms,
         version=VERSION,
     ),
-    lifecycle=Lifecycle(
-        state_files=StateFiles.EVENTS,
-        erasure=Erasure.KEYS,
-        audit=Audit.WHOLE,
-        rebuild=Rebuild.EVENTS,
-    ),
+    lifecycle=WHOLE_HISTORY,
     commands=(
         _command(RequestCallback, "request", "Send a request after the end of a run."),
         _command(SettleCallback, "settle", "Tell how an attempt has ended."),

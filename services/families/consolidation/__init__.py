@@ -24,16 +24,7 @@ from loomlog.schemas.generated.consolidation_commands import (
     NoteSettledChat,
     ReleaseTarget,
 )
-from loomlog.services.core.families import (
-    Audit,
-    Erasure,
-    Family,
-    Lifecycle,
-    Rebuild,
-    Rules,
-    StateFiles,
-    inner_commands,
-)
+from loomlog.services.core.families import WHOLE_HISTORY, Family, Rules, inner_commands
 from loomlog.services.families.consolidation.decide import decide as decide_consolidation
 from loomlog.services.families.consolidation.decide import sends as consolidation_sends
 from loomlog.services.families.consolidation.items import items as consolidation_items
@@ -59,12 +50,7 @@ FAMILY = Family(
         next_timer_ms=next_timer_ms,
         version=VERSION,
     ),
-    lifecycle=Lifecycle(
-        state_files=StateFiles.EVENTS,
-        erasure=Erasure.KEYS,
-        audit=Audit.WHOLE,
-        rebuild=Rebuild.EVENTS,
-    ),
+    lifecycle=WHOLE_HISTORY,
     commands=(
         _command(LeaseTarget, "lease", "Take the lease of a target."),
         _command(AdvanceTarget, "advance", "Move the watermark of a target."),

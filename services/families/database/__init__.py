@@ -19,16 +19,7 @@ from loomlog.schemas.generated.database_commands import (
     EndTransaction,
     PutCopy,
 )
-from loomlog.services.core.families import (
-    Audit,
-    Erasure,
-    Family,
-    Lifecycle,
-    Rebuild,
-    Rules,
-    StateFiles,
-    inner_commands,
-)
+from loomlog.services.core.families import WHOLE_HISTORY, Family, Rules, inner_commands
 from loomlog.services.families.database.decide import decide as decide_database
 from loomlog.services.families.database.items import items as database_items
 from loomlog.services.families.database.state import FAMILY_NAME, VERSION, Database, evolve, initial, next_timer_ms
@@ -49,12 +40,7 @@ FAMILY = Family(
         next_timer_ms=next_timer_ms,
         version=VERSION,
     ),
-    lifecycle=Lifecycle(
-        state_files=StateFiles.EVENTS,
-        erasure=Erasure.KEYS,
-        audit=Audit.WHOLE,
-        rebuild=Rebuild.EVENTS,
-    ),
+    lifecycle=WHOLE_HISTORY,
     commands=(
         _command(ChangeDatabase, "change", "Add what a statement wrote."),
         _command(BeginTransaction, "begin", "Begin a transaction."),

@@ -30,17 +30,7 @@ from loomlog.schemas.generated.definition_commands import (
     StageVersion,
     SubmitJudgement,
 )
-from loomlog.services.core.families import (
-    Audit,
-    Erasure,
-    Family,
-    Lifecycle,
-    Reads,
-    Rebuild,
-    Rules,
-    StateFiles,
-    inner_commands,
-)
+from loomlog.services.core.families import WHOLE_HISTORY, Family, Reads, Rules, inner_commands
 from loomlog.services.families.definition.apply import Batch, sends
 from loomlog.services.families.definition.decide import decide as decide_definition
 from loomlog.services.families.definition.decide import next_timer_ms
@@ -66,12 +56,7 @@ FAMILY = Family(
         next_timer_ms=next_timer_ms,
         version=VERSION,
     ),
-    lifecycle=Lifecycle(
-        state_files=StateFiles.EVENTS,
-        erasure=Erasure.KEYS,
-        audit=Audit.WHOLE,
-        rebuild=Rebuild.EVENTS,
-    ),
+    lifecycle=WHOLE_HISTORY,
     commands=(
         _command(DefineVersion, "create", "Make a version of a definition."),
         _command(ForkVersion, "fork", "Make a version from an earlier one."),

@@ -16,16 +16,7 @@ entries by their words and their meaning.
 from typing import Any
 
 from loomlog.schemas.generated.memory_commands import DeleteEntry, DropScope, SetEntry, SupersedeEntry
-from loomlog.services.core.families import (
-    Audit,
-    Erasure,
-    Family,
-    Lifecycle,
-    Rebuild,
-    Rules,
-    StateFiles,
-    inner_commands,
-)
+from loomlog.services.core.families import WHOLE_HISTORY, Family, Rules, inner_commands
 from loomlog.services.families.memory.author import USER, aggregate_name
 from loomlog.services.families.memory.decide import decide as decide_memory
 from loomlog.services.families.memory.decide import next_timer_ms
@@ -52,12 +43,7 @@ FAMILY = Family(
         next_timer_ms=next_timer_ms,
         version=VERSION,
     ),
-    lifecycle=Lifecycle(
-        state_files=StateFiles.EVENTS,
-        erasure=Erasure.KEYS,
-        audit=Audit.WHOLE,
-        rebuild=Rebuild.EVENTS,
-    ),
+    lifecycle=WHOLE_HISTORY,
     commands=(
         _command(SetEntry, "set", "Set a key."),
         _command(DeleteEntry, "delete", "Delete a key."),

@@ -21,16 +21,7 @@ from loomlog.schemas.generated.schedule_commands import (
     ResumeSchedule,
     RunScheduleNow,
 )
-from loomlog.services.core.families import (
-    Audit,
-    Erasure,
-    Family,
-    Lifecycle,
-    Rebuild,
-    Rules,
-    StateFiles,
-    inner_commands,
-)
+from loomlog.services.core.families import WHOLE_HISTORY, Family, Rules, inner_commands
 from loomlog.services.families.schedule.decide import decide as decide_schedule
 from loomlog.services.families.schedule.decide import sends as schedule_sends
 from loomlog.services.families.schedule.items import items as schedule_items
@@ -55,12 +46,7 @@ FAMILY = Family(
         next_timer_ms=next_timer_ms,
         version=VERSION,
     ),
-    lifecycle=Lifecycle(
-        state_files=StateFiles.EVENTS,
-        erasure=Erasure.KEYS,
-        audit=Audit.WHOLE,
-        rebuild=Rebuild.EVENTS,
-    ),
+    lifecycle=WHOLE_HISTORY,
     commands=(
         _command(ArmSchedule, "arm", "Let a schedule fire as a version of its definition says."),
         _command(DisarmSchedule, "disarm", "Let a schedule fire no more."),

@@ -15,16 +15,7 @@ Before: services/application/webhooks.py, services/runtime/ingress/reader.py. Af
 """
 
 from loomlog.schemas.generated.webhook_commands import NoteRunEnded, ReceiveDelivery, RejectDelivery
-from loomlog.services.core.families import (
-    Audit,
-    Erasure,
-    Family,
-    Lifecycle,
-    Rebuild,
-    Rules,
-    StateFiles,
-    inner_commands,
-)
+from loomlog.services.core.families import WHOLE_HISTORY, Family, Rules, inner_commands
 from loomlog.services.families.webhook.decide import decide as decide_webhook
 from loomlog.services.families.webhook.decide import sends as webhook_sends
 from loomlog.services.families.webhook.items import items as webhook_items
@@ -37,12 +28,7 @@ FAMILY = Family(
     name=FAMILY_NAME,
     summary="A webhook: the deliveries that it has taken.",
     rules=Rules(state=Webhook, initial=initial, decide=decide_webhook, evolve=evolve, version=VERSION),
-    lifecycle=Lifecycle(
-        state_files=StateFiles.EVENTS,
-        erasure=Erasure.KEYS,
-        audit=Audit.WHOLE,
-        rebuild=Rebuild.EVENTS,
-    ),
+    lifecycle=WHOLE_HISTORY,
     commands=(
         _command(ReceiveDelivery, "receive", "Take a delivery."),
         _command(RejectDelivery, "reject", "Note refused requests."),

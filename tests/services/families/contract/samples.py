@@ -16,17 +16,13 @@ from loomlog.schemas.generated.values import Envelope
 from loomlog.schemas.records import Value, replace
 from loomlog.services.core.families import (
     FROM_OUTBOX,
+    WHOLE_HISTORY,
     At,
-    Audit,
-    Erasure,
     Family,
     Item,
-    Lifecycle,
     Reads,
-    Rebuild,
     Rules,
     Send,
-    StateFiles,
     TimerFired,
     caller_of,
 )
@@ -112,12 +108,7 @@ indexed = Family(
         next_timer_ms=lambda state: state.reset_at_ms,
         version=1,
     ),
-    lifecycle=Lifecycle(
-        state_files=StateFiles.EVENTS,
-        erasure=Erasure.KEYS,
-        audit=Audit.WHOLE,
-        rebuild=Rebuild.EVENTS,
-    ),
+    lifecycle=WHOLE_HISTORY,
     commands=COUNTER.commands,
     scope=COUNTER.scope,
     content_subject=caller_of,
