@@ -63,7 +63,7 @@ class DeadMembers:
             self._watching[endpoint] = asyncio.get_running_loop().create_task(self._watch(endpoint))
 
     async def close(self) -> None:
-        """Watch nobody any more."""
+        """Watch no member any more."""
         tasks, self._watching = tuple(self._watching.values()), {}
         for task in tasks:
             task.cancel()

@@ -96,9 +96,9 @@ def example_of(schema: Mapping[str, Any], schemas: Mapping[str, Any], field: str
     """Return a value that the schema accepts. `schemas` are those that it refers to, by name."""
     if (reference := schema.get("$ref")) is not None:
         return example_of(schemas[reference.removeprefix(REFERENCE)], schemas, field, depth)
-    for given in ("examples", "enum"):
-        if given in schema:
-            return schema[given][0]
+    for keyword in ("examples", "enum"):
+        if keyword in schema:
+            return schema[keyword][0]
     if "const" in schema:
         return schema["const"]
     for options in ("anyOf", "oneOf"):

@@ -152,7 +152,7 @@ class Lifecycle:
 WHOLE_HISTORY = Lifecycle(
     state_files=StateFiles.EVENTS, erasure=Erasure.KEYS, audit=Audit.WHOLE, rebuild=Rebuild.EVENTS
 )
-"""Of a family with content whose events are kept for ever."""
+"""Lifecycle of a family with content whose events are kept for ever."""
 
 
 def last_fields(events: Sequence[Any]) -> Mapping[str, Any]:
