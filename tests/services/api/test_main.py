@@ -58,8 +58,8 @@ def surroundings(environ: Mapping[str, str]) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("environ", "says"),
     [
-        ({}, "LOOMLOG_KAFKA is not set"),
-        ({"LOOMLOG_KAFKA": "127.0.0.1:1"}, "LOOMLOG_POSTGRES is not set"),
+        ({"LOOMLOG_OPEN_MODE": "1"}, "LOOMLOG_KAFKA is not set"),
+        ({"LOOMLOG_OPEN_MODE": "1", "LOOMLOG_KAFKA": "127.0.0.1:1"}, "LOOMLOG_POSTGRES is not set"),
         ({"LOOMLOG_KAFKA": "127.0.0.1:1", "LOOMLOG_POSTGRES": "postgresql://x@127.0.0.1:1/x"}, "there is no token"),
         (
             {
