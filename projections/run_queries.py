@@ -6,9 +6,10 @@ Before: runs.py folds the rows. After: GET /v1/runs, /v1/runs/counts, /v1/agents
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, and_, func, or_, select, tuple_
+from sqlalchemy import ColumnElement, and_, false, func, or_, select, tuple_
 
 from loomlog.connectors.storage.postgres import PostgresReader
+from loomlog.projections.entities import storable
 from loomlog.projections.runs import RunRow, runs
 from loomlog.projections.tables import Scope, in_scope, page_token, parse_page_token, parse_token_number
 from loomlog.schemas.records import Value
@@ -45,6 +46,8 @@ class RunFilter(Value, frozen=True, kw_only=True):
     """Forks of this run."""
     forked_from_root: str = ""
     """Forks of any run of the tree with this root."""
+    id_part: str = ""
+    """How an id of the run begins or ends, as pages shorten it: its own, its handle, its session or its version."""
     id_prefix: str = ""
     """Start of the run's id or handle, or of each of its parts: `r_24zns-0p60` for a fork."""
     resident: bool = False
@@ -236,6 +239,15 @@ def _conditions(filters: RunFilter) -> list[ColumnElement[bool]]:
     if filters.id_prefix:
         pattern = like_pattern(filters.id_prefix)
         conditions.append(or_(columns.run_id.like(pattern, escape="!"), columns.agent_id.like(pattern, escape="!")))
+    if filters.id_part:
+        ids = (columns.run_id, columns.agent_id, columns.session_id, columns.def_id)
+        ends = [
+            end(part, autoescape=True)
+            for part in storable([filters.id_part])
+            for name in ids
+            for end in (name.startswith, name.endswith)
+        ]
+        conditions.append(or_(false(), *ends))
     if filters.resident:
         conditions.append(columns.resident.is_(True))
     if filters.waiting:

@@ -71,6 +71,8 @@ MODEL, COMPACTION = "model", "compaction"
 """Values in RunRow.under_way."""
 CHILDREN_PREFIX = "@"
 """Prefix in RunRow.under_way of the index of a call that waits for children."""
+FAILED_CHILD = frozenset({"failed", "refused"})
+"""Statuses of a child that came back (ChildReturned) without what it was asked for."""
 
 
 RunStatus = Literal["running", "completed", "failed", "cancelled"]
@@ -164,6 +166,8 @@ class RunRow(NamedTuple):
     idle_ttl_s: int
     children: int
     """Child runs it has requested, refused ones included."""
+    failed_children: int
+    """Children that came back to it failed or refused."""
     traceparent: str
     metadata: Json
     """JSON object; its values are JSON texts."""
@@ -342,8 +346,10 @@ def _apply_event(values: dict[str, Any], envelope: Envelope, event: Event) -> No
                 values["told_events"] = 0
         case ToolReconcileRequested() | CallNotBegun() | FallbackSuppressed() | LimitReached() | HookActed():
             pass
-        case ChildReturned() | ResidentLeft() | WaitReported():
+        case ResidentLeft() | WaitReported():
             pass
+        case ChildReturned():
+            values["failed_children"] += event.status in FAILED_CHILD
         case ChildRequested():
             values["children"] += bool(event.child_agent_id)
         case _:
@@ -436,6 +442,7 @@ def _place_in_tree(run_id: str, event: RunStarted) -> dict[str, Any]:
         "resident": bool(parent and parent.is_resident),
         "idle_ttl_s": parent.idle_ttl_s if parent else 0,
         "children": 0,
+        "failed_children": 0,
     }
 
 

@@ -360,6 +360,44 @@ class DeadLetter(Record, frozen=True, kw_only=True):
         )
 
 
+class DeadLetterAcknowledged(Record, frozen=True, kw_only=True):
+    """Somebody has looked at a dead letter and needs nothing more of it. Lies on the topic of dead letters, after
+    the letter.
+    """
+
+    SCHEMA: ClassVar[str] = "loom.stream.records.DeadLetterAcknowledged"
+
+    letter_offset: int
+    """Offset of the letter."""
+    at_ms: int
+    """When."""
+    by: str = ''
+    """Who."""
+    reason: str = ''
+    """Why, as they said it."""
+    request_token: str = ''
+    """Token of the request that asked for it; a repetition of the request has the same. Empty: none."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "letter_offset": self.letter_offset,
+            "at_ms": self.at_ms,
+            "by": self.by,
+            "reason": self.reason,
+            "request_token": self.request_token,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            letter_offset=value["letter_offset"],
+            at_ms=value["at_ms"],
+            by=value["by"],
+            reason=value["reason"],
+            request_token=value["request_token"],
+        )
+
+
 class DeadLetterReplayed(Record, frozen=True, kw_only=True):
     """A dead letter was put back where it came from. Lies on the topic of dead letters, after the letter."""
 
@@ -1226,6 +1264,7 @@ RECORDS = (
     ClientTool,
     CostTally,
     DeadLetter,
+    DeadLetterAcknowledged,
     DeadLetterReplayed,
     EntityCheckpoint,
     EntitySnapshot,

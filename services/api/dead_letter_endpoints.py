@@ -6,13 +6,18 @@ Before: log_routes.py. After: services/application/log/dead_letters.py.
 from starlette.requests import Request
 
 from loomlog.services.api.log_endpoints import OFFSET_MAX, path_number
-from loomlog.services.api.request_models import ReplayLetterBody
+from loomlog.services.api.request_models import AcknowledgeLetterBody, ReplayLetterBody
 from loomlog.services.api.request_parsing import CONTROL_BODY_MAX, json_body, query_integer, query_text
 from loomlog.services.api.responses import JsonResponse, json_response
 from loomlog.services.api.service import Service
 from loomlog.services.application.errors import bad_request
 from loomlog.services.application.log.dead_letters import LETTERS_DEFAULT, LETTERS_MAX, DeadLetterKind
-from loomlog.services.application.log.json_types import DeadLetterDetail, DeadLetterList, DeadLetterReplay
+from loomlog.services.application.log.json_types import (
+    DeadLetterDetail,
+    DeadLetterList,
+    DeadLetterReplay,
+    DeadLetterSummary,
+)
 from loomlog.services.core.access.decide import Caller
 
 
@@ -39,3 +44,11 @@ async def replay_dead_letter(service: Service, caller: Caller, request: Request)
     body = await json_body(request, ReplayLetterBody, limit=CONTROL_BODY_MAX, optional=True)
     offset = path_number(request, "offset")
     return json_response(await service.application.dead_letters.replay(caller, offset, allow_repeat=bool(body.again)))
+
+
+async def acknowledge_dead_letter(
+    service: Service, caller: Caller, request: Request
+) -> JsonResponse[DeadLetterSummary]:
+    body = await json_body(request, AcknowledgeLetterBody, limit=CONTROL_BODY_MAX, optional=True)
+    offset = path_number(request, "offset")
+    return json_response(await service.application.dead_letters.acknowledge(caller, offset, reason=body.reason))

@@ -36,6 +36,7 @@ BODY_EXAMPLES: Mapping[type[models.Body], Mapping[str, Any]] = {
     models.ErasureBody: {"subject": "ada", "dry_run": True},
     models.SnapshotBody: {"label": "before the upgrade"},
     models.RestoreBody: {"dry_run": True},
+    models.AcknowledgeLetterBody: {"reason": "bytes of a probe that is gone"},
     models.ReplayLetterBody: {"again": True},
     models.VerifyBody: {"since": "2026-01-31T12:00:00Z", "channels": True},
 }

@@ -4,7 +4,7 @@ Before: routes.py. After: log_endpoints.py, dead_letter_endpoints.py, audit_endp
 """
 
 from loomlog.services.api import audit_endpoints, dead_letter_endpoints, health_endpoints, log_endpoints
-from loomlog.services.api.request_models import ReplayLetterBody, VerifyBody
+from loomlog.services.api.request_models import AcknowledgeLetterBody, ReplayLetterBody, VerifyBody
 from loomlog.services.api.route import CURSOR_PARAMETER, LIMIT_PARAMETER, POSITIVE_INTEGER, QueryParameter, Route, Tag
 from loomlog.services.application.log.dead_letters import DeadLetterKind
 from loomlog.services.core.access.rules import requires
@@ -83,11 +83,21 @@ LOG_ROUTES: tuple[Route, ...] = (
         tag=DEAD_LETTER_TAG,
     ),
     Route(
+        method="POST",
+        path=f"{DEAD_LETTER_PATH}/acknowledge",
+        access=requires(ADMIN),
+        handler=dead_letter_endpoints.acknowledge_dead_letter,
+        summary="Note that nothing more is needed of a dead letter.",
+        body=AcknowledgeLetterBody,
+        body_optional=True,
+        tag=DEAD_LETTER_TAG,
+    ),
+    Route(
         method="GET",
         path="/v1/_doctor",
         access=requires(ADMIN),
         handler=health_endpoints.get_health_report,
-        summary="Check broker, Postgres, topics, signatures, read models, entities and insights.",
+        summary="Check broker, Postgres, topics, dead letters, signatures, read models, runs, entities and insights.",
         tag=HEALTH_TAG,
     ),
     Route(

@@ -284,6 +284,12 @@ class ReplayLetterBody(Body):
     again: bool | None = Field(None, description="true: also if it was replayed before.")
 
 
+class AcknowledgeLetterBody(Body):
+    """Why nothing more is needed of a dead letter."""
+
+    reason: str = Field("", max_length=limits.REASON_CHARACTERS_MAX, description="Kept in the log and shown.")
+
+
 class VerifyBody(Body):
     """What to verify; everything when empty."""
 

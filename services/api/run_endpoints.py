@@ -320,6 +320,7 @@ def _parse_filter(request: Request) -> RunFilter:
         def_id=_parse_id(request, "def_id"),
         forked_from=_parse_id(request, "forked_from"),
         forked_from_root=_parse_id(request, "forked_from_root"),
+        id_part=_parse_id_part(query_text(request, "id_part")),
         id_prefix=_parse_id(request, "prefix"),
         since_ms=parse_time_ms("from", since) if since else 0,
         until_ms=parse_time_ms("to", until) if until else 0,
@@ -357,6 +358,14 @@ def _parse_id(request: Request, name: str) -> str:
     if value:
         check_id(name, value)
     return value
+
+
+def _parse_id_part(text: str) -> str:
+    """Return what an id begins or ends with. People type and paste it: what can be in no id finds nothing."""
+    part = text.strip().strip("…")
+    if len(part) > limits.NAME_BYTES_MAX:
+        raise bad_request(f"id_part: expected at most {limits.NAME_BYTES_MAX} characters, these are {len(part)}")
+    return part
 
 
 def parse_user_id(name: str, value: str) -> str:

@@ -43,6 +43,10 @@ FILTER_PARAMETERS = (
     QueryParameter(name="forked_from", description="Forks of this run."),
     QueryParameter(name="forked_from_root", description="Root of a tree: forks of any run of the tree."),
     QueryParameter(name="def_id", description="Version of the agent that the run is pinned to."),
+    QueryParameter(
+        name="id_part",
+        description="Start or end of the id of the run, or of its handle, session or version; any text is taken.",
+    ),
     QueryParameter(name="prefix", description="Start of the run's id or of its handle."),
     QueryParameter(name="from", description="Started at or after this time (RFC 3339)."),
     QueryParameter(name="to", description="Started before this time (RFC 3339)."),

@@ -89,7 +89,7 @@ from loomlog.services.application.health.health_checks import EntityTables, Heal
 from loomlog.services.application.log.access import LogAccess
 from loomlog.services.application.log.audits import AuditVerifications
 from loomlog.services.application.log.browser import LogBrowser
-from loomlog.services.application.log.dead_letters import DeadLetters
+from loomlog.services.application.log.dead_letters import DeadLetters, OpenLetters
 from loomlog.services.application.log.projection_problems import ProjectionProblems
 from loomlog.services.application.log.verifier import LogSources, LogVerifier
 from loomlog.services.application.memory import Memory
@@ -505,6 +505,7 @@ class Application:
                 self.barrier,
                 entities.replicas,
                 entity_tables,
+                OpenLetters(log_access.ranges, codec),
                 clock_ms=clock_ms,
             )
         self.partitions = Partitions(

@@ -36,6 +36,8 @@ class _Count(Struct):
     tenant: str
     name: str
     verdict: str
+    detail: str = ""
+    """Why the last of them was refused."""
     noted: int = 0
     rest: int = 0
     last_at_ms: int = 0
@@ -61,7 +63,7 @@ class RejectionLog:
                 self.dropped += 1
                 return
             count = self._counts[key] = _Count(*key)
-        count.last_at_ms = self._clock_ms()
+        count.last_at_ms, count.detail = self._clock_ms(), detail
         if count.noted < AT_ONCE:
             count.noted += 1
             self._start(self._command(count, 1, delivery_id, detail))
@@ -79,7 +81,7 @@ class RejectionLog:
         counts, self._counts = self._counts, {}
         for count in counts.values():
             if count.rest:
-                self._start(self._command(count, count.rest))
+                self._start(self._command(count, count.rest, detail=count.detail))
 
     async def tell(self, command: Any) -> None:
         """Send a command; what is not answered in time is dropped."""

@@ -80,7 +80,7 @@ from loomlog.services.families.webhook.mapping import (
 )
 from loomlog.services.families.webhook.messages import PUBLISH_STEP, REFUSED_STEP, queue_of_message
 from loomlog.services.families.webhook.secrets import proof_secrets
-from loomlog.services.families.webhook.signatures import Covered, check_proof, delivery_id
+from loomlog.services.families.webhook.signatures import Covered, Unproven, check_proof, delivery_id
 from loomlog.services.families.webhook.state import REFUSED, run_id_of
 from loomlog.services.stream.entities.answers import EntityCommands
 from loomlog.services.stream.entities.reads import PositionNotRead
@@ -251,15 +251,16 @@ class Webhooks:
         block = addressed.webhook
         if block.auth.kind == "none" and not self._options.allow_unauthenticated:
             reply = _error(503, "unauthenticated_mode_disabled", "LOOMLOG_WEBHOOKS_ALLOW_UNAUTHENTICATED is off")
-            raise _Rejected(verdicts.REJECTED_SIGNATURE, reply)
+            raise _Rejected(verdicts.REJECTED_SIGNATURE, reply, reply.body["detail"])
         try:
             secrets = proof_secrets(self._secrets, addressed)
         except SecretRefused as error:
             reply = _error(503, "secret_unresolvable", str(error), secret_env=error.variable)
             raise _Rejected(verdicts.UNRESOLVABLE_SECRET, reply, str(error)) from error
         proof = check_proof(block.auth, headers, body, secrets, now_s=self._clock_ms() // 1000)
-        if proof is None:
-            raise _Rejected(verdicts.REJECTED_SIGNATURE, _error(401, "unauthorized"))
+        if isinstance(proof, Unproven):
+            # The sender is not told why: who guesses at secrets would learn from it.
+            raise _Rejected(verdicts.REJECTED_SIGNATURE, _error(401, "unauthorized"), proof.reason)
         identity = delivery_id(block.auth, proof, headers)
         if len(identity) > DELIVERY_ID_CHARACTERS_MAX or not identity.isprintable():
             message = f"the delivery id must have at most {DELIVERY_ID_CHARACTERS_MAX} printable characters"

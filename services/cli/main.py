@@ -91,7 +91,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "dlq": (
         "log.dead_letters:dead_letters_app",
-        "Dead letters (records that could not be handled): list, show and replay them.",
+        "Dead letters (records that could not be handled): list, show, replay and acknowledge them.",
     ),
     "audit": ("log.audit:audit_app", "Is the log what was written and signed?"),
     "subjects": ("admin.subjects:subjects_app", "Subjects with encrypted content, and erasing a subject."),

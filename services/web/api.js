@@ -1,5 +1,6 @@
 // All calls of the HTTP API. A call returns the decoded answer or throws an ApiError; nothing else calls fetch but stream.js.
 import { signal } from "./ui.js";
+import { parseJson, printJson } from "./exact_json.js";
 
 /** A refusal of the server, in its words, or a failure to reach it (status 0). */
 export class ApiError extends Error {
@@ -48,7 +49,7 @@ export async function request(method, path, { query = {}, body, raw, headers = {
     answer = await fetch(path + (text ? `?${text}` : ""), {
       method,
       headers: sent,
-      body: raw ?? (body === undefined ? undefined : JSON.stringify(body)),
+      body: raw ?? (body === undefined ? undefined : printJson(body)),
       signal: aborted,
       credentials: "same-origin",
     });
@@ -67,21 +68,34 @@ export async function request(method, path, { query = {}, body, raw, headers = {
   if (as === "response") return answer;
   if (as === "text") return answer.text();
   if (as === "blob") return answer.blob();
-  return answer.status === 204 ? null : answer.json();
+  return answer.status === 204 ? null : parseJson(await answer.text());
 }
 
 /** The ApiError of an answer. @param {Response} answer */
 export async function refusal(answer) {
   let body = null;
   try {
-    body = await answer.json();
+    body = parseJson(await answer.text());
   } catch {
     // A proxy answered in its own form: the status says enough.
   }
   if (answer.status === 401) signedOut.value = true;
-  if (answer.status === 503 && body?.code === "starting") connection.value = "starting";
+  const away = awayOf(answer.status, body);
+  if (away) connection.value = away;
   const text = body?.error ?? body?.message ?? `The server answered ${answer.status} ${answer.statusText}.`;
   return new ApiError(answer.status, body?.code ?? "", text, body, Number(answer.headers.get("retry-after")) || 0);
+}
+
+/**
+ * What an answer says of the connection: "away" when a proxy answers for a server that it does not reach, "starting" when the server does not
+ * reach its log or its read models yet, else "".
+ * @param {number} status @param {any} body decoded, null when it is not of our server
+ */
+export function awayOf(status, body) {
+  if (status === 502 || status === 504) return "away";
+  if (status !== 503) return "";
+  if (body?.code === "starting" || body?.missing) return "starting";
+  return body?.code ? "" : "away";
 }
 
 /** A key for `idempotency-key`; a page that repeats a call after a failure passes the same one. */
@@ -257,6 +271,7 @@ export const log = {
   letters: (query, options) => get("/v1/_dead_letters", query, options),
   letter: (offset, options) => get(`/v1/_dead_letters/${seg(offset)}`, {}, options),
   replay: (offset, body, options) => post(`/v1/_dead_letters/${seg(offset)}/replay`, body, options),
+  acknowledge: (offset, body) => post(`/v1/_dead_letters/${seg(offset)}/acknowledge`, body),
   verifyPath: "/v1/_audit/verify",
   checkpoints: (query, options) => get("/v1/_audit/checkpoints", query, options),
   problems: (query, options) => get("/v1/_projections/problems", query, options),

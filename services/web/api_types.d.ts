@@ -31,6 +31,9 @@ declare namespace Api {
     retired?: boolean | null;
     why?: string | null;
   }
+  interface AcknowledgeLetterBody {
+    reason?: string;
+  }
   interface ActiveDefinition {
     kind: string;
     name: string;
@@ -294,6 +297,8 @@ declare namespace Api {
     run_id: string;
     at: number;
     status: string;
+    stop_reason: string | null;
+    failed_children: number;
     agent: string | null;
     definition_sha256: string | null;
     turns: number;
@@ -337,6 +342,11 @@ declare namespace Api {
     counts: Record<string, number>;
     total: number;
   }
+  interface DeadLetterAcknowledgement {
+    at: string;
+    by: string;
+    reason: string;
+  }
   interface DeadLetterDetail {
     offset: number;
     at: string;
@@ -345,6 +355,8 @@ declare namespace Api {
     error: string;
     from: string;
     replayed: string[];
+    not_replayable: string | null;
+    acknowledged: DeadLetterAcknowledgement | null;
     original: DeadLetterOriginal;
   }
   interface DeadLetterList {
@@ -373,6 +385,8 @@ declare namespace Api {
     error: string;
     from: string;
     replayed: string[];
+    not_replayable: string | null;
+    acknowledged: DeadLetterAcknowledgement | null;
   }
   type Definition = Record<string, any>;
   interface DefinitionBatch {
@@ -1274,6 +1288,7 @@ declare namespace Api {
     root_run_id: string;
     depth: number;
     children: number;
+    failed_children: number;
     parent_context: Record<string, any> | null;
     metadata: Record<string, any> | null;
     continues_run_id: string | null;
@@ -1311,6 +1326,7 @@ declare namespace Api {
   interface RunComparison {
     a: ComparedRun;
     b: ComparedRun;
+    common: SharedEvent | null;
     same: boolean;
     shared_steps: number;
     first: StepPair | null;
@@ -1459,6 +1475,10 @@ declare namespace Api {
     last_agent_id: string;
     status: "running" | "completed" | "failed" | "cancelled";
     last_event_at: string;
+  }
+  interface SharedEvent {
+    run_id: string;
+    seq: number;
   }
   interface SignedCheckpointJson {
     topic: string;
@@ -1773,6 +1793,7 @@ declare namespace Api {
     | ["GET", `/v1/_concurrency/stats`, Concurrency, any]
     | ["GET", `/v1/_dead_letters`, DeadLetterList, any]
     | ["GET", `/v1/_dead_letters/${string}`, DeadLetterDetail, any]
+    | ["POST", `/v1/_dead_letters/${string}/acknowledge`, DeadLetterSummary, AcknowledgeLetterBody]
     | ["POST", `/v1/_dead_letters/${string}/replay`, DeadLetterReplay, ReplayLetterBody]
     | ["GET", `/v1/_definitions`, DefinitionList, any]
     | ["POST", `/v1/_definitions/apply`, AppliedDefinitions, DefinitionBatch]

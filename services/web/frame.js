@@ -1,6 +1,6 @@
 // The frame around every page: navigation, top bar, banner, and the page that the address names.
 import { computed, html, signal, useEffect, useErrorBoundary, useRef, useState } from "./ui.js";
-import { ApiError, connection, health, interrupts, signedOut } from "./api.js";
+import { ApiError, connection, interrupts, operations, signedOut } from "./api.js";
 import { Button, CopyButton } from "./components/controls.js";
 import { Icon } from "./components/icon.js";
 import { ErrorState, Forbidden, Loading } from "./components/states.js";
@@ -8,7 +8,7 @@ import { ShortcutsDialog, registerKeys, useKeys } from "./components/keys.js";
 import { Toasts } from "./components/toast.js";
 import { match } from "./match.js";
 import { PAGES } from "./navigation.js";
-import { placeOf } from "./places.js";
+import { JUMP_MAX, placeOf } from "./places.js";
 import { every } from "./resource.js";
 import { here, link, navigate } from "./router.js";
 import { loadSession, login, may, me, signIn, signOut } from "./session.js";
@@ -107,8 +107,8 @@ function Navigation() {
           </div>
         `,
       )}
-      <button class="fold" onClick=${() => (navigationClosed.value = !navigationClosed.value)} aria-label=${navigationClosed.value ? "Open the navigation" : "Close the navigation"}>
-        <${Icon} name=${navigationClosed.value ? "chevron-right" : "chevron-left"} /><span>Collapse</span>
+      <button class="fold" onClick=${() => (navigationClosed.value = !navigationClosed.value)} aria-expanded=${!navigationClosed.value} title=${navigationClosed.value ? "Expand" : "Collapse"}>
+        <${Icon} name=${navigationClosed.value ? "chevron-right" : "chevron-left"} /><span>${navigationClosed.value ? "Expand" : "Collapse"}</span>
       </button>
     </nav>
   `;
@@ -157,7 +157,7 @@ function JumpBox() {
   };
   return html`<form class="jump" role="search" onSubmit=${go}>
     <${Icon} name="search" />
-    <input ref=${input} aria-label="Jump to a run, session or record by its id" placeholder="Jump to an id" spellcheck="false" autocomplete="off" />
+    <input ref=${input} aria-label="Jump to a run, session or record by its id" placeholder="Jump to an id" maxlength=${JUMP_MAX} spellcheck="false" autocomplete="off" />
     <kbd>/</kbd>
   </form>`;
 }
@@ -171,11 +171,11 @@ function Banner() {
   </p>`;
 }
 
-/** Asks for the server's health until it answers, which ends the banner and reloads what the page shows. */
+/** Asks whether the server is ready until it is, which ends the banner, opens the streams and reloads what the page shows. */
 function Retry() {
   useEffect(() => {
     const timer = setInterval(() => {
-      health().then(
+      operations.ready().then(
         () => checkBuild({ isUrgent: true }),
         () => {},
       );

@@ -5,15 +5,27 @@ const RECORD = /^(loom\.[\w.-]+)\/(\d+)[/:](\d+)$/;
 /** `<family>:<tenant>/<name>`, of which the tenant may be empty. */
 const AGGREGATE = /^[a-z_]+:[^/\s]*\/.+$/s;
 
-/** The page of an id: of a run, of a record, of a definition, of an aggregate; else a filter of the runs. @param {string} text */
-export function placeOf(text) {
+/** Longest text of the jump box; the API takes a start or an end of an id that is as long. */
+export const JUMP_MAX = 256;
+/** What can be a whole id. */
+const ID = /^[A-Za-z0-9_-]{1,128}$/;
+/** Characters behind the kind of an id, such as `r_`, from which on it is taken for whole. */
+const WHOLE = /^[a-z]+_[A-Za-z0-9-]{16,}$/;
+
+/**
+ * The page of an id: of a run, of a record, of a definition, of an aggregate. Anything else, such as the end of an id as pages show it or
+ * words, is searched for in the runs; it is never an address that the API refuses.
+ * @param {string} given
+ */
+export function placeOf(given) {
+  const text = given.trim().replace(/^…+|…+$/g, "").slice(0, JUMP_MAX);
   const record = RECORD.exec(text);
   if (record) return `/log/${record[1]}/${record[2]}?from=${record[3]}`;
-  if (/^def_/.test(text)) return `/library/version/${encodeURIComponent(text)}`;
-  if (/^(r|run)_/.test(text)) return `/runs/${encodeURIComponent(text)}`;
-  if (/^(s|ses|session)_/.test(text)) return `/runs?session_id=${encodeURIComponent(text)}`;
+  if (/^def_/.test(text) && WHOLE.test(text)) return `/library/version/${encodeURIComponent(text)}`;
+  if (/^(r|run)_/.test(text) && ID.test(text)) return `/runs/${encodeURIComponent(text)}`;
+  if (/^(s|ses|session)_/.test(text) && ID.test(text)) return `/runs?session_id=${encodeURIComponent(text)}`;
   if (AGGREGATE.test(text)) return recordsOf(text);
-  return `/runs?prefix=${encodeURIComponent(text)}`;
+  return `/runs?id=${encodeURIComponent(text)}`;
 }
 
 /**

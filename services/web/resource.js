@@ -2,6 +2,7 @@
 // Reading begins in layout effects: others run after the next paint, which a read need not wait for.
 import { useCallback, useEffect, useLayoutEffect, useRef, useState } from "./ui.js";
 import { connection } from "./api.js";
+import { printJson } from "./exact_json.js";
 
 /**
  * Loads when the page opens and whenever `inputs` change; an older load that ends later is dropped.
@@ -19,7 +20,7 @@ export function useResource(load, inputs, { everyMs = 0 } = {}) {
   const key = useRef("");
   useLayoutEffect(() => {
     const abort = new AbortController();
-    const now = JSON.stringify(inputs);
+    const now = printJson(inputs);
     const isOther = key.current !== now;
     key.current = now;
     setState((before) => ({ data: isOther ? undefined : before.data, error: isOther ? null : before.error, isLoading: true }));

@@ -16,15 +16,14 @@ export const me = signal(/** @type {Api.Me | null} */ (null));
 export const login = signal(/** @type {{login_origins: string[], open_mode: boolean} | null} */ (null));
 
 /**
- * Whether the caller holds a scope, by which pages and buttons are shown; "": anybody. Isolated users have runs alone.
+ * Whether the caller holds a scope, or all of several with spaces between, by which pages and buttons are shown; "": anybody. Isolated users
+ * have runs alone.
  * @param {string} scope
  */
 export function may(scope) {
   const caller = me.value;
   if (!caller) return false;
-  if (!scope) return true;
-  if (caller.is_isolated && !scope.startsWith("runs:")) return false;
-  return caller.scopes.some((held) => held === scope || INCLUDES[held]?.includes(scope));
+  return scope.split(" ").filter(Boolean).every((one) => (one.startsWith("runs:") || !caller.is_isolated) && caller.scopes.some((held) => held === one || INCLUDES[held]?.includes(one)));
 }
 
 /** Finds out who is signed in; leaves `me` at null when nobody is. */

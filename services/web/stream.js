@@ -1,5 +1,6 @@
 // Server-sent events: one subscription that survives broken connections. Frames with an id are delivered once.
 import { ApiError, connection, newKey, refusal } from "./api.js";
+import { parseJson, printJson } from "./exact_json.js";
 
 const WAIT_MIN_MS = 500;
 const WAIT_MAX_MS = 10_000;
@@ -43,13 +44,15 @@ export function follow(path, { onFrames, onState = () => {}, lastId = "", isEnd,
         if (ended || !reconnects) return onState("ended");
       } catch (error) {
         if (stopped) return;
-        const refused = error instanceof ApiError && !error.isTransient;
+        const refused = error instanceof ApiError && !error.isTransient && error.status !== 404;
         if (refused || !reconnects) return onState("ended", /** @type {Error} */ (error));
         if (!(error instanceof ApiError)) connection.value = "away";
         onState("waiting", /** @type {Error} */ (error));
+        // A server that has just begun, or a proxy, may not know yet what is there: that is asked again, but seldom.
+        if (error instanceof ApiError && error.status === 404) wait = WAIT_MAX_MS;
         if (error instanceof ApiError && error.retryAfterS) wait = Math.max(wait, error.retryAfterS * 1000);
       }
-      await pause(wait * (0.7 + 0.6 * Math.random()), abort.signal);
+      await untilBack(wait * (0.7 + 0.6 * Math.random()), abort.signal);
       wait = Math.min(wait * 2, WAIT_MAX_MS);
     }
   }
@@ -66,7 +69,7 @@ export function follow(path, { onFrames, onState = () => {}, lastId = "", isEnd,
       if (last) headers["last-event-id"] = last;
       if (body !== undefined) headers["content-type"] = "application/json";
       if (method !== "GET") headers["idempotency-key"] = newKey();
-      const answer = await fetch(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body), signal: one.signal, cache: "no-store" });
+      const answer = await fetch(path, { method, headers, body: body === undefined ? undefined : printJson(body), signal: one.signal, cache: "no-store" });
       if (!answer.ok) throw await refusal(answer);
       connection.value = "ok";
       onOpen();
@@ -170,11 +173,26 @@ function parse(block) {
   }
   if (!data.length) return null;
   try {
-    frame.data = JSON.parse(data.join("\n"));
+    frame.data = parseJson(data.join("\n"));
   } catch {
     frame.data = data.join("\n");
   }
   return frame;
+}
+
+/** Waits before the next attempt, but no longer than until the server is known to answer again. @param {number} ms @param {AbortSignal} aborted @returns {Promise<void>} */
+async function untilBack(ms, aborted) {
+  const back = new AbortController();
+  const stop = () => back.abort();
+  aborted.addEventListener("abort", stop, { once: true });
+  let before = connection.peek();
+  const forget = connection.subscribe((now) => {
+    if (before !== "ok" && now === "ok") stop();
+    before = now;
+  });
+  await pause(ms, back.signal);
+  forget();
+  aborted.removeEventListener("abort", stop);
 }
 
 /** @param {number} ms @param {AbortSignal} aborted @returns {Promise<void>} */

@@ -1,8 +1,9 @@
 // Values of data and of forms as text: one line, a time for the API, a word of a shell command. No document: tested without a browser.
+import { printJson } from "./exact_json.js";
 
 /** One line that says most about a value. @param {any} value @param {number} [max] characters */
 export function oneLine(value, max = 240) {
-  const text = typeof value === "string" ? value : JSON.stringify(value);
+  const text = typeof value === "string" ? value : printJson(value);
   const line = (text ?? "").slice(0, max + 1).replace(/\s+/g, " ");
   return line.length > max ? `${line.slice(0, max)}…` : line;
 }

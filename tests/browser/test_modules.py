@@ -1,7 +1,8 @@
 """The pure modules of the page, tested in the browser that runs them.
 
 tests/web/*.test.js are written for `node --test tests/web/`. Nobody needs Node for them: here the same files run in
-Chromium, where small modules stand for node:test, node:assert/strict and node:fs.
+Chromium, where small modules stand for node:test, node:assert/strict and node:fs. Those of *.page.js need the import
+map of the page, and run here alone.
 """
 
 import json
@@ -38,7 +39,7 @@ RUN = """async (file) => {
   await import(file);
   return await run();
 }"""
-FILES = sorted(path.name for path in (REPOSITORY / "tests" / "web").glob("*.test.js"))
+FILES = sorted(path.name for path in (REPOSITORY / "tests" / "web").glob("*.js"))
 
 
 @pytest.fixture

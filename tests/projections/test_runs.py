@@ -15,6 +15,7 @@ from loomlog.projections.tables import EVERY_TENANT, InvalidPageToken
 from loomlog.schemas.generated.run_events import (
     CallWaiting,
     ChildrenPlanned,
+    ChildReturned,
     CommandRefused,
     InputReceived,
     RunCancelled,
@@ -351,9 +352,29 @@ async def test_a_list_is_newest_first_and_narrowed_by_every_filter(reader, some_
     assert await ids(reader, "default", agent_id="a_mine") == ["r_06", "r_05"]
     assert await ids(reader, "default", agent="unknown") == []
     assert await ids(reader, "default", parent_agent_id="a_x") == []
+    # As pages show it: the end of an id, or its beginning; anything else finds nothing and fails nothing.
+    assert await ids(reader, "default", id_part="06") == ["r_06"]
+    assert await ids(reader, "default", id_part="_chat") == ["r_06", "r_05"]
+    assert await ids(reader, "default", id_part="a_mi") == ["r_06", "r_05"]
+    for words in ("quarterly report", "%", "_6", "0\0", "'", "\ud800", "\\"):
+        assert await ids(reader, "default", id_part=words) == []
     sixth = (await run_by_id(reader, "default", "r_06")).started_at_ms
     assert await ids(reader, "default", since_ms=sixth) == ["r_11", "r_10", "r_09", "r_07", "r_06"]
     assert await ids(reader, "default", until_ms=sixth) == ["r_05", "r_03", "r_02", "r_01"]
+
+
+async def test_a_row_counts_the_children_that_failed(reader, project):
+    partition = Partition()
+    partition.claim()
+
+    def came_back(status):
+        return ChildReturned(turn=1, index=0, call_id="c0", child_run_id="r_c", agent="helper", status=status)
+
+    partition.add("r_1", started(), requested(1), *WITH_CHILDREN, *map(came_back, ("failed", "completed", "refused")))
+    partition.add("r_2", started("r_2"), requested(1), *WITH_CHILDREN, came_back("completed"))
+    await project(partition)
+    rows = {row.run_id: row.failed_children for row in (await list_runs(reader, "default", RunFilter())).rows}
+    assert rows == {"r_1": 2, "r_2": 0}
 
 
 async def test_the_runs_of_a_version_are_found_by_its_id(reader, project):

@@ -10,6 +10,12 @@ test("the most urgent come first, then the newest; no priority is normal", () =>
   assert.deepEqual(inOrder(list).map((one) => one.interrupt_id), ["high", "new", "old", "low"]);
 });
 
+test("the least time left comes first, whatever is urgent, and what waits for ever last", () => {
+  const until = (id, priority, expires_at) => question(id, priority, "2026-01-01T00", { expires_at });
+  const list = [until("ever", "high", null), until("hour", "high", "2026-01-01T01:00:00Z"), until("minute", "low", "2026-01-01T00:01:00Z"), until("same", "normal", "2026-01-01T01:00:00+00:00")];
+  assert.deepEqual(inOrder(list).map((one) => one.interrupt_id), ["minute", "hour", "same", "ever"]);
+});
+
 test("time runs out, soon is the last five minutes, and no end is no time", () => {
   const at = Date.parse("2026-01-01T00:00:00Z");
   const left = (text) => timeLeft({ expires_at: text }, at);

@@ -24,6 +24,18 @@ test("JSON is read too, and words of YAML stay words", () => {
   assert.deepEqual(parseText('{"enabled": true, "at": "no"}'), { enabled: true, at: "no" });
   assert.deepEqual(parseText("at: 2026-01-01\nanswer: yes"), { at: "2026-01-01", answer: "yes" });
   assert.deepEqual(parseText(" "), {});
+  assert.deepEqual(parseText("# nothing but a comment"), {});
+  assert.throws(() => parseText("a: 1\n---\nb: 2"), /one document/);
+});
+
+test("integers keep all their digits through the editor", () => {
+  const text = '{"big": 9007199254740993, "small": 7, "least": -123456789012345678901, "words": "9007199254740993", "part": 0.5}';
+  const read = parseText(text);
+  assert.deepEqual(read, { big: 9007199254740993n, small: 7, least: -123456789012345678901n, words: "9007199254740993", part: 0.5 });
+  assert.match(toYaml(read), /^big: 9007199254740993$/m);
+  assert.deepEqual(parseText(toYaml(read)), read);
+  assert.deepEqual(overlayOf(read, parseText(toYaml(read).replace("993", "995"))), { big: 9007199254740995n });
+  assert.match(toYaml({ answer: "yes", at: "2026-01-01" }), /answer: 'yes'\nat: '2026-01-01'/); // for readers that take them for something else
 });
 
 test("a wrong text says the line, and what is no object is refused", () => {

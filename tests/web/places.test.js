@@ -4,10 +4,17 @@ import { placeOf, recordOfRun, recordsOf } from "../../services/web/places.js";
 import { match } from "../../services/web/match.js";
 
 test("each kind of id has its page", () => {
-  assert.equal(placeOf("r_01m8b4j2d4"), "/runs/r_01m8b4j2d4");
+  assert.equal(placeOf(" r_01m8b4j2d4 "), "/runs/r_01m8b4j2d4");
   assert.equal(placeOf("s_01m8b4j2d4"), "/runs?session_id=s_01m8b4j2d4");
   assert.equal(placeOf("def_9a21c6a58643d359"), "/library/version/def_9a21c6a58643d359");
-  assert.equal(placeOf("report"), "/runs?prefix=report");
+  assert.equal(placeOf("report"), "/runs?id=report");
+});
+
+test("what pages show of an id is searched for, and so are words: no address is refused", () => {
+  assert.equal(placeOf("…8b4j2d4"), "/runs?id=8b4j2d4");
+  assert.equal(placeOf("8b4j2d"), "/runs?id=8b4j2d");
+  for (const text of ["r_ a b", "s_a/b", "def_ x", "quarterly report", "ü", "%", "def_9a21"]) assert.equal(placeOf(text), `/runs?id=${encodeURIComponent(text)}`);
+  assert.equal(placeOf("x".repeat(999)), `/runs?id=${"x".repeat(256)}`);
 });
 
 test("a record is found by its position, with a colon or a slash before the offset", () => {
@@ -18,7 +25,7 @@ test("a record is found by its position, with a colon or a slash before the offs
 test("an aggregate leads to its records, also one of no tenant", () => {
   assert.equal(placeOf("budget:/installation"), "/log/aggregate/budget%3A%2Finstallation");
   assert.equal(placeOf("definition:acme/agent/a b"), "/log/aggregate/definition%3Aacme%2Fagent%2Fa%20b");
-  assert.equal(placeOf("what: is this"), "/runs?prefix=what%3A%20is%20this");
+  assert.equal(placeOf("what: is this"), "/runs?id=what%3A%20is%20this");
   assert.equal(recordsOf("pause:/installation", { from: "2026-11-26T05:00:00Z", type: "PauseSet" }), "/log/aggregate/pause%3A%2Finstallation?from=2026-11-26T05%3A00%3A00Z&type=PauseSet");
 });
 

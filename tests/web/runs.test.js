@@ -25,14 +25,14 @@ test("what a live run waits for is asked for without a status", () => {
 
 test("a run of the stream is in the list only if the whole filter fits it", () => {
   const row = run("r_1", { user_id: "ann", tenant_id: "acme" });
-  assert.ok(fits(row, filter("agent=helper&user_id=ann&from=2h&prefix=r_"), NOW));
-  for (const other of ["agent=other", "user_id=bob", "tenant=globex", "status=failed", "from=30m", "to=2026-01-02T10:00:00Z", "prefix=x", "waits=interrupted"]) assert.ok(!fits(row, filter(other), NOW), other);
+  assert.ok(fits(row, filter("agent=helper&user_id=ann&from=2h&id=r_"), NOW));
+  for (const other of ["agent=other", "user_id=bob", "tenant=globex", "status=failed", "from=30m", "to=2026-01-02T10:00:00Z", "id=x", "waits=interrupted"]) assert.ok(!fits(row, filter(other), NOW), other);
 });
 
 test("a filter becomes a where of one order, or says what cannot be said", () => {
   assert.equal(whereOf(filter("agent=helper&from=1h"), NOW).where, "status=running,agent=helper,newer_than=3600s");
   assert.equal(whereOf(filter("waits=awaiting_input"), NOW).where, "status=parked");
-  assert.equal(whereOf(filter("prefix=r_1"), NOW).where, "");
+  assert.equal(whereOf(filter("id=r_1"), NOW).where, "");
   assert.equal(whereOf(filter("user_id=a,b"), NOW).where, "");
   assert.match(whereOf(filter("status=failed"), NOW).problem, /have ended/);
 });

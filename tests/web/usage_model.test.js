@@ -2,7 +2,8 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { descendantsOf, standOf, sumsOf, treeRows } from "../../services/web/pages/run/tree_model.js";
+import { standOf } from "../../services/web/outcome.js";
+import { descendantsOf, sumsOf, toneOfRun, treeRows } from "../../services/web/pages/run/tree_model.js";
 import { bucketed, usageOf } from "../../services/web/pages/run/usage_model.js";
 
 const read = (name) => JSON.parse(readFileSync(new URL(`${name}.json`, import.meta.url), "utf8"));
@@ -53,4 +54,8 @@ test("children of children count, and currencies are never added", () => {
   const sums = sumsOf(descendantsOf(tree, "r"));
   assert.deepEqual([sums.runs, sums.input, sums.cached, sums.output, sums.cost], [2, 2, 14, 4, { USD: 5, EUR: 5 }]);
   assert.equal(standOf(run("r", null, "1", { status: "running", parked: true })), "waits for input");
+  const toneOf = (more) => toneOfRun(run("r", null, "1", { status: "completed", ...more }));
+  assert.equal(toneOf({ stop_reason: "end_turn", failed_children: 0 }), "good");
+  for (const more of [{ stop_reason: "max_iterations" }, { stop_reason: "max_tokens" }, { stop_reason: "end_turn", failed_children: 1 }]) assert.equal(toneOf(more), "warn", JSON.stringify(more));
+  assert.equal(standOf({ status: "completed", stop_reason: "max_iterations", failed_children: 2 }), "cut off");
 });

@@ -5,7 +5,8 @@ Before: components.py makes them. After: services/cli/doctor/doctor.py and servi
 
 from dataclasses import dataclass
 
-OK, WARN, FAIL = "ok", "warn", "fail"
+OK, WARN, FAIL, OFF = "ok", "warn", "fail", "off"
+"""`off`: the part is not in use here, so nothing can be said for it."""
 SILENT_AFTER_S = 10.0
 """Seconds without a status after which a projector counts as down; it reports every two seconds."""
 

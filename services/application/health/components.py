@@ -7,6 +7,8 @@
     replicas     can the replicated families be read
     files        definitions of which the files of processes say different things
     audit        are new records signed
+    runs         runs that are quarantined
+    dead letters records that could not be handled and wait for somebody
     insights     does it answer
 
 Before: health_checks.py, services/cli/doctor read the parts. After: check.py.
@@ -16,8 +18,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from loomlog.projections.engine.lag import ProjectionLag
+from loomlog.projections.runs import RunRow
 from loomlog.redpanda.topics import TopicChange
-from loomlog.services.application.health.check import FAIL, OK, SILENT_AFTER_S, WARN, Check
+from loomlog.services.application.health.check import FAIL, OFF, OK, SILENT_AFTER_S, WARN, Check
 from loomlog.services.application.health.entity_status import LISTED_MAX, EntityStatus
 from loomlog.services.application.plain_text import duration, one_line, pluralize
 from loomlog.services.families.definition import FAMILY as DEFINITIONS
@@ -33,6 +36,7 @@ TOPICS, READ_MODELS, REPLICAS, FILES, AUDIT, INSIGHTS = (
     "audit",
     "insights",
 )
+RUNS, DEAD_LETTERS = "runs", "dead letters"
 ENTITIES, CHANNELS = "entities", "channels"
 SLOW_AFTER_MS = 10_000
 """Delay from an event to its row after which the projector counts as behind; milliseconds are normal."""
@@ -69,6 +73,30 @@ def read_models_check(lag: ProjectionLag | Mapping[str, Any]) -> Check:
         return Check(name=READ_MODELS, state=WARN, text=text, remedy=remedy)
     text = f"{lag['lag']} records behind" if lag["lag"] else "up to date"
     return Check(name=READ_MODELS, state=OK, text=text)
+
+
+def runs_check(quarantined: Sequence[RunRow], *, is_whole: bool) -> Check:
+    """Return the check of quarantined runs, of which the newest are given."""
+    if not quarantined:
+        return Check(name=RUNS, state=OK, text="none quarantined")
+    listed = [f"{row.run_id}: {one_line(row.quarantine_error, REASON_CHARACTERS)}" for row in quarantined[:LISTED_MAX]]
+    listed.append("Nothing of them goes on. Repair the cause, then `loomlog runs release` each.")
+    number = pluralize(len(quarantined), "run")
+    text = f"{number} quarantined" if is_whole else f"{number} and more quarantined"
+    return Check(name=RUNS, state=WARN, text=text, remedy="\n".join(listed))
+
+
+def dead_letters_check(count: int) -> Check:
+    """Return the check of dead letters that are neither replayed nor acknowledged."""
+    if not count:
+        return Check(name=DEAD_LETTERS, state=OK, text="none open")
+    remedy = "`loomlog dlq ls` lists them: replay what can be handled now, and acknowledge the others."
+    return Check(name=DEAD_LETTERS, state=WARN, text=f"{pluralize(count, 'dead letter')} open", remedy=remedy)
+
+
+def unsigned_log_check() -> Check:
+    """Return the check of a log that no auditor signs."""
+    return Check(name=AUDIT, state=OFF, text="nothing is signed: no auditor has signed anything here")
 
 
 def unreadable_check(name: str, error: str) -> Check:
@@ -167,5 +195,5 @@ def insights_check(place: str, *, lag_records: int = 0, error: str = "") -> Chec
         remedy = "Only live figures are missing; nothing else depends on it."
         return Check(name=INSIGHTS, state=WARN, text=error, remedy=remedy)
     if not place:
-        return Check(name=INSIGHTS, state=OK, text="switched off")
+        return Check(name=INSIGHTS, state=OFF, text="switched off")
     return Check(name=INSIGHTS, state=OK, text=f"{place}, {lag_records} records behind")

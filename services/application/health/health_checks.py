@@ -17,24 +17,32 @@ from typing import TypeVar
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.storage.postgres import PostgresReader
 from loomlog.projections.engine.lag import lag_json
+from loomlog.projections.run_queries import RunFilter
+from loomlog.projections.tables import EVERY_TENANT
 from loomlog.redpanda.topics import plan
 from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.errors import RequestRefused
 from loomlog.services.application.health.check import FAIL, OK, Check
 from loomlog.services.application.health.components import (
     AUDIT,
+    DEAD_LETTERS,
     READ_MODELS,
+    RUNS,
     TOPICS,
+    dead_letters_check,
     entity_check,
     missing_tables_check,
     read_models_check,
     replica_checks,
+    runs_check,
     topics_check,
     unreadable_check,
     unsigned_check,
+    unsigned_log_check,
 )
 from loomlog.services.application.health.entity_status import entity_status
 from loomlog.services.application.log.access import LogAccess
+from loomlog.services.application.log.dead_letters import OpenLetters
 from loomlog.services.application.log.verifier import LogVerifier
 from loomlog.services.application.plain_text import duration
 from loomlog.services.application.queries.read_models import ReadModels, has_no_tables
@@ -48,6 +56,8 @@ CHECK_WAIT_S = 5.0
 """Seconds to wait for one part."""
 SHARED_S = 1.0
 """Seconds that a report is shared: everybody who has a page with it open asks every few seconds."""
+QUARANTINED_MAX = 100
+"""Quarantined runs that are counted."""
 FAILURES = (TimeoutError, ConnectorError, RequestRefused)
 
 T = TypeVar("T")
@@ -73,11 +83,13 @@ class HealthChecks:
         barrier: PositionBarrier,
         replicas: Replicas,
         entity_tables: Sequence[EntityTables],
+        open_letters: OpenLetters,
         *,
         clock_ms: Callable[[], int],
     ) -> None:
         self._access, self._verifier, self._projection, self._barrier = access, verifier, projection, barrier
         self._replicas, self._entity_tables = replicas, entity_tables
+        self._open_letters = open_letters
         self._clock_ms = clock_ms
         self._lock = asyncio.Lock()
         self._checked_at = -SHARED_S
@@ -93,11 +105,13 @@ class HealthChecks:
                     self._check_postgres(),
                     self._check_topics(),
                     self._check_audit(),
+                    self._check_dead_letters(),
                     self._check_read_models(),
+                    self._check_runs(),
                     *(self._check_entities(tables) for tables in self._entity_tables),
                 )
                 replicas = replica_checks(self._replicas, now_ms=self._clock_ms())
-                self._checks = (*parts[:4], *replicas, *parts[4:])
+                self._checks = (*parts[:5], *replicas, *parts[5:])
                 self._checked_at = time.monotonic()
             return self._checks
 
@@ -135,7 +149,7 @@ class HealthChecks:
         except FAILURES as error:
             return Check(name=AUDIT, state=FAIL, text="the signatures cannot be read", remedy=_reason(error))
         if waits_s is None:
-            return Check(name=AUDIT, state=OK, text="nothing is signed: no auditor has signed anything here")
+            return unsigned_log_check()
         late = unsigned_check(waits_s, self._access.audit_period_s, "")
         text = "everything is signed; POST /v1/_audit/verify compares it with what was signed"
         return late or Check(name=AUDIT, state=OK, text=text)
@@ -152,6 +166,20 @@ class HealthChecks:
         except FAILURES as error:
             return unreadable_check(READ_MODELS, _reason(error))
         return read_models_check(lag_json(progress, self._barrier.topic, self._barrier.log_ends(), now_s=time.time()))
+
+    async def _check_dead_letters(self) -> Check:
+        try:
+            return dead_letters_check(await _bounded(self._open_letters.count()))
+        except FAILURES as error:
+            return Check(name=DEAD_LETTERS, state=FAIL, text="they cannot be read", remedy=_reason(error))
+
+    async def _check_runs(self) -> Check:
+        quarantined = RunFilter(waiting="quarantined")
+        try:
+            page = await _bounded(self._projection.runs(EVERY_TENANT, quarantined, limit=QUARANTINED_MAX))
+        except FAILURES as error:
+            return unreadable_check(RUNS, _reason(error))
+        return runs_check(page.rows, is_whole=not page.next)
 
     async def _check_entities(self, tables: EntityTables) -> Check:
         try:

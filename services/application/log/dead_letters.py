@@ -1,27 +1,30 @@
-"""Dead letters, records that could not be handled: a list, one in full, and the replay of its original.
+"""Dead letters, records that could not be handled: a list, one in full, replay and acknowledgement.
 
 A replayed command is handled like any other: if it had been handled after all, it has no second effect, because
 commands are deduplicated by their ids. An original of an events topic is never replayed: only the owner of a partition
 writes there, and the failure is repaired in the code or by restoring the topic. Each replay is a later record of its
 own (DeadLetterReplayed), so nothing is replayed twice by mistake; it has the token of its request, so a repeated
-request gets the first answer.
+request gets the first answer. What cannot be decoded here would only become a dead letter again, so it is not replayed
+until a newer version can read it; a letter of which nothing more is needed is acknowledged by a record of its own
+(DeadLetterAcknowledged). A letter is open until it is replayed or acknowledged.
 
 Before: services/api/dead_letter_endpoints.py, services/cli/log/dead_letters.py. After: records.py, connectors/kafka.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from loomlog.connectors.errors import UnknownOutcome
 from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.connectors.protocols import LogAppender, LogRanges, LogRecord, ProducerRecord
 from loomlog.projections.frames.frame_json import format_rfc3339
-from loomlog.schemas.codec import Codec, Undecodable
-from loomlog.schemas.generated.stream_records import DeadLetter, DeadLetterReplayed
+from loomlog.schemas.codec import Codec, Undecodable, UnknownSchema
+from loomlog.schemas.generated.stream_records import DeadLetter, DeadLetterAcknowledged, DeadLetterReplayed
 from loomlog.schemas.position import Position
+from loomlog.services.application import limits
 from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.errors import RequestRefused
 from loomlog.services.application.log.json_types import (
@@ -44,7 +47,9 @@ LETTERS_DEFAULT = 50
 LETTERS_MAX = 200
 """Maximum letters of a page: each may have a megabyte, and is in memory while its page is made."""
 REPLAY_WAIT_S = 10.0
-"""Time limit of a replay, which appends twice."""
+"""Time limit of a replay, which appends twice, and of an acknowledgement."""
+Note = DeadLetterReplayed | DeadLetterAcknowledged
+"""A later record about a letter."""
 
 
 class DeadLetterKind(StrEnum):
@@ -58,11 +63,14 @@ class DeadLetterKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterEntry:
-    """A dead letter and its position. `replays` are the records of its replays, in log order."""
+    """A dead letter and its position. `replays` are the records of its replays, in log order; `acknowledgement` is the
+    first one.
+    """
 
     offset: int
     letter: DeadLetter
     replays: tuple[DeadLetterReplayed, ...] = ()
+    acknowledgement: DeadLetterAcknowledged | None = None
 
     @property
     def replay_positions(self) -> tuple[str, ...]:
@@ -116,7 +124,7 @@ class DeadLetters:
         shown = entries[-limit:]
         has_more = len(entries) > limit
         return {
-            "letters": [dead_letter_json(entry) for entry in reversed(shown)],
+            "letters": [dead_letter_json(entry, self._codec) for entry in reversed(shown)],
             "next": str(shown[0].offset) if has_more else None,
         }
 
@@ -141,6 +149,26 @@ class DeadLetters:
             )
         return {"offset": offset, "position": position, "repeated": False}
 
+    async def acknowledge(self, caller: Caller, offset: int, *, reason: str = "") -> DeadLetterSummary:
+        """Note that nothing more is needed of a letter; one that is acknowledged stays so. Raises
+        RequestRefused(not_found) too.
+        """
+        require_scope(caller, ADMIN)
+        token = self._request_token()
+        async with answered_within(REPLAY_WAIT_S), self._replay_lock:
+            async with self._reads.slot(caller):
+                entry = await read_dead_letter(self._ranges, self._codec, offset)
+            acknowledged = await acknowledge_letter(
+                self._appender,
+                self._codec,
+                entry,
+                by=caller.subject,
+                reason=reason,
+                token=token,
+                at_ms=self._clock_ms(),
+            )
+        return dead_letter_json(acknowledged, self._codec)
+
 
 async def read_dead_letters(
     ranges: LogRanges, codec: Codec, *, kind: str = "", before: int | None = None, limit: int = MAX_RECORDS
@@ -150,17 +178,17 @@ async def read_dead_letters(
     start = max(await ranges.beginning_offset(TOPIC, PARTITION), end - MAX_RECORDS)
     below = end if before is None else before
     letters: deque[tuple[int, DeadLetter]] = deque(maxlen=limit)
-    replays: list[DeadLetterReplayed] = []
+    notes: list[Note] = []
     async with await ranges.read(TOPIC, PARTITION, start, end) as chunks:
         async for chunk in chunks:
             for record in chunk:
                 read = _decode(record, codec)
-                if isinstance(read, DeadLetterReplayed):
-                    replays.append(read)
+                if isinstance(read, Note):
+                    notes.append(read)
                 elif isinstance(read, DeadLetter) and kind in ("", read.kind) and record.offset < below:
                     letters.append((record.offset, read))
             await asyncio.sleep(0)
-    return _entries(letters, replays)
+    return _entries(letters, notes)
 
 
 async def read_dead_letter(ranges: LogRanges, codec: Codec, offset: int) -> DeadLetterEntry:
@@ -173,12 +201,41 @@ async def read_dead_letter(ranges: LogRanges, codec: Codec, offset: int) -> Dead
     if not isinstance(letter, DeadLetter):
         place = Position(topic=TOPIC, partition=PARTITION, offset=offset)
         raise RequestRefused("not_found", f"The record at {place} is no dead letter.")
-    replays: list[DeadLetterReplayed] = []
+    notes: list[Note] = []
     async with await ranges.read(TOPIC, PARTITION, offset + 1, min(end, offset + MAX_RECORDS)) as chunks:
         async for chunk in chunks:
-            replays += [read for record in chunk if isinstance(read := _decode(record, codec), DeadLetterReplayed)]
+            notes += [read for record in chunk if isinstance(read := _decode(record, codec), Note)]
             await asyncio.sleep(0)
-    return _entries([(offset, letter)], replays)[0]
+    return _entries([(offset, letter)], notes)[0]
+
+
+class OpenLetters:
+    """How many dead letters are open: the topic is read once, then only what is new."""
+
+    def __init__(self, ranges: LogRanges, codec: Codec) -> None:
+        self._ranges, self._codec = ranges, codec
+        self._open: set[int] = set()
+        self._read_to = 0
+
+    async def count(self) -> int:
+        """Return how many of the newest MAX_RECORDS records are open letters. Errors are the connector's."""
+        first = await self._ranges.beginning_offset(TOPIC, PARTITION)
+        end = await self._ranges.end_offset(TOPIC, PARTITION)
+        oldest = max(first, end - MAX_RECORDS)
+        start = max(self._read_to, oldest)
+        if start < end:
+            async with await self._ranges.read(TOPIC, PARTITION, start, end) as chunks:
+                async for chunk in chunks:
+                    for record in chunk:
+                        read = _decode(record, self._codec)
+                        if isinstance(read, DeadLetter):
+                            self._open.add(record.offset)
+                        elif isinstance(read, Note):
+                            self._open.discard(read.letter_offset)
+                    await asyncio.sleep(0)
+        self._read_to = end
+        self._open = {offset for offset in self._open if offset >= oldest}
+        return len(self._open)
 
 
 def _decode(record: LogRecord, codec: Codec) -> object:
@@ -188,14 +245,20 @@ def _decode(record: LogRecord, codec: Codec) -> object:
         return None  # only this project writes here; the records of the topic show it
 
 
-def _entries(letters: Iterable[tuple[int, DeadLetter]], replays: Iterable[DeadLetterReplayed]) -> list[DeadLetterEntry]:
-    by_letter: dict[int, list[DeadLetterReplayed]] = {}
-    for one in replays:
+def _entries(letters: Iterable[tuple[int, DeadLetter]], notes: Iterable[Note]) -> list[DeadLetterEntry]:
+    by_letter: dict[int, list[Note]] = {}
+    for one in notes:
         by_letter.setdefault(one.letter_offset, []).append(one)
-    return [
-        DeadLetterEntry(offset=offset, letter=letter, replays=tuple(by_letter.get(offset, ())))
-        for offset, letter in letters
-    ]
+    return [_entry(offset, letter, by_letter.get(offset, [])) for offset, letter in letters]
+
+
+def _entry(offset: int, letter: DeadLetter, notes: Sequence[Note]) -> DeadLetterEntry:
+    return DeadLetterEntry(
+        offset=offset,
+        letter=letter,
+        replays=tuple(one for one in notes if isinstance(one, DeadLetterReplayed)),
+        acknowledgement=next((one for one in notes if isinstance(one, DeadLetterAcknowledged)), None),
+    )
 
 
 async def replay_letter(
@@ -206,7 +269,7 @@ async def replay_letter(
     Raises RequestRefused: command_refused when it must not or cannot be replayed, log_unavailable when it is not known
     whether it was.
     """
-    original = original_record(entry, allow_repeat=allow_repeat)
+    original = original_record(entry, codec, allow_repeat=allow_repeat)
     topic = entry.letter.topic
     count = await appender.partitions(topic)
     partition = partition_of(original.key or b"", count) if count else 0
@@ -232,16 +295,67 @@ async def replay_letter(
     return position
 
 
-def original_record(entry: DeadLetterEntry, *, allow_repeat: bool) -> ProducerRecord:
-    """Return the original record unchanged. Raises RequestRefused(command_refused)."""
+async def acknowledge_letter(
+    appender: LogAppender,
+    codec: Codec,
+    entry: DeadLetterEntry,
+    *,
+    by: str,
+    reason: str = "",
+    token: str = "",
+    at_ms: int,
+) -> DeadLetterEntry:
+    """Append a record of the acknowledgement and return the letter with it; one that is there already stays."""
+    if entry.acknowledgement is not None:
+        return entry
+    note = DeadLetterAcknowledged(
+        letter_offset=entry.offset,
+        at_ms=at_ms,
+        by=by,
+        reason=reason[: limits.REASON_CHARACTERS_MAX],
+        request_token=token,
+    )
+    try:
+        await appender.append(TOPIC, PARTITION, [ProducerRecord(key=entry.origin.encode(), value=codec.encode(note))])
+    except UnknownOutcome as error:
+        raise RequestRefused(
+            "log_unavailable",
+            f"Whether the acknowledgement of letter {entry.offset} was noted is not known ({error}). Repeat it: that "
+            "does no harm.",
+        ) from error
+    return replace(entry, acknowledgement=note)
+
+
+def replay_refusal(entry: DeadLetterEntry, codec: Codec) -> str:
+    """Return why the original cannot be put back, ever or by this version; empty when it can."""
     letter = entry.letter
     if not letter.topic.endswith(".commands"):
-        raise _not_replayed(
+        return (
             f"Letter {entry.offset} is of {letter.topic}: only its owner writes there, so nothing can be put back. "
             "Repair the code that could not read it, then rebuild the projections or release the run."
         )
-    if entry.missing_value_reason:
-        raise _not_replayed(entry.missing_value_reason)
+    if letter.value is None:
+        return entry.missing_value_reason
+    try:
+        codec.decode(letter.value)
+    except UnknownSchema as error:
+        return (
+            f"Letter {entry.offset} cannot be read by this version ({error}), so it would become a dead letter again. "
+            "Upgrade, then replay it."
+        )
+    except Undecodable as error:
+        return (
+            f"Letter {entry.offset} is no record that can be read ({error}), so it would become a dead letter again. "
+            "Find who writes such bytes, then acknowledge it."
+        )
+    return ""
+
+
+def original_record(entry: DeadLetterEntry, codec: Codec, *, allow_repeat: bool) -> ProducerRecord:
+    """Return the original record unchanged. Raises RequestRefused(command_refused)."""
+    letter = entry.letter
+    if refusal := replay_refusal(entry, codec):
+        raise _not_replayed(refusal)
     if entry.replays and not allow_repeat:
         raise _not_replayed(
             f"Letter {entry.offset} was put back already, at {', '.join(entry.replay_positions)}. To do it once more, "
@@ -252,9 +366,9 @@ def original_record(entry: DeadLetterEntry, *, allow_repeat: bool) -> ProducerRe
     )
 
 
-def dead_letter_json(entry: DeadLetterEntry) -> DeadLetterSummary:
+def dead_letter_json(entry: DeadLetterEntry, codec: Codec) -> DeadLetterSummary:
     """Return the fields of a dead letter that a list shows."""
-    letter = entry.letter
+    letter, note = entry.letter, entry.acknowledgement
     return {
         "offset": entry.offset,
         "at": format_rfc3339(letter.at_ms),
@@ -263,12 +377,16 @@ def dead_letter_json(entry: DeadLetterEntry) -> DeadLetterSummary:
         "error": letter.error,
         "from": entry.origin,
         "replayed": list(entry.replay_positions),
+        "not_replayable": replay_refusal(entry, codec) or None,
+        "acknowledged": (
+            None if note is None else {"at": format_rfc3339(note.at_ms), "by": note.by, "reason": note.reason}
+        ),
     }
 
 
 def dead_letter_detail(entry: DeadLetterEntry, codec: Codec) -> DeadLetterDetail:
     """Return a dead letter in full."""
-    return {**dead_letter_json(entry), "original": original_json(entry, codec)}
+    return {**dead_letter_json(entry, codec), "original": original_json(entry, codec)}
 
 
 def original_json(entry: DeadLetterEntry, codec: Codec) -> DeadLetterOriginal:

@@ -94,6 +94,14 @@ class LogPage(TypedDict):
     next_offset: int
 
 
+class DeadLetterAcknowledgement(TypedDict):
+    """The note that nothing more is needed of a dead letter: when, by whom and why."""
+
+    at: str
+    by: str
+    reason: str
+
+
 DeadLetterSummary = TypedDict(
     "DeadLetterSummary",
     {
@@ -104,10 +112,13 @@ DeadLetterSummary = TypedDict(
         "error": str,
         "from": str,
         "replayed": list[str],
+        "not_replayable": str | None,
+        "acknowledged": DeadLetterAcknowledgement | None,
     },
 )
 """A record that could not be handled: when, why and by which service; `from` is its position, `replayed` are the
-positions where it was appended again.
+positions where it was appended again, `not_replayable` says why it cannot be. It is open until it is replayed or
+acknowledged.
 """
 
 

@@ -7,7 +7,6 @@ from typing import Any, assert_never
 
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.schemas.conversation import Block, ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
-from loomlog.schemas.generated.run_events import RunStarted
 from loomlog.schemas.generated.values import AgentDefinition, BlobRef
 from loomlog.services.application.queries.json_types import (
     ComparedCall,
@@ -22,13 +21,22 @@ from loomlog.services.application.queries.json_types import (
     RunPhase,
     RunReplay,
     RunStateAt,
+    SharedEvent,
     StepPair,
     TimelineEvent,
     ValueDifference,
 )
 from loomlog.services.application.queries.run_history import ReplayProof, RunAt, RunPair
 from loomlog.services.core.run.conversation.conversation import build_conversation
-from loomlog.services.core.run.history.comparison import CallStep, ConversationStep, Difference, accepted_facts
+from loomlog.services.core.run.history.comparison import (
+    CallStep,
+    CommonPoint,
+    ConversationStep,
+    Difference,
+    Figures,
+    accepted_facts,
+    fork_point_of,
+)
 from loomlog.services.core.run.history.replay import ReplayResult, TimelineEntry
 from loomlog.services.core.run.lifecycle.fork import fork_point_error, needs_text
 from loomlog.services.core.run.state import (
@@ -99,8 +107,9 @@ def comparison_json(run_pair: RunPair) -> RunComparison:
     comparison = run_pair.comparison
     first = None if comparison.first_difference is None else comparison.steps[comparison.first_difference]
     return {
-        "a": _side_json(run_pair.a),
-        "b": _side_json(run_pair.b),
+        "a": _side_json(run_pair.a, comparison.figures_a),
+        "b": _side_json(run_pair.b, comparison.figures_b),
+        "common": None if comparison.common is None else _common_json(comparison.common),
         "same": comparison.is_same,
         "shared_steps": len(comparison.steps) if comparison.first_difference is None else comparison.first_difference,
         "first": None if first is None else _step_pair_json(first.place, first.a, first.b, first.differing_fields),
@@ -220,25 +229,29 @@ def _text_json(text: str | BlobRef) -> str | JsonObject:
 
 
 def _forked_from(replayed: ReplayResult) -> dict[str, Any] | None:
-    first = replayed.entries[0].event if replayed.entries else None
-    if not isinstance(first, RunStarted) or first.forked_from is None:
-        return None
-    return first.forked_from.to_avro()
+    point = fork_point_of(replayed)
+    return None if point is None else point.to_avro()
 
 
-def _side_json(run_at: RunAt) -> ComparedRun:
+def _common_json(common: CommonPoint) -> SharedEvent:
+    return {"run_id": common.run_id, "seq": common.seq}
+
+
+def _side_json(run_at: RunAt, figures: Figures) -> ComparedRun:
     facts = accepted_facts(run_at.replayed.state)
     definition: AgentDefinition | None = None if facts is None else facts.definition
     return {
         "run_id": run_at.replayed.run_id,
         "at": run_at.replayed.seq,
         "status": run_at.replayed.status,
+        "stop_reason": state.reason if isinstance(state := run_at.replayed.state, Ended) else None,
+        "failed_children": run_at.row.failed_children,
         "agent": None if definition is None else definition.name,
         "definition_sha256": None if definition is None else definition.sha256,
-        "turns": 0 if facts is None else facts.turns,
-        "input_tokens": 0 if facts is None else facts.usage.input_tokens,
-        "output_tokens": 0 if facts is None else facts.usage.output_tokens,
-        "cost_micros": 0 if facts is None else facts.cost_micros,
+        "turns": figures.turns,
+        "input_tokens": figures.input_tokens,
+        "output_tokens": figures.output_tokens,
+        "cost_micros": figures.cost_micros,
         "currency": None if facts is None else facts.currency or None,
         "forked_from": _forked_from(run_at.replayed),
         "state_sha256": run_at.replayed.state_sha256,

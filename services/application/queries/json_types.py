@@ -97,6 +97,7 @@ class Run(TypedDict):
     root_run_id: str
     depth: int
     children: int
+    failed_children: int
     parent_context: JsonObject | None
     metadata: JsonObject | None
     continues_run_id: str | None
@@ -304,12 +305,21 @@ class RunReplay(TypedDict):
     events: list[TimelineEvent]
 
 
+class SharedEvent(TypedDict):
+    """The last event that two runs share: of a fork and its origin, or of two forks of one origin."""
+
+    run_id: str
+    seq: int
+
+
 class ComparedRun(TypedDict):
-    """One side of a comparison."""
+    """One side of a comparison. Turns, tokens and cost are counted from the event that both share, if there is one."""
 
     run_id: str
     at: int
     status: str
+    stop_reason: str | None
+    failed_children: int
     agent: str | None
     definition_sha256: str | None
     turns: int
@@ -366,6 +376,7 @@ class RunComparison(TypedDict):
 
     a: ComparedRun
     b: ComparedRun
+    common: SharedEvent | None
     same: bool
     shared_steps: int
     first: StepPair | None

@@ -26,7 +26,14 @@ from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import RUNS_READ
 from loomlog.services.core.bounded_resources import HISTORIES
 from loomlog.services.core.run.evolve import REDUCER_VERSION
-from loomlog.services.core.run.history.comparison import Comparison, compare_runs
+from loomlog.services.core.run.history.comparison import (
+    CommonPoint,
+    Comparison,
+    Figures,
+    compare_runs,
+    figures_of,
+    fork_point_of,
+)
 from loomlog.services.core.run.history.replay import ReplayResult, RunFold
 from loomlog.services.stream.archive.bundle import BundledRun, BundleHeader, BundleWriter, FoldedRun, blob_refs
 from loomlog.services.stream.archive.run_log import LineageSegment, ReadStats, RunLog, fold_run
@@ -135,7 +142,32 @@ class RunHistories:
         async with self._read_slot(caller):
             one = await self._run_at(caller, a, a_seq)
             other = await self._run_at(caller, b, b_seq)
-            return RunPair(a=one, b=other, comparison=compare_runs(one.replayed, other.replayed))
+            common = await self._common_point(caller, one.replayed, other.replayed)
+            return RunPair(a=one, b=other, comparison=compare_runs(one.replayed, other.replayed, common=common))
+
+    async def _common_point(self, caller: Caller, a: ReplayResult, b: ReplayResult) -> CommonPoint | None:
+        """Return the last event that a fork and its origin, or two forks of one origin, share; None of other runs."""
+        fork_a, fork_b = fork_point_of(a), fork_point_of(b)
+        if fork_b is not None and fork_b.run_id == a.run_id:
+            seq = min(fork_b.seq, a.seq)
+            return CommonPoint(run_id=a.run_id, seq=seq, extra_a=Figures() - await self._used_by(caller, a.run_id, seq))
+        if fork_a is not None and fork_a.run_id == b.run_id:
+            seq = min(fork_a.seq, b.seq)
+            return CommonPoint(run_id=b.run_id, seq=seq, extra_b=Figures() - await self._used_by(caller, b.run_id, seq))
+        if fork_a is None or fork_b is None or fork_a.run_id != fork_b.run_id:
+            return None
+        origin, seq = fork_a.run_id, min(fork_a.seq, fork_b.seq)
+        if fork_a.seq == fork_b.seq:
+            return CommonPoint(run_id=origin, seq=seq)
+        used = await self._used_by(caller, origin, seq)
+        between = await self._used_by(caller, origin, max(fork_a.seq, fork_b.seq)) - used
+        if fork_a.seq > seq:
+            return CommonPoint(run_id=origin, seq=seq, extra_a=between)
+        return CommonPoint(run_id=origin, seq=seq, extra_b=between)
+
+    async def _used_by(self, caller: Caller, run_id: str, seq: int) -> Figures:
+        """Return what a run had used after its event `seq`."""
+        return figures_of(await self._fold(await self._load_history(caller, run_id, seq), seq, None))
 
     async def export(self, caller: Caller, run_id: str) -> AsyncGenerator[bytes, None]:
         """Iterate the run as a bundle, piece by piece. All refusals are raised before the first piece."""

@@ -82,6 +82,7 @@ def run_json(row: RunRow, events_topic: str) -> Run:
         "root_run_id": row.root_run_id,
         "depth": row.depth,
         "children": row.children,
+        "failed_children": row.failed_children,
         "parent_context": _object_or_none(row.parent_context),
         "metadata": _metadata_json(row.metadata),
         "continues_run_id": row.continues_run_id or None,

@@ -34,18 +34,22 @@ from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, count_partitio
 from loomlog.connectors.kafka.schema_registry import load_codec
 from loomlog.services.application.health.check import FAIL, OK, WARN, Check
 from loomlog.services.application.health.components import (
+    DEAD_LETTERS,
     READ_MODELS,
+    dead_letters_check,
     insights_check,
     read_models_check,
     replica_checks,
     topics_check,
     unreadable_check,
     unsigned_check,
+    unsigned_log_check,
 )
 from loomlog.services.cli.doctor.entity_checks import check_entities, check_recovery
 from loomlog.services.cli.doctor.status import collect_status
 from loomlog.services.cli.errors import CliError
 from loomlog.services.cli.log.audit import oldest_unsigned_age_s, verify_newest
+from loomlog.services.cli.log.dead_letters import count_open_letters
 from loomlog.services.cli.settings import CLIENT_ID, CliSettings
 from loomlog.services.cli.stack.errors import StackError
 from loomlog.services.cli.stack.java import INSTALL_MAVEN_HINT, find_java
@@ -285,7 +289,8 @@ async def _check_running_stack(cli: CliSettings) -> list[Check]:
         *_check_spares(status),
         await _check_topics(cli),
         *await _check_replicas(cli),
-        *([await _check_audit(cli)] if any(child["name"] == "auditor" for child in status["children"]) else []),
+        await _check_audit(cli, status),
+        await _check_dead_letters(cli),
         _check_component("api", status["api"], lambda part: f"{part['url']} is ready"),
         _check_read_models(status["projection"] or {"error": "Postgres is unreachable"}),
         *await check_entities(cli),
@@ -354,8 +359,10 @@ def _check_spares(status: dict[str, Any]) -> list[Check]:
     return [Check(name="spares", state=WARN, text=text, remedy=remedy)]
 
 
-async def _check_audit(cli: CliSettings) -> Check:
+async def _check_audit(cli: CliSettings, status: dict[str, Any]) -> Check:
     """Check whether the auditor, which has no port, signs new records."""
+    if not any(child["name"] == "auditor" for child in status["children"]):
+        return unsigned_log_check()
     try:
         waits_s = await oldest_unsigned_age_s(cli)
     except (CliError, ConnectorError) as error:
@@ -364,6 +371,13 @@ async def _check_audit(cli: CliSettings) -> Check:
     if late is not None:
         return late
     return await _verify_newest_records(cli)
+
+
+async def _check_dead_letters(cli: CliSettings) -> Check:
+    try:
+        return dead_letters_check(await count_open_letters(cli))
+    except (CliError, ConnectorError) as error:
+        return Check(name=DEAD_LETTERS, state=FAIL, text="they cannot be read", remedy=str(error))
 
 
 async def _verify_newest_records(cli: CliSettings) -> Check:

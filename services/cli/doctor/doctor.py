@@ -18,7 +18,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from loomlog.services.application.health.check import FAIL, OK, WARN, Check
+from loomlog.services.application.health.check import FAIL, OFF, OK, WARN, Check
 from loomlog.services.cli.commands import run
 from loomlog.services.cli.doctor.checks import run_checks
 from loomlog.services.cli.errors import FAILED
@@ -26,7 +26,12 @@ from loomlog.services.cli.settings import load_cli_settings
 from loomlog.services.cli.terminal.formatting import pluralize
 from loomlog.services.cli.terminal.output import DIM, ERROR, SUCCESS, WARNING, console, print_json
 
-MARKS = {OK: ("ok    ", SUCCESS), WARN: ("warn  ", WARNING), FAIL: ("fail  ", ERROR)}
+MARKS = {
+    OK: ("ok    ", SUCCESS),
+    OFF: ("off   ", DIM),
+    WARN: ("warn  ", WARNING),
+    FAIL: ("fail  ", ERROR),
+}
 
 
 def doctor(as_json: Annotated[bool, typer.Option("--json", help="JSON instead of text.")] = False) -> None:
@@ -48,10 +53,11 @@ def _print_checks(out: Console, checks: list[Check]) -> None:
             for line in check.remedy.splitlines():
                 out.print(Text(f"      {'':<15}{line}", style=DIM))
     failed = sum(check.state == FAIL for check in checks)
+    off = sum(check.state == OFF for check in checks)
     warned = sum(check.state == WARN for check in checks)
     out.print()
     if failed:
-        passed = len(checks) - failed - warned
+        passed = len(checks) - failed - warned - off
         out.print(
             Text(f"{pluralize(failed, 'check')} failed, {pluralize(warned, 'warning')}, {passed} passed.", style=ERROR)
         )

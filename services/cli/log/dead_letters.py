@@ -3,6 +3,7 @@
     ls              the newest dead letters: kind, writer, origin, reason, and whether they were replayed
     show OFFSET     one dead letter in full, its original decoded when that is possible by now
     replay OFFSET   append the original to its commands topic again
+    ack OFFSET      note that nothing more is needed of it
 
 Before: services/cli/main.py. After: services/application/log/dead_letters.py.
 """
@@ -26,24 +27,30 @@ from loomlog.services.application.log.dead_letters import (
     MAX_RECORDS,
     DeadLetterEntry,
     DeadLetterKind,
+    OpenLetters,
+    acknowledge_letter,
     dead_letter_detail,
     dead_letter_json,
     read_dead_letter,
     read_dead_letters,
     replay_letter,
 )
+from loomlog.services.application.log.json_types import DeadLetterSummary
 from loomlog.services.cli.commands import run
 from loomlog.services.cli.settings import CLIENT_ID, CliSettings, load_cli_settings
 from loomlog.services.cli.terminal.formatting import one_line
 from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, SUCCESS, console, print_json, print_table
 
 ERROR_CHARACTERS = 80
+BY = "command line"
+"""Name of the author of an acknowledgement that comes without a token."""
 
 Json = Annotated[bool, typer.Option("--json", help="JSON instead of text.")]
 Offset = Annotated[int, typer.Argument(min=0, metavar="OFFSET", help="Of the letter, as `loomlog dlq ls` shows it.")]
 
 dead_letters_app = typer.Typer(
-    help="Dead letters (records that could not be handled): list, show and replay them.", no_args_is_help=True
+    help="Dead letters (records that could not be handled): list, show, replay and acknowledge them.",
+    no_args_is_help=True,
 )
 
 
@@ -57,7 +64,8 @@ def list_dead_letters(
     cli = load_cli_settings(os.environ, working_directory=Path.cwd())
     letters = run(_load_dead_letters(cli, kind or "", limit))
     if as_json:
-        print_json({"letters": [dead_letter_json(one) for one in letters]})
+        codec = run(load_codec(cli.settings))
+        print_json({"letters": [dead_letter_json(one, codec) for one in letters]})
         return
     out = console()
     if not letters:
@@ -65,7 +73,7 @@ def list_dead_letters(
         return
     rows = [
         [str(one.offset), format_rfc3339(one.letter.at_ms), one.letter.kind, one.letter.service, one.origin,
-         "put back" if one.replay_positions else "", one_line(one.letter.error, ERROR_CHARACTERS)]
+         _state(one), one_line(one.letter.error, ERROR_CHARACTERS)]
         for one in letters
     ]  # fmt: skip
     print_table(out, ["OFFSET", "AT", "KIND", "BY", "FROM", "", "ERROR"], rows, right_aligned=[0])
@@ -98,6 +106,37 @@ def replay(
         console().print(Text.assemble("The original is at ", (there, NAME), " now."))
 
 
+@dead_letters_app.command("ack")
+def acknowledge(
+    offset: Offset,
+    reason: Annotated[str, typer.Option(help="Why; kept in the log.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Note that nothing more is needed of a dead letter; it is open no longer."""
+    cli = load_cli_settings(os.environ, working_directory=Path.cwd())
+    shown = run(_acknowledge_dead_letter(cli, offset, reason))
+    if as_json:
+        print_json(shown)
+    else:
+        console().print(Text(f"The dead letter {offset} is acknowledged.", style=SUCCESS))
+
+
+async def count_open_letters(cli: CliSettings) -> int:
+    """Return how many dead letters are neither replayed nor acknowledged."""
+    async with open_ranges(kafka_options(cli.settings, CLIENT_ID, bootstrap=cli.kafka())) as ranges:
+        return await OpenLetters(ranges, await load_codec(cli.settings)).count()
+
+
+async def _acknowledge_dead_letter(cli: CliSettings, offset: int, reason: str) -> DeadLetterSummary:
+    options = kafka_options(cli.settings, CLIENT_ID, bootstrap=cli.kafka())
+    codec = await load_codec(cli.settings)
+    async with _open_log(options) as (ranges, appender):
+        entry = await read_dead_letter(ranges, codec, offset)
+        at_ms = time.time_ns() // 1_000_000
+        noted = await acknowledge_letter(appender, codec, entry, by=BY, reason=reason, at_ms=at_ms)
+        return dead_letter_json(noted, codec)
+
+
 async def _load_dead_letters(cli: CliSettings, kind: str, limit: int) -> list[DeadLetterEntry]:
     async with open_ranges(kafka_options(cli.settings, CLIENT_ID, bootstrap=cli.kafka())) as ranges:
         return await read_dead_letters(ranges, await load_codec(cli.settings), kind=kind, limit=limit)
@@ -128,6 +167,12 @@ async def _open_log(options: KafkaOptions) -> AsyncIterator[tuple[KafkaRanges, K
             await appender.close()
 
 
+def _state(entry: DeadLetterEntry) -> str:
+    if entry.replay_positions:
+        return "put back"
+    return "acknowledged" if entry.acknowledgement is not None else ""
+
+
 def _print_dead_letter(out: Console, document: Mapping[str, Any]) -> None:
     for name, value in document.items():
         if isinstance(value, Mapping):
@@ -135,5 +180,5 @@ def _print_dead_letter(out: Console, document: Mapping[str, Any]) -> None:
             for part, text in value.items():
                 if text is not None:
                     out.print(f"  {part}: {text}")
-        else:
+        elif value is not None:
             out.print(Text.assemble((f"{name}: ", DIM), (str(value), ERROR if name == "error" else "")))

@@ -16,7 +16,8 @@ signed request could otherwise send it again under any number of ids. Standard W
 sign the body alone, whose hash is the id. A definition that names a delivery_id_header takes an id that no hmac covers:
 some senders repeat equal bodies for different events, and only their operator knows (docs/SECURITY.md).
 
-Before: services/application/webhooks.py. After: the delivery is taken, or refused with 401.
+Before: services/application/webhooks.py. After: the delivery is taken, or refused with 401,
+and the owner of the webhook is told why (services/application/webhook_rejections.py).
 """
 
 import base64
@@ -52,20 +53,28 @@ class Proof(Covered, frozen=True, kw_only=True):
     """A checked proof, and what it covered. Only `check_proof` makes one."""
 
 
+class Unproven(Value, frozen=True):
+    """Why a request has no proof: for the owner of the webhook, never for the sender. It quotes nothing secret."""
+
+    reason: str
+
+
 def check_proof(
     auth: WebhookAuth, headers: Mapping[str, str], body: bytes, secrets: Sequence[bytes], *, now_s: int
-) -> Proof | None:
-    """Return the proof that the definition asks for; None without it. `headers` have names in lower case."""
+) -> Proof | Unproven:
+    """Return the proof that the definition asks for, or why it is missing. `headers` have names in lower case."""
+    proven, problem = Proof(body=body), ""
     match auth.kind:
         case "none":
-            return Proof(body=body)
+            pass
         case "bearer":
-            return Proof(body=body) if _is_token(auth, headers, secrets) else None
+            problem = _token_problem(auth, headers, secrets)
         case "hmac" if _is_standard(auth, headers):
-            is_signed = _is_signed_standard(headers, body, secrets, now_s)
-            return Proof(body=body, id=headers[STANDARD_ID].strip()) if is_signed else None
+            proven = Proof(body=body, id=headers[STANDARD_ID].strip())
+            problem = _standard_problem(headers, body, secrets, now_s)
         case "hmac":
-            return Proof(body=body) if _is_signed(auth, headers, body, secrets, now_s) else None
+            problem = _signature_problem(auth, headers, body, secrets, now_s)
+    return Unproven(problem) if problem else proven
 
 
 def delivery_id(auth: WebhookAuth, covered: Covered, headers: Mapping[str, str]) -> str:
@@ -74,62 +83,77 @@ def delivery_id(auth: WebhookAuth, covered: Covered, headers: Mapping[str, str])
     return covered.id or named or "sha256:" + hashlib.sha256(covered.body).hexdigest()
 
 
-def _is_token(auth: WebhookAuth, headers: Mapping[str, str], secrets: Sequence[bytes]) -> bool:
+def _token_problem(auth: WebhookAuth, headers: Mapping[str, str], secrets: Sequence[bytes]) -> str:
     name = auth.header.lower() or "authorization"
     value = headers.get(name, "")
+    if not value.strip():
+        return f"the header {name} is missing"
     if name == "authorization":
         scheme, _, value = value.partition(" ")
         if scheme.lower() != "bearer":
-            return False
+            return "the header authorization is not of the form: Bearer TOKEN"
     sent = value.strip().encode("utf-8", "replace")
     # Comparing hashes takes the same time whatever the lengths are.
     hashed = hashlib.sha256(sent).digest()
     matches = [hmac.compare_digest(hashed, hashlib.sha256(secret).digest()) for secret in secrets if secret]
-    return bool(sent) and any(matches)
+    return "" if sent and any(matches) else f"the token in the header {name} differs from the secret"
 
 
-def _is_signed(
+def _signature_problem(
     auth: WebhookAuth, headers: Mapping[str, str], body: bytes, secrets: Sequence[bytes], now_s: int
-) -> bool:
-    value = _header(auth, headers).strip()
-    if not value or len(value) > HEADER_CHARACTERS_MAX:
-        return False
+) -> str:
+    name, value = _header(auth, headers)
+    value = value.strip()
+    if not value:
+        return f"the header {name} is missing"
+    if len(value) > HEADER_CHARACTERS_MAX:
+        return f"the header {name} is longer than {HEADER_CHARACTERS_MAX} characters"
     if value.lower().startswith("sha256="):
-        return _matches(body, [value[7:]], secrets)
+        return _digest_problem(name, body, [value[7:]], secrets)
     if "=" in value:
-        return _is_signed_at_time(value, body, secrets, now_s)
-    return _matches(body, [value], secrets)
+        return _timed_problem(name, value, body, secrets, now_s)
+    return _digest_problem(name, body, [value], secrets)
 
 
 def _is_standard(auth: WebhookAuth, headers: Mapping[str, str]) -> bool:
     """Return whether a request is signed as Standard Webhooks say, and in no form that goes before."""
     has_all = all(headers.get(name) for name in (STANDARD_ID, STANDARD_TIME, STANDARD_SIGNATURE))
-    return has_all and not _header(auth, headers)
+    return has_all and not _header(auth, headers)[1]
 
 
-def _header(auth: WebhookAuth, headers: Mapping[str, str]) -> str:
+def _header(auth: WebhookAuth, headers: Mapping[str, str]) -> tuple[str, str]:
+    """Return the name and the value of the header with the signature; the value is empty when none has one."""
     names = (auth.header.lower(), *DEFAULT_HEADERS) if auth.header else DEFAULT_HEADERS
-    return next((headers[name] for name in names if headers.get(name) and name != STANDARD_SIGNATURE), "")
+    found = (name for name in names if headers.get(name) and name != STANDARD_SIGNATURE)
+    return next(((name, headers[name]) for name in found), (names[0], ""))
 
 
-def _is_signed_at_time(value: str, body: bytes, secrets: Sequence[bytes], now_s: int) -> bool:
+def _timed_problem(name: str, value: str, body: bytes, secrets: Sequence[bytes], now_s: int) -> str:
     pairs = [part.strip().partition("=") for part in value.split(",", SIGNATURES_MAX)]
-    times = [text for name, _, text in pairs if name == "t"]
-    signatures = [text for name, _, text in pairs if name == "v1"]
-    if len(times) != 1 or not _is_recent(times[0], now_s):
-        return False
-    return _matches(times[0].encode() + b"." + body, signatures, secrets)
+    times = [text for part, _, text in pairs if part == "t"]
+    signatures = [text for part, _, text in pairs if part == "v1"]
+    if len(times) != 1:
+        return f"the header {name} is not of the form: t=SECONDS,v1=HEX"
+    return _clock_problem(times[0], now_s) or _digest_problem(
+        name, times[0].encode() + b"." + body, signatures, secrets
+    )
 
 
-def _is_signed_standard(headers: Mapping[str, str], body: bytes, secrets: Sequence[bytes], now_s: int) -> bool:
+def _standard_problem(headers: Mapping[str, str], body: bytes, secrets: Sequence[bytes], now_s: int) -> str:
     time, message_id = headers[STANDARD_TIME], headers[STANDARD_ID]
     signatures = headers[STANDARD_SIGNATURE]
-    if not _is_recent(time, now_s) or len(signatures) > HEADER_CHARACTERS_MAX:
-        return False
+    if len(signatures) > HEADER_CHARACTERS_MAX:
+        return f"the header {STANDARD_SIGNATURE} is longer than {HEADER_CHARACTERS_MAX} characters"
+    if problem := _clock_problem(time, now_s):
+        return problem
     signed = f"{message_id}.{time}.".encode("utf-8", "replace") + body
     sent = [text for version, _, text in (one.partition(",") for one in signatures.split()) if version == "v1"]
     decoded = [raw for raw in map(_from_base64, sent[:SIGNATURES_MAX]) if raw is not None]
-    return _matches_any([_digest(_standard_key(secret), signed) for secret in secrets if secret], decoded)
+    if not decoded:
+        return f"the header {STANDARD_SIGNATURE} has no signature of the form: v1,BASE64"
+    if _matches_any([_digest(_standard_key(secret), signed) for secret in secrets if secret], decoded):
+        return ""
+    return _differs(STANDARD_SIGNATURE)
 
 
 def _standard_key(secret: bytes) -> bytes:
@@ -141,15 +165,25 @@ def _standard_key(secret: bytes) -> bytes:
     return secret
 
 
-def _is_recent(text: str, now_s: int) -> bool:
+def _clock_problem(text: str, now_s: int) -> str:
     if not (text.isascii() and text.isdecimal() and len(text) <= TIME_DIGITS_MAX):
-        return False
-    return abs(now_s - int(text)) <= TOLERANCE_S
+        return "the time of the signature is no number of seconds"
+    away_s = int(text) - now_s
+    if abs(away_s) <= TOLERANCE_S:
+        return ""
+    side = "ahead of" if away_s > 0 else "behind"
+    return f"the time of the signature is {abs(away_s)} s {side} our clock; at most {TOLERANCE_S} s are allowed"
 
 
-def _matches(signed: bytes, signatures: Sequence[str], secrets: Sequence[bytes]) -> bool:
+def _digest_problem(name: str, signed: bytes, signatures: Sequence[str], secrets: Sequence[bytes]) -> str:
     sent = [raw for raw in map(_from_hex, signatures) if raw is not None]
-    return _matches_any([_digest(secret, signed) for secret in secrets if secret], sent)
+    if not sent:
+        return f"the header {name} has no signature of 64 hexadecimal digits"
+    return "" if _matches_any([_digest(secret, signed) for secret in secrets if secret], sent) else _differs(name)
+
+
+def _differs(name: str) -> str:
+    return f"the digest in the header {name} differs from that of the body: another secret, or another body was signed"
 
 
 def _matches_any(expected: Sequence[bytes], sent: Sequence[bytes]) -> bool:

@@ -1,5 +1,6 @@
 // A chart over time by uPlot, in the colours of the theme, with its last values as text for who cannot see it.
 import { html, useEffect, useRef, useState } from "../ui.js";
+import { printJson } from "../exact_json.js";
 import { theme } from "../settings.js";
 import { lazyFormat, lazyTimeFormat } from "./time.js";
 
@@ -38,7 +39,7 @@ export function Chart({ title, times, series, format = (value) => value.toLocale
   const shown = useRef(/** @type {Series[]} */ (series));
   shown.current = series;
   const [ready, setReady] = useState(uplot !== null);
-  const shape = JSON.stringify([series.map((one) => [one.name, one.tone]), theme.value, stacked, days]);
+  const shape = printJson([series.map((one) => [one.name, one.tone]), theme.value, stacked, days]);
   useEffect(() => {
     if (!ready) load().then(() => setReady(true));
   }, []);

@@ -1,5 +1,6 @@
 // JSON as a foldable tree. Text of models and tools is shown as text, never as markup; long strings are cut until asked for.
 import { html, useState } from "../ui.js";
+import { printJson } from "../exact_json.js";
 import { CopyButton } from "./controls.js";
 
 const STRING_MAX = 400;
@@ -13,7 +14,7 @@ export function Json({ value, open = 2, label = "JSON" }) {
 /** @param {any} value */
 export function safeText(value) {
   try {
-    return JSON.stringify(value, null, 2) ?? String(value);
+    return printJson(value, null, 2) ?? String(value);
   } catch {
     return String(value);
   }
@@ -38,14 +39,14 @@ function Value({ value, open, name }) {
 
 function Scalar({ value }) {
   if (typeof value === "string") return html`<${LongText} text=${value} quote />`;
-  return html`<span class=${value === null ? "null" : typeof value}>${String(value)}</span>`;
+  return html`<span class=${value === null ? "null" : typeof value === "bigint" ? "number" : typeof value}>${String(value)}</span>`;
 }
 
 /** A text that shows its beginning until asked for the rest; direction marks inside cannot reorder what is around it. @param {{text: string, max?: number, quote?: boolean}} properties */
 export function LongText({ text, max = STRING_MAX, quote = false }) {
   const [limit, setLimit] = useState(max);
   const shown = text.length > limit ? text.slice(0, limit) : text;
-  return html`<span class=${quote ? "string" : "text"}><bdi>${quote ? JSON.stringify(shown) : shown}</bdi>${text.length > limit
+  return html`<span class=${quote ? "string" : "text"}><bdi>${quote ? printJson(shown) : shown}</bdi>${text.length > limit
     ? html` <button class="link" type="button" onClick=${() => setLimit(limit * 20)}>${(text.length - limit).toLocaleString()} more characters</button>`
     : null}</span>`;
 }

@@ -1,5 +1,7 @@
 // Keyboard shortcuts: a page registers its own while it is shown, `?` lists them all.
 import { html, signal, useLayoutEffect } from "../ui.js";
+import { singleKeys } from "../settings.js";
+import { Checkbox } from "./controls.js";
 import { Dialog } from "./dialog.js";
 
 const SEQUENCE_MS = 800;
@@ -32,6 +34,7 @@ addEventListener("keydown", (event) => {
     if (event.key === "Escape" && !target.closest("dialog")) target.blur();
     return;
   }
+  if (event.key.length === 1 && !singleKeys.value) return;
   if (event.key === "?") return void (isOpen.value = true);
   if ((event.key === "Enter" || event.key === " ") && target.closest?.("a, button, summary, [role=tab]")) return;
   const sequence = Date.now() - beforeAt < SEQUENCE_MS ? `${before} ${event.key}` : "";
@@ -51,6 +54,7 @@ addEventListener("keydown", (event) => {
 export function ShortcutsDialog() {
   if (!isOpen.value) return null;
   return html`<${Dialog} title="Keyboard shortcuts" onClose=${() => (isOpen.value = false)}>
+    <${Checkbox} label="Letters, digits and signs act at once" checked=${singleKeys.value} onChange=${(checked) => (singleKeys.value = checked)} hint="Off: only Enter, Escape and the arrows do; everything else is reached with Tab." />
     ${[...registered.values()].map(
       ({ group, keys }) => html`<h3>${group}</h3><dl class="keys">${Object.entries(keys).map(([key, [what]]) => html`<dt><kbd>${key}</kbd></dt><dd>${what}</dd>`)}</dl>`,
     )}

@@ -84,7 +84,7 @@ export const formatShort = (value) => (value === null || value === undefined ? "
 /** @param {number | null | undefined} micros millionths @param {string | null} [currency] */
 export function formatMoney(micros, currency) {
   if (micros === null || micros === undefined) return "–";
-  const amount = micros / 1e6;
+  const amount = Number(micros) / 1e6; // a limit may be larger than every number
   const digits = amount !== 0 && Math.abs(amount) < 0.01 ? 6 : Math.abs(amount) < 1 ? 4 : 2;
   const text = Math.abs(amount) < 10_000 ? amount.toFixed(digits) : formatWhole(Math.round(amount));
   return `${text}${currency ? ` ${currency}` : ""}`;
@@ -94,7 +94,7 @@ export function formatMoney(micros, currency) {
 export function formatBytes(bytes) {
   if (bytes === null || bytes === undefined) return "–";
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
-  let value = bytes;
+  let value = Number(bytes);
   let unit = 0;
   while (value >= 1024 && unit < units.length - 1) {
     value /= 1024;

@@ -6,6 +6,7 @@ import { Difference } from "../components/difference.js";
 import { LongText, safeText } from "../components/json.js";
 import { useKeys } from "../components/keys.js";
 import { Resource } from "../components/states.js";
+import { RunStatus } from "../components/status.js";
 import { PlainTable } from "../components/table.js";
 import { formatCount, formatMoney, formatShort } from "../components/time.js";
 import { usePageTitle } from "../frame.js";
@@ -53,6 +54,7 @@ function Compared({ data, at, withAt }) {
       : html`<p class=${data.first ? "note warn" : "note"} role="status">${data.first
           ? html`<b>They part at step ${place + 1}</b> (${inWords(data.first.differs)}), after ${formatCount(data.shared_steps)} equal ${data.shared_steps === 1 ? "step" : "steps"}. <button class="link" type="button" onClick=${jump}>Jump to it</button>`
           : html`<b>Every step is equal</b>; they differ in ${[definition.length && "their definition", data.system.length && "the system prompt", data.outcome.length && "their outcome"].filter(Boolean).join(", ")}.`}</p>`}
+    ${data.common ? html`<p class="dim">Turns, tokens and cost of both are counted from the event that they share: <a href=${link(`/runs/${seg(data.common.run_id)}/events`, { seq: data.common.seq })}>event ${data.common.seq} of ${data.common.run_id === data.a.run_id ? "A" : data.common.run_id === data.b.run_id ? "B" : "their origin"}</a>.</p>` : null}
     ${data.outcome.length
       ? html`<section class="card"><header><h2>Outcome and usage</h2></header><${PlainTable} label="Differences of the outcome" rows=${data.outcome} rowKey=${(row) => row.name} columns=${[
           { key: "name", title: "What", cell: (row) => OUTCOMES[row.name] ?? row.name },
@@ -88,7 +90,7 @@ function Side({ side, name, at, queryName, other }) {
   const run = `/runs/${seg(side.run_id)}`;
   const fork = side.forked_from?.run_id === other.run_id ? side.forked_from : null;
   return html`<section class="card compare-side" aria-label=${`Run ${name}`}>
-    <header><h2>${name} <bdi>${side.agent ?? "refused"}</bdi></h2><${Chip} tone=${{ completed: "good", failed: "bad", running: "live" }[side.status] ?? ""}>${side.status}<//></header>
+    <header><h2>${name} <bdi>${side.agent ?? "refused"}</bdi></h2><${RunStatus} run=${side} /></header>
     <div class="inside">
       <p><${Id} id=${side.run_id} short=${12} href=${link(run)} /> ${fork ? html`<${Chip} icon="git-fork" title="It shares that run's events up to there">fork of the other at ${fork.seq}<//>` : null}</p>
       <p class="dim number">${formatCount(side.turns)} turns, ${formatShort(side.input_tokens)} in, ${formatShort(side.output_tokens)} out, ${formatMoney(side.cost_micros, side.currency)}</p>

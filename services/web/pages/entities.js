@@ -7,6 +7,7 @@ import { Empty, ErrorState, Resource } from "../components/states.js";
 import { PlainTable, Table } from "../components/table.js";
 import { TenantField } from "../components/tenant.js";
 import { Time, formatCount } from "../components/time.js";
+import { printJson } from "../exact_json.js";
 import { usePageTitle } from "../frame.js";
 import { usePages, useResource } from "../resource.js";
 import { here, link, setQuery } from "../router.js";
@@ -80,7 +81,7 @@ function FamilyPage({ family }) {
             empty=${html`<${Empty} icon="inbox" title=${prefix ? "No id begins with this" : `There is none of ${family.name} yet`} command=${`loomlog ${family.name} ls`}><p>${family.commands.length ? "A command makes the first one." : "They are made by what happens in runs, and cannot be made by hand."}</p><//>`}
             columns=${[
               { key: "id", title: "Id", width: "minmax(9rem, 1.4fr)", cell: (row) => html`<a href=${open(row.id)} title=${row.id}><bdi>${row.id}</bdi></a>` },
-              { key: "state", title: "State", width: "minmax(10rem, 2fr)", hidden: Boolean(id), cell: (row) => html`<code class="soft"><bdi>${JSON.stringify(row.state).slice(0, SUMMARY_MAX)}</bdi></code>` },
+              { key: "state", title: "State", width: "minmax(10rem, 2fr)", hidden: Boolean(id), cell: (row) => html`<code class="soft"><bdi>${printJson(row.state).slice(0, SUMMARY_MAX)}</bdi></code>` },
               { key: "quarantine", title: "", width: "6.5rem", hidden: !list.rows.some((row) => row.quarantine), cell: (row) => (row.quarantine ? html`<${Chip} tone="bad" icon="octagon-x" title=${row.quarantine}>held<//>` : null) },
               { key: "changed", title: "Changed", width: "8rem", align: "right", cell: (row) => html`<${Time} at=${row.updated_at} relative />` },
             ]}
@@ -121,7 +122,7 @@ function One({ family, id, tenant, onDone }) {
 function Answer({ question, id, tenant }) {
   const [draft, setDraft] = useState(/** @type {Record<string, string>} */ ({}));
   const [sent, setSent] = useState(/** @type {Record<string, string> | null} */ (question.isRequired ? null : {}));
-  const answer = useResource((signal) => (sent ? entities.question(question.path, { ...sent, id, tenant }, { signal }) : Promise.resolve(null)), [question.path, id, tenant, JSON.stringify(sent)]);
+  const answer = useResource((signal) => (sent ? entities.question(question.path, { ...sent, id, tenant }, { signal }) : Promise.resolve(null)), [question.path, id, tenant, printJson(sent)]);
   return html`<div class="stack">
     <p class="dim">${question.summary}</p>
     ${question.parameters.length

@@ -9,7 +9,7 @@ import { may } from "../session.js";
 
 const TABS = [
   { key: "pause", title: "Pause", icon: "pause", scope: "runs:create", load: () => import("./operations/pause.js") },
-  { key: "limits", title: "Limits", icon: "coins", scope: "tenant:read", load: () => import("./operations/limits.js") },
+  { key: "limits", title: "Limits", icon: "coins", scope: "runs:read tenant:read", load: () => import("./operations/limits.js") },
   { key: "routing", title: "Routing", icon: "network", scope: "tenant:read", load: () => import("./operations/routing.js") },
   { key: "snapshots", title: "Snapshots", icon: "archive", scope: "substrate:admin", load: () => import("./operations/snapshots.js") },
   { key: "erasure", title: "Erasure", icon: "trash-2", scope: "substrate:admin", load: () => import("./operations/erasure.js") },

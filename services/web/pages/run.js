@@ -4,7 +4,7 @@ import { ApiError } from "../api.js";
 import { Tabs } from "../components/controls.js";
 import { useKeys } from "../components/keys.js";
 import { ErrorState, Loading } from "../components/states.js";
-import { statusOf } from "../components/status.js";
+import { standOf } from "../outcome.js";
 import { usePageTitle } from "../frame.js";
 import { here, navigate } from "../router.js";
 import { Composer } from "./run/composer.js";
@@ -33,7 +33,7 @@ function OneRun({ runId, view }) {
   const pane = PANES.find((one) => one.key === selected);
   // While the run is read: its view comes with it.
   useLayoutEffect(() => void (pane && loadOnce(pane.load).catch(() => {})), [pane]);
-  usePageTitle(run ? `${run.agent} ${statusOf(run)}` : runId);
+  usePageTitle(run ? `${run.agent} ${standOf(run)}` : runId);
   const select = (key) => {
     const query = new URLSearchParams(here.value.query);
     for (const name of [...query.keys()]) if (name !== "at") query.delete(name);

@@ -4,6 +4,7 @@ import { agents, newKey } from "../api.js";
 import { Button, Field, Tabs } from "../components/controls.js";
 import { useKeys } from "../components/keys.js";
 import { ErrorState, Resource } from "../components/states.js";
+import { printJson } from "../exact_json.js";
 import { useAction, useResource } from "../resource.js";
 import { here, link, navigate, setQuery } from "../router.js";
 import { Advanced } from "./start/advanced.js";
@@ -57,7 +58,7 @@ function OneRun({ agents: list, set }) {
   const send = async () => {
     setTried(true);
     if (action.isBusy || Object.keys(problems).length || !list.some((one) => one.name === value.agent)) return;
-    const text = JSON.stringify(body);
+    const text = printJson(body);
     if (attempt.current.text !== text) attempt.current = { text, key: newKey() };
     const started = await action.run(() => startRun(body, attempt.current.key));
     if (!started) return;

@@ -35,8 +35,7 @@ PACKAGES: dict[str, tuple[str, str, dict[str, str]]] = {
             },
         },
     ),
-    "js-yaml": ("4.1.0", "MIT", {"dist/js-yaml.mjs": "yaml.js"}),
-    "@types/js-yaml": ("4.0.9", "MIT", {"index.d.ts": "yaml.d.ts"}),
+    "js-yaml": ("5.5.0", "MIT", {"dist/browser/js-yaml.esm.min.mjs": "yaml.js", "dist/js-yaml.d.ts": "yaml.d.ts"}),
     "@types/prismjs": ("1.26.6", "MIT", {"index.d.ts": "prism-core.d.ts"}),
     "lucide-static": ("1.62.0", "ISC", {}),
 }

@@ -94,6 +94,15 @@ async def test_a_fork_answers_with_its_stream_and_says_where_it_comes_from(here:
     parted = (await client.get(f"/v1/runs/{run}/diff", params={"with": forked})).json()
     assert (parted["shared_steps"], parted["first"]["a"]) == (2, None)
     assert {one["name"] for one in parted["definition"]} == {"model", "sha256"}
+    # Both are counted from the event that they share: the origin has done nothing since.
+    assert parted["common"] == {"run_id": run, "seq": 4}
+    assert (parted["a"]["turns"], parted["a"]["input_tokens"], parted["b"]["turns"]) == (0, 0, 1)
+    swapped = (await client.get(f"/v1/runs/{forked}/diff", params={"with": run})).json()
+    assert (swapped["a"]["turns"], swapped["b"]["turns"], swapped["common"]) == (1, 0, parted["common"])
+    later = (await client.post(f"/v1/runs/{run}/fork?ids=1", json={"at": 4, "prompt": "once more"})).text
+    sibling = frames_of(later)[1].data["run_id"]
+    siblings = (await client.get(f"/v1/runs/{forked}/diff", params={"with": sibling})).json()
+    assert (siblings["common"], siblings["a"]["turns"], siblings["b"]["turns"]) == (parted["common"], 1, 1)
 
 
 async def test_a_fork_under_the_same_key_is_the_same_fork(here: Served) -> None:

@@ -230,6 +230,7 @@ async def test_a_wrong_signature_is_refused_and_says_nothing(here: WebhookWorld)
     assert here.log.records[INGRESS, 0] == []
     (row,) = await here.recent("issues")
     assert (row["verdict"], row["delivery_id"]) == ("rejected_sig", "d1")
+    assert "differs from that of the body" in row["detail"]
 
 
 @pytest.mark.parametrize(

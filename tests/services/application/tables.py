@@ -209,6 +209,10 @@ def _wanted(wanted: RunFilter, row: RunRow) -> bool:
         )
         and (not wanted.root_run_id or row.root_run_id == wanted.root_run_id)
         and (not wanted.forked_from or row.forked_from_run_id == wanted.forked_from)
+        and any(
+            one.startswith(wanted.id_part) or one.endswith(wanted.id_part)
+            for one in (row.run_id, row.agent_id, row.session_id, row.def_id)
+        )
         and any(is_short_form(wanted.id_prefix, one) for one in (row.run_id, row.agent_id))
         and (not wanted.resident or row.resident)
         and (not wanted.waiting or (row.status == "running" and _waits_for(wanted.waiting, row)))

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from loomlog.services.api.routes import ROUTES
+from loomlog.services.core.access.scopes import INCLUDES
 from loomlog.services.web.static_files import FOLDER, WebPage, load_web_page
 
 VENDOR = FOLDER / "vendor"
@@ -196,3 +198,48 @@ def test_what_comes_from_another_host_is_noticed(text: str, tmp_path: Path) -> N
 def test_addresses_in_texts_and_of_our_own_are_not(text: str, tmp_path: Path) -> None:
     (tmp_path / "x.js").write_text(text)
     assert list(foreign_loads(tmp_path)) == []
+
+
+JSON_CALL = re.compile(r"\bJSON\.(?:parse|stringify)\(|\banswer\.json\(\)")
+EXACT = {"exact_json.js", "shell.js"}
+"""Where JSON itself may be called: the module that keeps all digits, and the script before all modules."""
+
+
+def test_all_json_of_the_page_keeps_its_digits() -> None:
+    files = [path for path in FOLDER.rglob("*.js") if VENDOR not in path.parents and path.name not in EXACT]
+    assert len(files) > 50
+    assert not [f"{path.name}: use exact_json.js" for path in files if JSON_CALL.search(path.read_text())]
+
+
+READ_FIRST = {
+    "/runs": "/v1/runs",
+    "/inbox": "/v1/interrupts",
+    "/usage": "/v1/_usage",
+    "/activity": "/v1/_insights",
+    "/log": "/v1/_log/topics",
+    "/library": "/v1/_agentdef/names",
+    "/channels": "/v1/_channels",
+    "/schedules": "/v1/_schedules/list-all",
+    "/webhooks": "/v1/_webhookdef/names",
+    "/memory": "/v1/_memory/scopes/{scope}",
+}
+"""What a page reads when it is opened."""
+TABS = {"limits": "/v1/_limits", "routing": "/v1/_routing", "snapshots": "/v1/_snapshots", "health": "/v1/_doctor"}
+
+
+def test_a_page_is_shown_to_those_who_may_read_it() -> None:
+    navigation = (FOLDER / "navigation.js").read_text()
+    tabs = (FOLDER / "pages" / "operations.js").read_text()
+    shown = dict(re.findall(r'path: "(/\w+)", title.*?scope: "([^"]*)"', navigation))
+    shown |= dict(re.findall(r'key: "(\w+)", title.*?scope: "([^"]*)"', tabs))
+    needed = {route.path: route.access for route in ROUTES if route.method == "GET"}
+    for page, path in (READ_FIRST | TABS).items():
+        access = needed[path]
+        scopes = shown[page].split()
+        held = set(scopes).union(*(INCLUDES.get(scope, frozenset()) for scope in scopes))
+        assert held.issuperset(access.scopes), f"{page} is shown with {scopes}, and {path} needs {access}"
+        # Isolated users hold the scopes of runs alone: what does not take them must need another one.
+        isolated = all(scope.startswith("runs:") for scope in scopes)
+        assert access.takes_isolated or not isolated, (
+            f"{page} is shown to isolated users, and {path} does not take them"
+        )

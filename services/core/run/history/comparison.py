@@ -5,6 +5,9 @@ including those a run shares with an earlier one; so two forks, a fork and its o
 up until they diverge. Everything after that is shown as different, even where it is equal again a step later, because
 the context differs.
 
+What both used is counted from the event that they share: an origin has used more than its fork before they part, and
+that says nothing about either.
+
 Before: replay.py folded both. After: services/application/queries/history_json.py.
 """
 
@@ -12,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from loomlog.schemas.conversation import ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
-from loomlog.schemas.generated.run_events import ModelReplied
-from loomlog.schemas.generated.values import AgentDefinition
+from loomlog.schemas.generated.run_events import ModelReplied, RunStarted
+from loomlog.schemas.generated.values import AgentDefinition, ForkPoint
 from loomlog.schemas.records import Value
 from loomlog.services.core.run.conversation.conversation import build_conversation
 from loomlog.services.core.run.history.replay import ReplayResult, run_status
@@ -71,8 +74,42 @@ class StepPair(Value, frozen=True, kw_only=True):
     differing_fields: tuple[str, ...]
 
 
+class Figures(Value, frozen=True, kw_only=True):
+    """What a run used."""
+
+    turns: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_micros: int = 0
+    model_errors: int = 0
+
+    def __add__(self, other: "Figures") -> "Figures":
+        return Figures(**{name: getattr(self, name) + getattr(other, name) for name in self.__struct_fields__})
+
+    def __sub__(self, other: "Figures") -> "Figures":
+        return Figures(**{name: getattr(self, name) - getattr(other, name) for name in self.__struct_fields__})
+
+
+class CommonPoint(Value, frozen=True, kw_only=True):
+    """The last event that both runs share. `extra_a`, `extra_b` are added to what each run used itself, so that both
+    are counted from there: of the origin what it had used by then is taken off, and a fork made later has also what its
+    origin used in between.
+    """
+
+    run_id: str
+    seq: int
+    extra_a: Figures = Figures()
+    extra_b: Figures = Figures()
+
+
 class Comparison(Value, frozen=True, kw_only=True):
-    """`first_difference` is the position of the first step that differs, None if none does."""
+    """`first_difference` is the position of the first step that differs, None if none does. The figures of both are
+    counted from the common point.
+    """
+
+    figures_a: Figures
+    figures_b: Figures
+    common: CommonPoint | None
 
     definition: tuple[Difference, ...]
     system: tuple[Difference, ...]
@@ -85,16 +122,21 @@ class Comparison(Value, frozen=True, kw_only=True):
         return not (self.definition or self.system or self.outcome) and self.first_difference is None
 
 
-def compare_runs(a: ReplayResult, b: ReplayResult) -> Comparison:
+def compare_runs(a: ReplayResult, b: ReplayResult, *, common: CommonPoint | None = None) -> Comparison:
     """Compare both runs as far as they were folded."""
     facts_a, facts_b = accepted_facts(a.state), accepted_facts(b.state)
+    extra_a, extra_b = (Figures(), Figures()) if common is None else (common.extra_a, common.extra_b)
+    figures_a, figures_b = figures_of(a) + extra_a, figures_of(b) + extra_b
     steps = tuple(_pairs(steps_of(a), steps_of(b)))
     return Comparison(
+        figures_a=figures_a,
+        figures_b=figures_b,
+        common=common,
         definition=_definitions(facts_a, facts_b),
         system=_differences(
             ("system", () if facts_a is None else facts_a.system, () if facts_b is None else facts_b.system)
         ),
-        outcome=_differences(*_outcome(a.state, b.state)),
+        outcome=_differences(*_outcome(a.state, b.state), *_used(a.state, b.state, figures_a, figures_b)),
         steps=steps,
         first_difference=next((pair.place for pair in steps if pair.differing_fields), None),
     )
@@ -103,6 +145,26 @@ def compare_runs(a: ReplayResult, b: ReplayResult) -> Comparison:
 def accepted_facts(state: State) -> RunFacts | None:
     """Return the facts of an accepted run; None for one that is absent or was refused."""
     return None if isinstance(state, Absent | Refused) else state.facts
+
+
+def figures_of(run: ReplayResult) -> Figures:
+    """Return what a run has used since its own first event."""
+    facts = accepted_facts(run.state)
+    if facts is None:
+        return Figures()
+    return Figures(
+        turns=facts.turns,
+        input_tokens=facts.usage.input_tokens,
+        output_tokens=facts.usage.output_tokens,
+        cost_micros=facts.cost_micros,
+        model_errors=facts.model_errors,
+    )
+
+
+def fork_point_of(run: ReplayResult) -> ForkPoint | None:
+    """Return where a run was forked from; None when it is no fork."""
+    first = run.entries[0].event if run.entries else None
+    return first.forked_from if isinstance(first, RunStarted) else None
 
 
 def steps_of(run: ReplayResult) -> list[ConversationStep]:
@@ -187,13 +249,12 @@ def _definitions(a: RunFacts | None, b: RunFacts | None) -> tuple[Difference, ..
 def _outcome(a: State, b: State) -> Iterator[tuple[str, Any, Any]]:
     yield "status", run_status(a), run_status(b)
     yield "reason", getattr(a, "reason", ""), getattr(b, "reason", "")
-    one, other = accepted_facts(a), accepted_facts(b)
-    if one is not None and other is not None:
-        yield "turns", one.turns, other.turns
-        yield "input_tokens", one.usage.input_tokens, other.usage.input_tokens
-        yield "output_tokens", one.usage.output_tokens, other.usage.output_tokens
-        yield "cost_micros", one.cost_micros, other.cost_micros
-        yield "model_errors", one.model_errors, other.model_errors
+
+
+def _used(a: State, b: State, figures_a: Figures, figures_b: Figures) -> Iterator[tuple[str, Any, Any]]:
+    if accepted_facts(a) is not None and accepted_facts(b) is not None:
+        for name in Figures.__struct_fields__:
+            yield name, getattr(figures_a, name), getattr(figures_b, name)
 
 
 def _differences(*named: tuple[str, Any, Any]) -> tuple[Difference, ...]:

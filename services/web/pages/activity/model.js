@@ -1,4 +1,5 @@
 // The report of insights as series of charts, and the partitions as rows. No part of the page is needed here.
+import { parseJson, printJson } from "../../exact_json.js";
 
 export const WINDOWS = ["1m", "5m", "15m"];
 export const STATUSES = [
@@ -67,11 +68,11 @@ function busiestModels(minutes) {
   const calls = new Map();
   for (const minute of minutes) {
     for (const one of minute.models) {
-      const key = JSON.stringify([one.provider, one.model]);
+      const key = printJson([one.provider, one.model]);
       calls.set(key, (calls.get(key) ?? 0) + one.timed_calls);
     }
   }
-  return [...calls].sort((a, b) => b[1] - a[1]).slice(0, MODELS_MAX).map(([key]) => key).sort().map((key) => JSON.parse(key));
+  return [...calls].sort((a, b) => b[1] - a[1]).slice(0, MODELS_MAX).map(([key]) => key).sort().map((key) => parseJson(key));
 }
 
 const currenciesOf = (minutes) => [...new Set(minutes.flatMap((minute) => Object.keys(minute.cost_micros)))].sort();

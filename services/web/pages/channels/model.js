@@ -1,4 +1,5 @@
 // What the pages of channels say and check, without a document.
+import { parseJson } from "../../exact_json.js";
 
 /** Messages of one reading. */
 export const PAGE = 100;
@@ -43,7 +44,7 @@ export function formatKept(seconds) {
 export function parsePayload(text) {
   if (!text.trim()) return { problem: "Give a JSON value, such as {\"text\": \"ready\"}." };
   try {
-    const value = JSON.parse(text);
+    const value = parseJson(text);
     return value === null ? { problem: "null is no message: any other JSON value is." } : { value };
   } catch (error) {
     return { problem: `This is not JSON: ${error.message}` };

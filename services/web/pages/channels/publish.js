@@ -7,6 +7,7 @@ import { ErrorState } from "../../components/states.js";
 import { PlainTable } from "../../components/table.js";
 import { Time } from "../../components/time.js";
 import { toast } from "../../components/toast.js";
+import { printJson } from "../../exact_json.js";
 import { useAction } from "../../resource.js";
 import { may } from "../../session.js";
 import { toRfc3339 } from "../../values.js";
@@ -18,7 +19,7 @@ function MessageFields({ form, change, scope, knownIds = [] }) {
   return html`
     ${scope ? html`<${Field} label=${scope === "agent" ? "Agent" : "User"} required value=${form.scope_id} onInput=${(scope_id) => change({ scope_id })} list=${knownIds} hint=${`Whose queue it goes to: the channel has one for each ${scope}.`} />` : null}
     <${Field} label="Message" rows=${7} code value=${form.text} onInput=${(text) => change({ text })} error=${form.text && parsed.problem ? parsed.problem : ""} hint="Any JSON value but null, at most 64 KiB." />
-    ${form.text.trim() && parsed.problem ? html`<p><${Button} small onClick=${() => change({ text: JSON.stringify(form.text) })}>Send it as a text<//></p>` : null}
+    ${form.text.trim() && parsed.problem ? html`<p><${Button} small onClick=${() => change({ text: printJson(form.text) })}>Send it as a text<//></p>` : null}
     <div class="fields two">
       <${Field} label="Visible from" type="datetime-local" value=${form.at} onInput=${(at) => change({ at })} hint="Empty: at once. At most 30 days ahead, in your time zone." />
       <${Field} label="Kept for" value=${form.ttl} onInput=${(ttl) => change({ ttl })} placeholder="as declared" hint="Seconds, or 90s, 12h, 7d." />
@@ -42,7 +43,7 @@ function bodyOf(form) {
 function useMessageKey() {
   const key = useRef({ text: "", key: "" });
   return (body) => {
-    const text = JSON.stringify(body);
+    const text = printJson(body);
     if (key.current.text !== text) key.current = { text, key: newKey() };
     return { headers: { "idempotency-key": key.current.key }, done: () => (key.current = { text: "", key: "" }) };
   };

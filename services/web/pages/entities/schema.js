@@ -1,4 +1,5 @@
 // What the OpenAPI document says about families: their operations, and the fields of their commands. No part of the page is needed here.
+import { exactInteger, parseJson, printJson } from "../../exact_json.js";
 
 /**
  * @typedef {{name: string, title: string, kind: "text" | "choice" | "whole" | "number" | "flag" | "list" | "json", isRequired: boolean, hint: string, options: string[], initial: any}} FormField
@@ -84,7 +85,7 @@ function shownValue({ kind, initial }) {
   if (kind === "flag") return initial === true;
   if (initial === undefined || initial === null) return "";
   if (kind === "list") return initial.join("\n");
-  return kind === "json" ? JSON.stringify(initial, null, 2) : String(initial);
+  return kind === "json" ? printJson(initial, null, 2) : String(initial);
 }
 
 /**
@@ -116,12 +117,11 @@ function parsed(field, value) {
   if (!text.trim()) return { problem: "This is needed." };
   if (field.kind === "whole") {
     if (!/^[+-]?\d+$/.test(text.trim())) return { problem: "Expected a whole number." };
-    const number = Number(text);
-    return Number.isSafeInteger(number) ? { result: number } : { problem: "This page can send whole numbers up to 9,007,199,254,740,991 only; use the command line." };
+    return { result: exactInteger(text.trim().replace(/^\+/, "")) };
   }
   if (field.kind === "number") return Number.isFinite(Number(text)) ? { result: Number(text) } : { problem: "Expected a number." };
   try {
-    return { result: JSON.parse(text) };
+    return { result: parseJson(text) };
   } catch (error) {
     return { problem: `Expected JSON: ${/** @type {Error} */ (error).message}.` };
   }

@@ -16,6 +16,8 @@ import { timeLeft } from "./questions.js";
 
 const KEYS_MAX = 9;
 const ANSWER_SHOWN = 60;
+/** Time in which an answer given by a key can be taken back. */
+const UNDO_MS = 5_000;
 
 /** @param {{question: any, isCurrent: boolean, onCurrent: () => void, onLeft: () => void, canAnswer: boolean}} properties */
 export function Question({ question, isCurrent, onCurrent, onLeft, canAnswer }) {
@@ -33,15 +35,33 @@ export function Question({ question, isCurrent, onCurrent, onLeft, canAnswer }) 
   };
   const answer = (value) => close({ answer: value, disposition: "answer" }, html`Answered with “<bdi>${value.length > ANSWER_SHOWN ? `${value.slice(0, ANSWER_SHOWN)}…` : value}</bdi>”.`);
   const decline = () => close({ disposition: "declined" }, "Declined: the run goes on without an answer.");
-  const isOpen = canAnswer && !left?.hasExpired && !action.isBusy;
+  const [held, setHeld] = useState(/** @type {{send: () => any, what: string} | null} */ (null));
+  const waiting = useRef(/** @type {(() => any) | null} */ (null));
+  /** A key is pressed by mistake more easily than a button: what it says is sent in 5 s, or when the question is left, unless it is taken back. */
+  const hold = (what, send) => {
+    waiting.current = send;
+    setHeld({ what, send });
+  };
+  const undo = () => {
+    waiting.current = null;
+    setHeld(null);
+  };
+  useEffect(() => {
+    if (!held) return undefined;
+    const timer = setTimeout(() => (undo(), held.send()), UNDO_MS);
+    return () => clearTimeout(timer);
+  }, [held]);
+  useEffect(() => () => void waiting.current?.(), []);
+  const isOpen = !held && canAnswer && !left?.hasExpired && !action.isBusy;
 
   /** @type {Record<string, [string, () => void]>} */
   const keys = {};
   if (isCurrent && isOpen) {
-    options.slice(0, KEYS_MAX).forEach((option, at) => (keys[String(at + 1)] = [`Answer “${option.slice(0, 40)}”`, () => answer(option)]));
+    options.slice(0, KEYS_MAX).forEach((option, at) => (keys[String(at + 1)] = [`Answer “${option.slice(0, 40)}”`, () => hold(`“${option.slice(0, ANSWER_SHOWN)}”`, () => answer(option))]));
     if (!options.length) keys.Enter = ["Write the answer", () => box.current?.querySelector("textarea")?.focus()];
-    keys.D = ["Decline (Shift and d)", decline];
+    keys.D = ["Decline (Shift and d)", () => hold("that nobody answers", decline)];
   }
+  if (held) keys.Escape = ["Take the answer back", undo];
   useKeys("The marked question", keys);
   useEffect(() => {
     // A refusal such as "answered already" leaves the list with the next reading.
@@ -74,6 +94,7 @@ export function Question({ question, isCurrent, onCurrent, onLeft, canAnswer }) 
                 <${Field} label="Answer" rows=${2} value=${text} onInput=${setText} />
                 <div class="actions"><${Button} kind="primary" type="submit" icon="send" isBusy=${action.isBusy} isDisabled=${!text.trim()}>Answer<//><span class="dim wide-only"><kbd>Ctrl</kbd> <kbd>Enter</kbd></span><span class="grow"></span>${declineButton}</div>
               </form>`}
+      ${held ? html`<p class="note" role="status">In ${UNDO_MS / 1_000} seconds <bdi>${held.what}</bdi> is sent. <${Button} small icon="undo-2" onClick=${undo}>Take it back <kbd>Esc</kbd><//></p>` : null}
       ${action.error ? html`<${ErrorState} error=${action.error} compact />` : null}
     </div>
   </article>`;

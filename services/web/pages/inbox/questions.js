@@ -2,9 +2,12 @@
 
 const URGENCY = { high: 0, normal: 1, low: 2 };
 
-/** Most urgent first, then newest first. @param {any[]} questions */
+/** Least time left first, then those that wait for ever; of equal ones the most urgent, then the newest. @param {any[]} questions */
 export function inOrder(questions) {
+  const endOf = (question) => (question.expires_at ? new Date(question.expires_at).getTime() : Infinity);
   return [...questions].sort((a, b) => {
+    const [endOfA, endOfB] = [endOf(a), endOf(b)];
+    if (endOfA !== endOfB) return endOfA < endOfB ? -1 : 1;
     const urgency = (URGENCY[a.priority] ?? 1) - (URGENCY[b.priority] ?? 1);
     if (urgency) return urgency;
     const [left, right] = [a.created_at ?? "", b.created_at ?? ""];

@@ -5,6 +5,7 @@ import { Field } from "../../components/controls.js";
 import { Difference } from "../../components/difference.js";
 import { Json } from "../../components/json.js";
 import { Resource } from "../../components/states.js";
+import { printJson } from "../../exact_json.js";
 import { useResource } from "../../resource.js";
 import { here, setQuery } from "../../router.js";
 import { versionTitle } from "./lineage.js";
@@ -40,7 +41,7 @@ function ByField({ version, other, tenant }) {
 
 /** The prompt without the bodies of skills usually changes as the prompt does: then it is shown once. @param {Api.FieldChange[]} changes */
 function shownChanges(changes) {
-  const said = (field) => JSON.stringify({ ...changes.find((one) => one.field === field), field: "" });
+  const said = (field) => printJson({ ...changes.find((one) => one.field === field), field: "" });
   return said("system_prompt") === said("system_prompt_base") ? changes.filter((one) => one.field !== "system_prompt_base") : changes;
 }
 

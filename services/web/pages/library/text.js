@@ -1,11 +1,30 @@
 // Definitions as text that a person edits and compares: YAML, in which JSON may be written too. The library is loaded when it is needed.
+import { exactInteger, printJson } from "../../exact_json.js";
 
 const VALUES_MAX = 100_000;
+const DECIMAL = /^[+-]?\d+$/;
 let yaml = /** @type {any} */ (null);
 
 export async function loadYaml() {
-  yaml ??= (await import("../../vendor/yaml.js")).default;
+  yaml ??= withExactIntegers(await import("../../vendor/yaml.js"));
   return yaml;
+}
+
+/**
+ * The library with schemas in which integers keep all their digits: JSON's values are read; what is written is quoted where any reader of YAML
+ * would take it for something else.
+ * @param {any} library
+ */
+function withExactIntegers({ dump, loadAll, JSON_SCHEMA, DUMP_SCHEMA, NOT_RESOLVED }) {
+  const exact = (schema) => {
+    const known = schema.tags.find((tag) => tag.tagName === "tag:yaml.org,2002:int");
+    const resolve = (source, isExplicit, name) => {
+      const value = known.resolve(source, isExplicit, name);
+      return value === NOT_RESOLVED || Number.isSafeInteger(value) || !DECIMAL.test(source) ? value : exactInteger(source.replace("+", ""));
+    };
+    return schema.withTags({ ...known, resolve, identify: (value) => typeof value === "bigint" || known.identify(value), represent: String });
+  };
+  return { dump, loadAll, readSchema: exact(JSON_SCHEMA), writtenSchema: exact(DUMP_SCHEMA) };
 }
 
 /** Whether toYaml and parseText can be called. */
@@ -13,7 +32,7 @@ export const isYamlLoaded = () => yaml !== null;
 
 /** YAML of a value, long texts as blocks. @param {any} value @param {{sorted?: boolean}} [options] sorted: keys by name, so that equal values have equal texts */
 export function toYaml(value, { sorted = false } = {}) {
-  return yaml.dump(value, { sortKeys: sorted, lineWidth: -1, noRefs: true });
+  return yaml.dump(value, { schema: yaml.writtenSchema, sortKeys: sorted, lineWidth: -1, noRefs: true });
 }
 
 /**
@@ -23,10 +42,12 @@ export function toYaml(value, { sorted = false } = {}) {
 export function parseText(text) {
   let value;
   try {
-    value = yaml.load(text, { schema: yaml.JSON_SCHEMA });
+    const documents = yaml.loadAll(text, { schema: yaml.readSchema });
+    if (documents.length > 1) throw new Error(`expected one document, these are ${documents.length}`);
+    value = documents[0];
   } catch (error) {
     const mark = /** @type {any} */ (error).mark;
-    throw new Error(`Line ${(mark?.line ?? 0) + 1}: ${/** @type {any} */ (error).reason ?? error}.`);
+    throw new Error(`Line ${(mark?.line ?? 0) + 1}: ${/** @type {any} */ (error).reason ?? /** @type {Error} */ (error).message}.`);
   }
   if (value === null || value === undefined) return {};
   if (typeof value !== "object" || Array.isArray(value)) throw new Error("Expected keys and values, such as “model: …”; this is " + (Array.isArray(value) ? "a list." : "a single value."));
@@ -65,7 +86,7 @@ export function overlayOf(before, after, alternatives = []) {
   /** @type {Record<string, any>} */
   const overlay = {};
   for (const [key, value] of Object.entries(after)) {
-    if (JSON.stringify(value) !== JSON.stringify(before[key])) overlay[key] = value;
+    if (printJson(value) !== printJson(before[key])) overlay[key] = value;
   }
   const given = alternatives.filter((group) => group.some((key) => key in overlay));
   const replaced = given.length ? alternatives.filter((group) => !given.includes(group)).flat() : [];

@@ -68,7 +68,7 @@ const WIDE = [
   { key: "service", title: "Found by", width: "6rem", cell: (letter) => letter.service },
   { key: "from", title: "Where it is", width: "minmax(12rem, 17rem)", cell: (letter) => html`<${Position} position=${letter.from} />` },
   { key: "error", title: "Reason", width: "minmax(12rem, 1fr)", cell: (letter) => html`<bdi title=${letter.error}>${letter.error}</bdi>` },
-  { key: "replayed", title: "Replayed", width: "8rem", cell: (letter) => (letter.replayed.length ? html`<${Replayed} positions=${letter.replayed} />` : html`<span class="dim">no</span>`) },
+  { key: "replayed", title: "Replayed", width: "8rem", cell: (letter) => (letter.replayed.length ? html`<${Replayed} positions=${letter.replayed} />` : letter.acknowledged ? html`<${Chip} icon="check" title=${letter.acknowledged.reason}>acknowledged<//>` : html`<span class="dim">no</span>`) },
 ];
 const NARROW = WIDE.filter((column) => ["offset", "kind", "error", "replayed"].includes(column.key));
 
@@ -101,9 +101,9 @@ function Letter({ offset, onClose, onReplayed }) {
 function LetterBody({ letter, onReplayed }) {
   const [isAsked, setAsked] = useState(false);
   const { original } = letter;
-  const isCommand = /\.commands\//.test(letter.from);
   const headers = Object.entries(original.headers);
-  const command = `loomlog dlq ${isCommand && original.value_hex ? "replay" : "show"} ${letter.offset}`;
+  const command = `loomlog dlq ${letter.not_replayable ? "show" : "replay"} ${letter.offset}`;
+  const [isNoted, setNoted] = useState(false);
   return html`
     <p class=${`note ${KINDS[letter.kind]?.[1] ?? ""}`}><b><${LongText} text=${letter.error} max=${600} /></b><br />${KINDS[letter.kind]?.[2] ?? ""}</p>
     <dl class="facts">
@@ -115,18 +115,21 @@ function LetterBody({ letter, onReplayed }) {
       <dt>Key</dt><dd>${original.key ? html`<${Id} id=${original.key} short=${0} />` : html`<span class="dim">none</span>`}</dd>
       ${headers.map(([name, value]) => html`<dt key=${name}><bdi>${name}</bdi></dt><dd class="mono"><bdi>${value}</bdi></dd>`)}
       <dt>Replayed</dt><dd>${letter.replayed.length ? letter.replayed.map((position) => html`<div key=${position}><${Position} position=${position} /></div>`) : html`<span class="dim">not yet</span>`}</dd>
+      ${letter.acknowledged ? html`<dt>Acknowledged</dt><dd><${Time} at=${letter.acknowledged.at} /> <span class="dim">by <bdi>${letter.acknowledged.by}</bdi></span>${letter.acknowledged.reason ? html`<div><bdi class="wraps">${letter.acknowledged.reason}</bdi></div>` : null}</dd>` : null}
     </dl>
     <div class="actions">
-      ${isCommand && original.value_hex
-        ? html`<${Button} icon="rotate-ccw" kind=${letter.replayed.length ? "" : "primary"} onClick=${() => setAsked(true)}>${letter.replayed.length ? "Replay once more" : "Replay"}<//>`
-        : html`<p class="hint">${isCommand ? "Its bytes are not here, so it cannot be replayed: the original was too large, had no value, or says in clear what is encrypted here." : "Only commands are replayed. An event is written by the owner of its partition alone: correct the code, or restore the topic."}</p>`}
+      ${letter.not_replayable
+        ? html`<p class="hint">${letter.not_replayable}</p>`
+        : html`<${Button} icon="rotate-ccw" kind=${letter.replayed.length ? "" : "primary"} onClick=${() => setAsked(true)}>${letter.replayed.length ? "Replay once more" : "Replay"}<//>`}
+      ${letter.acknowledged ? null : html`<${Button} icon="check" onClick=${() => setNoted(true)}>Acknowledge<//>`}
       <${CopyButton} text=${command} label="Copy the loomlog command"><span>loomlog</span><//>
     </div>
     <h3>Original${original.type ? html` <code>${original.type}</code>` : ""}</h3>
     ${original.unreadable && original.unreadable !== letter.error ? html`<p class="problem"><bdi>${original.unreadable}</bdi></p>` : null}
     ${original.payload ? html`<${Json} value=${original.payload} open=${2} label="Original" />` : null}
     ${original.value_hex === null ? null : html`<details open=${!original.payload}><summary class="dim">Bytes</summary><${Bytes} bytes=${fromHex(original.value_hex)} /></details>`}
-    ${isAsked ? html`<${Replay} letter=${letter} onClose=${() => setAsked(false)} onDone=${onReplayed} />` : null}`;
+    ${isAsked ? html`<${Replay} letter=${letter} onClose=${() => setAsked(false)} onDone=${onReplayed} />` : null}
+    ${isNoted ? html`<${Acknowledge} letter=${letter} onClose=${() => setNoted(false)} onDone=${onReplayed} />` : null}`;
 }
 
 /** @param {{letter: Api.DeadLetterDetail, onClose: any, onDone: any}} properties */
@@ -142,5 +145,17 @@ function Replay({ letter, onClose, onDone }) {
   return html`<${Confirm} title=${isAgain ? "Replay this record once more?" : "Replay this record?"} confirm="Replay" danger=${isAgain} onClose=${onClose} onConfirm=${replay}>
     <p>${letter.original.type ? html`The command <code>${letter.original.type}</code>` : "The original"} is appended to its topic again, and handled like a new one. If it was handled after all, nothing happens: commands are told apart by their ids.</p>
     ${isAgain ? html`<p class="note warn">It was replayed before, ${letter.replayed.length === 1 ? "once" : `${letter.replayed.length} times`}.</p>` : null}
+  <//>`;
+}
+
+/** @param {{letter: Api.DeadLetterDetail, onClose: any, onDone: any}} properties */
+function Acknowledge({ letter, onClose, onDone }) {
+  const acknowledge = async (reason) => {
+    await log.acknowledge(letter.offset, reason ? { reason } : {});
+    toast(`Dead letter ${letter.offset} is acknowledged.`);
+    onDone();
+  };
+  return html`<${Confirm} title="Acknowledge this dead letter?" confirm="Acknowledge" takesReason onClose=${onClose} onConfirm=${acknowledge}>
+    <p>Nothing more is needed of it: health counts it no longer. It stays in the log.</p>
   <//>`;
 }

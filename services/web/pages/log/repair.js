@@ -7,6 +7,7 @@ import { Json } from "../../components/json.js";
 import { Resource } from "../../components/states.js";
 import { formatCount } from "../../components/time.js";
 import { toast } from "../../components/toast.js";
+import { parseJson, printJson } from "../../exact_json.js";
 import { useResource } from "../../resource.js";
 import { link, setQuery } from "../../router.js";
 import { parsePosition } from "./model.js";
@@ -46,7 +47,7 @@ function Known({ aggregate, onRepaired }) {
         ? html`${isEdited ? html`<${Field} label="State" rows=${10} code value=${text} onInput=${setText} error=${stated.problem} hint="What the aggregate is from now on, in the form above." />` : null}
             <div class="actions">
               <${Button} kind="primary" icon="wrench" isDisabled=${isEdited ? Boolean(stated.problem) : data.state === null} onClick=${() => setAsked(true)}>${isEdited ? "Repair with this state" : "Repair with the last state"}<//>
-              <${Button} onClick=${() => (setEdited(!isEdited), setText(JSON.stringify(data.state ?? {}, null, 2)))}>${isEdited ? "Leave the state as it is" : "Change the state first"}<//>
+              <${Button} onClick=${() => (setEdited(!isEdited), setText(printJson(data.state ?? {}, null, 2)))}>${isEdited ? "Leave the state as it is" : "Change the state first"}<//>
             </div>`
         : null}
       ${isAsked
@@ -65,7 +66,7 @@ function Known({ aggregate, onRepaired }) {
 /** @param {string} text */
 function parse(text) {
   try {
-    const state = JSON.parse(text);
+    const state = parseJson(text);
     return typeof state === "object" && state !== null && !Array.isArray(state) ? { state, problem: "" } : { state: undefined, problem: "Give a JSON object." };
   } catch (error) {
     return { state: undefined, problem: `This is not JSON: ${error.message}` };

@@ -6,6 +6,7 @@ import { Confirm, Dialog } from "../../components/dialog.js";
 import { ErrorState, Loading } from "../../components/states.js";
 import { formatBytes, formatCount } from "../../components/time.js";
 import { toast } from "../../components/toast.js";
+import { printJson } from "../../exact_json.js";
 import { useAction, useResource } from "../../resource.js";
 import { SCOPES, nameOf, parseValue } from "./model.js";
 
@@ -14,7 +15,7 @@ import { SCOPES, nameOf, parseValue } from "./model.js";
  *   entry: as it is now; it is only overwritten as long as nobody else has changed it. Without one the key must be new.
  */
 export function EntryDialog({ place, entryKey = "", entry = null, tenant, onReload, onClose, onDone }) {
-  const [form, setForm] = useState({ scope: place?.scope ?? "user", id: place?.id ?? "", key: entryKey, text: entry ? JSON.stringify(entry.value, null, 2) : "", ttl: "", embed: entry?.embed ?? false });
+  const [form, setForm] = useState({ scope: place?.scope ?? "user", id: place?.id ?? "", key: entryKey, text: entry ? printJson(entry.value, null, 2) : "", ttl: "", embed: entry?.embed ?? false });
   const [overwrites, setOverwrites] = useState(false);
   // The revision that the person saw when the form opened.
   const revision = useRef(entry?.revision ?? 0);
@@ -44,7 +45,7 @@ export function EntryDialog({ place, entryKey = "", entry = null, tenant, onRelo
       </div>
       <${Field} label="Key" value=${form.key} onInput=${(key) => change({ key })} required code hint="At most 512 characters; slashes make groups, such as recipes/soup." />`}
     <${Field} label="Value" rows=${12} code value=${form.text} onInput=${(text) => change({ text })} error=${form.text && parsed.problem ? parsed.problem : ""} hint="Any JSON value, at most 64 KiB." required />
-    ${form.text.trim() && parsed.problem ? html`<p><${Button} small onClick=${() => change({ text: JSON.stringify(form.text) })}>Make it a text<//></p>` : null}
+    ${form.text.trim() && parsed.problem ? html`<p><${Button} small onClick=${() => change({ text: printJson(form.text) })}>Make it a text<//></p>` : null}
     <${Field} label="Expires after (seconds)" value=${form.ttl} onInput=${(value) => change({ ttl: value })} error=${isTtl ? "" : "Expected a whole number of seconds."} hint=${entry ? (entry.expires_at ? "Empty: it expires when it does now." : "Empty: it never expires, as now.") : "Empty: it never expires."} />
     <${Checkbox} label="Find it by its meaning" hint="Its value gets a vector, if an embedder is configured." checked=${form.embed} onChange=${(embed) => change({ embed })} />
     ${action.error ? html`<${ErrorState} error=${action.error} compact />` : null}

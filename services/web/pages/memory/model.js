@@ -1,4 +1,5 @@
 // What the pages of memory say and compute, without a document.
+import { parseJson, printJson } from "../../exact_json.js";
 
 /** Whose memory a scope is. @type {Record<string, {title: string, icon: string, about: string, id: string}>} */
 export const SCOPES = {
@@ -27,7 +28,7 @@ export const nameOf = (scope, id) => (scope === "tenant" ? "the tenant's memory"
 export function parseValue(text) {
   if (!text.trim()) return { problem: "Give a JSON value, such as {\"colour\": \"red\"}, 12 or \"a text\"." };
   try {
-    return { value: JSON.parse(text) };
+    return { value: parseJson(text) };
   } catch (error) {
     return { problem: `This is not JSON: ${error.message}` };
   }
@@ -36,7 +37,7 @@ export function parseValue(text) {
 /** Text in which two versions of a value are compared: JSON by lines, a text as it is; "" when there was no value. @param {any} version */
 export function comparedText(version) {
   if (!version || !("value" in version)) return "";
-  return typeof version.value === "string" ? version.value : JSON.stringify(version.value, null, 2);
+  return typeof version.value === "string" ? version.value : printJson(version.value, null, 2);
 }
 
 /**
@@ -65,7 +66,7 @@ export function authorOf(source) {
 export function factText(value) {
   if (typeof value === "string") return value;
   for (const name of ["memory", "text", "fact"]) if (typeof value?.[name] === "string") return value[name];
-  return JSON.stringify(value) ?? "";
+  return printJson(value) ?? "";
 }
 
 /** "/runs/..." where a change is seen in the run that made it. @param {any} source @returns {string} "" when no run made it */

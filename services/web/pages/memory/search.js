@@ -4,6 +4,7 @@ import { memory } from "../../api.js";
 import { Button, Checkbox, Chip, Field } from "../../components/controls.js";
 import { Empty, Resource } from "../../components/states.js";
 import { Time, formatCount } from "../../components/time.js";
+import { printJson } from "../../exact_json.js";
 import { useResource } from "../../resource.js";
 import { here, link, setQuery } from "../../router.js";
 import { factText, marked, nameOf, pathOf, scoreParts, searchBody } from "./model.js";
@@ -29,7 +30,7 @@ export function Search({ place, tenant }) {
   const send = (event) => (event.preventDefault(), setQuery(form), setRound(round + 1));
   const hasOptions = NAMES.some((name) => !["q"].includes(name) && inAddress[name]);
   const body = searchBody({ ...inAddress, query: inAddress.q, prefix: inAddress.in, sources: inAddress.sources.split(",").filter(Boolean), scope: place.scope, scope_id: place.id });
-  const found = useResource((signal) => (body.query ? memory.search(body, { tenant }, { signal }) : Promise.resolve(null)), [JSON.stringify(body), tenant, round]);
+  const found = useResource((signal) => (body.query ? memory.search(body, { tenant }, { signal }) : Promise.resolve(null)), [printJson(body), tenant, round]);
   return html`<div class="pane-scrolls">
     <form class="stack" role="search" onSubmit=${send}>
       <div class="bar nowrap-row">
@@ -71,7 +72,7 @@ function Hits({ answer, place, tenant, query, weight }) {
 }
 
 function Hit({ hit, at, most, place, tenant, query, hasVectors, weight }) {
-  const text = hit.kind === "fact" ? factText(hit.value) : typeof hit.value === "string" ? hit.value : JSON.stringify(hit.value);
+  const text = hit.kind === "fact" ? factText(hit.value) : typeof hit.value === "string" ? hit.value : printJson(hit.value);
   const parts = scoreParts(hit, hasVectors, weight);
   const width = (value) => ({ width: `${(100 * value) / most}%` });
   const to = (key) => link(pathOf(place.scope, place.id), { tenant, key });

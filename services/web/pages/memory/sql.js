@@ -6,6 +6,7 @@ import { LongText } from "../../components/json.js";
 import { Empty, ErrorState } from "../../components/states.js";
 import { Table } from "../../components/table.js";
 import { formatCount, formatDuration } from "../../components/time.js";
+import { parseJson, printJson } from "../../exact_json.js";
 import { useAction, useResource } from "../../resource.js";
 import { oneLine } from "../../values.js";
 import { columnType, nameOf, quoted, remembered } from "./model.js";
@@ -15,7 +16,7 @@ const TABLES = "SELECT name, type, sql FROM sqlite_schema WHERE name NOT LIKE 's
 
 function stored() {
   try {
-    const kept = JSON.parse(sessionStorage.getItem(KEY) ?? "[]");
+    const kept = parseJson(sessionStorage.getItem(KEY) ?? "[]");
     return Array.isArray(kept) ? kept.filter((one) => typeof one === "string") : [];
   } catch {
     return [];
@@ -28,7 +29,7 @@ const history = signal(stored());
 function keep(statement) {
   history.value = remembered(history.value, statement);
   try {
-    sessionStorage.setItem(KEY, JSON.stringify(history.value));
+    sessionStorage.setItem(KEY, printJson(history.value));
   } catch {
     // A browser that keeps nothing: they last as long as the page.
   }
@@ -71,7 +72,7 @@ export function SqlConsole({ place, tenant }) {
       <form class="stack" onSubmit=${(event) => (event.preventDefault(), run(statement))}>
         <textarea ref=${field} class="code" rows="4" aria-label="Statement" spellcheck="false" placeholder="SELECT … (SQLite; reads only)" value=${statement} onInput=${(event) => setStatement(event.currentTarget.value)} onKeyDown=${typed}></textarea>
         <div class="actions"><${Button} kind="primary" icon="play" type="submit" isBusy=${action.isBusy} isDisabled=${!statement.trim()}>Run<//><span class="hint">Ctrl+Enter. One SELECT, at most 1,000 rows and 2 s; nothing is changed.</span>
-          <span class="grow"></span>${answer ? html`<span class="dim number" role="status">${formatCount(rows.length)} ${rows.length === 1 ? "row" : "rows"}${answer.truncated ? " (there are more)" : ""} in ${formatDuration(answer.took)}</span><${CopyButton} text=${JSON.stringify(rows.map((row) => Object.fromEntries(answer.columns.map((name, at) => [name, row[at]]))), null, 2)} label="Copy the rows as JSON" />` : null}</div>
+          <span class="grow"></span>${answer ? html`<span class="dim number" role="status">${formatCount(rows.length)} ${rows.length === 1 ? "row" : "rows"}${answer.truncated ? " (there are more)" : ""} in ${formatDuration(answer.took)}</span><${CopyButton} text=${printJson(rows.map((row) => Object.fromEntries(answer.columns.map((name, at) => [name, row[at]]))), null, 2)} label="Copy the rows as JSON" />` : null}</div>
       </form>
       ${action.error ? html`<${ErrorState} error=${action.error} compact />` : null}
       ${answer

@@ -5,6 +5,7 @@ import { Chart } from "../../components/chart.js";
 import { Field } from "../../components/controls.js";
 import { Resource } from "../../components/states.js";
 import { formatMoney, formatShort, now } from "../../components/time.js";
+import { printJson } from "../../exact_json.js";
 import { useResource } from "../../resource.js";
 import { here, setQuery } from "../../router.js";
 import { accountOf, keyOf, metersOf, monthOf, monthQuery, tightest } from "./budget_model.js";
@@ -24,7 +25,7 @@ export function BudgetMonth({ limits }) {
 }
 
 function Month({ rows, limit, unit }) {
-  const month = useMemo(() => monthOf(rows, limit, unit, now.peek()), [rows, JSON.stringify(limit), unit]);
+  const month = useMemo(() => monthOf(rows, limit, unit, now.peek()), [rows, printJson(limit), unit]);
   const format = unit === "money" ? (micros) => formatMoney(micros, limit.currency) : formatShort;
   return html`<${Chart} title=${`Used by ${accountOf(limit)} in this month, ${unit}`} times=${month.times} series=${month.series} days height=${120} format=${format} />`;
 }

@@ -10,7 +10,7 @@ import { link } from "../../router.js";
 
 const EVERY_MS = 5_000;
 const CHECKS_EVERY_MS = 15_000;
-const LOOKS = { ok: ["good", "circle-check"], warn: ["warn", "triangle-alert"], fail: ["bad", "circle-x"] };
+const LOOKS = { ok: ["good", "circle-check"], warn: ["warn", "triangle-alert"], fail: ["bad", "circle-x"], off: ["", "circle-slash"] };
 /** Seconds without a word after which a projector counts as down. */
 const SILENT_AFTER_S = 10;
 
@@ -26,7 +26,7 @@ export default function Health() {
       <p class="inside hint">These are the checks that a server can make by itself. <code>loomlog doctor</code> also looks at its machine: Java, ports, files, the disk.</p></section>
     <section class="card"><header><h2>Read models</h2>${lag.data?.problems ? html`<a href=${link("/log")}><${Chip} tone="bad" icon="triangle-alert">${formatCount(lag.data.problems)} ${lag.data.problems === 1 ? "record" : "records"} could not be projected<//></a>` : null}</header>
       <${Resource} of=${lag}>${(data) => html`<${Lag} lag=${data} />`}<//></section>
-    <p class="hint">An aggregate that is quarantined is looked at and repaired in <a href=${link("/log/projections")}>the projections of the log</a>.</p>
+    <p class="hint">Dead letters are in <a href=${link("/log/dead-letters")}>the log</a>, quarantined runs in <a href=${link("/runs", { waits: "quarantined" })}>the list of runs</a>. An aggregate that is quarantined is looked at and repaired in <a href=${link("/log/projections")}>the projections of the log</a>.</p>
   `;
 }
 
@@ -53,12 +53,13 @@ function Summary({ checks }) {
   const [failed, warned] = [count("fail"), count("warn")];
   if (failed) return html`<${Chip} tone="bad" icon="circle-x">${failed} ${failed === 1 ? "problem" : "problems"}<//>`;
   if (warned) return html`<${Chip} tone="warn" icon="triangle-alert">${warned} ${warned === 1 ? "warning" : "warnings"}<//>`;
-  return html`<${Chip} tone="good" icon="circle-check">all is well<//>`;
+  const off = count("off");
+  return html`<${Chip} tone="good" icon="circle-check">${off ? `no problem, ${off} off` : "all is well"}<//>`;
 }
 
 /** @param {{checks: Api.HealthCheck[]}} properties */
 function Checks({ checks }) {
-  const order = { fail: 0, warn: 1, ok: 2 };
+  const order = { fail: 0, warn: 1, off: 2, ok: 3 };
   const sorted = [...checks].sort((a, b) => order[a.state] - order[b.state]);
   return html`<ul class="checks">${sorted.map((check, at) => {
     const [tone, icon] = LOOKS[check.state] ?? ["", "circle-dot"];

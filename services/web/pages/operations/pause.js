@@ -91,6 +91,16 @@ function PauseForm({ widths, onDone }) {
   const [result, setResult] = useState(/** @type {any} */ (null));
   const names = useResource(() => agents.runnable().catch(() => ({ agents: [] })), []);
   const set = (name) => (value) => setTarget((before) => ({ ...before, [name]: value.trim() }));
+  const [unknown, setUnknown] = useState("");
+  const check = useAction();
+  /** Asks whether there is any run of what is to be paused: a misspelt name would pause nothing, and say that it holds. */
+  const ask = () =>
+    check.run(async () => {
+      const { tenant, agent } = { tenant: width === "all" || width === "run" ? "" : target.tenant, agent: width === "agent" ? target.agent : "" };
+      const known = !tenant && !agent ? true : (await runs.list({ tenant, agent, limit: 1 })).runs.length > 0;
+      setUnknown(known ? "" : target[width]);
+      setAsked(true);
+    });
   const isReady = width === "all" || Boolean(target[width]);
   const pause = async () => {
     if (width === "run") {
@@ -102,7 +112,7 @@ function PauseForm({ widths, onDone }) {
     setReason("");
     onDone();
   };
-  return html`<form class="card" aria-label="Pause" onSubmit=${(event) => (event.preventDefault(), isReady && setAsked(true))}>
+  return html`<form class="card" aria-label="Pause" onSubmit=${(event) => (event.preventDefault(), isReady && ask())}>
     <header><h2>Pause</h2></header>
     <div class="inside fields">
       <p class="hint">A pause holds runs before their next model call. Calls under way are finished and nothing is cancelled; what would start meanwhile is refused.</p>
@@ -111,10 +121,12 @@ function PauseForm({ widths, onDone }) {
       ${width === "agent" ? html`<${Field} label="Agent" value=${target.agent} onInput=${set("agent")} required list=${(names.data?.agents ?? []).map((one) => one.name)} />` : null}
       ${width === "agent" || width === "tenant" ? html`<${Field} label="Tenant" value=${target.tenant} onInput=${set("tenant")} required=${width === "tenant"} hint=${width === "agent" ? "Empty: the agent in all tenants." : ""} />` : null}
       <${Field} label="Reason" value=${reason} onInput=${setReason} hint="Kept in the log and shown to whoever looks at a paused run." />
+      ${check.error ? html`<${ErrorState} error=${check.error} compact />` : null}
       <div aria-live="polite">${result ? html`<${Result} result=${result} />` : null}</div>
     </div>
-    <footer class="form-actions"><${Button} kind="primary" icon="pause" type="submit" isDisabled=${!isReady}>Pause<//></footer>
-    ${isAsked ? html`<${Confirm} title=${`Pause ${WIDTHS[width].toLowerCase()}?`} confirm="Pause" danger=${width === "all"} typed=${width === "all" ? "everything" : ""} onConfirm=${pause} onClose=${() => setAsked(false)}>
+    <footer class="form-actions"><${Button} kind="primary" icon="pause" type="submit" isBusy=${check.isBusy} isDisabled=${!isReady}>Pause<//></footer>
+    ${isAsked ? html`<${Confirm} title=${`Pause ${WIDTHS[width].toLowerCase()}?`} confirm="Pause" danger=${width === "all" || Boolean(unknown)} typed=${width === "all" ? "everything" : unknown} onConfirm=${pause} onClose=${() => setAsked(false)}>
+      ${unknown ? html`<p class="note warn"><b>Nothing is known of <bdi>${unknown}</bdi>:</b> it has had no run${width === "agent" && target.tenant ? html` in <bdi>${target.tenant}</bdi>` : null}. Pause it only if it is spelt so.</p>` : null}
       <p>${width === "all" ? "No run of any tenant goes on until you resume." : html`<bdi>${target[width]}</bdi>${width === "agent" && target.tenant ? html` of <bdi>${target.tenant}</bdi>` : null} does not go on until you resume.`} ${width === "run" ? "" : `This waits at most ${WAIT_MS / 1_000} s until its runs stand still.`}</p>
     <//>` : null}
   </form>`;

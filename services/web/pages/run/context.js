@@ -8,6 +8,7 @@ import { useKeys } from "../../components/keys.js";
 import { Markdown } from "../../components/markdown.js";
 import { Empty, Resource } from "../../components/states.js";
 import { formatBytes, formatCount, formatShort } from "../../components/time.js";
+import { parseJson } from "../../exact_json.js";
 import { useResource } from "../../resource.js";
 import { here, setQuery } from "../../router.js";
 import { asText, callAt, callBefore, callsOf, changesOf, parametersOf, sharesOf, systemText } from "./context_model.js";
@@ -127,7 +128,7 @@ const Blob = ({ of }) => (of ? html`<span class="dim">${formatBytes(of.size_byte
 
 function parsed(input) {
   try {
-    return JSON.parse(input);
+    return parseJson(input);
   } catch {
     return input;
   }

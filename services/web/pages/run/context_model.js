@@ -1,5 +1,6 @@
 // What a model saw at a turn: which records asked for it, what each part takes up, and what came and went since the turn before. Pure.
 import { difference } from "../../components/lines.js";
+import { printJson } from "../../exact_json.js";
 
 /**
  * @typedef {{turn: number, attempt: number, seq: number, provider: string, model: string, usage: any, stopReason: string, isFailed: boolean, maxContext: number, compactions: any[], switched: any}} ModelCall
@@ -67,7 +68,7 @@ export function sharesOf(state) {
  * @returns {{kind: "same" | "added" | "removed", message: any, at: number}[]} at: place in `after`, or in `before` for those that are gone
  */
 export function changesOf(before, after) {
-  const keys = (messages) => messages.map((message) => JSON.stringify(message));
+  const keys = (messages) => messages.map((message) => printJson(message));
   const a = keys(before);
   const b = keys(after);
   let start = 0;

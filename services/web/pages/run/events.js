@@ -7,6 +7,7 @@ import { Json } from "../../components/json.js";
 import { Empty, ErrorState } from "../../components/states.js";
 import { Table } from "../../components/table.js";
 import { Time, formatBytes, formatDuration } from "../../components/time.js";
+import { printJson } from "../../exact_json.js";
 import { useAction } from "../../resource.js";
 import { here, link, setQuery } from "../../router.js";
 import { may } from "../../session.js";
@@ -22,7 +23,7 @@ const sizes = new WeakMap();
 function sizeOf(event) {
   let size = sizes.get(event);
   if (size === undefined) {
-    size = encoder.encode(JSON.stringify(event.payload)).length;
+    size = encoder.encode(printJson(event.payload)).length;
     sizes.set(event, size);
   }
   return size;

@@ -7,6 +7,7 @@ import { Markdown } from "../../components/markdown.js";
 import { ErrorState } from "../../components/states.js";
 import { formatDuration, now, toMs } from "../../components/time.js";
 import { toast } from "../../components/toast.js";
+import { printJson } from "../../exact_json.js";
 import { useAction } from "../../resource.js";
 import { may, me } from "../../session.js";
 import { RowContext } from "./row_views.js";
@@ -30,7 +31,7 @@ export function QuestionCard({ row }) {
   };
   return html`<div class=${isOpen ? "card question-card" : "question-card"}>
     <div class="question-text"><${Markdown} text=${ask.question ?? ""} /></div>
-    ${ask.context ? html`<div class="soft"><${LongText} text=${typeof ask.context === "string" ? ask.context : JSON.stringify(ask.context)} /></div>` : null}
+    ${ask.context ? html`<div class="soft"><${LongText} text=${typeof ask.context === "string" ? ask.context : printJson(ask.context)} /></div>` : null}
     ${answer
       ? html`<p><${Chip} tone=${answer.status === "resolved" ? "good" : "warn"}>${ENDED[answer.status] ?? answer.status}<//> ${answer.answer ? html`<b><bdi>${answer.answer}</bdi></b>` : null} ${answer.resolved_by ? html`<small class="dim">by <bdi>${answer.resolved_by}</bdi></small>` : null}</p>`
       : isOpen && may("runs:create")

@@ -1,4 +1,5 @@
 // The records of a run as rows: filtered, routine ones folded, each with one line that says what it holds. Pure.
+import { printJson } from "../../exact_json.js";
 
 /** Records that only say what is about to be done; the record that follows says what came of it. */
 export const ROUTINE = new Set(["ModelCallRequested", "ToolCallRequested", "ChildRequested", "ChildrenPlanned", "CompactionRequested", "CallWaiting", "WaitReported", "ToolReconcileRequested"]);
@@ -20,7 +21,7 @@ const texts = new WeakMap();
 function textOf(event) {
   let text = texts.get(event);
   if (text === undefined) {
-    text = `${event.seq} ${event.type} ${JSON.stringify(event.payload)} ${event.cause_id ?? ""}`.toLowerCase();
+    text = `${event.seq} ${event.type} ${printJson(event.payload)} ${event.cause_id ?? ""}`.toLowerCase();
     texts.set(event, text);
   }
   return text;

@@ -6,6 +6,8 @@ import { Icon } from "../../components/icon.js";
 import { Json, LongText } from "../../components/json.js";
 import { Markdown } from "../../components/markdown.js";
 import { formatCount, formatDuration, formatMoment, formatMoney, toMs } from "../../components/time.js";
+import { parseJson } from "../../exact_json.js";
+import { isCutOff } from "../../outcome.js";
 import { link } from "../../router.js";
 import { recordPath } from "./history.js";
 import { OutcomeCard, QuestionCard } from "./question.js";
@@ -125,7 +127,7 @@ function ResultText({ text }) {
 function parsed(text) {
   if (!/^\s*[[{]/.test(text) || text.length > PARSED_MAX) return undefined;
   try {
-    return JSON.parse(text);
+    return parseJson(text);
   } catch {
     return undefined;
   }
@@ -163,7 +165,7 @@ const REASONS = { end_turn: "Completed", cancelled: "Cancelled", max_iterations:
 
 function End({ row }) {
   const { usage } = row;
-  return html`<b class=${row.isError ? "bad" : ""}>${row.isError ? "Failed" : (REASONS[row.text] ?? `Ended: ${row.text.replaceAll("_", " ")}`)}</b>
+  return html`<b class=${row.isError ? "bad" : isCutOff(row.text) ? "warn" : ""}>${row.isError ? "Failed" : (REASONS[row.text] ?? `Ended: ${row.text.replaceAll("_", " ")}`)}</b>
     ${row.isError ? html` <span class="bad"><${LongText} text=${row.text} /></span>` : null}
     ${usage ? html` <small class="dim number">${formatCount(usage.input_tokens)} in · ${formatCount(usage.output_tokens)} out</small>` : null}`;
 }

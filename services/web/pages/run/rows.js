@@ -1,5 +1,6 @@
 // The rows of a run's conversation, from its frames and records. Frames come first and have the whole texts; records add the times,
 // the beginning and the sub-agents, which only stored frames tell. Values in, values out: no browser.
+import { printJson } from "../../exact_json.js";
 
 /**
  * @typedef {{key: string, seq: number, kind: string, at: string, [name: string]: any}} Row
@@ -252,7 +253,7 @@ export function previewOf(value, most = 160) {
   let text = value;
   if (typeof value !== "string") {
     const entries = Object.entries(value);
-    text = entries.map(([name, one]) => `${name}: ${typeof one === "string" ? one : JSON.stringify(one)}`).join(", ").slice(0, most * 4);
+    text = entries.map(([name, one]) => `${name}: ${typeof one === "string" ? one : printJson(one)}`).join(", ").slice(0, most * 4);
   }
   text = text.slice(0, most * 4).replace(/\s+/g, " ").trim();
   return text.length > most ? `${text.slice(0, most - 1)}…` : text;

@@ -7,9 +7,10 @@ import { ErrorState, Resource } from "../../components/states.js";
 import { RunStatus } from "../../components/status.js";
 import { Duration, Time, formatCount, formatDuration, formatMoney, formatShort, toMs } from "../../components/time.js";
 import { Table } from "../../components/table.js";
+import { standOf } from "../../outcome.js";
 import { useResource } from "../../resource.js";
 import { link } from "../../router.js";
-import { NODES_MAX, standOf, sumsOf, toneOfRun, treeRows } from "./tree_model.js";
+import { NODES_MAX, sumsOf, toneOfRun, treeRows } from "./tree_model.js";
 
 const EVERY_MS = 2_000;
 /** While every live run only waits for somebody. */

@@ -1,25 +1,13 @@
 // The runs of a tree as nodes of a drawing: parents, children, residents, and forks with a dashed line. Pure.
+import { toneOf } from "../../outcome.js";
 
 /** Most nodes that are drawn; the table below has all. */
 export const NODES_MAX = 250;
 
-const TONES = { completed: "good", failed: "bad", cancelled: "c8", running: "live" };
-
-/** @param {any} run */
+/** Tone of a run's node; drawings have no tone without a colour. @param {any} run */
 export function toneOfRun(run) {
-  if (run.quarantined) return "bad";
-  if (run.status === "running" && (run.paused || run.parked || run.awaited_state)) return "warn";
-  return TONES[run.status] ?? "c8";
-}
-
-/** A word on how a run stands. @param {any} run */
-export function standOf(run) {
-  if (run.quarantined) return "quarantined";
-  if (run.status !== "running") return run.status;
-  if (run.paused) return "paused";
-  if (run.awaited_state === "interrupted") return "waits for an answer";
-  if (run.parked || run.awaited_state === "awaiting_input") return "waits for input";
-  return "running";
+  const tone = toneOf(run);
+  return tone === "info" ? "warn" : tone || "c8";
 }
 
 const byStart = (a, b) => (a.started_at < b.started_at ? -1 : a.started_at > b.started_at ? 1 : a.run_id < b.run_id ? -1 : 1);

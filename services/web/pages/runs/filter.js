@@ -18,14 +18,14 @@ export const FIELDS = {
   session_id: "Session",
   root: "Tree of the run",
   def_id: "Version",
-  prefix: "Id begins with",
+  id: "Id begins or ends with",
   from: "Started from",
   to: "Started before",
 };
 const UNIT_MS = { m: 60_000, h: 3_600_000, d: 86_400_000 };
 
 /**
- * @typedef {{status: string, waits: string, agent: string, user_id: string, tenant: string, session_id: string, root: string, def_id: string, prefix: string, from: string, to: string}} Filter
+ * @typedef {{status: string, waits: string, agent: string, user_id: string, tenant: string, session_id: string, root: string, def_id: string, id: string, from: string, to: string}} Filter
  *   from, to: RFC 3339, or how long ago: "15m", "24h", "7d"
  */
 
@@ -35,6 +35,7 @@ export function filterOf(query) {
   for (const name of Object.keys(FIELDS)) filter[name] = query.get(name) ?? "";
   if (!(filter.waits in WAITS)) filter.waits = "";
   if (!filter.root) filter.root = query.get("root_run_id") ?? "";
+  if (!filter.id) filter.id = query.get("prefix") ?? ""; // of addresses and saved filters from before an end was enough
   return filter;
 }
 
@@ -63,7 +64,7 @@ export function apiQueryOf(filter, now) {
     session_id: filter.session_id,
     root_run_id: filter.root,
     def_id: filter.def_id,
-    prefix: filter.prefix,
+    id_part: filter.id,
     from: momentOf(filter.from, now),
     to: momentOf(filter.to, now),
   };
@@ -99,7 +100,7 @@ export function fits(run, filter, now) {
     (!filter.session_id || run.session_id === filter.session_id) &&
     (!filter.root || run.root_run_id === filter.root) &&
     (!filter.def_id || run.def_id === filter.def_id) &&
-    (!filter.prefix || run.run_id.startsWith(filter.prefix) || (run.agent_id ?? "").startsWith(filter.prefix)) &&
+    (!filter.id || [run.run_id, run.agent_id, run.session_id, run.def_id].some((id) => id?.startsWith(filter.id) || id?.endsWith(filter.id))) &&
     startedAt >= from &&
     startedAt < to
   );
@@ -114,7 +115,7 @@ export function whereOf(filter, now) {
   if (!filter.waits && filter.status !== "all" && !statuses.includes("running")) return { where: "", problem: "runs that have ended cannot be paused, resumed or cancelled" };
   const status = { "": "running", awaiting_input: "parked", pause_requested: "paused", quarantined: "quarantined" }[filter.waits];
   if (status === undefined) return { where: "", problem: "of runs that wait for an answer" };
-  for (const name of ["root", "def_id", "prefix"]) if (filter[name]) return { where: "", problem: `by "${FIELDS[name]}"` };
+  for (const name of ["root", "def_id", "id"]) if (filter[name]) return { where: "", problem: `by "${FIELDS[name]}"` };
   const parts = [`status=${status}`];
   for (const name of ["agent", "tenant", "user_id", "session_id"]) {
     if (!filter[name]) continue;

@@ -61,7 +61,7 @@ export function FilterPanel({ filter, onClose }) {
       <${Field} label="Session" value=${draft.session_id} onInput=${set("session_id")} placeholder="s_…" code />
       <${Field} label="Tree of the run" value=${draft.root} onInput=${set("root")} placeholder="r_…" hint="The root and all sub-agents below it." code />
       <${Field} label="Version of the agent" value=${draft.def_id} onInput=${set("def_id")} placeholder="def_…" code />
-      <${Field} label="Id begins with" value=${draft.prefix} onInput=${set("prefix")} hint="Of the run or of its handle." code />
+      <${Field} label="Id begins or ends with" value=${draft.id} onInput=${set("id")} hint="Of the run, its handle, session or version, as pages shorten it." code />
       <${Field} label="Started" value=${isAgo ? draft.from : "between"} options=${[...Object.entries(RANGES).map(([value, title]) => ({ value, title })), { value: "between", title: "between two times" }]}
         onInput=${(value) => setDraft((before) => ({ ...before, from: value === "between" ? new Date(Date.now() - 3_600_000).toISOString() : value, to: "" }))} />
       ${isAgo ? null : html`<${Field} label="From" type="datetime-local" value=${localOf(draft.from)} onInput=${(value) => set("from")(isoOf(value))} step="1" />

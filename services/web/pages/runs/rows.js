@@ -1,4 +1,5 @@
 // Rows of the list of runs: what is kept of a run, and how frames of the stream and later readings change them in their places.
+import { standOf, whyOf } from "../../outcome.js";
 
 /**
  * The fields of a run that the list shows; a list of 100,000 whole runs would fill the memory of the tab.
@@ -32,6 +33,7 @@ export function rowOf(run) {
     currency: run.currency ?? null,
     error: run.error ?? null,
     stop_reason: run.stop_reason ?? null,
+    failed_children: run.failed_children ?? 0,
     parked: run.parked ?? false,
     paused: run.paused ?? false,
     pause_requested: run.pause_requested ?? false,
@@ -47,7 +49,7 @@ export function rowOf(run) {
 }
 
 /** Fields of a frame that a row has under the same name. */
-const SAME = ["status", "completed_at", "iterations", "cost_micros", "currency", "error", "stop_reason", "parked", "paused", "pause_requested", "pause_reason", "quarantined", "quarantine_error", "awaited_state", "awaited_on", "model"];
+const SAME = ["status", "completed_at", "iterations", "cost_micros", "currency", "error", "stop_reason", "failed_children", "parked", "paused", "pause_requested", "pause_reason", "quarantined", "quarantine_error", "awaited_state", "awaited_on", "model"];
 
 const offsetOf = (position) => Number(position.slice(position.lastIndexOf(":") + 1)) || 0;
 
@@ -140,7 +142,8 @@ export function insertRows(rows, added) {
 export function waitText(row) {
   if (row.quarantined) return row.quarantine_error || "an operator: it is quarantined";
   if (row.status === "failed") return row.error || "";
-  if (row.status !== "running") return row.status === "cancelled" ? (row.stop_reason ?? "") : "";
+  if (row.status === "cancelled") return row.stop_reason ?? "";
+  if (row.status !== "running") return standOf(row) === "completed" ? "" : whyOf(row);
   if (row.pause_requested) return row.pause_reason ? `paused: ${row.pause_reason}` : "paused";
   if (row.awaited_state === "interrupted") return "an answer";
   if (row.parked) return "input";

@@ -1,4 +1,5 @@
 // A start as it is sent: from what the form holds to the body of POST /v1/runs, and the same start as curl and command line.
+import { parseJson, printJson } from "../../exact_json.js";
 import { shellWord } from "../../values.js";
 
 export const IMAGE_TYPES = ["image/png", "image/jpeg", "image/gif", "image/webp"];
@@ -47,7 +48,7 @@ export function bodyOf(draft, { needsPrompt = true } = {}) {
   }
   if (draft.metadata.trim()) {
     try {
-      body.metadata = JSON.parse(draft.metadata);
+      body.metadata = parseJson(draft.metadata);
       if (body.metadata === null || typeof body.metadata !== "object" || Array.isArray(body.metadata)) problems.metadata = 'Expected an object, such as {"ticket": 17}.';
     } catch (error) {
       problems.metadata = `This is not JSON: ${/** @type {Error} */ (error).message}`;
@@ -63,7 +64,7 @@ export function bodyOf(draft, { needsPrompt = true } = {}) {
 
 /** The body with images named and not repeated. */
 const readable = (body) =>
-  JSON.stringify(body, (name, value) => (name === "data" && typeof value === "string" && value.length > 60 ? "BASE64 OF THE IMAGE" : value), 2);
+  printJson(body, (name, value) => (name === "data" && typeof value === "string" && value.length > 60 ? "BASE64 OF THE IMAGE" : value), 2);
 
 /** @param {string} origin @param {string} path @param {any} body */
 export function curlOf(origin, path, body) {

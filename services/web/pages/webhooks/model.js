@@ -1,4 +1,5 @@
 // What the pages of webhooks say and compute, without a document.
+import { parseJson, printJson } from "../../exact_json.js";
 
 /** What became of a delivery: [tone, word, what it means]. @type {Record<string, [string, string, string]>} */
 export const VERDICTS = {
@@ -25,9 +26,9 @@ export function detailOf(one) {
 
 /** A value of the metadata, which comes as JSON text. @param {any} text */
 function plain(text) {
-  if (typeof text !== "string") return JSON.stringify(text);
+  if (typeof text !== "string") return printJson(text);
   try {
-    const value = JSON.parse(text);
+    const value = parseJson(text);
     return typeof value === "string" ? value : text;
   } catch {
     return text;

@@ -8,6 +8,7 @@ from loomlog.services.application.health.components import (
     entity_check,
     insights_check,
     read_models_check,
+    runs_check,
     topics_check,
     unsigned_check,
 )
@@ -79,3 +80,12 @@ def test_insights_answers_is_away_or_off():
     assert insights_check("http://i", lag_records=3).text == "http://i, 3 records behind"
     assert insights_check("http://i", error="no answer").state == WARN
     assert insights_check("").text == "switched off"
+
+
+def test_quarantined_runs_are_named_and_so_health_is_not_well():
+    runs = [SimpleNamespace(run_id=f"r_{number}", quarantine_error="a gap") for number in range(2)]
+    check = runs_check(runs, is_whole=True)
+    assert (check.state, check.text) == (WARN, "2 runs quarantined")
+    assert "r_1: a gap" in check.remedy
+    assert runs_check(runs, is_whole=False).text == "2 runs and more quarantined"
+    assert runs_check([], is_whole=True).state == OK

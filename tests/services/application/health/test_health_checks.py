@@ -6,12 +6,15 @@ import pytest
 
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.kafka.memory_log import MemoryLog
+from loomlog.connectors.protocols import ProducerRecord
 from loomlog.redpanda.topics import ExistingTopic, load_topics
+from loomlog.schemas.codec import local_codec
 from loomlog.services.application.health import health_checks as module
-from loomlog.services.application.health.check import FAIL, OK, Check
+from loomlog.services.application.health.check import FAIL, OFF, OK, WARN, Check
 from loomlog.services.application.log.access import LogAccess
 from tests.services.application.log.memory_access import memory_access
 from tests.services.application.log.test_audits import log_with_signatures
+from tests.services.application.log.test_dead_letters import letter
 from tests.services.application.world import ACME, ADMIN_CALLER, World, declined, world
 
 
@@ -27,10 +30,29 @@ async def checked(made: World) -> dict[str, Check]:
 async def test_an_installation_that_is_well_is_well_in_every_part() -> None:
     async with world(log_access=memory_access(whole_log())) as made:
         actual = await checked(made)
-    assert list(actual) == ["broker", "postgres", "topics", "audit", "replicas", "files", "read models"]
+    assert list(actual) == [
+        "broker",
+        "postgres",
+        "topics",
+        "audit",
+        "dead letters",
+        "replicas",
+        "files",
+        "read models",
+        "runs",
+    ]
     unwell = {name: check for name, check in actual.items() if check.state != OK and name != "read models"}
-    assert not unwell
-    assert "nothing is signed" in actual["audit"].text
+    assert list(unwell) == ["audit"]
+    assert (unwell["audit"].state, "nothing is signed" in unwell["audit"].text) == (OFF, True)
+
+
+async def test_dead_letters_that_wait_for_somebody_are_told() -> None:
+    log = whole_log()
+    log.put("loom.dead-letter", 0, [ProducerRecord(key=b"p", value=local_codec().encode(letter()))])
+    async with world(log_access=memory_access(log)) as made:
+        check = (await checked(made))["dead letters"]
+    assert (check.state, check.text) == (WARN, "1 dead letter open")
+    assert "acknowledge" in check.remedy
 
 
 async def test_topics_that_are_missing_are_named() -> None:

@@ -13,6 +13,8 @@ from loomlog.services.application.errors import RequestRefused
 from loomlog.services.application.log.dead_letters import (
     TOPIC,
     DeadLetters,
+    OpenLetters,
+    dead_letter_json,
     read_dead_letter,
     read_dead_letters,
     replay_letter,
@@ -148,3 +150,33 @@ async def test_only_administrators_see_and_replay_letters() -> None:
     letters = letters_of(log_of(letter()))
     for asked in (letters.list(ACME), letters.get(ACME, 0), letters.replay(ACME, 0)):
         assert (await declined(asked)).code == "insufficient_scope"
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [(b"junk", "is no record that can be read"), (b"\x00\x00\x0f\x42\x40\x00", "cannot be read by this version")],
+)
+async def test_what_cannot_be_read_is_not_put_back_and_the_letter_says_so(value: bytes, reason: str) -> None:
+    log = log_of(letter(value=value, kind="undecodable"))
+    entry = await read_dead_letter(log, CODEC, 0)
+    assert reason in (dead_letter_json(entry, CODEC)["not_replayable"] or "")
+    with pytest.raises(RequestRefused, match=reason):
+        await replayed(log, 0)
+
+
+async def test_a_letter_is_acknowledged_once_and_open_until_then():
+    log = log_of(letter(value=b"junk"), letter(), letter())
+    letters, counter = letters_of(log), OpenLetters(log, CODEC)
+    assert await counter.count() == 3
+    first = await letters.acknowledge(ADMIN_CALLER, 0, reason="an old probe")
+    assert (first["acknowledged"] or {})["reason"] == "an old probe"
+    assert (first["acknowledged"] or {})["by"] == ADMIN_CALLER.subject
+    again = await letters.acknowledge(ADMIN_CALLER, 0, reason="other words")
+    assert again["acknowledged"] == first["acknowledged"]
+    assert (await letters.get(ADMIN_CALLER, 0))["acknowledged"] == first["acknowledged"]
+    assert await counter.count() == 2
+    await replayed(log, 1)
+    assert await counter.count() == 1
+    assert await OpenLetters(log, CODEC).count() == 1
+    assert (await declined(letters.acknowledge(ACME, 2))).code == "insufficient_scope"
+    assert (await declined(letters.acknowledge(ADMIN_CALLER, 99))).code == "not_found"

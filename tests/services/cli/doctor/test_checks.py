@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from loomlog.connectors.errors import Transient
-from loomlog.services.application.health.check import FAIL, OK, WARN, Check
+from loomlog.services.application.health.check import FAIL, OFF, OK, WARN, Check
 from loomlog.services.cli.doctor import checks, doctor
 from loomlog.services.cli.doctor.checks import run_checks
 from loomlog.services.cli.errors import CliError
@@ -226,7 +226,12 @@ async def checked_while_running(tmp_path, monkeypatch, found, topics=(), entitie
     monkeypatch.setattr(checks, "read_max_connections", allow)
     monkeypatch.setattr(checks, "apply_topics", made)
     monkeypatch.setattr(checks, "check_entities", entities_are_well)
+
+    async def no_open_letters(cli):
+        return 0
+
     monkeypatch.setattr(checks, "read_replicas", read)
+    monkeypatch.setattr(checks, "count_open_letters", no_open_letters)
     cli = with_stack(settings_in(tmp_path, LOOMLOG_LISTEN_ADDR="127.0.0.1:0", **OUTSIDE), child("api"))
     return {check.name: check for check in await run_checks(cli, tmp_path)}
 
@@ -254,14 +259,14 @@ async def test_a_stack_that_is_well_is_well_in_every_part(tmp_path, monkeypatch)
         ({"projection": lag(projectors=[PROJECTOR | {"said_s_ago": 60.0}])}, "read models", FAIL, "1 min 00 s"),
         ({"projection": lag(problems=2)}, "read models", WARN, "2 records could not"),
         ({"insights": {"error": "away"}}, "insights", WARN, "away"),
-        ({"insights": None}, "insights", OK, "switched off"),
+        ({"insights": None}, "insights", OFF, "switched off"),
     ],
 )
 async def test_each_part_can_be_unwell(tmp_path, monkeypatch, changes, part, state, said):
     check = (await checked_while_running(tmp_path, monkeypatch, status(**changes)))[part]
     assert check.state == state
     assert said in check.text
-    assert bool(check.remedy) == (state != OK)
+    assert bool(check.remedy) == (state not in (OK, OFF))
 
 
 @pytest.mark.parametrize(
@@ -284,7 +289,8 @@ async def test_an_auditor_that_signs_nothing_is_noticed(tmp_path, monkeypatch, w
 
     monkeypatch.setattr(checks, "oldest_unsigned_age_s", given)
     monkeypatch.setattr(checks, "verify_newest", verified)
-    assert "audit" not in await checked_while_running(tmp_path, monkeypatch, status())
+    unsigned = (await checked_while_running(tmp_path, monkeypatch, status()))["audit"]
+    assert (unsigned.state, "nothing is signed" in unsigned.text) == (OFF, True)
     children = [child_json(), child_json(name="auditor")]
     check = (await checked_while_running(tmp_path, monkeypatch, status(children=children)))["audit"]
     assert check.state == state

@@ -12,7 +12,7 @@ from loomlog.connectors.configuration.secret_registry import build_secret_regist
 from loomlog.connectors.configuration.webhook_block import WebhookAuth, WebhookBlock
 from loomlog.services.families.webhook.definition import AddressedWebhook
 from loomlog.services.families.webhook.secrets import proof_secrets
-from loomlog.services.families.webhook.signatures import TOLERANCE_S, check_proof, delivery_id
+from loomlog.services.families.webhook.signatures import TOLERANCE_S, Proof, Unproven, check_proof, delivery_id
 
 SECRET, OLD = b"hush", b"former"
 BODY = b'{"goal": "x"}'
@@ -41,12 +41,12 @@ def stripe(body: bytes, at: int, *, more: str = "") -> str:
 def proves(
     auth: WebhookAuth, headers: dict[str, str], body: bytes = BODY, secrets: tuple[bytes, ...] = (SECRET,)
 ) -> bool:
-    return check_proof(auth, headers, body, secrets, now_s=NOW) is not None
+    return isinstance(check_proof(auth, headers, body, secrets, now_s=NOW), Proof)
 
 
 def identity(auth: WebhookAuth, headers: dict[str, str]) -> str:
     proof = check_proof(auth, headers, BODY, (SECRET,), now_s=NOW)
-    assert proof is not None
+    assert isinstance(proof, Proof)
     return delivery_id(auth, proof, headers)
 
 
@@ -170,3 +170,30 @@ def test_kind_none_needs_nothing() -> None:
 )
 def test_no_garbage_proves_anything_or_raises(auth: WebhookAuth, headers: dict[str, str], body: bytes) -> None:
     assert not proves(auth, headers, body)
+
+
+@pytest.mark.parametrize(
+    ("auth", "headers", "reason"),
+    [
+        (HMAC, {}, "the header x-loomcycle-signature is missing"),
+        (WebhookAuth(kind="hmac", header="X-Signed"), {}, "the header x-signed is missing"),
+        (HMAC, {"x-hub-signature-256": "sha256=" + "0" * 64}, "the digest in the header x-hub-signature-256 differs"),
+        (HMAC, {"x-hub-signature-256": "sha256=none"}, "has no signature of 64 hexadecimal digits"),
+        (HMAC, {"x-loomcycle-signature": stripe(BODY, NOW - 301)}, "is 301 s behind our clock; at most 300 s"),
+        (HMAC, {"x-loomcycle-signature": stripe(BODY, NOW + 900)}, "is 900 s ahead of our clock"),
+        (HMAC, {"x-loomcycle-signature": "t=1,t=2,v1=0"}, "not of the form: t=SECONDS,v1=HEX"),
+        (HMAC, standard(BODY, at=NOW - 3_600), "is 3600 s behind our clock"),
+        (HMAC, standard(BODY, key=b"other"), "the digest in the header webhook-signature differs"),
+        (BEARER, {}, "the header authorization is missing"),
+        (BEARER, {"authorization": "Basic eDp5"}, "not of the form: Bearer TOKEN"),
+        (BEARER, {"authorization": "Bearer guess"}, "differs from the secret"),
+    ],
+)
+def test_it_is_said_why_a_proof_is_missing_and_no_secret_with_it(
+    auth: WebhookAuth, headers: dict[str, str], reason: str
+) -> None:
+    refused = check_proof(auth, headers, BODY, (SECRET,), now_s=NOW)
+    assert isinstance(refused, Unproven)
+    assert reason in refused.reason
+    assert not any(value in refused.reason for value in headers.values())
+    assert SECRET.decode() not in refused.reason

@@ -3,7 +3,7 @@
 from typing import Any
 
 from loomlog.schemas.generated.values import AgentDefinition, ForkPoint
-from loomlog.services.core.run.history.comparison import compare_runs, steps_of
+from loomlog.services.core.run.history.comparison import CommonPoint, Figures, compare_runs, figures_of, steps_of
 from loomlog.services.core.run.history.replay import ReplayResult, replay
 from tests.projections.stories import Partition, a3x2, call, completed, replied, requested, started
 from tests.services.core.run.history.test_replay import accepted
@@ -72,6 +72,17 @@ def test_a_fork_lines_up_with_its_origin_and_its_shared_answers_have_no_figures_
     assert [(pair.a is None, pair.b is None) for pair in comparison.steps] == [(False, False)] * 2 + [(True, False)] * 2
     shared, own = steps_of(fork)[1], steps_of(fork)[3]
     assert (shared.turn, shared.seq, own.turn, own.seq) == (0, 0, 1, 3)
+
+
+def test_an_origin_and_its_fork_are_counted_from_what_they_share() -> None:
+    origin, fork = told(*a3x2("r_1")), short()
+    shared = figures_of(short())
+    common = CommonPoint(run_id="r_1", seq=3, extra_a=Figures() - shared)
+    comparison = compare_runs(origin, fork, common=common)
+    assert comparison.figures_a == figures_of(origin) - shared
+    assert comparison.figures_b == figures_of(fork)
+    turns = {one.name: (one.a, one.b) for one in comparison.outcome}["turns"]
+    assert turns == (figures_of(origin).turns - 1, 1)
 
 
 def test_calls_and_their_results_are_steps_with_names() -> None:
