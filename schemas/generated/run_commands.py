@@ -390,6 +390,8 @@ class HandOverToolResult(Record, frozen=True, kw_only=True):
     """As in ToolReturned."""
     leases: tuple[LeaseRef, ...] = ()
     """As in ToolReturned."""
+    whole_blob: BlobRef | None = None
+    """The whole result, when the model sees a part of it because it would take too much of its window."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -409,6 +411,7 @@ class HandOverToolResult(Record, frozen=True, kw_only=True):
             "skill_pin": None if self.skill_pin is None else self.skill_pin.to_avro(),
             "channels": [item.to_avro() for item in self.channels],
             "leases": [item.to_avro() for item in self.leases],
+            "whole_blob": None if self.whole_blob is None else self.whole_blob.to_avro(),
         }
 
     @classmethod
@@ -430,6 +433,7 @@ class HandOverToolResult(Record, frozen=True, kw_only=True):
             skill_pin=None if value["skill_pin"] is None else SkillPin.from_avro(value["skill_pin"]),
             channels=tuple(ChannelUse.from_avro(item) for item in value["channels"]),
             leases=tuple(LeaseRef.from_avro(item) for item in value["leases"]),
+            whole_blob=None if value["whole_blob"] is None else BlobRef.from_avro(value["whole_blob"]),
         )
 
 

@@ -126,6 +126,7 @@ def encode_result(envelope: CommandEnvelope, run_id: str, order: Any) -> HandOve
                 hook_acts=order.hook_acts,
                 channels=order.channels,
                 leases=order.leases,
+                whole_blob=order.whole_blob,
             )
         case _:
             return None
@@ -150,6 +151,7 @@ def decode_result(command: HandOverModelReply | HandOverToolResult, at_ms: int) 
             hook_acts=command.hook_acts,
             channels=command.channels,
             leases=command.leases,
+            whole_blob=command.whole_blob,
         )
     calls = len(command.tool_calls)
     if len(command.effect_classes) != calls or len(command.reconcilable) not in (0, calls):

@@ -77,8 +77,9 @@ async def test_long_results_are_fetched_and_put_together() -> None:
     run.give(ChildReported(at_ms=NOW, child_run_id=child(1), status="completed", text_blob=ref))
     order = await work.run(run)
     assert isinstance(order, ToolCompleted)
-    assert isinstance(order.text_blob, BlobRef)
-    actual = json.loads(await work.blobs.get(order.text_blob))["results"]
+    assert isinstance(order.whole_blob, BlobRef), "the model sees its share, and the whole is kept"
+    assert len(order.text) < len(text)
+    actual = json.loads(await work.blobs.get(order.whole_blob))["results"]
     assert [entry["output"] for entry in actual] == ["short", text]
 
 
