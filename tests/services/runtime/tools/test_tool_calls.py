@@ -140,6 +140,8 @@ async def test_a_greedy_tenant_leaves_slots_for_calls_of_others_and_is_told_when
             return await super().call(arguments, context)
 
     slots = ToolCallSlots(4)
+    for shares in (slots.calls.shares, slots.threads.shares):
+        shares.meet("polite")  # a tenant that is alone has all
     work = Work(Slow(), slots=slots)
     state = at_tools("Read").state
     assert isinstance(state, AwaitingTools)
