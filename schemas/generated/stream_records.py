@@ -361,7 +361,7 @@ class DeadLetter(Record, frozen=True, kw_only=True):
 
 
 class DeadLetterAcknowledged(Record, frozen=True, kw_only=True):
-    """Somebody has looked at a dead letter and needs nothing more of it. Lies on the topic of dead letters, after
+    """A person has looked at a dead letter and needs nothing more of it. Lies on the topic of dead letters, after
     the letter.
     """
 

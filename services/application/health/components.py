@@ -8,7 +8,7 @@
     files        definitions of which the files of processes say different things
     audit        are new records signed
     runs         runs that are quarantined
-    dead letters records that could not be handled and wait for somebody
+    dead letters records that could not be handled and wait for a decision
     insights     does it answer
 
 Before: health_checks.py, services/cli/doctor read the parts. After: check.py.

@@ -124,8 +124,8 @@ def _is_standard(auth: WebhookAuth, headers: Mapping[str, str]) -> bool:
 def _header(auth: WebhookAuth, headers: Mapping[str, str]) -> tuple[str, str]:
     """Return the name and the value of the header with the signature; the value is empty when none has one."""
     names = (auth.header.lower(), *DEFAULT_HEADERS) if auth.header else DEFAULT_HEADERS
-    found = (name for name in names if headers.get(name) and name != STANDARD_SIGNATURE)
-    return next(((name, headers[name]) for name in found), (names[0], ""))
+    present = (name for name in names if headers.get(name) and name != STANDARD_SIGNATURE)
+    return next(((name, headers[name]) for name in present), (names[0], ""))
 
 
 def _timed_problem(name: str, value: str, body: bytes, secrets: Sequence[bytes], now_s: int) -> str:
