@@ -291,7 +291,7 @@ def test_hooks_need_the_scopes_of_what_they_do() -> None:
 
     assert scopes() == scopes(MEMORY, {"kind": "http", "url": "https://a.example"}) == frozenset()
     assert scopes(PUBLISH) == {"channel:publish"}
-    assert scopes({**MEMORY, "scope": "agent"}, PUBLISH) == {"channel:publish", "substrate:tenant"}
+    assert scopes({**MEMORY, "scope": "agent"}, PUBLISH) == {"channel:publish", "memory:write"}
 
 
 # --- digests ---------------------------------------------------------------------------------------------------------
