@@ -147,7 +147,7 @@ def test_scopes_include_what_the_catalogue_says():
     assert all(admin.allows(scope) for scope in SCOPES)
     assert {scope for scope in SCOPES if tenant.allows(scope)} == SCOPES - {"substrate:admin", "substrate:user"}
     assert {scope for scope in SCOPES if user.allows(scope)} == {"substrate:user", "runs:create", "runs:read"}
-    assert {scope for scope in SCOPES if member.allows(scope)} == {"runs:read"}
+    assert {scope for scope in SCOPES if member.allows(scope)} == {"runs:read", "tenant:read"}
     assert [p.is_isolated for p in (admin, tenant, user, member)] == [False, False, True, False]
     assert [p.is_member for p in (admin, tenant, user, member)] == [False, False, False, True]
     assert not principal("substrate:user", "substrate:tenant").is_isolated

@@ -11,6 +11,7 @@ from loomlog.connectors.configuration.field_types import EnvName
 from loomlog.connectors.configuration.model import validate
 from loomlog.connectors.configuration.secret_registry import (
     TENANT_KEY_VARIABLE,
+    THIRD_PARTY,
     Purpose,
     SecretRefused,
     SecretRegistry,
@@ -94,7 +95,7 @@ ALLOWED = {
     ("webhook proof", "PLANTED_BEARER", "default"),
     ("webhook proof", "LISTED_WEBHOOK", "globex"),
     ("webhook proof", "LOOMCYCLE_OLD_HOOK", "default"),
-    *(("webhook proof", "GITHUB_WEBHOOK_SECRET", tenant) for tenant in TENANTS),
+    *(("webhook proof", name, tenant) for name in THIRD_PARTY for tenant in TENANTS),
     ("webhook credential", "LISTED_WEBHOOK", "globex"),
     *(("schedule credential", "LISTED_SCHEDULE", tenant) for tenant in TENANTS),
     *(("schedule credential", "PLANTED_ALL", tenant) for tenant in TENANTS),
