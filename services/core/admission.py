@@ -68,7 +68,7 @@ class AdmissionController:
         self.limits = limits
         self.active: dict[str, Slot] = {}
         self.idle: dict[str, Slot] = {}
-        """Runs that are parked or wait; only if users have a limit."""
+        """Runs that are parked or wait, as the shell tells them; it need not where users have no limit."""
         self.waiting: dict[str, Slot] = {}
         """Waiting runs in order of arrival."""
         places = ShareLimits.in_turn(limits.runs)
@@ -99,9 +99,8 @@ class AdmissionController:
     def rest(self, run_id: str, slot: Slot) -> bool:
         """Mark a run as idle; return False when it was not active."""
         was_active = self.release(run_id)
-        if self.limits.per_user:
-            self.idle[run_id] = slot
-            self._idle_by_user[_holder(slot)] += 1
+        self.idle[run_id] = slot
+        self._idle_by_user[_holder(slot)] += 1
         return was_active
 
     def release(self, run_id: str) -> bool:

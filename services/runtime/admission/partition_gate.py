@@ -25,9 +25,10 @@ class PartitionAdmission:
 
     def __init__(self, queue: AdmissionQueue | None) -> None:
         self._queue = queue
-        self._active: set[str] = set()
-        self._idle: set[str] = set()
-        """Those that count for their user only; runs that have rested since before a take-over are not known here."""
+        self._counted: dict[str, bool] = {}
+        """Runs that count here, and whether they are active. The others count for their user, where users have a limit;
+        those that have rested since before a take-over are not known here.
+        """
 
     def on_decided(self, aggregate: Aggregate, event: Any) -> None:
         """Handle a decided event; `aggregate` is in the state after its whole decision."""
@@ -38,22 +39,17 @@ class PartitionAdmission:
         """Mark the run active or idle according to its state."""
         if self._queue is None:
             return
-        if is_active(aggregate.state):
-            if aggregate.id not in self._active:
-                self._active.add(aggregate.id)
-                self._idle.discard(aggregate.id)
-                self._queue.mark_active(aggregate.id, _slot_of(aggregate))
-        elif is_idle(aggregate.state):
-            if aggregate.id not in self._idle:
-                self._active.discard(aggregate.id)
-                self._idle.add(aggregate.id)
-                self._queue.mark_idle(aggregate.id, _slot_of(aggregate))
-        else:
+        active = is_active(aggregate.state)
+        if not active and not (self._queue.has_user_limit and is_idle(aggregate.state)):
             self._release(aggregate.id)
+        elif self._counted.get(aggregate.id) is not active:
+            self._counted[aggregate.id] = active
+            mark = self._queue.mark_active if active else self._queue.mark_idle
+            mark(aggregate.id, _slot_of(aggregate))
 
     def close(self) -> None:
         """Release all slots: the partition is no longer held, and its runs are active elsewhere."""
-        for run_id in (*self._active, *self._idle):
+        for run_id in list(self._counted):
             self._release(run_id)
 
     async def admit_start(self, prepared: PendingDecision, command: StartRun, partition: Partition) -> PendingDecision:
@@ -87,7 +83,7 @@ class PartitionAdmission:
         await continue_in_task()
         turned_away = await queue.wait_for_slot(aggregate.id, place)
         if turned_away is None:
-            self._active.add(aggregate.id)
+            self._counted[aggregate.id] = True
             # The start is decided right after this; if that begins no run, the slot must be released.
             asyncio.get_running_loop().call_soon(self._release_if_unstarted, aggregate.id, partition)
             return prepared
@@ -102,10 +98,8 @@ class PartitionAdmission:
             self._release(run_id)
 
     def _release(self, run_id: str) -> None:
-        if run_id in self._active or run_id in self._idle:
+        if self._counted.pop(run_id, None) is not None:
             assert self._queue is not None
-            self._active.discard(run_id)
-            self._idle.discard(run_id)
             self._queue.mark_ended(run_id)
 
 

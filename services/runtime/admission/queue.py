@@ -26,6 +26,8 @@ class AdmissionQueue:
         self.controller = AdmissionController(limits)
         self.has_provider_limits = bool(limits.providers)
         """Whether the provider of a run matters for admission."""
+        self.has_user_limit = bool(limits.per_user)
+        """Whether runs that are idle matter for admission."""
         self.wait_seconds = Histogram(CALL_SECONDS)
         """Wait times of starts that had to wait and were admitted."""
         self.refused: Counter[str] = Counter()
@@ -39,13 +41,13 @@ class AdmissionQueue:
         self.controller.admit(run_id, slot)
 
     def mark_idle(self, run_id: str, slot: Slot) -> None:
-        """Release the run's slot: nothing is due for now."""
+        """Release the run's slot, and count the run for its user: it is parked or waits."""
         if self.controller.rest(run_id, slot):
             self._admit_waiting()
 
     def mark_ended(self, run_id: str) -> None:
         """Release the run's slot, and what it counts for its user: it has ended, is held, or is another process's."""
-        if self.controller.release(run_id) or self.controller.limits.per_user:
+        if self.controller.release(run_id) or self.has_user_limit:
             self._admit_waiting()
 
     async def wait_for_slot(self, run_id: str, slot: Slot) -> AdmissionRefused | None:
