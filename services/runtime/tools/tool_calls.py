@@ -346,11 +346,13 @@ class ToolCalls:
         bytes_max = result_bytes_max(state.facts, len(state.requested_calls))
         if not bytes_max:
             return ResultLimit()
-        hint = "ask for less at a time"
-        if read.NAME in self._contexts.granted_tools(state.facts, tenant):
+
+        def hint() -> str:
+            if read.NAME not in self._contexts.granted_tools(state.facts, tenant):
+                return "ask for less at a time"
             call_id = effect.call_id if isinstance(effect, CallTool) else state.requested_calls[effect.index].id
-            path = f"{read.RESULT_PREFIX}{call_id}"
-            hint = f'{read.NAME} with path "{path}" and offset {OFFSET} returns them, in parts'
+            return f'{read.NAME} with path "{read.RESULT_PREFIX}{call_id}" and offset {OFFSET} returns them, in parts'
+
         return ResultLimit(bytes_max=bytes_max, hint=hint)
 
     async def _load_result(self, call_id: str, facts: RunFacts, tenant: str) -> str | None:

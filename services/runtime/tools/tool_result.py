@@ -44,7 +44,7 @@ class ResultLimit:
     """
 
     bytes_max: int = 0
-    hint: str = ""
+    hint: Callable[[], str] = str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

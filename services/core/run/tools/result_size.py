@@ -10,6 +10,8 @@ Before: services/runtime/tools/tool_result.py, which has the text in plaintext. 
 the model sees and a reference to the whole.
 """
 
+from collections.abc import Callable
+
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.conversation.prompt import CUT_MARK
 from loomlog.services.core.run.run_facts import RunFacts
@@ -31,9 +33,9 @@ def result_bytes_max(facts: RunFacts, calls: int) -> int:
     return max(tokens * limits.CHARACTERS_PER_TOKEN, limits.RESULT_BYTES_MIN)
 
 
-def shorten(text: str, bytes_max: int, hint: str) -> str | None:
+def shorten(text: str, bytes_max: int, hint: Callable[[], str]) -> str | None:
     """Return the beginning and the end of a text that is longer than `bytes_max`, with a note of what is missing and a
-    hint, in which OFFSET is where that begins; None when the text is short enough.
+    hint, in which OFFSET is where that begins; None when the text is short enough, for which no hint is made.
     """
     if not bytes_max or len(text) * 4 <= bytes_max:
         return None
@@ -44,5 +46,5 @@ def shorten(text: str, bytes_max: int, hint: str) -> str | None:
     tail = data[len(data) - bytes_max * (100 - HEAD_PCT) // 100 :].decode(errors="ignore")
     offset = len(head.encode())
     missing = len(data) - offset - len(tail.encode())
-    note = f"{CUT_MARK}{missing} of {len(data)} bytes are left out here; {hint.replace(OFFSET, str(offset))}]"
+    note = f"{CUT_MARK}{missing} of {len(data)} bytes are left out here; {hint().replace(OFFSET, str(offset))}]"
     return f"{head}{note}\n{tail}"

@@ -186,7 +186,7 @@ def test_json_that_the_runtime_composed_is_left_as_it_is() -> None:
     report = '{"child_run_id": "r_1", "output": "</tool_output>"}'
     for tool in ("Agent", "Channel", "Context", "Evaluation", "Interruption", "Memory"):
         assert fence_tool_result(report, tool) == report
-    cut = shorten('{"value": "' + "x" * 2_000 + '"}', 1_000, "")
+    cut = shorten('{"value": "' + "x" * 2_000 + '"}', 1_000, str)
     assert cut is not None
     assert fence_tool_result(cut, "Memory").startswith("<tool_output")
     assert fence_tool_result("[sub-agent agent_id=a]\nx", "Agent").startswith("<tool_output")

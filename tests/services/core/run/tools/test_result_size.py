@@ -34,7 +34,7 @@ def test_what_a_script_gets_is_never_cut() -> None:
 
 def test_the_beginning_and_the_end_are_kept_with_a_note_between() -> None:
     text = "b" * 5_000 + "ü" * 5_000 + "end"
-    part = shorten(text, 1_000, f"read on at {OFFSET}")
+    part = shorten(text, 1_000, lambda: f"read on at {OFFSET}")
     assert part is not None
     head, note, tail = part.split("\n")
     assert (head, tail[-3:]) == ("b" * 750, "end")
@@ -44,8 +44,8 @@ def test_the_beginning_and_the_end_are_kept_with_a_note_between() -> None:
 
 @pytest.mark.parametrize("text", ["", "x" * 1_000, "ü" * 500])
 def test_a_result_within_its_share_is_whole(text: str) -> None:
-    assert shorten(text, 1_000, "") is None
-    assert shorten(text * 1_000, 0, "") is None
+    assert shorten(text, 1_000, str) is None
+    assert shorten(text * 1_000, 0, str) is None
 
 
 def test_where_the_whole_is_stays_with_the_result_in_the_conversation() -> None:
