@@ -150,9 +150,9 @@ class CallbackPosts:
 
     async def _deliver(self, callback: Callback, tenant: str) -> Outcome:
         try:
-            secrets = self._secrets(callback, tenant)
-            body = (await self._decrypt(callback.body, tenant)).encode()
             url = await self._decrypt(callback.url, tenant)
+            secrets = self._secrets(callback.secret_env, url, tenant)
+            body = (await self._decrypt(callback.body, tenant)).encode()
             headers = standard_headers(
                 message_id(callback.run_id, callback.hook), body, secrets, self._clock_ms() // 1000
             )
@@ -164,12 +164,14 @@ class CallbackPosts:
             return Outcome(status=getattr(error, "status", 0), error=str(error))
         return Outcome(status=status)
 
-    def _secrets(self, callback: Callback, tenant: str) -> list[str]:
-        """Return the secrets that sign. Raises ValueError without one, Permanent when the variable may not sign."""
-        if not callback.secret_env:
+    def _secrets(self, name: str, url: str, tenant: str) -> list[str]:
+        """Return the secrets of a variable that sign for an address. Raises ValueError without one, Permanent when the
+        variable may not sign for it.
+        """
+        if not name:
             return []
         try:
-            return signature_secrets(self._registry, callback.secret_env, callback.url, tenant)
+            return signature_secrets(self._registry, name, url, tenant)
         except SecretUnset as error:  # another runtime may have it
             raise ValueError(f"secret_env: {error}") from error
         except SecretRefused as error:

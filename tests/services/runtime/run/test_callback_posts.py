@@ -22,6 +22,7 @@ from tests.services.entities import NOW_MS, UNANSWERED, MemoryEntities
 from tests.waiting import until
 
 URL, SECRET = "https://a.example/x", "CALLBACK_SECRET_A"
+SEALED_URL = "sealed:4a1b"
 FIRST = CallbackPost(run_id="r_1", hook=2, attempt=1)
 
 
@@ -66,11 +67,12 @@ class Here:
     async def _decrypt(self, text: str, tenant: str) -> str:
         if text == "erased":
             raise Permanent("the content was erased", kind="not_found")
+        text = URL if text == SEALED_URL else text
         return f"{text}@{tenant}"
 
-    async def request(self, body: str = '{"a":1}', secret_env: str = SECRET) -> None:
+    async def request(self, body: str = '{"a":1}', secret_env: str = SECRET, url: str = URL) -> None:
         envelope = CommandEnvelope(command_id="r_1:end:2", tenant="acme", subject="ada")
-        command = RequestCallback(envelope=envelope, run_id="r_1", hook=2, url=URL, body=body, secret_env=secret_env)
+        command = RequestCallback(envelope=envelope, run_id="r_1", hook=2, url=url, body=body, secret_env=secret_env)
         await self.entities.ask(command, wait_s=1)
 
     @property
@@ -102,6 +104,15 @@ async def test_an_attempt_is_posted_with_each_signature_and_recorded(here: Here)
     }
     assert (here.state.status, here.state.http_status) == ("delivered", 200)
     assert here.posts.ended == {"delivered": 1}
+
+
+async def test_a_sealed_address_is_opened_before_it_is_asked_who_may_sign_for_it(here: Here) -> None:
+    await here.request(url=SEALED_URL)
+    await here.posts.attempt("acme", FIRST)
+    assert (here.state.status, here.state.error) == ("delivered", "")
+    ((url, _, headers),) = here.receiver.posts
+    assert url == f"{URL}@acme"
+    assert headers["webhook-signature"]
 
 
 async def test_an_attempt_that_is_not_due_any_more_is_not_posted(here: Here) -> None:
