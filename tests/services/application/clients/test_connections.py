@@ -24,9 +24,8 @@ from loomlog.schemas.records import replace
 from loomlog.services.application.clients import connections as module
 from loomlog.services.application.clients.connection import ClientDisconnected
 from loomlog.services.application.clients.connections import ClientConnections, ClientLimits
-from loomlog.services.application.errors import RequestRefused
 from loomlog.services.core.access.decide import Caller
-from loomlog.services.core.access.scopes import RUNS_CREATE, RUNS_READ
+from loomlog.services.core.access.scopes import RUNS_CREATE
 from loomlog.services.core.bounded_resources import CLIENT_CONNECTIONS
 from loomlog.services.core.clients import limits
 from loomlog.services.core.shares import ShareLimits
@@ -345,13 +344,6 @@ async def test_a_registration_is_said_again_from_time_to_time(monkeypatch: pytes
         await until(lambda: len(here.registered()) > 1)
         first, again, *_ = here.registered()
         assert again == replace(first, at_ms=NOW + 1)
-
-
-async def test_a_caller_without_the_right_is_refused_before_anything() -> None:
-    async with scene() as here:
-        with pytest.raises(RequestRefused, match="needs the scope"):
-            await here.clients.serve(replace(ANN, scopes=frozenset({RUNS_READ})), Pipe())
-        assert here.clients.open_connections == 0
 
 
 async def test_a_log_that_cannot_be_read_refuses_clients_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
