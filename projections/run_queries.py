@@ -67,6 +67,14 @@ class ActiveRuns(NamedTuple):
     at_work: int
 
 
+class LiveRun(NamedTuple):
+    """A run that has started and not ended."""
+
+    run_id: str
+    tenant: str
+    agent_id: str
+
+
 class RunCounts(NamedTuple):
     """Numbers of runs of a filter. Those of live runs say what they wait for; a run may be in several."""
 
@@ -112,6 +120,15 @@ async def run_by_handle(
         if page.rows:
             return next((row for row in page.rows if row.status == "running"), page.rows[0])
     return None
+
+
+async def list_live_runs(reader: PostgresReader, *, limit: int) -> list[LiveRun]:
+    """The live runs of all tenants, at most `limit`, in no order."""
+    columns = runs.c
+    rows = await reader.fetch(
+        select(columns.run_id, columns.tenant, columns.agent_id).where(columns.status == "running").limit(limit)
+    )
+    return [LiveRun(*row) for row in rows]
 
 
 async def count_active_runs(reader: PostgresReader, tenant: Scope) -> list[ActiveRuns]:

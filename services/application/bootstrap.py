@@ -30,8 +30,7 @@ from loomlog.connectors.tools.remote_calls import REQUESTS_TOPIC
 from loomlog.projections.engine.builds import CHANNEL_SUFFIX, ENTITY_SUFFIX, PREFIX
 from loomlog.projections.engine.positions import PositionWatch
 from loomlog.projections.memory_feed.tables import feed_schema
-from loomlog.projections.run_queries import RunFilter
-from loomlog.projections.tables import EVERY_TENANT
+from loomlog.projections.run_queries import LiveRun
 from loomlog.redpanda.topics import Topic, load_topics
 from loomlog.schemas.codec import Codec
 from loomlog.services.application import limits
@@ -76,9 +75,8 @@ log = logging.getLogger(__name__)
 RETRY_S = 1.0
 LOG_EVERY_TRIES = 10
 """Attempts between two log lines about the same wait."""
-LIVE_RUNS_MAX = 20_000
+LIVE_RUNS_MAX = 200_000
 """Live runs loaded at the start; others are counted as their events arrive."""
-LIVE_RUNS_PAGE = 500
 AUDIT_PERIOD_S = 10.0
 """How often the auditor signs by default."""
 
@@ -369,21 +367,13 @@ async def _hub_starts(projection: SqlReadModels, topic: str, partitions: int) ->
     return {partition: starts.get(partition, HubStart()) for partition in range(partitions)}
 
 
-async def _list_live_runs(projection: SqlReadModels) -> list[str]:
-    run_ids: list[str] = []
-    after = ""
-    run_filter = RunFilter(statuses=frozenset({"running"}))
+async def _list_live_runs(projection: SqlReadModels) -> list[LiveRun]:
     try:
-        while len(run_ids) < LIVE_RUNS_MAX:
-            page = await projection.runs(EVERY_TENANT, run_filter, limit=LIVE_RUNS_PAGE, after=after)
-            run_ids += [row.run_id for row in page.rows]
-            after = page.next
-            if not after:
-                break
+        return await projection.live_runs(limit=LIVE_RUNS_MAX)
     except RequestRefused as declined:
         if not has_no_tables(declined):
             raise
-    return run_ids
+        return []
 
 
 async def _open_client_requests(options: KafkaOptions, ranges: KafkaRanges, appender: KafkaAppender) -> KafkaTail:

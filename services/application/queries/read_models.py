@@ -21,7 +21,7 @@ from loomlog.projections.engine.lag import Progress
 from loomlog.projections.engine.positions import WaitResult
 from loomlog.projections.frames.frame import FrameMemory
 from loomlog.projections.interrupts import InterruptFilter, InterruptPage, InterruptRow
-from loomlog.projections.run_queries import ActiveRuns, RunCounts, RunFilter, RunPage
+from loomlog.projections.run_queries import ActiveRuns, LiveRun, RunCounts, RunFilter, RunPage
 from loomlog.projections.runs import RunRow
 from loomlog.projections.tables import EVERY_TENANT, Scope
 from loomlog.projections.transcript import TranscriptPage, TranscriptRow
@@ -97,6 +97,9 @@ class SqlReadModels:
 
     async def runs(self, scope: Scope, criteria: RunFilter, *, limit: int, after: str = "") -> RunPage:
         return await self._query("runs", run_queries.list_runs(self._reader, scope, criteria, limit=limit, after=after))
+
+    async def live_runs(self, *, limit: int) -> list[LiveRun]:
+        return await self._query("the live runs", run_queries.list_live_runs(self._reader, limit=limit))
 
     async def count_runs(self, scope: Scope, criteria: RunFilter) -> RunCounts:
         return await self._query("numbers of runs", run_queries.count_runs(self._reader, scope, criteria))

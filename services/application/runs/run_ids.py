@@ -26,12 +26,17 @@ class RunNames(Value, frozen=True, kw_only=True):
     key: str
 
 
+def handle_token(tenant: str, agent_id: str) -> str:
+    """Return the token of a chosen handle: the partition key of a fresh run that has it."""
+    return hashed_token("handle", tenant, agent_id)
+
+
 def new_run_names(*, fresh_token: str, tenant: str, subject: str, agent_id: str, idempotency_key: str) -> RunNames:
     """Return the ids of a run in a session of its own."""
     if idempotency_key:
         token = hashed_token("idempotency", tenant, subject, idempotency_key)
     elif agent_id:
-        token = f"{hashed_token('handle', tenant, agent_id)}-{fresh_token}"
+        token = f"{handle_token(tenant, agent_id)}-{fresh_token}"
     else:
         token = fresh_token
     return _make_names(token, f"s_{token}", agent_id)

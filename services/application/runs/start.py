@@ -57,7 +57,7 @@ from loomlog.services.application.runs.requests import (
     request_digest,
     to_json_texts,
 )
-from loomlog.services.application.runs.run_ids import RunNames, continuation_names, new_run_names
+from loomlog.services.application.runs.run_ids import RunNames, continuation_names, handle_token, new_run_names
 from loomlog.services.application.runs.run_target import RunTarget
 from loomlog.services.application.streaming.items import EventItem, Item, StreamChunk
 from loomlog.services.application.streaming.run_stream import RunStream, StreamSources, new_stream, resumed_stream
@@ -472,9 +472,19 @@ class RunStarts:
         return None
 
     async def _check_handle(self, attempt: StartAttempt) -> None:
-        """Raise RequestRefused when the handle is live in another partition; within its own the owner decides."""
+        """Raise RequestRefused when the handle is live in another partition; within its own the owner decides.
+
+        A fresh run is in the partition of its handle, so only a stray run may have it elsewhere, and those this process
+        remembers. The others may be anywhere, and wait for the read models in any case.
+        """
+        tenant, names = attempt.requester.tenant, attempt.names
+        if names.key == handle_token(tenant, names.agent_id):
+            stray = self._sources.hub.stray_handles.run_with(tenant, names.agent_id)
+            if stray and self._publisher.partition_of(partition_key(stray)) != self._publisher.partition_of(names.key):
+                raise _handle_in_use(attempt, await self._handle_holder(attempt))
+            return
         row = await self._handle_holder(attempt)
-        if row is not None and row.partition != self._publisher.partition_of(attempt.names.key):
+        if row is not None and row.partition != self._publisher.partition_of(names.key):
             raise _handle_in_use(attempt, row)
 
     async def _handle_holder(self, attempt: StartAttempt) -> RunRow | None:

@@ -24,7 +24,8 @@ from dataclasses import dataclass
 
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.protocols import LogRecord, LogTail
-from loomlog.schemas.codec import FRAME_BYTES, Codec, Undecodable, read_text
+from loomlog.projections.run_queries import LiveRun
+from loomlog.schemas.codec import FRAME_BYTES, Codec, Undecodable, read_envelope, read_text
 from loomlog.schemas.generated.run_events import (
     CompactionRequested,
     InputReceived,
@@ -42,11 +43,12 @@ from loomlog.schemas.generated.run_events import (
     RunStarted,
 )
 from loomlog.schemas.generated.stream_records import ModelDelta
-from loomlog.schemas.reader import TermReader
+from loomlog.schemas.reader import RawEvent, TermReader
 from loomlog.services.application import limits
 from loomlog.services.application.runs.run_target import RunTarget
 from loomlog.services.application.streaming.items import DeltaItem, EventItem, Item, restore_item, stored_event
 from loomlog.services.application.streaming.recent_events import RecentEvents
+from loomlog.services.application.streaming.stray_handles import StrayHandles
 from loomlog.services.application.streaming.subscription import STOPPING, Subscription
 
 log = logging.getLogger(__name__)
@@ -94,12 +96,16 @@ class EventHub:
         codec: Codec,
         starts: Mapping[int, HubStart],
         *,
-        live_runs: Iterable[str] = (),
+        live_runs: Iterable[LiveRun] = (),
         recent_events: RecentEvents | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.live_runs: dict[str, RunTarget | None] = dict.fromkeys(live_runs)
+        self.live_runs: dict[str, RunTarget | None] = {}
         """Runs that have started and not ended, of all processes; with their target where it was learned."""
+        self.stray_handles = StrayHandles()
+        for run in live_runs:
+            self.live_runs[run.run_id] = None
+            self.stray_handles.run_started(run.run_id, run.tenant, run.agent_id)
         self.events = 0
         self.previews = 0
         self.unreadable = 0
@@ -247,8 +253,10 @@ class EventHub:
             self.events += 1
             if raw.schema_id in self._start_ids:
                 self.live_runs.setdefault(raw.aggregate)
+                self._learn_handle(raw)
             elif raw.schema_id in self._ending_ids:
                 self.live_runs.pop(raw.aggregate, None)
+                self.stray_handles.run_ended(raw.aggregate)
             self._recent_events.add(raw.aggregate, stored_event(raw, partition), now)
             of_run = self._subscriptions.get(raw.aggregate, ())
             of_every_run = self._state_subscriptions(raw.schema_id) if raw.schema_id in self._change_ids else ()
@@ -285,6 +293,17 @@ class EventHub:
         if schema_id not in self._state_ids:
             return of_changes
         return [*self._subscriptions.get(EVERY_RUN, ()), *of_changes]
+
+    def _learn_handle(self, raw: RawEvent) -> None:
+        """Read the handle of a RunStarted: the second of its fields, in every version."""
+        try:
+            envelope, at = read_envelope(raw.value)
+            _, at = read_text(raw.value, at)
+            agent_id, _ = read_text(raw.value, at)
+        except (IndexError, UnicodeDecodeError, Undecodable):
+            self.unreadable += 1
+        else:
+            self.stray_handles.run_started(raw.aggregate, envelope.tenant, agent_id)
 
     def _dispatch(self, item: Item, subscriptions: Iterable[Subscription], *, urgent: bool = False) -> None:
         for subscription in subscriptions:

@@ -14,12 +14,14 @@ from loomlog.schemas.ids import partition_key
 from loomlog.schemas.records import replace
 from loomlog.services.application import limits
 from loomlog.services.application.errors import RequestRefused
+from loomlog.services.application.queries.read_your_writes import PositionBarrier
 from loomlog.services.application.runs.forks import ForkRequest
 from loomlog.services.application.runs.requests import RunRequest
 from loomlog.services.application.runs.run_ids import new_run_names
 from loomlog.services.application.runs.start import StartedRun
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.run.state import Ended
+from tests.services.application.tables import TwinProjection
 from tests.services.application.world import (
     ACME,
     ADMIN_CALLER,
@@ -374,17 +376,58 @@ async def test_a_handle_in_use_is_refused_by_the_owner() -> None:
     assert first.agent_id == "mine"
 
 
-async def test_a_handle_in_use_in_another_partition_is_found_in_the_read_models() -> None:
+@pytest.mark.parametrize("is_away", [False, True])
+async def test_a_handle_in_use_in_another_partition_is_remembered_without_the_read_models(is_away: bool) -> None:
     async with world() as made:
         session = await finished(made)
         handle = _handle_of_another_partition(made, session)
         held = await made.layer.runs.continue_session(
             ADMIN_CALLER, session.session_id, request("silent", agent_id=handle)
         )
+        made.postgres_is_away = is_away
         actual = await declined(start(made, agent_id=handle))
         held.stream.close()
     assert actual.code == "agent_id_in_use"
     assert len(made.commands()) == 2, "it was refused before it was published"
+
+
+async def test_a_handle_of_another_partition_is_free_when_its_run_is_over() -> None:
+    async with world() as made:
+        session = await finished(made)
+        handle = _handle_of_another_partition(made, session)
+        over = await made.layer.runs.continue_session(ADMIN_CALLER, session.session_id, request(agent_id=handle))
+        await pieces_of(over.stream)
+        assert (await finished(made, agent_id=handle)).agent_id == handle
+        assert not len(made.hub.stray_handles)
+
+
+async def test_a_fresh_run_with_a_handle_waits_for_no_read_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    async def wait(self: PositionBarrier, partition: int | None, **options: Any) -> int:
+        asked.append("wait")
+        return 0
+
+    async with world() as made:
+        monkeypatch.setattr(PositionBarrier, "wait_for_own_writes", wait)
+        monkeypatch.setattr(
+            TwinProjection, "_tables", property(lambda self: asked.append("query") or self._world.twin.tables)
+        )
+        await finished(made, agent_id="mine", user_id="u")
+        assert not asked
+        await finished(made, idempotency_key="once", agent_id="mine")
+        assert {"wait", "query"} <= set(asked), "the counting works"
+
+
+async def test_a_session_does_not_get_the_handle_of_a_live_run_of_another_partition() -> None:
+    async with world() as made:
+        session = await finished(made)
+        handle = _handle_of_another_partition(made, session)
+        held = await start(made, "silent", agent_id=handle)
+        again = request(agent_id=handle)
+        actual = await declined(made.layer.runs.continue_session(ADMIN_CALLER, session.session_id, again))
+        held.stream.close()
+    assert (actual.code, held.run_id in actual.message) == ("agent_id_in_use", True)
 
 
 def _handle_of_another_partition(made: World, run: StartedRun) -> str:

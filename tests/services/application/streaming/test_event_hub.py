@@ -6,6 +6,7 @@ import pytest
 
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.protocols import LogRecord, ProducerRecord
+from loomlog.projections.run_queries import LiveRun
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.run_events import InputReceived, RunCancelled, WaitReported
 from loomlog.schemas.generated.values import Usage
@@ -148,8 +149,9 @@ async def test_runs_under_way_are_counted_from_the_events() -> None:
 
 
 async def test_runs_that_were_live_before_the_hub_began_are_counted_too() -> None:
-    hub = EventHub(local_codec(), {0: HubStart()}, live_runs=[RUN])
+    hub = EventHub(local_codec(), {0: HubStart()}, live_runs=[LiveRun(RUN, "acme", "mine")])
     assert set(hub.live_runs) == {RUN}
+    assert hub.stray_handles.run_with("acme", "mine") == RUN
 
 
 async def test_states_are_starts_and_ends_and_on_request_what_runs_wait_for() -> None:
