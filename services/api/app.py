@@ -1,9 +1,10 @@
 """The ASGI application: FastAPI over the one table of routes, with one error format for every failure.
 
 A route's endpoint is called after its caller was authenticated and may call it by the access of its row, and after
-the positions that the request names were waited for, before a byte of the body is read. FastAPI provides routing and
-the request lifecycle; parameters and bodies are read by our own code (request_parsing.py), because FastAPI reads a
-whole body before anything can be refused, and its dependency machinery costs more than the rest of a start.
+the positions that the request names were waited for, before a byte of the body is read. Routes are found
+(route_lookup.py), and parameters and bodies read (request_parsing.py) by our own code, because FastAPI reads a whole
+body before anything can be refused, and its routing and dependencies cost more than the rest of a start. It answers
+what has no route.
 
 An unexpected exception becomes a 500 without details; the traceback is in the log. A request still unanswered when the
 process stops gets a 503 with the reason: uvicorn would cancel the request and answer a bare 500.
@@ -44,6 +45,7 @@ from loomlog.services.api.request_start import (
 )
 from loomlog.services.api.responses import json_response, refusal_response
 from loomlog.services.api.route import Route, SocketHandler
+from loomlog.services.api.route_lookup import RouteLookup
 from loomlog.services.api.routes import ROUTES, check_routes
 from loomlog.services.api.service import Service
 from loomlog.services.api.ui_page import build_page_app, is_page_path
@@ -72,24 +74,25 @@ class LeanRoute(APIRoute):
 
 
 class DirectApp(FastAPI):
-    """FastAPI that looks up routes without parameters itself, before FastAPI's own machinery.
+    """FastAPI that looks up routes itself, before FastAPI's own machinery, which only answers what has no route.
 
     FastAPI's middlewares for files, dependencies and body limits are not needed here.
     """
 
-    direct_routes: Mapping[tuple[str, str], ASGIApp] = {}
-    """Routes without parameters, by method and path; each responds like the route of the same name."""
+    lookup = RouteLookup(())
     socket_routes: Mapping[str, ASGIApp] = {}
     """WebSocket routes for ClientWebSocketProtocol, by path."""
     page_app: ASGIApp | None = None
-    """The web page: all paths below /ui but those of direct_routes."""
+    """The web page: all paths below /ui but those that are routes."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
             asgiapp = self.socket_routes.get(scope["path"])
         elif scope["type"] == "http":
-            asgiapp = self.direct_routes.get((scope["method"], scope["path"]))
-            if asgiapp is None and is_page_path(scope["path"]):
+            asgiapp = None
+            if found := self.lookup.find(scope["method"], scope["path"]):
+                asgiapp, scope["path_params"] = found
+            elif is_page_path(scope["path"]):
                 asgiapp = self.page_app
         else:
             asgiapp = None
@@ -117,12 +120,11 @@ def build_app(service: Service, routes: Sequence[Route] = ROUTES) -> DirectApp:
     )
     app.openapi = lambda: build_document(service.version, routes)  # type: ignore[method-assign]  # FastAPI's way
     app.router.route_class = LeanRoute
-    direct: dict[tuple[str, str], ASGIApp] = {}
+    direct: list[tuple[str, str, ASGIApp]] = []
     unexpected = _build_error_handler(service)
     for route in routes:
         endpoint = _build_endpoint(service, route)
-        if "{" not in route.path:
-            direct[route.method, route.path] = ServerErrorMiddleware(_as_asgi(endpoint), handler=unexpected)
+        direct.append((route.method, route.path, ServerErrorMiddleware(_as_asgi(endpoint), handler=unexpected)))
         app.add_api_route(
             route.path,
             endpoint,
@@ -130,7 +132,7 @@ def build_app(service: Service, routes: Sequence[Route] = ROUTES) -> DirectApp:
             name=route.operation_id,
             response_model=None,
         )
-    app.direct_routes = direct
+    app.lookup = RouteLookup(direct)
     app.page_app = build_page_app(service)
     app.socket_routes = {
         route.path: _build_socket(service, route, route.socket_handler)

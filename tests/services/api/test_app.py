@@ -48,9 +48,12 @@ def test_the_application_serves_the_table_and_nothing_else(tmp_path: Path) -> No
     assert all(isinstance(route, APIRoute) for route in app.routes)
 
 
-def test_every_route_without_parameters_is_looked_up_and_no_other(tmp_path: Path) -> None:
+def test_every_route_is_looked_up(tmp_path: Path) -> None:
     app = build_app(service_of(None, tmp_path))
-    assert set(app.direct_routes) == {(route.method, route.path) for route in ROUTES if "{" not in route.path}
+    missing = [
+        route.path for route in ROUTES if app.lookup.find(route.method, re.sub(r"{.*?}", "x", route.path)) is None
+    ]
+    assert not missing
 
 
 def test_every_code_of_the_command_layer_has_a_status() -> None:
