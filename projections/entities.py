@@ -29,6 +29,7 @@ from loomlog.projections.tables import (
     define_table,
     entity_metadata,
     in_scope,
+    one_of,
     page_token,
     parse_page_token,
 )
@@ -172,7 +173,7 @@ def _sealed_bytes(row: EntityRow) -> bytes:
 async def next_offsets(reader: PostgresReader, topic: str, partitions: Sequence[int]) -> dict[int, int]:
     """Offsets below which every event of a partition is in the rows; left out: before a projector has claimed it."""
     query = select(cursors.c.partition, cursors.c.next_offset).where(
-        cursors.c.topic == topic, cursors.c.partition.in_(partitions)
+        cursors.c.topic == topic, one_of(cursors.c.partition, partitions)
     )
     return {int(partition): int(offset) for partition, offset in await reader.fetch(query)}
 
@@ -181,7 +182,7 @@ async def load_entities(reader: PostgresReader, ids: Sequence[str]) -> list[Enti
     """The rows of those of the aggregates that have one, by full id."""
     rows: list[EntityRow] = []
     for start in range(0, len(ids), IDS_MAX):
-        query = select(entities).where(entities.c.aggregate.in_(storable(ids[start : start + IDS_MAX])))
+        query = select(entities).where(one_of(entities.c.aggregate, storable(ids[start : start + IDS_MAX])))
         rows += [EntityRow._make(row) for row in await reader.fetch(query)]
     return rows
 
@@ -190,7 +191,8 @@ async def find_commands(reader: PostgresReader, ids: Sequence[str]) -> list[Enti
     """Those of the commands that were handled. An id may have several rows, of different aggregates."""
     rows: list[EntityCommandRow] = []
     for start in range(0, len(ids), IDS_MAX):
-        query = select(entity_commands).where(entity_commands.c.command_id.in_(storable(ids[start : start + IDS_MAX])))
+        some = storable(ids[start : start + IDS_MAX])
+        query = select(entity_commands).where(one_of(entity_commands.c.command_id, some))
         rows += [EntityCommandRow._make(row) for row in await reader.fetch(query)]
     return rows
 

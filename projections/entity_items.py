@@ -23,6 +23,7 @@ from loomlog.projections.tables import (
     define_table,
     entity_metadata,
     in_scope,
+    one_of,
     page_token,
     parse_page_token,
     parse_token_number,
@@ -100,7 +101,7 @@ async def load_items(
     rows: list[ItemRow] = []
     for start in range(0, len(ids), IDS_MAX):
         some = storable(ids[start : start + IDS_MAX])
-        query = select(entity_items).where(*_of_kind(family, tenant, kind), columns.id.in_(some))
+        query = select(entity_items).where(*_of_kind(family, tenant, kind), one_of(columns.id, some))
         rows += [ItemRow._make(row) for row in await reader.fetch(query)]
     return rows
 
@@ -274,4 +275,4 @@ def _of_kind(family: str, tenant: Scope, kind: str) -> list[ColumnElement[bool]]
 
 def _in_keys(column: ColumnElement[str], values: Collection[str] | None) -> list[ColumnElement[bool]]:
     """`<> ''` lets the planner use the indexes that leave out empty keys."""
-    return [] if values is None else [column.in_(storable(list(values))), column != ""]
+    return [] if values is None else [one_of(column, storable(list(values))), column != ""]

@@ -24,6 +24,7 @@ from loomlog.projections.tables import (
     Scope,
     define_table,
     in_scope,
+    one_of,
     page_token,
     parse_page_token,
     parse_token_number,
@@ -236,5 +237,5 @@ def _conditions(filters: InterruptFilter) -> list[ColumnElement[bool]]:
     if filters.statuses == {PENDING}:
         conditions.append(columns.status == PENDING)  # as the partial index has it
     elif filters.statuses:
-        conditions.append(columns.status.in_(sorted(filters.statuses)))
+        conditions.append(one_of(columns.status, sorted(filters.statuses)))
     return conditions

@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, and_, false, func, or_, select, tuple_
 from loomlog.connectors.storage.postgres import PostgresReader
 from loomlog.projections.entities import storable
 from loomlog.projections.runs import RunRow, runs
-from loomlog.projections.tables import Scope, in_scope, page_token, parse_page_token, parse_token_number
+from loomlog.projections.tables import Scope, in_scope, one_of, page_token, parse_page_token, parse_token_number
 from loomlog.schemas.records import Value
 
 PAGE_MAX = 500
@@ -270,7 +270,7 @@ def _conditions(filters: RunFilter) -> list[ColumnElement[bool]]:
     if filters.waiting:
         conditions += [columns.status == "running", _waits_for(filters.waiting)]
     if filters.statuses:
-        conditions.append(columns.status.in_(sorted(filters.statuses)))
+        conditions.append(one_of(columns.status, sorted(filters.statuses)))
     if filters.since_ms:
         conditions.append(columns.started_at_ms >= filters.since_ms)
     if filters.until_ms:

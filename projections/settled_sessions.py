@@ -15,6 +15,7 @@ from sqlalchemy import ColumnElement, and_, func, select, tuple_
 
 from loomlog.connectors.storage.postgres import PostgresReader
 from loomlog.projections.runs import runs
+from loomlog.projections.tables import one_of
 from loomlog.projections.transcript import TranscriptRow, transcript
 from loomlog.schemas.records import Value
 
@@ -87,7 +88,7 @@ async def last_dialogue_frames(
 ) -> list[tuple[FramePlace, TranscriptRow]]:
     """Return the last frames with inputs and answers, newest first: at most PAGE_MAX, those before a place."""
     order = (runs.c.started_at_ms, runs.c.run_id, transcript.c.seq)
-    conditions = [*_conditions(whose), runs.c.session_id == session_id, transcript.c.type.in_(DIALOGUE_FRAMES)]
+    conditions = [*_conditions(whose), runs.c.session_id == session_id, one_of(transcript.c.type, DIALOGUE_FRAMES)]
     if before is not None:
         conditions.append(tuple_(*order) < tuple_(*before))
     query = (

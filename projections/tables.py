@@ -14,12 +14,13 @@ Before: projections/engine/projection.py and the API.
 
 import base64
 import binascii
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from enum import Enum
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from sqlalchemy import (
+    ARRAY,
     BigInteger,
     Boolean,
     Column,
@@ -31,6 +32,8 @@ from sqlalchemy import (
     PrimaryKeyConstraint,
     Table,
     Text,
+    any_,
+    literal,
     true,
 )
 from sqlalchemy.types import TypeEngine, UserDefinedType
@@ -109,6 +112,18 @@ Scope = str | EveryTenant
 def in_scope(column: ColumnElement[str], scope: Scope) -> ColumnElement[bool]:
     """The WHERE condition for a tenant, or for all tenants."""
     return true() if isinstance(scope, EveryTenant) else column == scope
+
+
+def one_of(column: ColumnElement[Any], values: Collection[Any]) -> ColumnElement[bool]:
+    """The WHERE condition that the column has one of the values. They are one parameter, so that the statement has the
+    same text for any number of them, and is compiled once (connectors/storage/postgres.py). A single one is compared,
+    because only then an index gives the rows in the order of its further columns.
+    """
+    of = Text() if isinstance(column.type, Text) else column.type
+    condition: ColumnElement[bool] = column == (
+        next(iter(values)) if len(values) == 1 else any_(literal(list(values), ARRAY(of)))
+    )
+    return condition
 
 
 class InvalidPageToken(ValueError):

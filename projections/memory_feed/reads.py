@@ -13,7 +13,7 @@ from loomlog.connectors.storage.postgres import PostgresReader
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.projections.memory_feed import tables
 from loomlog.projections.memory_feed.tables import ChangeRow
-from loomlog.projections.tables import Scope, in_schema, in_scope
+from loomlog.projections.tables import Scope, in_schema, in_scope, one_of
 
 PAGE_MAX = 500
 """Most rows of one read."""
@@ -42,7 +42,7 @@ async def read_changes(
     table = _table(tables.changes, schema)
     query = (
         select(table)
-        .where(table.c.seq > after, in_scope(table.c.tenant, tenant), table.c.type.in_(types))
+        .where(table.c.seq > after, in_scope(table.c.tenant, tenant), one_of(table.c.type, types))
         .order_by(table.c.seq)
         .limit(max(1, min(limit, PAGE_MAX)))
     )

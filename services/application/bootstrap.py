@@ -184,7 +184,17 @@ async def open_application(
         watch = PositionWatch(lambda: connect(endpoints.postgres), endpoints.read_model_prefix, *prefixes)
         opened_sets = [
             await _open_topic_set(
-                stack, endpoints, codec, appender, ranges, name, topics, prefix, partitions=partitions, keys=keys
+                stack,
+                endpoints,
+                codec,
+                appender,
+                ranges,
+                name,
+                topics,
+                prefix,
+                partitions=partitions,
+                keys=keys,
+                positions=watch,
             )
             for name, topics, prefix in zip(
                 TOPIC_SETS, (endpoints.topics.entities, endpoints.topics.channels), prefixes, strict=True
@@ -297,6 +307,7 @@ async def _open_topic_set(
     *,
     partitions: int,
     keys: SubjectKeys | None,
+    positions: PositionWatch,
 ) -> _TopicSet:
     """Open the rows of a topic set, whose schema has the prefix, and build its replicas, client and reads."""
     reader = await open_reader(endpoints.postgres, schema=prefix, max_connections=endpoints.postgres_connections)
@@ -308,7 +319,7 @@ async def _open_topic_set(
     )
     if keys is not None:
         parts.client.encrypt = encrypt_content(keys.cipher_for, keys.is_encrypted)
-    reads = EntityReader(parts.family.families, parts.replicas, rows, reader, parts.client)
+    reads = EntityReader(parts.family.families, parts.replicas, rows, reader, parts.client, positions=positions)
     return _TopicSet(parts=parts, reads=reads, reader=reader)
 
 

@@ -1,8 +1,8 @@
 """Reads of entities in a process: replicated families from memory, the others from their rows.
 
 A read includes everything that this process has written to the aggregate, and every position it is given. Rows are
-waited for by asking for their cursor; the owner's memory is not read, because a row is at most tens of milliseconds
-behind it. Items are rows for replicated families too.
+waited for by the positions that the process follows, if it does, and by asking for their cursor; the owner's memory is
+not read, because a row is at most tens of milliseconds behind it. Items are rows for replicated families too.
 
 Before: services/application/entities.py, tools of agents. After: replicas.py; rows.py.
 """
@@ -15,6 +15,7 @@ from typing import Literal
 from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.connectors.storage.postgres import PostgresReader
 from loomlog.projections import entity_items
+from loomlog.projections.engine.positions import PositionWatch
 from loomlog.projections.entities import list_entities, load_entities
 from loomlog.projections.entity_items import OFFSET_MAX, ItemPage, ItemRow, ItemSums
 from loomlog.projections.tables import page_token
@@ -29,6 +30,8 @@ from loomlog.services.stream.entities.rows import EntityRows, tables_may_be_miss
 WAIT_S = 2.0
 """How long a read waits for a position."""
 POLL_S = 0.02
+FOLLOW_S = 0.1
+"""How long the positions that the process follows are waited for before the cursor is asked for."""
 
 
 class EntityReader:
@@ -42,8 +45,10 @@ class EntityReader:
         reader: PostgresReader,
         client: EntityClient,
         *,
+        positions: PositionWatch | None = None,
         wait_s: float = WAIT_S,
     ) -> None:
+        """`positions`: the positions of the rows, when this process follows them."""
         self.topic = replicas.topic
         self.partitions = replicas.partitions
         self._families = families
@@ -51,6 +56,7 @@ class EntityReader:
         self._rows = rows
         self._reader = reader
         self._client = client
+        self._positions = positions
         self._wait_s = wait_s
 
     async def show(self, family: str, tenant: str, name: str, *, positions: Sequence[str] = ()) -> EntityRow | None:
@@ -199,11 +205,19 @@ class EntityReader:
     async def wait(self, partition: int, offset: int, *, timeout_s: float) -> int:
         deadline = asyncio.get_running_loop().time() + timeout_s
         lag = await self._replicas.wait(partition, offset, timeout_s=timeout_s)
-        while (missing := offset + 1 - await self._rows.next_offset(partition)) > 0:
+        while (missing := await self._rows_lag(partition, offset, FOLLOW_S if timeout_s > 0 else 0.0)) > 0:
             if asyncio.get_running_loop().time() >= deadline:
                 return max(lag, missing)
             await asyncio.sleep(POLL_S)
         return lag
+
+    async def _rows_lag(self, partition: int, offset: int, follow_s: float) -> int:
+        """Return how many records the rows lack up to the offset, after waiting a little when that is known to help."""
+        if self._positions is not None:
+            position = Position(topic=self.topic, partition=partition, offset=offset)
+            if (await self._positions.wait(position, timeout_s=follow_s)).is_reached:
+                return 0
+        return max(0, offset + 1 - await self._rows.next_offset(partition))
 
     def _is_replicated(self, family: str) -> bool:
         return self._families.by_name[family].is_replicated
@@ -227,7 +241,8 @@ class EntityReader:
                 if in_memory:
                     lag = await self._replicas.wait(partition, offset, timeout_s=max(0.0, rest_s))
                 else:
-                    lag = max(0, offset + 1 - await self._rows.next_offset(partition))
+                    follow_s = 0.0 if lag_max else min(FOLLOW_S, max(0.0, rest_s))
+                    lag = await self._rows_lag(partition, offset, follow_s)
                 if lag <= lag_max:
                     break
                 if rest_s <= 0:

@@ -12,6 +12,7 @@ from loomlog.connectors.errors import ConnectorError, Permanent, Transient
 from loomlog.connectors.storage import postgres as module
 from loomlog.connectors.storage.postgres import (
     PostgresOptions,
+    StatementCache,
     connect,
     create_tables,
     open_reader,
@@ -246,3 +247,29 @@ async def test_a_reader_opens_while_the_server_is_away_and_its_reads_say_so(monk
             await reader.fetch(select(THINGS))
     finally:
         await reader.close()
+
+
+def test_a_statement_is_compiled_once_for_all_its_values() -> None:
+    statements = StatementCache("here")
+    texts = {statements.compile(select(THINGS).where(THINGS.c.name == name))[0] for name in "abc"}
+    (text,) = texts
+    assert "here.things" in text
+    assert statements.compile(select(THINGS).where(THINGS.c.name == "d"))[1] == {"name_1": "d"}
+    assert statements.compilations == 1
+
+
+def test_a_list_of_values_in_the_text_is_never_taken_for_another_list() -> None:
+    statements = StatementCache("here")
+    for names in (["a"], ["a", "b"], ["c"]):
+        text, parameters = statements.compile(select(THINGS).where(THINGS.c.name.in_(names)))
+        assert sorted(parameters.values()) == names
+        assert text.count("%(") == len(names)
+
+
+def test_the_statements_that_are_kept_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "STATEMENTS_MAX", 2)
+    statements = StatementCache("here")
+    for _ in range(2):
+        for columns in ((THINGS.c.name,), (THINGS.c.size,), (THINGS.c.name, THINGS.c.size)):
+            statements.compile(select(*columns))
+            assert len(statements._compiled) <= 2

@@ -8,9 +8,10 @@ from typing import Any, cast
 import pytest
 
 from loomlog.connectors.errors import Transient
-from loomlog.connectors.storage.postgres import PostgresOptions, PostgresReader, open_reader
+from loomlog.connectors.storage.postgres import PostgresOptions, PostgresReader, connect, open_reader
 from loomlog.projections.engine.builds import Builds
 from loomlog.projections.engine.entity_projection import EntityProjection
+from loomlog.projections.engine.positions import PositionWatch
 from loomlog.projections.entities import plain_seal
 from loomlog.projections.entity_items import ItemPage, ItemSums
 from loomlog.services.core.families import Reads
@@ -44,11 +45,13 @@ class Written:
 class Stage:
     """A reader of items, and the projector that it waits for."""
 
-    def __init__(self, projection: EntityProjection, reader: PostgresReader, reads: Reads) -> None:
+    def __init__(
+        self, projection: EntityProjection, reader: PostgresReader, reads: Reads, positions: PositionWatch | None
+    ) -> None:
         self.written = cast(Any, Written())
         families = FamilySet([replace(ITEMIZED, reads=reads)])
         rows = EntityRows(reader, families, events_topic=TOPICS.events, seals=(plain_seal,))
-        self.reads = EntityReader(families, self.written, rows, reader, self.written, wait_s=5.0)
+        self.reads = EntityReader(families, self.written, rows, reader, self.written, positions=positions, wait_s=5.0)
         self._projection = projection
         self._partition = Counters()
         self._partition.claim()
@@ -69,11 +72,20 @@ class Stage:
         )
 
 
-@pytest.fixture(params=Reads, ids=lambda reads: reads.value)
-async def it(request: Any, connection: Any, entity_builds: Builds, entity_reader: PostgresReader) -> Stage:
+@pytest.fixture(params=[(reads, follows) for reads in Reads for follows in (False, True)], ids=str)
+async def it(
+    request: Any, connection: Any, options: PostgresOptions, entity_builds: Builds, entity_reader: PostgresReader
+) -> AsyncIterator[Stage]:
+    """With and without the positions that the process follows."""
+    reads, follows = request.param
     projection = EntityProjection(connection, entity_builds.build(1), TOPICS.events, owner="tests", folds=ITEM_FOLDS)
     await projection.claim([0])
-    return Stage(projection, entity_reader, request.param)
+    watch = PositionWatch(lambda: connect(options), entity_reader.schema) if follows else None
+    following = asyncio.create_task(watch.run()) if watch is not None else None
+    yield Stage(projection, entity_reader, reads, watch)
+    if following is not None:
+        following.cancel()
+        await asyncio.wait([following])
 
 
 SUMS = ItemSums(count=2, mean=0.25, median=0.25, min=0.25, max=0.25, latest=0.25)
