@@ -90,8 +90,8 @@ class DirectApp(FastAPI):
             asgiapp = self.socket_routes.get(scope["path"])
         elif scope["type"] == "http":
             asgiapp = None
-            if found := self.lookup.find(scope["method"], scope["path"]):
-                asgiapp, scope["path_params"] = found
+            if target := self.lookup.find(scope["method"], scope["path"]):
+                asgiapp, scope["path_params"] = target
             elif is_page_path(scope["path"]):
                 asgiapp = self.page_app
         else:
