@@ -10,12 +10,13 @@ import asyncio
 import json
 import os
 import sys
+from itertools import count
 from typing import cast
 
 import uvloop
 
 from tests.benchmarks.closed_loop import measure, tell
-from tests.benchmarks.workload import AGENT, PROMPT
+from tests.benchmarks.workload import AGENT, USERS, request_body
 
 RUN_TIMEOUT_S = 30.0
 END_OF_BODY = b"0\r\n\r\n"
@@ -55,19 +56,21 @@ class Connection(asyncio.Protocol):
 class HttpClient:
     """A pool of connections."""
 
-    def __init__(self, host: str, port: int, token: str) -> None:
+    def __init__(self, host: str, port: int, token: str, *, agent: str = AGENT, users: int = USERS) -> None:
         self._host, self._port = host, port
         self._idle: list[Connection] = []
-        body = json.dumps({"agent": AGENT, "prompt": PROMPT}).encode()
+        self._agent, self._users = agent, users
+        self._numbers = count()
         authorization = f"Authorization: Bearer {token}\r\n" if token else ""
-        self._request = (
+        self._head = (
             f"POST /v1/runs HTTP/1.1\r\nHost: {host}:{port}\r\n{authorization}"
-            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-        ).encode() + body
+            "Content-Type: application/json\r\nContent-Length: "
+        ).encode()
 
     async def run_once(self) -> None:
+        body = request_body(next(self._numbers), self._agent, users=self._users)
         connection = self._idle.pop() if self._idle else await self._connect()
-        answer = await connection.request(self._request)
+        answer = await connection.request(b"%s%d\r\n\r\n%s" % (self._head, len(body), body))
         if b"\nevent: done\n" not in answer:
             raise RuntimeError(f"no done frame: {answer[:300]!r}")
         self._idle.append(connection)

@@ -1,7 +1,14 @@
-"""`make bench`: A3x2 against a running stack, through the commands topic and through HTTP + SSE, and what it cost.
+"""`make bench`: runs against a running stack, as clients send them, and what they cost.
 
-    python -m tests.benchmarks.main [--in-flight 1,16,64] [--seconds 6] [--repetitions 3] [--paths topic,http]
+    python -m tests.benchmarks.main [--in-flight 1,16,64] [--seconds 6] [--repetitions 3]
+                                    [--paths topic,http,writes,put,get]
                                     [--figures rows,speed] [--json FILE]
+
+    topic     A3x2 through the commands topic, with users
+    http      A3x2 over HTTP + SSE, with the ids that clients of the original send: agent_id and user_id
+    writes    the same with the original's own script: Memory.set, Channel.publish, end
+    put, get  keys of memory over HTTP
+    plain     A3x2 over HTTP without ids, for comparison
 
 Then first tokens, many streams at once and cancels (speed.py). `--figures` leaves one of the two out.
 
@@ -31,13 +38,22 @@ from loomlog.services.cli.stack.ports import pick_port
 from tests.benchmarks.machine import machine
 from tests.benchmarks.speed import measure_speed
 from tests.benchmarks.speed_workload import SPEED_CONFIGURATION
-from tests.benchmarks.workload import ENVIRONMENT
+from tests.benchmarks.workload import ENVIRONMENT, WRITER
 
 CACHE = Path(__file__).parents[2] / ".loomlog" / "cache"
 WARM_UP_S = 2.0
 JIT_WARM_UP_S = 60.0
 """Of load before anything is measured: until then the compiler of the broker's Java machine takes half a core."""
 UP_TIMEOUT_S = 120.0
+PATHS: dict[str, tuple[str, dict[str, str]]] = {
+    "topic": ("topic", {}),
+    "http": ("http", {}),
+    "writes": ("http", {"BENCH_AGENT": WRITER}),
+    "plain": ("http", {"BENCH_USERS": "0"}),
+    "put": ("memory_http", {"BENCH_OPERATION": "put"}),
+    "get": ("memory_http", {"BENCH_OPERATION": "get"}),
+}
+"""The client of each path, and what it finds in its environment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +73,7 @@ def main() -> int:
     parser.add_argument("--in-flight", default="1,16,64")
     parser.add_argument("--seconds", type=float, default=6.0)
     parser.add_argument("--repetitions", type=int, default=3)
-    parser.add_argument("--paths", default="topic,http")
+    parser.add_argument("--paths", default="topic,http,writes,put,get")
     parser.add_argument("--figures", default="rows,speed")
     parser.add_argument("--json", type=Path, help="write the raw results here")
     options = parser.parse_args()
@@ -154,7 +170,7 @@ def measure_all(
                 row = one_row(path, stack, environment, in_flight, seconds)
                 result.setdefault((path, in_flight), []).append(row)
                 print(
-                    f"  {repetition + 1}/{repetitions} {path:5} C={in_flight:<4} {row['runs_per_s']:7.0f} runs/s  "
+                    f"  {repetition + 1}/{repetitions} {path:6} C={in_flight:<4} {row['runs_per_s']:7.0f} runs/s  "
                     f"p50 {row['p50_ms']:6.1f}  p99 {row['p99_ms']:6.1f} ms",
                     flush=True,
                 )
@@ -180,10 +196,11 @@ def client(
     path: str, stack: Stack, environment: dict[str, str], in_flight: int, warm_up_s: float, seconds: float
 ) -> dict[str, Any]:
     """Run a client process; its row and its CPU-seconds."""
-    where = stack.kafka if path == "topic" else stack.api
+    kind, changes = PATHS[path]
+    where = stack.kafka if kind == "topic" else stack.api
     done = subprocess.run(
-        [sys.executable, "-m", f"tests.benchmarks.{path}_client", where, str(in_flight), str(warm_up_s), str(seconds)],
-        env=environment,
+        [sys.executable, "-m", f"tests.benchmarks.{kind}_client", where, str(in_flight), str(warm_up_s), str(seconds)],
+        env={**environment, **changes},
         stdout=subprocess.PIPE,
         text=True,
         timeout=warm_up_s + seconds + 60,
@@ -228,20 +245,20 @@ def median_of(taken: list[dict[str, Any]]) -> dict[str, Any]:
 
 def print_report(report: dict[str, Any]) -> None:
     """The table for people."""
-    print(f"\nA3x2, fsync for each flush, everything on; {report['machine']}, {report['at']}")
-    print(f"{'path':6}{'C':>5}{'runs/s':>9}{'range':>15}{'p50 ms':>9}{'p99 ms':>9}{'log B/run':>11}{'errors':>8}")
+    print(f"\nfsync for each flush, everything on; {report['machine']}, {report['at']}")
+    print(f"{'path':7}{'C':>5}{'runs/s':>9}{'range':>15}{'p50 ms':>9}{'p99 ms':>9}{'log B/run':>11}{'errors':>8}")
     for row in report["rows"]:
         low, high = row["runs_per_s_range"]
         print(
-            f"{row['path']:6}{row['in_flight']:>5}{row['runs_per_s']:>9.0f}{f'{low:.0f}-{high:.0f}':>15}"
+            f"{row['path']:7}{row['in_flight']:>5}{row['runs_per_s']:>9.0f}{f'{low:.0f}-{high:.0f}':>15}"
             f"{row['p50_ms']:>9.1f}{row['p99_ms']:>9.1f}{row['log_bytes_per_run']:>11.0f}{row['errors']:>8.0f}"
         )
     print("\nCPU milliseconds per run and process")
     names = list(report["rows"][0]["cpu_ms_per_run"])
-    print(f"{'path':6}{'C':>5}" + "".join(f"{name:>12}" for name in names))
+    print(f"{'path':7}{'C':>5}" + "".join(f"{name:>12}" for name in names))
     for row in report["rows"]:
         cells = "".join(f"{row['cpu_ms_per_run'].get(name, 0.0):>12.2f}" for name in names)
-        print(f"{row['path']:6}{row['in_flight']:>5}{cells}")
+        print(f"{row['path']:7}{row['in_flight']:>5}{cells}")
 
 
 if __name__ == "__main__":

@@ -5,12 +5,17 @@ is loomlog and its log. Every step is durable (fsync for each flush) before the 
 """
 
 import base64
+import json
 import os
+import time
 
 AGENT = os.environ.get("BENCH_AGENT", "bench")
-PROMPT = os.environ.get("BENCH_PROMPT", "measure")
-USERS = int(os.environ.get("BENCH_USERS", "0"))
-"""Users that the runs of topic_client.py are spread over; 0: they have none."""
+PROMPT = os.environ.get("BENCH_PROMPT", "measure c1")
+USERS = int(os.environ.get("BENCH_USERS", "1000"))
+"""Users that the runs are spread over; 0: they have none, and no handle over HTTP: not what clients send."""
+WRITER = "researcher"
+"""The agent with the script of the original's own load: Memory.set, Channel.publish, end. `c1` in the prompt names the
+circuit, and so the key and the channel."""
 CONFIGURATION = """\
 providers:
   mock: { driver: mock, options: { enabled: true } }
@@ -19,6 +24,14 @@ agents:
     provider: mock
     model: mock-a3x2
     tools: [Bench]
+    disable_context: true
+    system_prompt: "You are measured."
+  researcher:
+    provider: mock
+    model: mock-researcher
+    tools: [Memory, Channel]
+    memory_scopes: [user]
+    channels: { publish: ["research-done/*"], subscribe: [] }
     disable_context: true
     system_prompt: "You are measured."
 """
@@ -34,6 +47,23 @@ STEPS = 5
 STEP_CHARACTERS = 1_000
 PAYLOAD_BYTES = STEPS * STEP_CHARACTERS
 """What the steps of one run return; every system stores at least that."""
+
+
+def request_body(number: int, agent: str = AGENT, *, users: int = USERS) -> bytes:
+    """The body of POST /v1/runs as the clients of the original send it: a handle of the client's own that no other run
+    has, a user, and the prompt as a segment. Without users: a prompt alone.
+    """
+    if not users:
+        return json.dumps({"agent": agent, "prompt": PROMPT}).encode()
+    content = [{"type": "trusted-text", "text": PROMPT}]
+    return json.dumps(
+        {
+            "agent": agent,
+            "agent_id": f"bench-{os.getpid()}-{time.time_ns():x}-{number}",
+            "user_id": f"user-{number % users}",
+            "segments": [{"role": "user", "content": content}],
+        }
+    ).encode()
 
 
 def step_text() -> str:
