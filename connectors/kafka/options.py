@@ -7,9 +7,7 @@ from typing import Any
 MAX_BATCH_BYTES = 900_000
 """Maximum bytes of one append; below the broker's default message.max.bytes of 1 MiB, with room for framing."""
 FETCH_MAX_WAIT_MS = 50
-"""Maximum wait of an empty fetch where partitions are added and removed: a seek, a resume and another range wait for
-the fetch in flight.
-"""
+"""Maximum wait of an empty fetch of a range: the next range waits for the fetch in flight."""
 TAIL_FETCH_MAX_WAIT_MS = 1_000
 """Maximum wait of an empty fetch of a tail that only reads forward: a new record ends it at once. An empty fetch costs
 broker and client 0.7 ms of CPU together; a dozen tails at 50 ms took a tenth of two idle cores.

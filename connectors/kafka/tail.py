@@ -40,7 +40,8 @@ EARLIEST, LATEST = -2, -1
 class KafkaTail:
     """A group-less reader of one topic (protocol LogTail). Partitions not in `starts` are never read.
 
-    `fetch_max_wait_ms` is the longest wait of an empty fetch, and so of a seek or a resume during a poll.
+    `fetch_max_wait_ms` is the longest wait of an empty fetch. A seek or a resume cuts off the fetch in flight, which
+    would not ask for its partition: it closes the connection, because a broker answers the requests of one in order.
     """
 
     def __init__(
@@ -63,6 +64,8 @@ class KafkaTail:
         self._failure: Exception | None = None
         self._fetches: dict[int, asyncio.Task[None]] = {}
         """Fetches in flight, by broker."""
+        self._cut_off: set[int] = set()
+        """Brokers whose fetch in flight was cut off."""
         self._metadata_task: asyncio.Task[None] | None = None
         self._has_more = False
         self._arrival: asyncio.Future[None] | None = None
@@ -167,13 +170,15 @@ class KafkaTail:
             if not self._handle_response(client, response, {partition: offset for partition, offset, _ in partitions}):
                 await asyncio.sleep(RETRY_BACKOFF_MS / 1_000)
         except (KafkaError, OSError) as error:
-            log.debug("fetch of %s from broker %s: %s: %s", self.topic, node, type(error).__name__, error)
-            client.force_metadata_update()
-            await asyncio.sleep(RETRY_BACKOFF_MS / 1_000)
+            if node not in self._cut_off:
+                log.debug("fetch of %s from broker %s: %s: %s", self.topic, node, type(error).__name__, error)
+                client.force_metadata_update()
+                await asyncio.sleep(RETRY_BACKOFF_MS / 1_000)
         except Exception as error:  # noqa: BLE001 - a bug: the next poll raises it
             self._failure = error
         finally:
             del self._fetches[node]
+            self._cut_off.discard(node)
             self._wake()
 
     def _handle_response(self, client: AIOKafkaClient, response: Any, requested_offsets: Mapping[int, int]) -> bool:
@@ -241,7 +246,9 @@ class KafkaTail:
     def seek(self, partition: int, offset: int) -> None:
         self._fetched.pop(partition, None)
         self._out_of_range.discard(partition)
-        self._positions[partition] = offset
+        if self._positions[partition] != offset:
+            self._positions[partition] = offset
+            self._cut_off_fetches()
 
     def pause(self, partitions: Sequence[int]) -> None:
         """Stop fetching these partitions; their buffered records are dropped."""
@@ -250,7 +257,17 @@ class KafkaTail:
             self._fetched.pop(partition, None)
 
     def resume(self, partitions: Sequence[int]) -> None:
-        self._paused.difference_update(partitions)
+        if not self._paused.isdisjoint(partitions):
+            self._paused.difference_update(partitions)
+            self._cut_off_fetches()
+
+    def _cut_off_fetches(self) -> None:
+        """End the fetches in flight; the next poll sends others."""
+        for node in self._fetches:
+            connection = self._connected_client._conns.get((node, ConnectionGroup.DEFAULT))
+            if connection is not None and node not in self._cut_off:
+                self._cut_off.add(node)
+                connection.close()
 
     async def end_offsets(self) -> Mapping[int, int]:
         """Return the offset after the last record of each partition. Raises Transient."""
@@ -310,10 +327,8 @@ def _resolve(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-async def open_tail(
-    options: KafkaOptions, topic: str, starts: Mapping[int, int], *, fetch_max_wait_ms: int = TAIL_FETCH_MAX_WAIT_MS
-) -> KafkaTail:
+async def open_tail(options: KafkaOptions, topic: str, starts: Mapping[int, int]) -> KafkaTail:
     """Open and start a tail. Raises Transient."""
-    tail = KafkaTail(options, topic, starts, fetch_max_wait_ms=fetch_max_wait_ms)
+    tail = KafkaTail(options, topic, starts)
     await tail.start()
     return tail

@@ -23,7 +23,7 @@ from loomlog.connectors.configuration.environment import read_settings
 from loomlog.connectors.configuration.findings import ConfigurationError
 from loomlog.connectors.configuration.settings import Settings
 from loomlog.connectors.errors import ConnectorError
-from loomlog.connectors.kafka import FETCH_MAX_WAIT_MS, KafkaAppender, KafkaOptions, KafkaRanges, KafkaTail, open_tail
+from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, KafkaRanges, KafkaTail, open_tail
 from loomlog.connectors.kafka.schema_registry import load_codec
 from loomlog.connectors.process import logs
 from loomlog.connectors.process.hardening import disable_process_dumping
@@ -74,7 +74,7 @@ class KafkaLogConnection:
         self.appender = KafkaAppender(options)
 
     async def open_tail(self, topic: str, starts: Mapping[int, int]) -> KafkaTail:
-        return await open_tail(self._options, topic, starts, fetch_max_wait_ms=FETCH_MAX_WAIT_MS)
+        return await open_tail(self._options, topic, starts)
 
     async def close(self) -> None:
         await self.ranges.close()

@@ -170,9 +170,7 @@ def build_projector(
     processes, each of which makes a codec and a model of its own.
     """
     connecting = partial(connect, settings.postgres)
-    # A rebuild that seeks back to an offset waits for an empty fetch once or twice.
-    wait_ms = int(settings.poll_timeout_s * 1_000)
-    opening = partial(open_tail, settings.kafka, settings.topic, fetch_max_wait_ms=wait_ms)
+    opening = partial(open_tail, settings.kafka, settings.topic)
     fill = None
     if make_codec is not None:
         fill = ParallelRebuild(

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from loomlog.connectors.errors import Permanent
-from loomlog.connectors.kafka import FETCH_MAX_WAIT_MS, KafkaTail, open_tail
+from loomlog.connectors.kafka import KafkaTail, open_tail
 from loomlog.connectors.protocols import LogAppender, LogRanges
 from loomlog.connectors.storage.postgres import open_reader
 from loomlog.projections.entities import Seal
@@ -115,9 +115,7 @@ async def _open_set(
         families, codec, appender=appender, ranges=ranges, partitions=partitions, topics=topics, rows=rows, name=name
     )
     await parts.replicas.open()
-    commands = await open_tail(
-        settings.kafka, topics.commands, dict.fromkeys(range(partitions), 0), fetch_max_wait_ms=FETCH_MAX_WAIT_MS
-    )
+    commands = await open_tail(settings.kafka, topics.commands, dict.fromkeys(range(partitions), 0))
     stack.push_async_callback(commands.close)
     commands.pause(range(partitions))
     events = await open_tail(settings.kafka, topics.events, parts.replicas.next_offsets)

@@ -18,7 +18,6 @@ from secrets import token_hex
 from loomlog.connectors.configuration import ProcessConfiguration
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.kafka import (
-    FETCH_MAX_WAIT_MS,
     KafkaAppender,
     KafkaGroup,
     KafkaOptions,
@@ -124,7 +123,6 @@ async def open_resources(loaded: ProcessConfiguration) -> AsyncIterator[RuntimeR
             settings.kafka,
             topics.TOPICS.commands,
             dict.fromkeys(range(partitions), 0),
-            fetch_max_wait_ms=FETCH_MAX_WAIT_MS,
         )
         stack.push_async_callback(commands.close)
         commands.pause(range(partitions))

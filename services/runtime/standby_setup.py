@@ -13,11 +13,6 @@ from loomlog.connectors.process.liveness_sockets import LivenessServer
 from loomlog.services.runtime.run_host import StandbyReaders
 from loomlog.services.runtime.settings import RuntimeSettings
 
-STANDBY_FETCH_WAIT_MS = 500
-"""Maximum milliseconds that a fetch of the standby's tail waits for data; nothing depends on its latency, and two
-fetches a second cost nothing.
-"""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandbyResources:
@@ -54,7 +49,6 @@ async def open_readers(
         settings.kafka,
         events_topic,
         dict.fromkeys(range(partitions), 0),
-        fetch_max_wait_ms=STANDBY_FETCH_WAIT_MS,
     )
     await tail.start()
     stack.push_async_callback(tail.close)

@@ -25,7 +25,7 @@ from rich.text import Text
 
 from loomlog.connectors.configuration.driver_options import installation_key, kafka_options, postgres_options
 from loomlog.connectors.errors import Permanent
-from loomlog.connectors.kafka import FETCH_MAX_WAIT_MS, count_partitions, open_ranges, open_tail
+from loomlog.connectors.kafka import count_partitions, open_ranges, open_tail
 from loomlog.connectors.kafka.schema_registry import load_codec
 from loomlog.connectors.storage.postgres import PostgresReader, connect, open_reader
 from loomlog.projections.engine.builds import (
@@ -351,7 +351,7 @@ async def _run_rebuild(
     owner = f"loomlog-rebuild-{socket.gethostname()}-{os.getpid()}"
     connecting, opening = (
         partial(connect, postgres),
-        partial(open_tail, kafka, source.topic, fetch_max_wait_ms=FETCH_MAX_WAIT_MS),
+        partial(open_tail, kafka, source.topic),
     )
     return await rebuild(
         connecting,

@@ -44,7 +44,9 @@ COMMAND_BYTES_MAX = 600_000
 """Largest encoded command: it must fit one record, and its events one append."""
 
 WRITTEN_MAX = 1_000
-"""Aggregates whose last write is remembered; a read that follows its write is at most seconds later."""
+"""Aggregates, and tenants of families, whose last write is remembered; a read that follows its write is at most seconds
+later.
+"""
 
 AskOwner = Callable[[int, Asked], bool]
 """Hands a command to the owner of an entity partition; False if this process does not own it now."""
@@ -91,6 +93,8 @@ class EntityClient:
         self._sending: set[int] = set()
         self._written: OrderedDict[str, tuple[int, int]] = OrderedDict()
         """Partition and offset of the last event that this process has caused, by aggregate."""
+        self._written_of_tenants: OrderedDict[str, dict[int, int]] = OrderedDict()
+        """Offset of the last such event in each partition, by the beginning of the ids of a tenant's aggregates."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def ask(self, command: Any, *, wait_s: float) -> Answer:
@@ -127,6 +131,12 @@ class EntityClient:
         self._written.move_to_end(name)
         if len(self._written) > WRITTEN_MAX:
             self._written.popitem(last=False)
+        prefix = name[: name.index("/") + 1]
+        offsets = self._written_of_tenants.setdefault(prefix, {})
+        offsets[answer.partition] = max(answer.offset, offsets.get(answer.partition, -1))
+        self._written_of_tenants.move_to_end(prefix)
+        if len(self._written_of_tenants) > WRITTEN_MAX:
+            self._written_of_tenants.popitem(last=False)
 
     def last_offset(self, aggregate: str) -> int:
         """Return the offset of the last event that this process has caused in an aggregate; -1 when it has not."""
@@ -134,11 +144,7 @@ class EntityClient:
 
     def last_offsets(self, family: str, tenant: str) -> dict[int, int]:
         """Return the same for all aggregates of a tenant, by partition."""
-        prefix, offsets = aggregate_id(family, tenant, ""), dict[int, int]()
-        for name, (partition, offset) in self._written.items():
-            if name.startswith(prefix):
-                offsets[partition] = max(offset, offsets.get(partition, -1))
-        return offsets
+        return dict(self._written_of_tenants.get(aggregate_id(family, tenant, ""), ()))
 
     async def _ask_once(self, partition: int, name: str, command: Any) -> Answer:
         key = aggregate_key(name)

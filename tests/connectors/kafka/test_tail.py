@@ -12,6 +12,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, KafkaRanges, KafkaTail
 from loomlog.connectors.protocols import LogRecord, ProducerRecord
+from tests.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -110,7 +111,7 @@ async def test_a_long_past_is_read_in_order_over_many_fetches(kafka: str, topic_
 async def test_a_seek_drops_what_was_at_hand(kafka: str, topic_prefix: str) -> None:
     async with log(kafka, topic_prefix) as made:
         await made.write(0, b"a", b"b", b"c")
-        tail = await made.tail({0: 0}, fetch_max_wait_ms=50)
+        tail = await made.tail({0: 0})
         assert [r.value for r in (await tail.poll(timeout_s=5, max_records=1))[0]] == [b"a"]
         tail.seek(0, 2)
         assert await read(tail, 1) == {0: [b"c"]}
@@ -122,7 +123,7 @@ async def test_a_paused_partition_gives_nothing_and_goes_on_where_it_was(kafka: 
     async with log(kafka, topic_prefix) as made:
         await made.write(0, b"a", b"b")
         await made.write(1, b"c")
-        tail = await made.tail({0: 0, 1: 0}, fetch_max_wait_ms=50)
+        tail = await made.tail({0: 0, 1: 0})
         first = await tail.poll(timeout_s=5, max_records=1)
         begun = next(iter(first))
         tail.pause([begun])
@@ -134,6 +135,24 @@ async def test_a_paused_partition_gives_nothing_and_goes_on_where_it_was(kafka: 
         tail.resume([begun])
         left = [*rest[begun][1:], b"later"]
         assert await read(tail, len(left)) == {begun: left}
+
+
+async def test_a_seek_and_a_resume_do_not_wait_for_the_fetch_in_flight(kafka: str, topic_prefix: str) -> None:
+    async with log(kafka, topic_prefix) as made:
+        await made.write(0, b"a")
+        await made.write(1, b"b")
+        tail = await made.tail({0: 1, 1: 0}, fetch_max_wait_ms=30_000)
+        tail.pause([1])
+        waiting = asyncio.create_task(read(tail, 2))
+        await until(lambda: tail._fetches)
+        async with asyncio.timeout(10):
+            tail.seek(0, 0)
+            tail.resume([1])
+            assert await waiting == {0: [b"a"], 1: [b"b"]}
+            later = asyncio.create_task(read(tail, 1))
+            await until(lambda: tail._fetches)
+            await made.write(0, b"c")
+            assert await later == {0: [b"c"]}, "the tail follows as before"
 
 
 async def test_a_position_before_the_logs_start_moves_to_it_and_one_behind_the_end_is_told(
