@@ -8,7 +8,8 @@
     http      A3x2 over HTTP + SSE, with the ids that clients of the original send: agent_id and user_id
     writes    the same with the original's own script: Memory.set, Channel.publish, end
     put, get  keys of memory over HTTP
-    plain     A3x2 over HTTP without ids, for comparison
+    one turn  a run of one model turn, with ids
+    plain     A3x2 over HTTP without ids, for comparison; plain turn the same of one turn
 
 Then first tokens, many streams at once and cancels (speed.py). `--figures` leaves one of the two out.
 
@@ -38,7 +39,7 @@ from loomlog.services.cli.stack.ports import pick_port
 from tests.benchmarks.machine import machine
 from tests.benchmarks.speed import measure_speed
 from tests.benchmarks.speed_workload import SPEED_CONFIGURATION
-from tests.benchmarks.workload import ENVIRONMENT, WRITER
+from tests.benchmarks.workload import ENVIRONMENT, SINGLE, WRITER
 
 CACHE = Path(__file__).parents[2] / ".loomlog" / "cache"
 WARM_UP_S = 2.0
@@ -49,7 +50,9 @@ PATHS: dict[str, tuple[str, dict[str, str]]] = {
     "topic": ("topic", {}),
     "http": ("http", {}),
     "writes": ("http", {"BENCH_AGENT": WRITER}),
+    "one turn": ("http", {"BENCH_AGENT": SINGLE}),
     "plain": ("http", {"BENCH_USERS": "0"}),
+    "plain turn": ("http", {"BENCH_AGENT": SINGLE, "BENCH_USERS": "0"}),
     "put": ("memory_http", {"BENCH_OPERATION": "put"}),
     "get": ("memory_http", {"BENCH_OPERATION": "get"}),
 }

@@ -16,6 +16,8 @@ USERS = int(os.environ.get("BENCH_USERS", "1000"))
 WRITER = "researcher"
 """The agent with the script of the original's own load: Memory.set, Channel.publish, end. `c1` in the prompt names the
 circuit, and so the key and the channel."""
+SINGLE = "soaker"
+"""The agent of one model turn."""
 CONFIGURATION = """\
 providers:
   mock: { driver: mock, options: { enabled: true } }
@@ -32,6 +34,11 @@ agents:
     tools: [Memory, Channel]
     memory_scopes: [user]
     channels: { publish: ["research-done/*"], subscribe: [] }
+    disable_context: true
+    system_prompt: "You are measured."
+  soaker:
+    provider: mock
+    model: mock-hello
     disable_context: true
     system_prompt: "You are measured."
 """
