@@ -48,7 +48,7 @@ log = logging.getLogger("loomlog.projector")
 
 FAMILY_NAME = "memory"
 CONNECTIONS_MAX = 3
-REST_S = 0.04
+REST_S = 0.1
 """Shortest time between two transactions: a search waits for it at most once."""
 TABLES_WAIT_S, TABLES_POLL_S = 5.0, 0.1
 """How long a start of the loop waits for the tables."""
