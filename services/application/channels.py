@@ -104,7 +104,7 @@ def build_channels(
     """Build the use cases over the entities of a process, and follow the messages that it reads."""
     of_channels = parts.of(f"{FAMILY_NAME}:")
     cache = MessageCache(codec, topic=of_channels.topics.events)
-    of_channels.replicas.on_event(FAMILY_NAME, cache.read)
+    of_channels.replicas.on_event(FAMILY_NAME, cache.read, at_once=True)
     declarations = ChannelDeclarations(definitions.table, options.files)
     store = ChannelStore(commands, reads, cache, clock_ms=clock_ms, decrypt=decrypt)
     return Channels(

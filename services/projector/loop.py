@@ -166,7 +166,7 @@ class Projector:
         settings = self._settings
         self._state, self._build = "projecting", build.number
         next_status_at = 0.0
-        pace = Pace()
+        pace = Pace(settings.rest_max_s)
         while not stop.is_set():
             polled = await tail.poll(timeout_s=settings.poll_timeout_s, max_records=settings.max_records)
             if polled:

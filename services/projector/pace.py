@@ -15,10 +15,15 @@ REST = 4.0
 REST_MAX_S = 0.008
 """Longest rest without load. Each transaction takes CPU from the runs on the same machine: with 12 ms a single run
 takes a tenth less than with 5, and the lag's p99 at 100 runs/s is 7 ms more."""
+ENTITY_REST_MAX_S = 0.02
+"""The same for entities and channels, whose owners and waiting callers do not read the rows: with 8 ms, sets of memory
+by 16 runs at once cost a tenth more."""
 REST_MAX_BUSY_S = 0.1
 """Longest rest under load."""
-BUSY_PER_S = 2_500
-"""Records per second from which the loop is under load."""
+LOAD_PER_S, BUSY_PER_S = 1_250, 2_500
+"""Records per second from which rests become longer, and from which they are longest. A hundred runs of A3x2 a second
+are 1,200.
+"""
 AVERAGING_S = 1.0
 """Time constant of the average: records this old weigh 1/e of new ones."""
 
@@ -26,7 +31,9 @@ AVERAGING_S = 1.0
 class Pace:
     """The rests of one loop. Times are monotonic seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, rest_max_s: float = REST_MAX_S) -> None:
+        """`rest_max_s`: longest rest without load."""
+        self._rest_max_s = rest_max_s
         self._weight = 0.0
         self._at_s = 0.0
 
@@ -34,5 +41,6 @@ class Pace:
         """The rest after a transaction of `records` records that took from `began_s` to `ended_s`."""
         self._weight = self._weight * math.exp((self._at_s - ended_s) / AVERAGING_S) + records
         self._at_s = ended_s
-        is_busy = self._weight > BUSY_PER_S * AVERAGING_S
-        return min(REST_MAX_BUSY_S if is_busy else REST_MAX_S, REST * (ended_s - began_s))
+        load = (self._weight / AVERAGING_S - LOAD_PER_S) / (BUSY_PER_S - LOAD_PER_S)
+        longest_s = self._rest_max_s + min(1.0, max(0.0, load)) * (REST_MAX_BUSY_S - self._rest_max_s)
+        return min(longest_s, REST * (ended_s - began_s))

@@ -20,6 +20,7 @@ from loomlog.connectors.errors import Permanent
 from loomlog.connectors.kafka import KafkaOptions
 from loomlog.connectors.storage.postgres import PostgresOptions
 from loomlog.projections.engine.builds import CHANNEL_SUFFIX, ENTITY_SUFFIX, PREFIX
+from loomlog.services.projector.pace import ENTITY_REST_MAX_S, REST_MAX_S
 
 TOPIC = "loom.run.events"
 ENTITY_TOPIC = "loom.entity.events"
@@ -42,6 +43,8 @@ class ProjectorSettings:
     """Longest wait for records: how long a stop takes when nothing happens."""
     max_records: int = 5_000
     """Records of one transaction: where COPY is at its best."""
+    rest_max_s: float = REST_MAX_S
+    """Longest rest between two transactions without load (pace.py)."""
     secret: SecretKey | None = field(default=None, repr=False)
     """Key of the installation."""
     entity_topic: str = ENTITY_TOPIC
@@ -54,12 +57,19 @@ class ProjectorSettings:
     @property
     def of_entities(self) -> "ProjectorSettings":
         """The same for the topic of entities."""
-        return replace(self, topic=self.entity_topic, prefix=self.prefix + ENTITY_SUFFIX, poll_timeout_s=ENTITY_WAIT_S)
+        return replace(
+            self,
+            topic=self.entity_topic,
+            prefix=self.prefix + ENTITY_SUFFIX,
+            poll_timeout_s=ENTITY_WAIT_S,
+            rest_max_s=ENTITY_REST_MAX_S,
+        )
 
     @property
     def of_channels(self) -> "ProjectorSettings":
         """The same for the topic of channels."""
-        return replace(self, topic=self.channel_topic, prefix=self.prefix + CHANNEL_SUFFIX)
+        prefix = self.prefix + CHANNEL_SUFFIX
+        return replace(self, topic=self.channel_topic, prefix=prefix, rest_max_s=ENTITY_REST_MAX_S)
 
 
 def projector_settings(settings: Settings) -> ProjectorSettings:

@@ -48,7 +48,7 @@ def open_channels(
     """Build everything over the entities of this process, and follow the messages that it reads."""
     of_channels = parts.of(f"{FAMILY_NAME}:")
     cache = MessageCache(codec, topic=of_channels.topics.events)
-    of_channels.replicas.on_event(FAMILY_NAME, cache.read)
+    of_channels.replicas.on_event(FAMILY_NAME, cache.read, at_once=True)
     declarations = ChannelDeclarations(definitions, configured_channels(loaded.configuration))
     settings = loaded.settings
     operations = ChannelOperations(

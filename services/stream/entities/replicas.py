@@ -30,6 +30,10 @@ from loomlog.services.stream.partition.partition import Aggregate
 log = logging.getLogger(__name__)
 
 POLL_S = 1.0
+REST_S = 0.02
+"""Rest after a poll that nobody here waited for: each poll of a busy topic costs broker and process half a millisecond,
+and the replicated families change seldom.
+"""
 POLL_RECORDS_MAX = 5_000
 """Records of one poll. Fewer are whole batches, so a poll of fewer ends with the end of a decision."""
 
@@ -65,6 +69,9 @@ class Replicas:
         self._folded: dict[str, list[Callable[[str], None]]] = {}
         self._read: dict[str, list[Callable[[int, RawEvent], None]]] = {}
         self._grown = asyncio.Event()
+        self._awaited = asyncio.Event()
+        """Set when something begins to wait for records."""
+        self._is_read_at_once = False
 
     # --- queries -----------------------------------------------------------------------------------------------------
 
@@ -140,15 +147,20 @@ class Replicas:
             if name.partition(":")[0] == family:
                 folded(name)
 
-    def on_event(self, family: str, read: Callable[[int, RawEvent], None]) -> None:
-        """Call `read` with the partition and each event of the family from now on, replicated or not."""
+    def on_event(self, family: str, read: Callable[[int, RawEvent], None], *, at_once: bool = False) -> None:
+        """Call `read` with the partition and each event of the family from now on, replicated or not.
+
+        `at_once`: without a rest between two polls.
+        """
         self._read.setdefault(family, []).append(read)
+        self._is_read_at_once |= at_once
 
     async def wait(self, partition: int, offset: int, *, timeout_s: float) -> int:
         """Wait until the record at the offset has been read; returns the number of missing records, 0 when it has."""
         try:
             async with asyncio.timeout(timeout_s):
                 while self.next_offsets.get(partition, 0) <= offset:
+                    self._awaited.set()
                     await self._grown.wait()
         except TimeoutError:
             pass  # the result says how many are missing
@@ -168,6 +180,7 @@ class Replicas:
         """
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault((aggregate, command_identity(command_id)), []).append((command_id, answer))
+        self._awaited.set()
         return answer
 
     def forget(self, aggregate: str, command_id: str, answer: "asyncio.Future[Answer]") -> None:
@@ -211,6 +224,18 @@ class Replicas:
             if not is_cut:
                 for partition in list(self._cut):
                     await self.feed(partition, ())
+                await self._rest()
+
+    async def _rest(self) -> None:
+        """Rest, unless something waits for records or begins to."""
+        if self._waiting or self._is_read_at_once:
+            return
+        try:
+            async with asyncio.timeout(REST_S):
+                await self._awaited.wait()
+        except TimeoutError:
+            pass  # the rest is over
+        self._awaited.clear()
 
     async def feed(self, partition: int, records: Sequence[LogRecord], *, is_cut: bool = False) -> None:
         """Read records in offset order. `is_cut`: they may end within a decision."""

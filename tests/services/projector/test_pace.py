@@ -32,6 +32,18 @@ def test_under_load_rests_last_a_tenth_of_a_second() -> None:
     assert set(all_rests[30:]) == {REST_MAX_BUSY_S}
 
 
+def test_rests_become_longer_with_the_load() -> None:
+    last = [
+        rests([(10.0 + n * 0.02, rate // 50) for n in range(200)], took_s=0.04)[-1] for rate in (1_000, 1_500, 2_000)
+    ]
+    assert last[0] == REST_MAX_S
+    assert REST_MAX_S < last[1] < last[2] < REST_MAX_BUSY_S
+
+
+def test_the_longest_rest_without_load_is_an_option() -> None:
+    assert Pace(0.03).rest_s(1, 10.0, 10.02) == pytest.approx(0.03)
+
+
 def test_rests_are_short_again_after_the_load() -> None:
     polls = [(10.0 + number * 0.05, 200) for number in range(60)]
     assert rests([*polls, (18.0, 5)], took_s=0.04)[-1] == REST_MAX_S

@@ -19,6 +19,7 @@ from loomlog.schemas.ids import with_body
 from loomlog.schemas.records import replace
 from loomlog.services.core.canonical import StateCodec
 from loomlog.services.stream.entities import handler as handler_module
+from loomlog.services.stream.entities import replicas as replicas_module
 from loomlog.services.stream.entities.answers import Answer, CommandInvalid, CommandReused, CommandUnanswered
 from loomlog.services.stream.entities.cold import ColdAggregate
 from tests.services.stream.entities.counters import FAMILY, Counter
@@ -59,6 +60,42 @@ async def test_a_process_that_owns_nothing_sends_by_the_topic_and_gets_the_same_
     answer = await world.ask(sender, world.increment("hits", "c1", 3))
     assert answer.events == (CounterIncremented(by=3, value=3),)
     assert len(world.log.records[TOPICS.commands, answer.partition]) == 1
+
+
+async def test_a_process_that_waits_for_nothing_rests_between_polls_and_is_there_when_it_does(
+    world: EntityWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replicas_module, "REST_S", 3_600.0)
+    owner, sender = await world.process(), await world.sender()
+    first = await world.ask(owner, world.increment("hits", "c1"))
+    replicas = sender.replicas
+    await world.until(lambda: replicas.next_offset(first.partition) > first.offset)
+    later = await world.ask(owner, world.increment("hits", "c2"))
+    await settled()
+    assert replicas.next_offset(first.partition) <= later.offset, "it rests"
+    assert await replicas.wait(later.partition, later.offset, timeout_s=5.0) == 0
+    await settled()
+    answer = await world.ask(sender, world.increment("hits", "c3"))
+    assert values(world, "hits") == [1, 2, 3]
+    assert replicas.next_offset(answer.partition) > answer.offset
+
+
+async def test_a_family_that_is_read_at_once_lets_nothing_rest(
+    world: EntityWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replicas_module, "REST_S", 3_600.0)
+    owner, sender = await world.process(), await world.sender()
+    seen: list[int] = []
+    sender.replicas.on_event("counter", lambda partition, event: seen.append(event.offset), at_once=True)
+    for number in range(3):
+        await world.ask(owner, world.increment("hits", f"c{number}"))
+        await world.until(lambda: len(seen) > number)  # noqa: B023 - awaited before the next
+
+
+async def settled() -> None:
+    """Let everything that is ready happen."""
+    for _ in range(200):
+        await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("by_topic", [False, True])
