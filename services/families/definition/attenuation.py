@@ -2,14 +2,15 @@
 
 Each field of a definition has a class (connectors/configuration/field_classes.py). A run writes as its agent, so a
 version of an agent is compared with the agent, field by field; one of another kind with what the agent can do
-(`Abilities`), because it has no fields of these names. What lies between two holders passes both.
+(`Abilities`), because it has no fields of these names. What lies between two holders passes both. Fields of an agent
+that are not set are narrowed to the author's before.
 
 Before: operations.py and volumes.py, for every version that a run writes or makes active. After: orders.py compares
 the values of one field.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
@@ -80,6 +81,38 @@ def exceeding(block: type, name: str, version: Any, author: Abilities | None, or
     An author of None is bound by nothing; so is a version without an origin by that.
     """
     return tuple(_iter_excesses(block, name, version, author, origin))
+
+
+def narrowed(version: AgentBlock, name: str, author: Abilities, overlay: Collection[str]) -> AgentBlock:
+    """Return the version of an agent with the author's value in each field that it does not set, where the default is
+    more than the author has: an agent that says nothing of its volumes does not ask for others. Tools are not given so.
+
+    `overlay`: the fields that its author has written, which are as they are.
+    """
+    unset = AgentBlock()
+    models: list[ClassedField] = []
+    for one in list_classed_fields(AgentBlock):
+        if one.name.partition(".")[0] in overlay:
+            continue
+        if isinstance(one.field_class, Grant) and one.field_class.order in JOINT:
+            if one.field_class.order is Order.MODELS:
+                models.append(one)
+        elif _value(version, one.path) == _value(unset, one.path) and _exceeds(one, version, name, author):
+            version = _replaced(version, one.path, _value(author.block, one.path))
+    is_chosen = any(_value(version, one.path) != _value(unset, one.path) for one in models)
+    if models and not is_chosen and _exceeds(models[0], version, name, author):
+        for one in models:
+            version = _replaced(version, one.path, _value(author.block, one.path))
+    return version
+
+
+def _exceeds(one: ClassedField, version: AgentBlock, name: str, author: Abilities) -> bool:
+    return any(_excess(one, _side(version, name, one), _author_side(AgentBlock, one, author), author.agent))
+
+
+def _replaced(block: Any, path: Sequence[str], value: Any) -> Any:
+    first, *rest = path
+    return replace(block, **{first: _replaced(getattr(block, first), rest, value) if rest else value})
 
 
 def _iter_excesses(block: type, name: str, version: Any, author: Abilities | None, origin: Any) -> Iterator[Excess]:

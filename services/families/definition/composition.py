@@ -15,7 +15,7 @@ from loomlog.connectors.protocols import Blobs
 from loomlog.connectors.tools.tool_guide import unknown_placeholders
 from loomlog.schemas.generated.values import BlobRef
 from loomlog.services.families.definition import limits
-from loomlog.services.families.definition.attenuation import Abilities, exceeding
+from loomlog.services.families.definition.attenuation import Abilities, exceeding, narrowed
 from loomlog.services.families.definition.author import Author, RunDefinition
 from loomlog.services.families.definition.state import Line, Version, digest_of
 from loomlog.services.families.definition.table import SHARED, DefinitionTable, FileDefinition
@@ -127,6 +127,8 @@ class Composer:
         if origin.file is not None:
             base = origin.file.content
         content = kind.stamp(kind.compose(name, overlay, base), stamp.fields)
+        if kind is AGENT and (abilities := await self._abilities(author)) is not None:
+            content = kind.content_of(narrowed(kind.block_of(content), name, abilities, overlay))
         stamp.check(kind, content)
         await self.require_within(kind, name, content, author, base)
         prompt = str(content.get("system_prompt", ""))

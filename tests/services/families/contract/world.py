@@ -241,6 +241,7 @@ class ContractWorld(EntityWorld):
                         await process.entities.read_ahead(owner)
             await self.until(lambda: self._is_changed(read_ahead) or all(map(self._is_settled, self.owners)))
             if not self._is_changed(read_ahead):
+                await self.read_by_senders()
                 return
 
     def _is_changed(self, known: set[Any]) -> bool:

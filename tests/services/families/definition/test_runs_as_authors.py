@@ -186,6 +186,37 @@ async def test_a_run_whose_agent_is_no_longer_defined_defines_nothing(here: Here
     assert "the definition of the agent gone is gone" in refusal
 
 
+NARROW: Content = {
+    "max_iterations": 12,
+    "skills": ["greeting"],
+    "volumes": ["shelf"],
+    "memory_quota_bytes": 1000,
+    "agent_def_scopes": ["any"],
+}
+
+
+async def test_what_a_new_agent_does_not_say_is_what_its_author_has(here: Here) -> None:
+    """As a client of the original defines one: with a model, a prompt and its tools."""
+    await here.operate("agent", op="fork", name="weak", overlay=NARROW, promote=True)
+    author = here.content("weak")
+    asked = {"system_prompt": "hi", "tools": ["Context"]}
+    await here.taken("AgentDef", here.run("weak"), op="create", name="born", overlay=asked, promote=True)
+    born = here.content("born")
+    assert {name: born[name] for name in NARROW if name != "agent_def_scopes"} == {
+        name: author[name] for name in NARROW if name != "agent_def_scopes"
+    }
+    assert not born.get("agent_def_scopes"), "what is nothing by default stays so"
+    assert born["tools"] == ["Context"], "and tools are not given"
+
+
+@pytest.mark.parametrize("field", ["max_iterations", "skills", "volumes", "memory_quota_bytes"])
+async def test_what_a_new_agent_says_itself_is_not_changed_but_refused(here: Here, field: str) -> None:
+    await here.operate("agent", op="fork", name="weak", overlay=NARROW, promote=True)
+    wider = {"max_iterations": 13, "skills": ["*"], "volumes": ["other"], "memory_quota_bytes": 0}[field]
+    refusal = await here.no("AgentDef", here.run("weak"), op="create", name="born", overlay={field: wider})
+    assert f"cannot widen born: {field}" in refusal
+
+
 async def test_limits_are_not_raised(here: Here) -> None:
     await here.operate("agent", op="fork", name="weak", overlay={"memory_quota_bytes": 1000}, promote=True)
     for quota in (1001, 0, 10**12):

@@ -141,6 +141,7 @@ class EntityWorld:
     log: MemoryLog = field(init=False)
     rows: Any = field(init=False)
     processes: list[Process] = field(default_factory=list)
+    senders: list[EntityParts] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         topics = (TOPICS.commands, TOPICS.events, TOPICS.snapshots, TOPICS.dead_letters, RUNS.commands)
@@ -210,7 +211,15 @@ class EntityWorld:
         events = self.log.tail(TOPICS.events, dict.fromkeys(range(self.partitions), 0))
         task = asyncio.get_running_loop().create_task(parts.replicas.follow(events))
         self.processes.append(Process(None, None, None, [task]))  # type: ignore[arg-type]  # only to be closed
+        self.senders.append(parts)
         return parts
+
+    async def read_by_senders(self) -> None:
+        """Wait until the processes that own nothing have read all there is."""
+        for parts in self.senders:
+            for partition in range(self.partitions):
+                end = len(self.log.records[TOPICS.events, partition])
+                assert await parts.replicas.wait(partition, end - 1, timeout_s=PATIENCE_S) == 0
 
     async def until(self, holds: Any) -> None:
         """Let the loop turn until it holds; an error of a process comes out at once."""
