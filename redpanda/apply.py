@@ -20,7 +20,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import get_args
 
-from loomlog.connectors.configuration import ConfigurationError, read_settings
+from loomlog.connectors.configuration.environment import read_settings
+from loomlog.connectors.configuration.findings import ConfigurationError
 from loomlog.connectors.kafka import KafkaOptions
 from loomlog.redpanda.cluster import ClusterProblem, connect
 from loomlog.redpanda.topics import (

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import httpx
 
-from loomlog.connectors.configuration import Settings
+from loomlog.connectors.configuration.settings import Settings
 from loomlog.connectors.errors import ConnectorError, Permanent, Transient
 from loomlog.schemas.codec import HERE, Codec, local_codec
 

@@ -28,12 +28,10 @@ from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from loomlog.connectors.configuration import (
-    ConfigurationError,
-    ProcessConfiguration,
-    build_providers,
-    build_token_table,
-)
+from loomlog.connectors.configuration.findings import ConfigurationError
+from loomlog.connectors.configuration.load import ProcessConfiguration
+from loomlog.connectors.configuration.principals import build_token_table
+from loomlog.connectors.configuration.providers import build_providers
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.http.insights_report import InsightsClient
 from loomlog.connectors.kafka.schema_registry import load_codec

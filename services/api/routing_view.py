@@ -10,9 +10,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import get_args
 
-from loomlog.connectors.configuration import Configuration, Provider, select_newest
 from loomlog.connectors.configuration.agent_block import AgentBlock
 from loomlog.connectors.configuration.field_types import Tier
+from loomlog.connectors.configuration.model import Configuration
+from loomlog.connectors.configuration.model_patterns import select_newest
+from loomlog.connectors.configuration.providers import Provider
 from loomlog.connectors.configuration.routing import DEFAULT_USER_TIER, Choice, resolve_choices
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.services.api.response_models import (

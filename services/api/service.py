@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 
-from loomlog.connectors.configuration import Configuration, Provider
+from loomlog.connectors.configuration.model import Configuration
+from loomlog.connectors.configuration.providers import Provider
 from loomlog.connectors.protocols import Model
 from loomlog.services.api.metrics import Metrics
 from loomlog.services.api.request_shares import RequestShares

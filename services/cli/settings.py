@@ -14,7 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from loomlog.connectors.configuration import ConfigurationError, Settings, read_settings
+from loomlog.connectors.configuration.environment import read_settings
+from loomlog.connectors.configuration.findings import ConfigurationError
+from loomlog.connectors.configuration.settings import Settings
 from loomlog.services.cli.errors import Unreachable, UsageError
 from loomlog.services.cli.stack.home import Home
 from loomlog.services.cli.stack.record import StackRecord

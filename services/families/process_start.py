@@ -12,20 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from loomlog.connectors.configuration import (
-    ConfigurationError,
-    ConfigurationFinding,
-    ProcessConfiguration,
-    build_providers,
-    build_token_table,
-    check_tiers,
-    check_volumes,
-    is_loopback_listen_addr,
-    load,
-    run_key_provider_ids,
-    usable_provider_ids,
-)
+from loomlog.connectors.configuration.findings import ConfigurationError, ConfigurationFinding
+from loomlog.connectors.configuration.load import ProcessConfiguration, load
+from loomlog.connectors.configuration.principals import build_token_table, is_loopback_listen_addr
+from loomlog.connectors.configuration.providers import build_providers, run_key_provider_ids, usable_provider_ids
+from loomlog.connectors.configuration.tier_check import check_tiers
 from loomlog.connectors.configuration.tree import KeyPath, find_mark
+from loomlog.connectors.configuration.volumes import check_volumes
 from loomlog.connectors.errors import Permanent
 from loomlog.connectors.models.catalog import build_model
 from loomlog.services.families.channel.declarations import configured_channels

@@ -6,7 +6,7 @@ Before: main.py. After: services/families/channel.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from loomlog.connectors.configuration import ProcessConfiguration
+from loomlog.connectors.configuration.load import ProcessConfiguration
 from loomlog.connectors.configuration.principals import isolated_subjects
 from loomlog.schemas.codec import Codec
 from loomlog.services.families.channel.caller import FAMILY_NAME

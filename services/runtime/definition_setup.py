@@ -6,7 +6,7 @@ Before: main.py. After: services/families/definition; services/runtime/models/ag
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from loomlog.connectors.configuration import ProcessConfiguration
+from loomlog.connectors.configuration.load import ProcessConfiguration
 from loomlog.connectors.configuration.principals import isolated_subjects
 from loomlog.connectors.protocols import Blobs, Tool
 from loomlog.connectors.storage.blobs import FileBlobs

@@ -8,10 +8,10 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from loomlog.connectors.configuration import ProcessConfiguration
-from loomlog.connectors.configuration import find_price as configured_price
 from loomlog.connectors.configuration.concurrency_limits import resolve_limits
 from loomlog.connectors.configuration.driver_options import embedder_options
+from loomlog.connectors.configuration.load import ProcessConfiguration
+from loomlog.connectors.configuration.pricing import find_price as configured_price
 from loomlog.connectors.definitions import KINDS
 from loomlog.connectors.embedders.options import EmbedderOptions
 from loomlog.connectors.protocols import DefinitionsView, EffectClass, LogAppender, SkillShelf, Tool, VolumeBinding

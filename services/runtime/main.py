@@ -20,7 +20,9 @@ from typing import Any
 
 import uvloop
 
-from loomlog.connectors.configuration import ConfigurationError, ProcessConfiguration, prepare_volumes
+from loomlog.connectors.configuration.findings import ConfigurationError
+from loomlog.connectors.configuration.load import ProcessConfiguration
+from loomlog.connectors.configuration.volumes import prepare_volumes
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.process import logs
 from loomlog.connectors.process.file_limits import raise_open_file_limit

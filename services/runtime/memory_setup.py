@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from loomlog.connectors.configuration import ProcessConfiguration
+from loomlog.connectors.configuration.load import ProcessConfiguration
 from loomlog.connectors.configuration.principals import isolated_subjects
 from loomlog.connectors.memory_peer.client import PeerClient
 from loomlog.connectors.storage.blobs import FileBlobs

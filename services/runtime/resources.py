@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from secrets import token_hex
 
-from loomlog.connectors.configuration import ProcessConfiguration
+from loomlog.connectors.configuration.load import ProcessConfiguration
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.kafka import (
     KafkaAppender,

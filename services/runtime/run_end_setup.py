@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from loomlog.connectors.configuration import ProcessConfiguration
+from loomlog.connectors.configuration.load import ProcessConfiguration
 from loomlog.connectors.configuration.principals import isolated_subjects
 from loomlog.connectors.http.signed_callbacks import CallbackClient
 from loomlog.connectors.storage.blobs import FileBlobs

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from loomlog.connectors.configuration import ProcessConfiguration
+from loomlog.connectors.configuration.load import ProcessConfiguration
 from loomlog.connectors.configuration.secret_registry import Purpose, SecretRefused, SecretRegistry
 from loomlog.connectors.definitions.problems import DefinitionProblem
 from loomlog.connectors.errors import ConnectorError

@@ -4,13 +4,13 @@ import os
 import socket
 from dataclasses import dataclass, field
 
-from loomlog.connectors.configuration import Settings
 from loomlog.connectors.configuration.driver_options import (
     encryption_keys,
     installation_key,
     kafka_options,
     postgres_options,
 )
+from loomlog.connectors.configuration.settings import Settings
 from loomlog.connectors.crypto.content_encryption import KeyEncryptionKeys
 from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.errors import Permanent

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from loomlog.connectors.configuration import ProcessConfiguration
+from loomlog.connectors.configuration.load import ProcessConfiguration
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.kafka.group_reader import KafkaGroupReader
 from loomlog.connectors.storage.blobs import FileBlobs

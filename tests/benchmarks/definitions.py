@@ -37,7 +37,7 @@ from typing import Any, cast
 import psutil
 import uvloop
 
-from loomlog.connectors.configuration import load
+from loomlog.connectors.configuration.load import load
 from loomlog.connectors.definitions import canonical_json
 from loomlog.connectors.kafka import MAX_BATCH_BYTES, KafkaAppender, KafkaOptions, KafkaRanges, KafkaTail, open_tail
 from loomlog.connectors.kafka.partitioner import partition_of

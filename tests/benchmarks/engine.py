@@ -21,7 +21,7 @@ from pathlib import Path
 
 import uvloop
 
-from loomlog.connectors.configuration import ProcessConfiguration, load
+from loomlog.connectors.configuration.load import ProcessConfiguration, load
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.connectors.process.gc_tuning import tune_gc

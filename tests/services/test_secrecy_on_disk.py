@@ -12,7 +12,7 @@ import orjson
 import psycopg
 import pytest
 
-from loomlog.connectors.configuration import load
+from loomlog.connectors.configuration.load import load
 from loomlog.connectors.crypto.content_encryption import load_key_encryption_keys
 from loomlog.connectors.storage.blobs import FileBlobs
 from loomlog.services.application.bootstrap import Endpoints

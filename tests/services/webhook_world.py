@@ -15,8 +15,9 @@ from typing import Any, cast
 
 import httpx
 
-from loomlog.connectors.configuration import Configuration, Settings
+from loomlog.connectors.configuration.model import Configuration
 from loomlog.connectors.configuration.secret_registry import SecretRegistry, build_secret_registry
+from loomlog.connectors.configuration.settings import Settings
 from loomlog.connectors.configuration.webhook_block import WebhookAuth, WebhookBlock
 from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.definitions import KINDS

@@ -22,7 +22,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, cast
 
-from loomlog.connectors.configuration import Configuration, load
+from loomlog.connectors.configuration.load import load
+from loomlog.connectors.configuration.model import Configuration
 from loomlog.connectors.definitions import canonical_json
 from loomlog.connectors.errors import UnknownOutcome
 from loomlog.connectors.kafka.partitioner import partition_of

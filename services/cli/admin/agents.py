@@ -70,7 +70,7 @@ def check(as_json: Json = False) -> None:
     when one of them would not start.
     """
     # Imported here: the other commands need no configuration.
-    from loomlog.connectors.configuration import ConfigurationError
+    from loomlog.connectors.configuration.findings import ConfigurationError
     from loomlog.services.families.process_start import load_for_start
 
     environ = {name: value for name, value in os.environ.items() if name != "LOOMLOG_TOKEN"}

@@ -15,9 +15,9 @@ from typing import Annotated, Any
 
 import typer
 
-from loomlog.connectors.configuration import ConfigurationError, load
 from loomlog.connectors.configuration.agent_files import MAX_AGENT_FILE_BYTES, SUFFIX, parse_agent_file
-from loomlog.connectors.configuration.findings import did_you_mean
+from loomlog.connectors.configuration.findings import ConfigurationError, did_you_mean
+from loomlog.connectors.configuration.load import load
 from loomlog.connectors.configuration.markdown_files import read_text
 from loomlog.connectors.configuration.skill_files import SKILL_FILE, read_skill_folder
 from loomlog.connectors.definitions import KINDS, DefinitionProblem

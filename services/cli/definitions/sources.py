@@ -19,9 +19,8 @@ from typing import Any
 import orjson
 import yaml
 
-from loomlog.connectors.configuration import ConfigurationError
 from loomlog.connectors.configuration.agent_files import MAX_AGENT_FILE_BYTES, parse_agent_file
-from loomlog.connectors.configuration.findings import did_you_mean
+from loomlog.connectors.configuration.findings import ConfigurationError, did_you_mean
 from loomlog.connectors.configuration.markdown_files import read_text
 from loomlog.connectors.configuration.skill_files import SKILL_FILE, parse_skill_file, read_skill_folder
 from loomlog.connectors.configuration.tree import MappingNode, Node, SequenceNode, parse_scalar, read_document, to_plain

@@ -16,19 +16,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from loomlog.connectors.configuration import (
-    ConfigurationError,
-    ProcessConfiguration,
-    UnresolvedAgent,
-    build_providers,
-    check_volumes,
-    is_loopback_listen_addr,
-    load,
-    resolve_agent,
-    run_key_provider_ids,
-    usable_provider_ids,
-)
 from loomlog.connectors.configuration.driver_options import kafka_options
+from loomlog.connectors.configuration.findings import ConfigurationError
+from loomlog.connectors.configuration.load import ProcessConfiguration, load
+from loomlog.connectors.configuration.principals import is_loopback_listen_addr
+from loomlog.connectors.configuration.providers import build_providers, run_key_provider_ids, usable_provider_ids
+from loomlog.connectors.configuration.resolve import UnresolvedAgent, resolve_agent
+from loomlog.connectors.configuration.volumes import check_volumes
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, count_partitions, open_ranges
 from loomlog.connectors.kafka.schema_registry import load_codec

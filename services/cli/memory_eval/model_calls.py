@@ -15,18 +15,13 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar
 
-from loomlog.connectors.configuration import (
-    AgentBlock,
-    Configuration,
-    Provider,
-    UnresolvedAgent,
-    build_providers,
-    collect_patterns,
-    resolve_agent,
-    usable_provider_ids,
-)
+from loomlog.connectors.configuration.agent_block import AgentBlock
 from loomlog.connectors.configuration.findings import did_you_mean
 from loomlog.connectors.configuration.memory_block import PLACEHOLDER
+from loomlog.connectors.configuration.model import Configuration
+from loomlog.connectors.configuration.providers import Provider, build_providers, usable_provider_ids
+from loomlog.connectors.configuration.resolve import UnresolvedAgent, resolve_agent
+from loomlog.connectors.configuration.routing import collect_patterns
 from loomlog.connectors.errors import ConnectorError, Transient
 from loomlog.connectors.models.catalog import build_model
 from loomlog.connectors.models.pricing import Price, cost_micros

@@ -11,8 +11,10 @@ from typing import Annotated, Any
 import orjson
 import typer
 
-from loomlog.connectors.configuration import ConfigurationError, ProcessConfiguration, load, read_settings
 from loomlog.connectors.configuration.driver_options import embedder_options
+from loomlog.connectors.configuration.environment import read_settings
+from loomlog.connectors.configuration.findings import ConfigurationError
+from loomlog.connectors.configuration.load import ProcessConfiguration, load
 from loomlog.connectors.embedders.catalog import build_embedder
 from loomlog.connectors.embedders.embedder import EMBEDDING_DIMENSIONS_MAX, Embedder
 from loomlog.connectors.embedders.errors import EmbedderFailed

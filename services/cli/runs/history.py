@@ -8,7 +8,7 @@ import json
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -32,8 +32,9 @@ from loomlog.services.cli.runs.runs import (
 from loomlog.services.cli.terminal.formatting import money, number, one_line, pluralize
 from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, SUCCESS, WARNING, console, print_json, print_table
 from loomlog.services.cli.terminal.run_text import run_line
-from loomlog.services.stream.archive.bundle import SUFFIX, BrokenBundle
-from loomlog.services.stream.archive.bundle_replay import BundleReplay, replay_bundle
+
+if TYPE_CHECKING:
+    from loomlog.services.stream.archive.bundle_replay import BundleReplay
 
 TEXT_SETTINGS = ("provider", "model", "effort", "system_prompt")
 LIST_SETTINGS = ("tools", "stop")
@@ -253,8 +254,14 @@ def export(
         raise typer.Exit(FAILED)
 
 
-async def _download_export(run_id: str, file: Path | None, *, force: bool) -> tuple[Path, BundleReplay]:
-    """Download an export; the file gets its final name once it is complete and was replayed."""
+async def _download_export(run_id: str, file: Path | None, *, force: bool) -> tuple[Path, "BundleReplay"]:
+    """Download an export; the file gets its final name once it is complete and was replayed.
+
+    Folding a file needs the codec and the run's rules: imported here, so that the other commands of runs start fast.
+    """
+    from loomlog.services.stream.archive.bundle import SUFFIX, BrokenBundle
+    from loomlog.services.stream.archive.bundle_replay import replay_bundle
+
     async with open_api() as api:
         row = await get_run(api, run_id)
         path = file or Path(f"{row['run_id']}{SUFFIX}")

@@ -27,7 +27,8 @@ from rich.console import Console
 from rich.text import Text
 
 from loomlog.connectors.client.run_stream import RunStream
-from loomlog.connectors.configuration import UnresolvedAgent, build_providers, resolve_agent, usable_provider_ids
+from loomlog.connectors.configuration.providers import build_providers, usable_provider_ids
+from loomlog.connectors.configuration.resolve import UnresolvedAgent, resolve_agent
 from loomlog.services.cli.commands import run
 from loomlog.services.cli.errors import FAILED, INTERRUPTED, CliError, UsageError
 from loomlog.services.cli.http.api import ApiClient

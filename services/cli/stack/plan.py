@@ -18,12 +18,10 @@ from pathlib import Path
 
 import psutil
 
-from loomlog.connectors.configuration import (
-    Configuration,
-    ConfigurationError,
-    ProcessConfiguration,
-    Settings,
-)
+from loomlog.connectors.configuration.findings import ConfigurationError
+from loomlog.connectors.configuration.load import ProcessConfiguration
+from loomlog.connectors.configuration.model import Configuration
+from loomlog.connectors.configuration.settings import Settings
 from loomlog.services.cli.errors import CliError, UsageError
 from loomlog.services.cli.settings import CliSettings
 from loomlog.services.cli.stack.home import write_atomically

@@ -13,7 +13,6 @@ Before: declaration_operations.py makes them. After: operations.py; the publishe
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from loomlog.connectors.configuration import Configuration
 from loomlog.connectors.configuration.channel_block import (
     EVENT_CHANNELS,
     INSTALLATION_EVENTS,
@@ -21,6 +20,7 @@ from loomlog.connectors.configuration.channel_block import (
     ChannelBlock,
     format_duration,
 )
+from loomlog.connectors.configuration.model import Configuration
 from loomlog.connectors.definitions import DefinitionProblem
 from loomlog.services.families.channel.access import is_system_name
 from loomlog.services.families.channel.caller import GLOBAL, SHARED_TENANT, USER, Declaration

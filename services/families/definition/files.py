@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from loomlog.connectors.configuration import Configuration, VolumeBlock
+from loomlog.connectors.configuration.model import Configuration, VolumeBlock
 from loomlog.connectors.configuration.tree import KeyPath
 from loomlog.connectors.definitions import KINDS, DefinitionProblem
 from loomlog.services.families.definition.table import FileDefinition, file_definition

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from loomlog.connectors.configuration import ProcessConfiguration
 from loomlog.connectors.configuration.driver_options import embedder_options
+from loomlog.connectors.configuration.load import ProcessConfiguration
 from loomlog.connectors.configuration.settings import Settings
 from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.embedders.catalog import build_embedder

@@ -13,8 +13,8 @@ import asyncio
 import time
 from collections import Counter
 
-from loomlog.connectors.configuration import ProcessConfiguration
 from loomlog.connectors.configuration.concurrency_limits import resolve_limits
+from loomlog.connectors.configuration.load import ProcessConfiguration
 from loomlog.services.core.admission import PROVIDER_FULL, AdmissionController, AdmissionLimits, AdmissionRefused, Slot
 from loomlog.services.stream.histogram import CALL_SECONDS, Histogram
 

@@ -9,16 +9,17 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Set
 from dataclasses import dataclass
 
-from loomlog.connectors.configuration import (
-    Configuration,
+from loomlog.connectors.configuration.agent_block import AgentBlock
+from loomlog.connectors.configuration.model import Configuration
+from loomlog.connectors.configuration.model_patterns import select_newest
+from loomlog.connectors.configuration.resolve import (
+    DEFAULT_VOLUME,
     ResolvedAgent,
     UnresolvedAgent,
-    collect_patterns,
     resolve_agent,
-    select_newest,
+    unknown_agent,
 )
-from loomlog.connectors.configuration.agent_block import AgentBlock
-from loomlog.connectors.configuration.resolve import DEFAULT_VOLUME, unknown_agent
+from loomlog.connectors.configuration.routing import collect_patterns
 from loomlog.connectors.definitions import KINDS, DefinitionProblem
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.protocols import VolumeBinding

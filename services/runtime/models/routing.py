@@ -7,15 +7,14 @@ provider_probe.py in parallel.
 import asyncio
 from collections.abc import Callable, Mapping
 
-from loomlog.connectors.configuration import (
-    ProcessConfiguration,
+from loomlog.connectors.configuration.load import ProcessConfiguration
+from loomlog.connectors.configuration.providers import (
     Provider,
     build_providers,
-    collect_patterns,
     run_key_provider_ids,
     usable_provider_ids,
 )
-from loomlog.connectors.configuration.routing import CODE_DRIVER
+from loomlog.connectors.configuration.routing import CODE_DRIVER, collect_patterns
 from loomlog.connectors.models import model_capabilities
 from loomlog.connectors.models.catalog import build_models
 from loomlog.connectors.protocols import LogAppender, Model

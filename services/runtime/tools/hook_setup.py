@@ -6,7 +6,7 @@ Before: services/runtime/main.py. After: hooks.py and services/runtime/content/r
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 
-from loomlog.connectors.configuration import ProcessConfiguration
+from loomlog.connectors.configuration.load import ProcessConfiguration
 from loomlog.connectors.http.signed_callbacks import CallbackClient
 from loomlog.connectors.storage.run_credentials import PostgresCredentialRows, RunCredentials
 from loomlog.services.families.hook.state import HookTable

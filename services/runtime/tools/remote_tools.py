@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from loomlog.connectors.configuration import Configuration
+from loomlog.connectors.configuration.model import Configuration
 from loomlog.connectors.kafka import KafkaOptions, KafkaRanges, KafkaTail, open_tail
 from loomlog.connectors.protocols import EffectClass, LogAppender, Tool
 from loomlog.connectors.tools.remote_calls import REQUESTS_TOPIC, RESULTS_TOPIC, RemoteCallClient

@@ -7,7 +7,8 @@ from textwrap import dedent
 
 import pytest
 
-from loomlog.connectors.configuration import ConfigurationError, ProcessConfiguration, load
+from loomlog.connectors.configuration.findings import ConfigurationError
+from loomlog.connectors.configuration.load import ProcessConfiguration, load
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from loomlog.connectors.configuration import ConfigurationError
 from loomlog.connectors.configuration.agent_files import MAX_AGENT_FILE_BYTES, parse_agent_file
+from loomlog.connectors.configuration.findings import ConfigurationError
 from tests.connectors.configuration.conftest import Folder
 
 ON = {"LOOMLOG_AGENTS_ROOT": "agents"}

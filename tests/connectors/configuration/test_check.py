@@ -1,6 +1,7 @@
 import pytest
 
-from loomlog.connectors.configuration import ConfigurationError, load
+from loomlog.connectors.configuration.findings import ConfigurationError
+from loomlog.connectors.configuration.load import load
 from loomlog.connectors.configuration.memory_block import PROMPT_PLACEHOLDERS
 from tests.connectors.configuration.conftest import Folder
 

@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from loomlog.connectors.configuration import ResolvedAgent, UnresolvedAgent, resolve_agent
 from loomlog.connectors.configuration.code_bodies import MAX_CODE_BYTES
 from loomlog.connectors.configuration.providers import build_providers
+from loomlog.connectors.configuration.resolve import ResolvedAgent, UnresolvedAgent, resolve_agent
 from loomlog.connectors.models.catalog import build_model
 from tests.connectors.configuration.conftest import Folder
 

@@ -1,4 +1,4 @@
-from loomlog.connectors.configuration import ConcurrencyLimits, resolve_limits
+from loomlog.connectors.configuration.concurrency_limits import ConcurrencyLimits, resolve_limits
 from tests.connectors.configuration.conftest import Folder
 
 

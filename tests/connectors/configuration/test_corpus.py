@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from loomlog.connectors.configuration import ProcessConfiguration, load
+from loomlog.connectors.configuration.load import ProcessConfiguration, load
 from tests.connectors.configuration.conftest import Folder
 
 CORPUS = Path(__file__).parent / "corpus"

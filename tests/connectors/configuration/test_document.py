@@ -7,9 +7,9 @@ from typing import get_type_hints
 import pytest
 from pydantic import TypeAdapter
 
-from loomlog.connectors.configuration import setting_rows
 from loomlog.connectors.configuration.document import BLOCKS, render_document
 from loomlog.connectors.configuration.key_descriptions import KEY_DESCRIPTIONS
+from loomlog.connectors.configuration.settings import setting_rows
 from loomlog.connectors.configuration.tree import read_tree, to_plain
 from loomlog.connectors.configuration.unsupported_keys import RETIRED_SETTINGS, UNSUPPORTED_BLOCKS, UNSUPPORTED_SETTINGS
 

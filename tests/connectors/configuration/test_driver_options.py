@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
-from loomlog.connectors.configuration import Configuration, EmbedderBlock, MemoryBlock, Settings
 from loomlog.connectors.configuration.driver_options import embedder_options, kafka_options, postgres_options
+from loomlog.connectors.configuration.memory_block import EmbedderBlock, MemoryBlock
+from loomlog.connectors.configuration.model import Configuration
+from loomlog.connectors.configuration.settings import Settings
 from loomlog.connectors.embedders.options import EmbedderOptions
 
 SETTINGS = Settings(

@@ -3,7 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from loomlog.connectors.configuration import ConfigurationError, Settings, check_names, read_settings, secret_names
+from loomlog.connectors.configuration.environment import check_names, read_settings, secret_names
+from loomlog.connectors.configuration.findings import ConfigurationError
+from loomlog.connectors.configuration.settings import Settings
 
 HERE = Path("/somewhere")
 

@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from loomlog.connectors.configuration import ConfigurationError, load
+from loomlog.connectors.configuration.findings import ConfigurationError
+from loomlog.connectors.configuration.load import load
 from loomlog.connectors.configuration.unsupported_keys import UNSUPPORTED_AGENT_KEYS
 from tests.connectors.configuration.conftest import Folder
 

@@ -4,15 +4,16 @@ from typing import Any
 
 import pytest
 
-from loomlog.connectors.configuration import (
+from loomlog.connectors.configuration.memory_block import (
     ChangeSubscriptionBlock,
     ConsolidationBlock,
     EmbedderBlock,
     MemoryBackendBlock,
+    MemoryBackendConfig,
     MemoryBlock,
     MemoryEntryBlock,
+    MemoryTenancy,
 )
-from loomlog.connectors.configuration.memory_block import MemoryBackendConfig, MemoryTenancy
 from tests.connectors.configuration.conftest import Folder
 
 FULL = """\

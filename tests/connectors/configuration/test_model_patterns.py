@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomlog.connectors.configuration import select_newest
+from loomlog.connectors.configuration.model_patterns import select_newest
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,11 @@
 import pytest
 
-from loomlog.connectors.configuration import setting_rows
 from loomlog.connectors.configuration.env_template import render_env_template
 from loomlog.connectors.configuration.environment import read_settings
 from loomlog.connectors.configuration.findings import ConfigurationError
 from loomlog.connectors.configuration.presets import load_presets
 from loomlog.connectors.configuration.routing import RoutingFailure, resolve_candidate
+from loomlog.connectors.configuration.settings import setting_rows
 from tests.connectors.configuration.conftest import Folder
 
 

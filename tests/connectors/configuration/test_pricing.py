@@ -3,8 +3,8 @@ from decimal import Decimal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomlog.connectors.configuration import find_price
 from loomlog.connectors.configuration.model import Configuration, ModelRates, Pricing
+from loomlog.connectors.configuration.pricing import find_price
 from loomlog.connectors.configuration.tree import parse_scalar
 from loomlog.connectors.models.pricing import Price
 from tests.connectors.configuration.conftest import Folder

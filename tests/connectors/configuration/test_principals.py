@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomlog.connectors.configuration import (
+from loomlog.connectors.configuration.findings import ConfigurationError
+from loomlog.connectors.configuration.principals import (
     OPEN_PRINCIPAL,
     SCOPES,
-    ConfigurationError,
     Principal,
     TokenTable,
     authenticate,

@@ -2,7 +2,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from loomlog.connectors.configuration import Provider, build_providers, usable_provider_ids
+from loomlog.connectors.configuration.providers import Provider, build_providers, usable_provider_ids
 from loomlog.connectors.configuration.unsupported_keys import UNSUPPORTED_DRIVERS
 from loomlog.connectors.models.catalog import build_models
 from tests.connectors.configuration.conftest import Folder

@@ -8,16 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from loomlog.connectors.configuration import (
-    Configuration,
-    InterruptionAccess,
+from loomlog.connectors.configuration.agent_block import InterruptionAccess
+from loomlog.connectors.configuration.model import Configuration
+from loomlog.connectors.configuration.resolve import (
+    GRANTED_FIELDS,
     ResolvedAgent,
     UnresolvedAgent,
     build_hashed_definition,
     canonical_json,
     resolve_agent,
 )
-from loomlog.connectors.configuration.resolve import GRANTED_FIELDS
 from loomlog.connectors.protocols import VolumeBinding
 from loomlog.schemas.generated.values import AgentGrants, Compaction, Sampling
 from tests.connectors.configuration.conftest import Folder

@@ -6,9 +6,9 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import pytest
 
-from loomlog.connectors.configuration import Configuration, ConfigurationError, Settings
 from loomlog.connectors.configuration.field_types import EnvName
-from loomlog.connectors.configuration.model import validate
+from loomlog.connectors.configuration.findings import ConfigurationError
+from loomlog.connectors.configuration.model import Configuration, validate
 from loomlog.connectors.configuration.secret_registry import (
     TENANT_KEY_VARIABLE,
     THIRD_PARTY,
@@ -21,6 +21,7 @@ from loomlog.connectors.configuration.secret_registry import (
     secret_uses,
     signature_secrets,
 )
+from loomlog.connectors.configuration.settings import Settings
 from loomlog.connectors.configuration.webhook_block import WebhookAuth, WebhookBlock
 from loomlog.services.families.memory.backends import _Tenancy
 from loomlog.services.families.operation import OperationRefused

@@ -5,9 +5,9 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
 
-from loomlog.connectors.configuration import Settings, read_settings, setting_rows
+from loomlog.connectors.configuration.environment import read_settings
 from loomlog.connectors.configuration.setting_types import PATH, PATHS
-from loomlog.connectors.configuration.settings import OLD_PREFIX, PREFIX, SettingRow
+from loomlog.connectors.configuration.settings import OLD_PREFIX, PREFIX, SettingRow, Settings, setting_rows
 from loomlog.connectors.configuration.unsupported_keys import RETIRED_SETTINGS, UNSUPPORTED_SETTINGS
 
 SAMPLES = {

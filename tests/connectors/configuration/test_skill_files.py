@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from loomlog.connectors.configuration import ConfigurationError, ResolvedAgent, resolve_agent
+from loomlog.connectors.configuration.findings import ConfigurationError
+from loomlog.connectors.configuration.resolve import ResolvedAgent, resolve_agent
 from loomlog.connectors.configuration.skill_files import (
     MAX_FILE_BYTES,
     MAX_SKILL_BODY_BYTES,

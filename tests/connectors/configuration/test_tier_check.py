@@ -1,6 +1,8 @@
 import pytest
 
-from loomlog.connectors.configuration import ConfigurationError, check_tiers, collect_patterns
+from loomlog.connectors.configuration.findings import ConfigurationError
+from loomlog.connectors.configuration.routing import collect_patterns
+from loomlog.connectors.configuration.tier_check import check_tiers
 from tests.connectors.configuration.conftest import Folder
 
 TEXT = """\

@@ -2,7 +2,8 @@ import os
 
 import pytest
 
-from loomlog.connectors.configuration import ConfigurationError, check_volumes, prepare_volumes
+from loomlog.connectors.configuration.findings import ConfigurationError
+from loomlog.connectors.configuration.volumes import check_volumes, prepare_volumes
 from tests.connectors.configuration.conftest import Folder
 
 

@@ -2,10 +2,9 @@
 
 from dataclasses import fields, replace
 
-from loomlog.connectors.configuration import ResolvedAgent, resolve_agent
 from loomlog.connectors.configuration.agent_block import AgentBlock
 from loomlog.connectors.configuration.model import Configuration, ProviderBlock
-from loomlog.connectors.configuration.resolve import GRANTED_FIELDS, NO_GRANTS
+from loomlog.connectors.configuration.resolve import GRANTED_FIELDS, NO_GRANTS, ResolvedAgent, resolve_agent
 from loomlog.connectors.definitions.agent import AGENT
 from loomlog.schemas.generated.values import AgentGrants, CoreBlock
 from tests.connectors.definitions import examples

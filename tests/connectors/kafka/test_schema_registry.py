@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from loomlog.connectors.configuration import Settings
+from loomlog.connectors.configuration.settings import Settings
 from loomlog.connectors.errors import ConnectorError, Permanent, Transient
 from loomlog.connectors.kafka import schema_registry
 from loomlog.connectors.kafka.schema_registry import (

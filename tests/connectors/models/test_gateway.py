@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from loomlog.connectors.configuration import ConfigurationError, build_providers, load, usable_provider_ids
+from loomlog.connectors.configuration.findings import ConfigurationError
+from loomlog.connectors.configuration.load import load
+from loomlog.connectors.configuration.providers import build_providers, usable_provider_ids
 from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.models.catalog import build_model
 from loomlog.connectors.protocols import Model, Reply, TextDelta

@@ -11,7 +11,9 @@ from typing import Any
 import httpx
 from fastapi import FastAPI
 
-from loomlog.connectors.configuration import build_providers, load_configuration, read_settings
+from loomlog.connectors.configuration.environment import read_settings
+from loomlog.connectors.configuration.load import load_configuration
+from loomlog.connectors.configuration.providers import build_providers
 from loomlog.connectors.storage.state_files import StateFiles
 from loomlog.services.api.app import build_app
 from loomlog.services.api.metrics import Metrics

@@ -12,7 +12,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from loomlog.connectors.configuration import TokenTable
+from loomlog.connectors.configuration.principals import TokenTable
 from loomlog.services.api.app import build_app
 from loomlog.services.api.client_endpoints import SUBPROTOCOL, AsgiClientSocket, identify
 from loomlog.services.api.main import ApiServer, _server_config

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from loomlog.connectors.configuration import Configuration, Settings
+from loomlog.connectors.configuration.model import Configuration
 from loomlog.connectors.configuration.schedule_block import ScheduleBlock
 from loomlog.connectors.configuration.secret_registry import build_secret_registry
+from loomlog.connectors.configuration.settings import Settings
 from loomlog.connectors.definitions import KINDS
 from loomlog.schemas.generated.schedule_commands import ArmSchedule
 from loomlog.services.families.definition.table import file_definition

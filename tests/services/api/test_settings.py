@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from loomlog.connectors.configuration import Settings
+from loomlog.connectors.configuration.settings import Settings
 from loomlog.services.api.settings import MissingApiSetting, api_settings
 
 

@@ -9,8 +9,8 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from loomlog.connectors.configuration import Settings
 from loomlog.connectors.configuration.principals import TokenTable
+from loomlog.connectors.configuration.settings import Settings
 from loomlog.services.api import main as api_main
 from loomlog.services.api.app import build_app
 from loomlog.services.api.service import Service

@@ -35,7 +35,7 @@ CHILD = """
 import asyncio, os, sys
 from pathlib import Path
 from loomlog.connectors.process import logs
-from loomlog.connectors.configuration import read_settings
+from loomlog.connectors.configuration.environment import read_settings
 from loomlog.schemas.codec import local_codec
 from loomlog.services.auditor.main import run
 from loomlog.services.auditor.settings import auditor_settings

@@ -3,7 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from loomlog.connectors.configuration import ConfigurationError, read_settings
+from loomlog.connectors.configuration.environment import read_settings
+from loomlog.connectors.configuration.findings import ConfigurationError
 from loomlog.connectors.crypto.signatures import generate_key, write_new_key
 from loomlog.connectors.errors import Permanent
 from loomlog.redpanda.topics import load_topics

@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from loomlog.connectors.configuration import ConfigurationError, build_providers, build_token_table, prepare_volumes
+from loomlog.connectors.configuration.findings import ConfigurationError
+from loomlog.connectors.configuration.principals import build_token_table
+from loomlog.connectors.configuration.providers import build_providers
+from loomlog.connectors.configuration.volumes import prepare_volumes
 from loomlog.connectors.models.catalog import build_models
 from loomlog.services.api import main as api
 from loomlog.services.cli.main import app

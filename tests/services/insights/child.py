@@ -8,7 +8,7 @@ import os
 import sys
 from dataclasses import replace
 
-from loomlog.connectors.configuration import Settings
+from loomlog.connectors.configuration.settings import Settings
 from loomlog.connectors.process import logs
 from loomlog.services.insights.main import run_process
 from loomlog.services.insights.settings import insights_settings

@@ -4,7 +4,7 @@ import faust
 import pytest
 from faust.types.auth import AuthProtocol
 
-from loomlog.connectors.configuration import Settings
+from loomlog.connectors.configuration.settings import Settings
 from loomlog.connectors.errors import Permanent
 from loomlog.connectors.kafka import KafkaOptions
 from loomlog.services.insights.broker import broker_urls, build_credentials

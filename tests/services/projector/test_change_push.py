@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from loomlog.connectors.configuration import Configuration, Settings
 from loomlog.connectors.configuration.memory_block import ChangeSubscriptionBlock
+from loomlog.connectors.configuration.model import Configuration
 from loomlog.connectors.configuration.secret_registry import build_secret_registry
+from loomlog.connectors.configuration.settings import Settings
 from loomlog.connectors.http.signed_callbacks import CallbackClient
 from loomlog.projections.memory_feed import tables
 from loomlog.projections.memory_feed.changes import delete_changes, write_changes

@@ -16,7 +16,7 @@ import pytest
 import pytest_asyncio
 import yaml
 
-from loomlog.connectors.configuration import load
+from loomlog.connectors.configuration.load import load
 from loomlog.connectors.configuration.presets import load_presets
 from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, KafkaRanges
 from loomlog.connectors.kafka.partitioner import partition_of

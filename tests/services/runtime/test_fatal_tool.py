@@ -25,7 +25,7 @@ CHILD = """
 import os, sys
 from pathlib import Path
 import uvloop
-from loomlog.connectors.configuration import load
+from loomlog.connectors.configuration.load import load
 from loomlog.connectors.models.mock import model
 from loomlog.connectors.models.mock.script import ScriptTurn, ScriptedCall
 from loomlog.connectors.protocols import EffectClass

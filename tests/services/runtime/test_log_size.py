@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from loomlog.connectors.configuration import load
+from loomlog.connectors.configuration.load import load
 from loomlog.connectors.kafka.compression import compress_batch
 from loomlog.connectors.kafka.options import KafkaOptions
 from loomlog.connectors.models.mock.model import MockModel, MockOptions

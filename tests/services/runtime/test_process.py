@@ -8,7 +8,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from loomlog.connectors.configuration import ProcessConfiguration, load
+from loomlog.connectors.configuration.load import ProcessConfiguration, load
 from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, KafkaRanges
 from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.connectors.kafka.schema_registry import load_codec

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from loomlog.connectors.configuration import load
+from loomlog.connectors.configuration.load import load
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.schemas.generated.values import AgentDefinition
 from loomlog.services.runtime.content.encryption import PLAINTEXT

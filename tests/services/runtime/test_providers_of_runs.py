@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from loomlog.connectors.configuration import ConfigurationError, ProcessConfiguration, load
+from loomlog.connectors.configuration.findings import ConfigurationError
+from loomlog.connectors.configuration.load import ProcessConfiguration, load
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.schemas.generated.stream_records import ModelMarked, ProbeRequested, ProviderProbed
 from loomlog.schemas.generated.values import AgentDefinition

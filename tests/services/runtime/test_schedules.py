@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from loomlog.connectors.configuration import Configuration, Settings
+from loomlog.connectors.configuration.model import Configuration
 from loomlog.connectors.configuration.schedule_block import ScheduleBlock
 from loomlog.connectors.configuration.secret_registry import build_secret_registry
+from loomlog.connectors.configuration.settings import Settings
 from loomlog.connectors.definitions import KINDS
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.kafka.memory_log import MemoryLog

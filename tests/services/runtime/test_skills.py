@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from loomlog.connectors.configuration import load
+from loomlog.connectors.configuration.load import load
 from loomlog.connectors.definitions import KINDS
 from loomlog.services.runtime.effects import build_process_tools
 from loomlog.services.runtime.tools.toolset import ProcessToolset

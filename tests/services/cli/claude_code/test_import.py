@@ -10,7 +10,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from loomlog.connectors.configuration import load
+from loomlog.connectors.configuration.load import load
 from loomlog.services.cli.main import app
 
 REVIEWER = """\

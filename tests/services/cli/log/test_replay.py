@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 import pytest
 from typer.testing import CliRunner
 
-from loomlog.connectors.configuration import Settings
+from loomlog.connectors.configuration.settings import Settings
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.kafka.schema_registry import load_codec
 from loomlog.schemas.generated.values import RunPosition

@@ -7,7 +7,7 @@ import psutil
 import pytest
 import yaml
 
-from loomlog.connectors.configuration import load
+from loomlog.connectors.configuration.load import load
 from loomlog.connectors.configuration.setting_types import FLAG_OR_NAME
 from loomlog.services.cli.errors import CliError, UsageError
 from loomlog.services.cli.stack.plan import (

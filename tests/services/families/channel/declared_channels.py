@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
 
-from loomlog.connectors.configuration import Configuration
 from loomlog.connectors.configuration.channel_block import ChannelBlock
+from loomlog.connectors.configuration.model import Configuration
 from loomlog.connectors.storage.blobs import MemoryBlobs
 from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.services.core.families import aggregate_id

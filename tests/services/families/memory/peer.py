@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import uvicorn
 
-from loomlog.connectors.configuration import Configuration, Settings
+from loomlog.connectors.configuration.model import Configuration
 from loomlog.connectors.configuration.secret_registry import SecretRegistry, build_secret_registry
+from loomlog.connectors.configuration.settings import Settings
 from loomlog.connectors.definitions import KINDS, DefinitionProblem
 from loomlog.connectors.memory_peer.client import PeerClient
 from loomlog.services.families.definition.table import FILE, Resolved, file_definition

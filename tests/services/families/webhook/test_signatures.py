@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomlog.connectors.configuration import Configuration, Settings
+from loomlog.connectors.configuration.model import Configuration
 from loomlog.connectors.configuration.secret_registry import build_secret_registry
+from loomlog.connectors.configuration.settings import Settings
 from loomlog.connectors.configuration.webhook_block import WebhookAuth, WebhookBlock
 from loomlog.services.families.webhook.definition import AddressedWebhook
 from loomlog.services.families.webhook.secrets import proof_secrets

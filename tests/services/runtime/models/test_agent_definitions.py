@@ -5,8 +5,10 @@ from typing import Any, cast
 
 import pytest
 
-from loomlog.connectors.configuration import AgentBlock, Configuration, UnresolvedAgent, load, resolve_agent
-from loomlog.connectors.configuration.model import ProviderBlock
+from loomlog.connectors.configuration.agent_block import AgentBlock
+from loomlog.connectors.configuration.load import load
+from loomlog.connectors.configuration.model import Configuration, ProviderBlock
+from loomlog.connectors.configuration.resolve import UnresolvedAgent, resolve_agent
 from loomlog.connectors.protocols import VolumeBinding
 from loomlog.schemas.generated.stream_records import ModelMarked, ProviderProbed
 from loomlog.schemas.generated.values import AgentDefinition, AgentGrants, ModelChoice, VolumeGrant

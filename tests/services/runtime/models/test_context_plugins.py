@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from loomlog.connectors.configuration import ConfigurationError, load_configuration, read_settings
+from loomlog.connectors.configuration.environment import read_settings
+from loomlog.connectors.configuration.findings import ConfigurationError
+from loomlog.connectors.configuration.load import load_configuration
 from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.protocols import ModelRequest, Reply

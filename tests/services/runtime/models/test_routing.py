@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
-from loomlog.connectors.configuration import ConfigurationError, Provider, load
+from loomlog.connectors.configuration.findings import ConfigurationError
+from loomlog.connectors.configuration.load import load
+from loomlog.connectors.configuration.providers import Provider
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.services.families.process_start import check_tiers_of_runtime
 from loomlog.services.runtime.models.routing import Routing, model_traits

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from loomlog.connectors.configuration import load
+from loomlog.connectors.configuration.load import load
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, KafkaRanges
 from loomlog.connectors.kafka.partitioner import partition_of

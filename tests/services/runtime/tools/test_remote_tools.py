@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from loomlog.connectors.configuration import ConfigurationError, load
+from loomlog.connectors.configuration.findings import ConfigurationError
+from loomlog.connectors.configuration.load import load
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.protocols import EffectClass, Tool
 from loomlog.connectors.tools.remote_calls import REQUESTS_TOPIC, RemoteCallClient
