@@ -28,7 +28,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.errors import KafkaError
 
+from loomlog.connectors.client.errors import Unreachable
 from loomlog.schemas.codec import Undecodable, local_codec
 from loomlog.schemas.generated.stream_records import RemoteToolRequest, RemoteToolResult
 
@@ -86,8 +88,9 @@ async def serve_tool(
     on_event: Callable[[str, str, str], None] = lambda outcome, request_id, text: None,
     options: Mapping[str, Any] | None = None,
 ) -> None:
-    """Serve a tool until cancelled. `on_event` receives started, done, repeated or late, the
-    request id and the text.
+    """Serve a tool until cancelled. `on_event` receives started, done, repeated or late, the request id and the text.
+
+    Raises Unreachable when no broker answers at the start.
     """
     consumer = AIOKafkaConsumer(
         requests_topic,
@@ -99,8 +102,11 @@ async def serve_tool(
     )
     producer = AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all", **(options or {}))
     try:
-        await producer.start()
-        await consumer.start()
+        try:
+            await producer.start()
+            await consumer.start()
+        except KafkaError as error:
+            raise Unreachable(f"the broker at {bootstrap} does not answer: {error}") from error
         on_event("started", "", "")
         async for record in consumer:
             if ("ce_subject", tool.encode()) in record.headers:

@@ -1,7 +1,9 @@
 """Consume the events of all runs correctly, and store the answer of each run in a file, once.
 
-    pip install 'loomlog-client[kafka]'
-    python follow_events.py --bootstrap 127.0.0.1:19092 --state follow.json --answers answers
+In the top folder of a clone:
+
+    pip install './connectors/client[kafka]'
+    python docs/examples/follow_events.py --bootstrap 127.0.0.1:19092 --state follow.json --answers answers
 
 Three things make a consumer correct:
   1. the term rule: late records of a fenced owner are in the topic too; EventReader leaves them out;

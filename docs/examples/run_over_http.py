@@ -1,7 +1,9 @@
 """Start a run over HTTP, show it while it works, answer its questions, and print the result.
 
-    pip install loomlog-client
-    python run_over_http.py --agent assistant "What is a term?"
+In the top folder of a clone:
+
+    pip install ./connectors/client
+    python docs/examples/run_over_http.py --agent assistant "What is a term?"
 
 LOOMLOG_BASE_URL and LOOMLOG_TOKEN name another API and its token. Kill the api or a runtime while this runs: the stream
 reconnects and continues.

@@ -1,5 +1,8 @@
 """A program on a person's machine that carries out tool calls of that person's agents, over a WebSocket.
 
+In the top folder of a clone:
+
+    pip install websockets
     python docs/examples/serve_client_tool.py --url http://127.0.0.1:8787 --notes notes.txt
 
 It offers the tool `add_note`. An agent may use it when its configuration grants it:
@@ -17,7 +20,7 @@ Four things make such a client right:
   3. a call takes less time than its deadline_ms (UTC); after it the answer is ignored;
   4. after a break it connects again and says hello again, with a pause that grows.
 
-LOOMLOG_TOKEN holds the token; without it none is sent. Needs the package websockets and nothing of loomlog.
+LOOMLOG_TOKEN holds the token; without it none is sent. Needs nothing of loomlog.
 """
 
 import argparse

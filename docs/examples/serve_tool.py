@@ -1,7 +1,9 @@
 """A microservice that serves a tool to agents: reads requests, does the work once, writes results.
 
-    pip install 'loomlog-client[kafka]'
-    python serve_tool.py --bootstrap 127.0.0.1:19092 --done orders.json
+In the top folder of a clone:
+
+    pip install './connectors/client[kafka]'
+    python docs/examples/serve_tool.py --bootstrap 127.0.0.1:19092 --done orders.json
 
 It serves the tool `add_to_order`, which the configuration of loomlog declares:
 
@@ -24,9 +26,11 @@ import argparse
 import asyncio
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
+from loomlog_client import ClientError
 from loomlog_client.tools import REQUESTS_TOPIC, RESULTS_TOPIC, StoredResult, ToolFailed, serve_tool
 
 TOOL = "add_to_order"
@@ -69,7 +73,7 @@ def report(outcome: str, request_id: str, text: str) -> None:
     print("serving" if outcome == "started" else f"{outcome}: {request_id}: {text}", flush=True)
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--bootstrap", required=True, metavar="HOST:PORT")
     parser.add_argument("--requests", default=REQUESTS_TOPIC)
@@ -78,19 +82,23 @@ def main() -> None:
     parser.add_argument("--group", default=TOOL, help="consumer group")
     options = parser.parse_args()
     orders = Orders(options.done)
-    asyncio.run(
-        serve_tool(
-            options.bootstrap,
-            TOOL,
-            orders.add,
-            orders,
-            group=options.group,
-            requests_topic=options.requests,
-            results_topic=options.results,
-            on_event=report,
-        )
+    serving = serve_tool(
+        options.bootstrap,
+        TOOL,
+        orders.add,
+        orders,
+        group=options.group,
+        requests_topic=options.requests,
+        results_topic=options.results,
+        on_event=report,
     )
+    try:
+        asyncio.run(serving)
+    except ClientError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,7 +1,9 @@
 """Start a run by producing one record. No API is called, only the broker is awaited.
 
-    pip install 'loomlog-client[kafka]'
-    python start_run.py --bootstrap 127.0.0.1:19092 --agent assistant "What is a term?"
+In the top folder of a clone:
+
+    pip install './connectors/client[kafka]'
+    python docs/examples/start_run.py --bootstrap 127.0.0.1:19092 --agent assistant "What is a term?"
 
 Once the broker has acknowledged the record the run will start, whatever happens to this program or to loomlog. Results
 arrive as events: follow_events.py. The same --idempotency-key always refers to the same run.

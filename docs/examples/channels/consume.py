@@ -1,7 +1,9 @@
 """Consume the messages of a channel of loomlog from the log, each once, and append them to a file.
 
-    pip install 'loomlog-client[kafka]'
-    python consume.py --bootstrap 127.0.0.1:19092 --channel orders --to orders.jsonl
+In the top folder of a clone:
+
+    pip install './connectors/client[kafka]'
+    python docs/examples/channels/consume.py --bootstrap 127.0.0.1:19092 --channel orders --to orders.jsonl
 
 It reads as a copy does: no cursor of loomlog moves, and agents that read the channel miss nothing.
 

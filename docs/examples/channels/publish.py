@@ -1,7 +1,9 @@
 """Publish a message to a channel of loomlog by producing one record. No API is called, only the broker is awaited.
 
-    pip install 'loomlog-client[kafka]'
-    python publish.py --bootstrap 127.0.0.1:19092 --channel orders --id order-17 '{"order": 17}'
+In the top folder of a clone:
+
+    pip install './connectors/client[kafka]'
+    python docs/examples/channels/publish.py --bootstrap 127.0.0.1:19092 --channel orders --id order-17 '{"order": 17}'
 
 Three things make it correct:
   1. the key of the record is `<tenant>/<channel>/<scope>/<scope id>`, channel and scope id escaped: the owner of that
@@ -50,8 +52,8 @@ async def publish(options: argparse.Namespace) -> None:
     )
     # The partitioner of aiokafka is Kafka's own, murmur2 of the record's key.
     producer = AIOKafkaProducer(bootstrap_servers=options.bootstrap, acks="all", enable_idempotence=True)
-    await producer.start()
     try:
+        await producer.start()
         key = queue_key(tenant, options.channel, options.scope, options.scope_id)
         sent = await producer.send_and_wait(options.topic, key=key, value=local_codec().encode(command))
     finally:

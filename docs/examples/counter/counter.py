@@ -1,7 +1,14 @@
 """A family of aggregates in one file: counters that can be raised and set to zero.
 
-Name the module in LOOMLOG_FAMILIES and put its folder on PYTHONPATH: every process then has the family. Its commands
-and events are schemas/avro/counter/.
+It runs inside loomlog: every process imports the modules that LOOMLOG_FAMILIES names, from PYTHONPATH. In the top
+folder of a clone, after `make down` if a stack runs there:
+
+    export LOOMLOG_FAMILIES=counter PYTHONPATH=docs/examples/counter
+    loomlog up --detach
+    loomlog counter increment --name hits --by 3
+    loomlog counter show hits
+
+Its commands and events are schemas/avro/counter/.
 """
 
 from collections.abc import Sequence

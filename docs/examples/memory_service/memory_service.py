@@ -1,6 +1,9 @@
 """A microservice that tells agents what it knows of customers, and keeps a copy of what is remembered of them.
 
-    pip install 'loomlog-client[kafka]'
+In the top folder of a clone:
+
+    pip install './connectors/client[kafka]'
+    cd docs/examples/memory_service
     python memory_service.py --bootstrap 127.0.0.1:19092 --customers customers.json --copy memory.json
 
 customers.json has a version and the facts of each customer:
@@ -118,8 +121,8 @@ async def send(bootstrap: str, topic: str, unanswered: dict[str, SetEntry]) -> N
     """Append commands; the partitioner of aiokafka is Kafka's own, murmur2 of the record's key."""
     codec = local_codec()
     producer = AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all", enable_idempotence=True)
-    await producer.start()
     try:
+        await producer.start()
         for command in unanswered.values():
             key = f"{command.envelope.tenant}/{command.scope}/{command.scope_id}".encode()
             await producer.send_and_wait(topic, key=key, value=codec.encode(command))
