@@ -9,7 +9,7 @@ Before: settings.py, unsupported_keys.py, key_descriptions.py. After: docs/SETTI
 import sys
 import types
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, Field, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -20,6 +20,7 @@ from loomlog.connectors.configuration import (
     model,
     schedule_block,
     secret_block,
+    trigger_block,
     webhook_block,
 )
 from loomlog.connectors.configuration.key_descriptions import KEY_DESCRIPTIONS
@@ -88,8 +89,7 @@ Files of the reference are taken as they are: `allowed_tools` is `tools`, the to
 in a list of candidates is the alias of a model, an empty text clears a key that a lower layer has set, `code` may be
 the script itself, the scope `global` of memory entries is `tenant`. A volume without `mode` is read-only here.
 
-`provider_priority`, where no file sets it, is `ollama-local, deepseek, openai, anthropic, ollama`. Synthetic providers
-(`mock`, `mock-stable`) need `LOOMLOG_MOCK_ENABLED=1` or `options: {enabled: true}`.
+Synthetic providers (`mock`, `mock-stable`) need `LOOMLOG_MOCK_ENABLED=1` or `options: {enabled: true}`.
 
 Prices are money per million tokens, exact to six digits after the point, and are kept as whole micro-units.
 """
@@ -146,6 +146,7 @@ reported in the log, because the server cuts it silently. A tool call that a mod
 """
 
 BLOCKS: tuple[tuple[str, type], ...] = (
+    ("loomlog.yaml", model.Configuration),
     ("defaults", model.Defaults),
     ("models.<alias>", model.ModelAlias),
     ("agents.<name>", agent_block.AgentBlock),
@@ -185,8 +186,10 @@ BLOCKS: tuple[tuple[str, type], ...] = (
     ("webhooks.<name>.auth", webhook_block.WebhookAuth),
     ("webhooks.<name>.rate_limit", webhook_block.WebhookRateLimit),
     ("webhooks.<name>.sync_response", webhook_block.WebhookSyncResponse),
+    ("on_complete[] (of scheduled_runs.<name> and webhooks.<name>)", trigger_block.CompletionHook),
     ("secrets.<variable>", secret_block.SecretBlock),
 )
+"""Sections of the document; blocks_without_section() must be empty."""
 
 
 def render_document() -> str:
@@ -228,21 +231,43 @@ def _render_environment() -> Iterator[str]:
         yield "\n".join(lines)
 
 
+def blocks_without_section() -> list[str]:
+    """Return the blocks that a file may have and the document leaves out: `<path>: <class>`."""
+    sections = {block for _, block in BLOCKS}
+    return [f"{path}: {block.__name__}" for block, path in _find_blocks(model.Configuration) if block not in sections]
+
+
+def _find_blocks(root: type) -> Iterator[tuple[type, str]]:
+    """Yield the classes of all blocks, each once, with the keys that lead to it."""
+    seen: set[type] = set()
+    pending: list[tuple[Any, str]] = [(root, "loomlog.yaml")]
+    while pending:
+        hint, path = pending.pop()
+        if not is_dataclass(hint):
+            pending.extend((part, path) for part in get_args(hint))
+        elif isinstance(hint, type) and hint not in seen:
+            seen.add(hint)
+            yield hint, path
+            hints = get_type_hints(hint, include_extras=True)
+            pending.extend((hints[entry.name], f"{path} > {entry.name}") for entry in fields(hint))
+
+
 def _render_blocks() -> Iterator[str]:
+    if missing := blocks_without_section():
+        raise LookupError(f"no section in BLOCKS for {', '.join(missing)}")
     yield "## Blocks\n"
     for name, block in BLOCKS:
         hints = get_type_hints(block, include_extras=True)
         lines = [f"### {name}", "", "| key | value | default | meaning | example |", "|---|---|---|---|---|"]
         for entry in fields(block):
             kind, default = _describe_type(hints[entry.name]), _format_field_default(entry)
+            if entry.name not in KEY_DESCRIPTIONS.get(block, {}):
+                raise LookupError(f"{name}: the key {entry.name} has no sentence in key_descriptions.py")
             meaning, example = KEY_DESCRIPTIONS[block][entry.name]
             if block is agent_block.AgentBlock and entry.name in UNSUPPORTED_AGENT_KEYS:
                 meaning += f" *Not in this version ({UNSUPPORTED_AGENT_KEYS[entry.name]}).*"
             lines.append(f"| `{entry.name}` | {kind} | {default} | {meaning} | `{example}` |")
         yield "\n".join(lines)
-    top = get_type_hints(model.Configuration, include_extras=True)
-    order = _describe_type(top["provider_priority"])
-    yield f"### provider_priority\n\n{order}: the order in which providers are tried for a tier."
 
 
 def _render_unsupported() -> Iterator[str]:

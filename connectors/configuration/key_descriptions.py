@@ -15,6 +15,7 @@ from loomlog.connectors.configuration import (
     model,
     schedule_block,
     secret_block,
+    trigger_block,
     webhook_block,
 )
 
@@ -36,6 +37,70 @@ _CANDIDATE: Mapping[str, KeyDescription] = {
 }
 
 KEY_DESCRIPTIONS: Mapping[type, Mapping[str, KeyDescription]] = {
+    model.Configuration: {
+        "defaults": KeyDescription("Model of agents that name none.", "{provider: openai, model: gpt-5-mini}"),
+        "models": KeyDescription("Short names of models.", "{small: {provider: openai, model: gpt-5-mini}}"),
+        "agents": KeyDescription("Agents, by name.", "{assistant: {tier: low, tools: [Read]}}"),
+        "providers": KeyDescription(
+            "Providers of models, besides the built-in ones and on top of them.",
+            "{gateway: {driver: openai, base_url: 'https://llm.example.com/v1'}}",
+        ),
+        "provider_priority": KeyDescription(
+            "Order in which providers are tried for a tier.", "[anthropic, openai, mock]"
+        ),
+        "tiers": KeyDescription(
+            "Candidates of each class of models, best first.", "{low: [{provider: openai, model: gpt-5-mini}]}"
+        ),
+        "user_tiers": KeyDescription(
+            "Plans of users, with candidates of their own.",
+            "{default: {tiers: {low: [{provider: openai, model: gpt-5-mini}]}}}",
+        ),
+        "concurrency": KeyDescription("Bounds on active runs.", "{max_concurrent_runs: 64}"),
+        "pricing": KeyDescription("What models cost.", "{currency: USD}"),
+        "volumes": KeyDescription("Folders that agents may read or write.", "{source: {path: ./src, mode: ro}}"),
+        "remote_tools": KeyDescription(
+            "Tools that other services carry out over the log.",
+            "{add_to_order: {description: Adds an item to an order., input_schema: {type: object}}}",
+        ),
+        "skills": KeyDescription(
+            "Instructions that agents load when they need them.",
+            "{house-style: {description: How we write., body: Be brief.}}",
+        ),
+        "interruption": KeyDescription("Questions of agents to people.", "{max_pending_per_run: 3}"),
+        "principals": KeyDescription(
+            "Who may call the API, each with a token, a tenant and scopes.",
+            "{ci: {token_env: LOOMLOG_CI_TOKEN, tenant: acme, subject: ci, scopes: ['runs:create']}}",
+        ),
+        "hooks": KeyDescription("What hooks of tool calls may do.", "{permit_host_widen: {owners: [acme]}}"),
+        "context_plugins": KeyDescription(
+            "What is done to a conversation before a provider gets it.", "[{name: redact}]"
+        ),
+        "memory": KeyDescription(
+            "Memory: search, entries set at the start, facts of chats.", "{embedder: {provider: openai}}"
+        ),
+        "memory_backends": KeyDescription(
+            "Other installations that keep memory.",
+            "{other: {kind: remote, config: {base_url: 'https://memory.example.com'}}}",
+        ),
+        "change_subscriptions": KeyDescription(
+            "Addresses that get the changes of memory.",
+            "{crm: {callback_url: 'https://crm.example.com/changes', secret_env: CRM_SECRET}}",
+        ),
+        "channels": KeyDescription(
+            "Queues between agents, applications and people.", "{reports: {scope: tenant, default_ttl: 7d}}"
+        ),
+        "scheduled_runs": KeyDescription(
+            "Runs that start at given times.", "{nightly: {agent: assistant, schedule: '0 3 * * *'}}"
+        ),
+        "webhooks": KeyDescription(
+            "Requests from outside that start runs or become messages.",
+            "{github: {agent: assistant, auth: {kind: hmac, signing_secret_env: GITHUB_WEBHOOK_SECRET}}}",
+        ),
+        "secrets": KeyDescription(
+            "Variables of the environment that definitions and runs may name, and for what.",
+            "{CALLBACK_SECRET_CRM: {tenants: [acme], uses: [callback], hosts: [crm.example.com]}}",
+        ),
+    },
     model.Defaults: {
         "provider": KeyDescription("Provider of agents that name no provider, model or tier.", "anthropic"),
         "model": KeyDescription("Model of those agents.", "claude-sonnet-4-5"),
@@ -499,6 +564,32 @@ KEY_DESCRIPTIONS: Mapping[type, Mapping[str, KeyDescription]] = {
             "Header with the id of a delivery, which is taken once, though no hmac covers it; empty = the webhook-id "
             "that was signed, else a hash of the body.",
             "X-GitHub-Delivery",
+        ),
+    },
+    trigger_block.CompletionHook: {
+        "kind": KeyDescription(
+            "A message (`channel.publish`), an entry of memory (`memory.set`) or a signed request (`http`); "
+            "`mcp.call` is refused, because there are no MCP clients.",
+            "channel.publish",
+        ),
+        "on": KeyDescription("Ends of the run after which it is carried out.", "any"),
+        "channel": KeyDescription("Channel of `channel.publish`; needed there.", "reports"),
+        "server": KeyDescription("Server of `mcp.call`.", "crm"),
+        "tool": KeyDescription("Tool of `mcp.call`.", "add_note"),
+        "args": KeyDescription("Arguments of `mcp.call`.", "{title: Report}"),
+        "scope": KeyDescription("Scope of `memory.set`: agent, user or tenant; needed there.", "user"),
+        "key": KeyDescription("Key of `memory.set`; needed there.", "last_report"),
+        "url": KeyDescription(
+            "Address of `http`, at most 2000 characters; needed there.", "https://crm.example.com/runs"
+        ),
+        "secret_env": KeyDescription(
+            "Environment name of the secret that signs the request; without one it is not signed.",
+            "CALLBACK_SECRET_CRM",
+        ),
+        "payload": KeyDescription(
+            "What is sent or kept, at most 64 KiB as JSON; {{run.final_text}}, {{run.id}} and {{run.status}} are "
+            "replaced in its texts. A request without one has the status and the final text.",
+            "{text: '{{run.final_text}}'}",
         ),
     },
     secret_block.SecretBlock: {

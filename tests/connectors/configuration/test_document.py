@@ -7,11 +7,14 @@ from typing import get_type_hints
 import pytest
 from pydantic import TypeAdapter
 
-from loomlog.connectors.configuration.document import BLOCKS, render_document
+from loomlog.connectors.configuration import document, model
+from loomlog.connectors.configuration.document import BLOCKS, blocks_without_section, render_document
 from loomlog.connectors.configuration.key_descriptions import KEY_DESCRIPTIONS
 from loomlog.connectors.configuration.settings import setting_rows
 from loomlog.connectors.configuration.tree import read_tree, to_plain
+from loomlog.connectors.configuration.trigger_block import CompletionHook
 from loomlog.connectors.configuration.unsupported_keys import RETIRED_SETTINGS, UNSUPPORTED_BLOCKS, UNSUPPORTED_SETTINGS
+from tests.connectors.configuration.conftest import Folder
 
 ROOT = Path(__file__).parents[3]
 
@@ -29,6 +32,21 @@ def test_the_document_names_everything():
     assert [name for name in names if name not in text] == []
 
 
+def test_every_block_of_a_file_has_a_section():
+    assert blocks_without_section() == []
+
+
+def test_a_block_without_a_section_and_a_key_without_a_sentence_stop_the_generator(monkeypatch):
+    descriptions = dict(KEY_DESCRIPTIONS)
+    del descriptions[CompletionHook]
+    monkeypatch.setattr(document, "KEY_DESCRIPTIONS", descriptions)
+    with pytest.raises(LookupError, match=r"on_complete.*: the key kind has no sentence"):
+        render_document()
+    monkeypatch.setattr(document, "BLOCKS", tuple(row for row in BLOCKS if row[1] is not CompletionHook))
+    with pytest.raises(LookupError, match="> on_complete: CompletionHook"):
+        render_document()
+
+
 @pytest.mark.parametrize("block", KEY_DESCRIPTIONS, ids=lambda block: block.__name__)
 def test_every_key_has_a_sentence_and_an_example_of_its_type(block: type):
     assert [entry.name for entry in fields(block)] == list(KEY_DESCRIPTIONS[block])
@@ -38,6 +56,13 @@ def test_every_key_has_a_sentence_and_an_example_of_its_type(block: type):
         assert meaning.endswith(".")
         root = read_tree(f"{key}: {example}\n", file="example.yaml", environ={}).root
         TypeAdapter(hints[key]).validate_python(to_plain(root)[key])
+
+
+def test_the_examples_of_the_blocks_are_together_a_file_that_loads(folder: Folder):
+    keys = KEY_DESCRIPTIONS[model.Configuration].items()
+    secrets = dict.fromkeys(("OPENAI_API_KEY", "LOOMLOG_CI_TOKEN", "CRM_SECRET", "GITHUB_WEBHOOK_SECRET"), "x" * 32)
+    loaded = folder.load("".join(f"{key}: {example}\n" for key, (_, example) in keys), secrets)
+    assert loaded.configuration.agents["assistant"].tools == ("Read",)
 
 
 def test_the_command_writes_the_file_below_the_working_directory(tmp_path: Path):
