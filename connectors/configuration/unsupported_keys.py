@@ -26,7 +26,7 @@ UNSUPPORTED_BLOCKS: Mapping[str, str] = {
 UNSUPPORTED_AGENT_KEYS: Mapping[str, str] = {
     "history_scope": "history",
     "search_providers": "web search",
-    "skill_def_scopes": "definitions",
+    "skill_def_scopes": "scopes of definitions of skills",
     "system_prompt_base": "shared prompts",
 }
 """Keys of agents.<name> that are checked and have no effect -> feature."""
@@ -65,11 +65,11 @@ SUPPORTED_TOOLS = frozenset(
 )
 UNSUPPORTED_TOOLS: Mapping[str, str] = {
     "Bashbox": "the in-process shell",
-    "CredentialDef": "definitions",
+    "CredentialDef": "stored credentials",
     "Document": "documents",
     "History": "history",
     "NotebookEdit": "notebooks",
-    "OperatorTokenDef": "definitions",
+    "OperatorTokenDef": "minted tokens",
     "Path": "paths",
     "WebSearch": "web search",
 }

@@ -1,5 +1,7 @@
 """Generator of docs/reference from the code: command line, HTTP routes, families, frames, records, errors, metrics.
 
+It also keeps the parts of README.md and docs/COMPARISON.md that come from docs/features.yaml (features.py).
+
     python -m tests.lint.references            writes the pages
     python -m tests.lint.references --check    exits with 1 when one is stale, or when something has no sentence
 
@@ -26,6 +28,7 @@ from loomlog.services.cli.main import app
 from loomlog.services.core.command_fields import fields_schema
 from loomlog.services.core.families import Command, Family, Reads, has_transports
 from loomlog.services.families.registry import ENVIRONMENT, all_families
+from tests.lint.features import feature_pages
 from tests.lint.reference_texts import ERRORS, FRAMES
 
 ROOT = Path(__file__).parents[2]
@@ -90,15 +93,14 @@ def pages() -> dict[str, str]:
 def main(arguments: Sequence[str]) -> int:
     """Write the pages, or compare them; return the exit code."""
     stale = []
-    for name, text in pages().items():
-        path = TARGET / name
+    for path, text in ({TARGET / name: text for name, text in pages().items()} | feature_pages()).items():
         if path.exists() and path.read_text(encoding="utf-8") == text:
             continue
-        stale.append(name)
+        stale.append(str(path.relative_to(ROOT)))
         if "--check" not in arguments:
             path.write_text(text, encoding="utf-8")
     if stale and "--check" in arguments:
-        sys.stderr.write(f"stale: {', '.join(stale)} in docs/reference; run python -m tests.lint.references\n")
+        sys.stderr.write(f"stale: {', '.join(stale)}; run python -m tests.lint.references\n")
         return 1
     return 0
 
