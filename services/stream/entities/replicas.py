@@ -31,8 +31,8 @@ log = logging.getLogger(__name__)
 
 POLL_S = 1.0
 REST_S = 0.02
-"""Rest after a poll that nothing here waited for: each poll of a busy topic costs broker and process half a millisecond,
-and the replicated families change seldom.
+"""Rest after a poll that nothing here waited for: each poll of a busy topic costs broker and process half a
+millisecond, and the replicated families change seldom.
 """
 POLL_RECORDS_MAX = 5_000
 """Records of one poll. Fewer are whole batches, so a poll of fewer ends with the end of a decision."""
