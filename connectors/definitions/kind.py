@@ -78,6 +78,9 @@ class Kind:
     normalised: str = ""
     """Text field that is hashed with LF line ends and without white space at its end."""
     granted: Callable[[Content], tuple[str, ...]] | None = None
+    reached: str = ""
+    """Field with an address that processes of this installation call: its host has to be one that the operator allows.
+    """
 
     @property
     def route(self) -> str:

@@ -63,4 +63,5 @@ MCP_SERVER = Kind(
     server_set=frozenset({"discovered_tools"}),
     check=_check,
     hashed=_hashed,
+    reached="url",
 )

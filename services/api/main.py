@@ -164,6 +164,7 @@ async def run(loaded: ProcessConfiguration) -> None:
         web_page=web_page,
         web_page_absence=absence,
         login_origins=settings.ui_login_origins,
+        http_hosts=loaded.settings.http_host_allowlist,
         own_hosts=settings.own_hosts,
         shares=RequestShares(streams_per_principal=settings.streams_per_principal),
     )
@@ -232,6 +233,7 @@ async def _run_application(service: Service, loaded: ProcessConfiguration, setti
         ),
         webhooks=webhook_options(loaded),
         secrets=loaded.secret_registry,
+        hosts=loaded.settings.http_host_allowlist,
         memory_options=memory_options(loaded, os.environ),
         observer=observer_name("api", loaded.settings.replica_id),
     ) as (layer, work):

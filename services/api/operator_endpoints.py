@@ -93,7 +93,10 @@ async def get_caller(service: Service, caller: Caller, request: Request) -> Json
             "is_isolated": caller.is_isolated,
             "legacy": caller.legacy,
             "open_mode": caller.open_mode,
-            "capabilities": {"mcp_allow_dynamic_stdio": False, "http_host_allowlist_configured": False},
+            "capabilities": {
+                "mcp_allow_dynamic_stdio": False,
+                "http_host_allowlist_configured": bool(service.http_hosts),
+            },
         }
     )
 

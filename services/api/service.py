@@ -67,6 +67,8 @@ class Service:
     """Why there is no web page, where there is none."""
     login_origins: tuple[str, ...] = ()
     """Origins whose pages may pass a token to the sign-in page."""
+    http_hosts: tuple[str, ...] = ()
+    """Hosts that the network tools may reach."""
     own_hosts: frozenset[str] = frozenset()
     """Hosts, with and without port, of the configured addresses of this API."""
 

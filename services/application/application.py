@@ -45,7 +45,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -237,12 +237,14 @@ class Application:
         schedules: ScheduleOptions = DEFAULT_SCHEDULE_OPTIONS,
         webhooks: WebhookOptions = DEFAULT_WEBHOOK_OPTIONS,
         secrets: SecretRegistry = NO_SECRETS,
+        hosts: Collection[str] | None = None,
         change_feed: ChangeFeed | None = None,
         log_access: LogAccess | None = None,
         entity_tables: Sequence[EntityTables] = (),
         run_tables: PostgresReader | None = None,
     ) -> None:
-        """`files`: the definitions of the configuration, by kind and name. `entity_commands` and `entity_reads` None:
+        """`files`: the definitions of the configuration, by kind and name. `hosts`: those that the network tools may
+        reach; None: not restricted. `entity_commands` and `entity_reads` None:
         no transport offers families; `reads_beside`: of the further topic sets, for positions in their topics. `keys`
         None: content is not encrypted. `installation_key` None: callbacks are not signed. `credentials` None: requests
         with credentials are refused. `change_feed` None: it is off. `log_access` None: no transport offers all topics.
@@ -378,7 +380,7 @@ class Application:
         self.memory_services: MemoryServices | None = None
         if entity_commands is not None and entity_reads is not None:
             table = DefinitionTable(entities.replicas, files, blobs=blobs, reads=entity_reads)
-            operations = DefinitionOperations(entity_commands, entities.replicas, table, blobs=blobs)
+            operations = DefinitionOperations(entity_commands, entities.replicas, table, blobs=blobs, hosts=hosts)
             self._definitions = Definitions(
                 operations, clock_ms=clock_ms, new_token=command_tokens(new_token, "definition")
             )

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -132,6 +132,7 @@ async def open_application(
     schedules: ScheduleOptions = DEFAULT_SCHEDULE_OPTIONS,
     webhooks: WebhookOptions = DEFAULT_WEBHOOK_OPTIONS,
     secrets: SecretRegistry = NO_SECRETS,
+    hosts: Collection[str] | None = None,
     observer: str = "",
 ) -> AsyncIterator[tuple[Application, Callable[[], Awaitable[None]]]]:
     """Open the application, and the tasks that must run next to the transport until the context is left.
@@ -235,6 +236,7 @@ async def open_application(
             schedules=schedules,
             webhooks=webhooks,
             secrets=secrets,
+            hosts=hosts,
             memory_index=memory_index,
             change_feed=SqlChangeFeed(opened_sets[0].reader, feed_schema(endpoints.read_model_prefix))
             if endpoints.memory_changes_enabled

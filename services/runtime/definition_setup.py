@@ -57,7 +57,9 @@ def open_definitions(
     table = DefinitionTable(
         parts.replicas, configured_definitions(loaded.configuration), blobs=blobs, reads=entities.reads
     )
-    operations = DefinitionOperations(parts.client, parts.replicas, table, blobs=blobs)
+    operations = DefinitionOperations(
+        parts.client, parts.replicas, table, blobs=blobs, hosts=loaded.settings.http_host_allowlist
+    )
     evaluations = Evaluations(parts.client, table, entities.reads, judged_runs, decrypt=encryption.decrypt_json)
     isolated = isolated_subjects(loaded.configuration)
 

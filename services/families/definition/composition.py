@@ -3,15 +3,17 @@
 Before: operations.py, batches.py. After: loomlog.connectors.definitions, and the blob store for what is long.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import urlsplit
 
 from loomlog.connectors.configuration.memory_block import unknown_memory_placeholders
 from loomlog.connectors.configuration.resolve import CONTEXT_TOOL
 from loomlog.connectors.crypto.content_encryption import has_tokens
 from loomlog.connectors.definitions import KINDS, DefinitionProblem, Kind, canonical_json, covers
 from loomlog.connectors.protocols import Blobs
+from loomlog.connectors.tools.hosts import canonical_host, is_host_allowed
 from loomlog.connectors.tools.tool_guide import unknown_placeholders
 from loomlog.schemas.generated.values import BlobRef
 from loomlog.services.families.definition import limits
@@ -98,9 +100,11 @@ EXCESSES_SHOWN = 5
 class Composer:
     """Makes contents. Raises DefinitionProblem, ConnectorError, PositionNotRead."""
 
-    def __init__(self, table: DefinitionTable, blobs: Blobs) -> None:
+    def __init__(self, table: DefinitionTable, blobs: Blobs, *, hosts: Collection[str] | None = None) -> None:
+        """`hosts`: those that a definition may name as addresses to call; None: any."""
         self._table = table
         self._blobs = blobs
+        self._hosts = hosts
 
     def default_origin(self, kind: Kind, name: str, tenant: str) -> Origin:
         """Return what a name is forked from: the active version of the tenant, of all tenants, or the file."""
@@ -130,6 +134,7 @@ class Composer:
         if kind is AGENT and (abilities := await self._abilities(author)) is not None:
             content = kind.content_of(narrowed(kind.block_of(content), name, abilities, overlay))
         stamp.check(kind, content)
+        self._require_allowed_host(kind, content)
         await self.require_within(kind, name, content, author, base)
         prompt = str(content.get("system_prompt", ""))
         if unknown := (*unknown_placeholders(prompt), *unknown_memory_placeholders(prompt)):
@@ -145,6 +150,15 @@ class Composer:
             stored=await store_content(self._blobs, text, inline_bytes_max),
             base=await store_content(self._blobs, origin.file.text, inline_bytes_max) if origin.file else NO_CONTENT,
         )
+
+    def _require_allowed_host(self, kind: Kind, content: Mapping[str, Any]) -> None:
+        """Raise DefinitionProblem for an address that no process would be allowed to call."""
+        if self._hosts is None or not kind.reached:
+            return
+        host = canonical_host(urlsplit(str(content[kind.reached])).hostname or "")
+        if not is_host_allowed(host, self._hosts):
+            text = f"{kind.reached}: the host {host[:120]} is not among LOOMLOG_HTTP_HOST_ALLOWLIST"
+            raise DefinitionProblem("invalid_definition", text)
 
     async def require_within(
         self, kind: Kind, name: str, content: Mapping[str, Any], author: Author, base: Mapping[str, Any] | None = None

@@ -11,7 +11,7 @@ Before: services/api/definition_endpoints.py, services/runtime/tools/definition_
 services/stream/entities/client.py and decide.py; table.py.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,12 +88,14 @@ class DefinitionOperations:
         table: DefinitionTable,
         *,
         blobs: Blobs,
+        hosts: Collection[str] | None = None,
         wait_s: float = WAIT_S,
     ) -> None:
+        """`hosts`: those that definitions may name as addresses to call; None: any."""
         self.table = table
         self._commands = commands
         self._replicas = replicas
-        self.composer = Composer(table, blobs)
+        self.composer = Composer(table, blobs, hosts=hosts)
         self.authorship = Authorship(table)
         self.wait_s = wait_s
         self.after_change: AfterChange | None = None
