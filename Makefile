@@ -19,7 +19,7 @@ ORIGINAL ?=
 PICTURES ?=
 TYPESCRIPT := 5.9.3
 
-.PHONY: help run up down demo test check check-web format schemas bench bench-takeover bench-parked bench-entities bench-definitions bench-memory bench-channels bench-projections bench-peers bench-smoke bench-original bench-scale bench-web screenshots diagram flame figures chaos simulate lock clean
+.PHONY: help run up down demo test check check-web format schemas bench bench-takeover bench-parked bench-entities bench-definitions bench-memory bench-channels bench-projections bench-peers bench-smoke bench-original bench-deaths bench-scale bench-web screenshots diagram flame figures chaos simulate lock clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -115,6 +115,9 @@ bench-peers: $(TOOLS) ## measure A3x2 beside the raw floors, DBOS, LangGraph and
 
 bench-smoke: $(TOOLS) ## fail when ours has become a third slower against the raw Kafka floor (under a minute)
 	@$(BIN)/python -m tests.benchmarks.smoke
+
+bench-deaths: $(TOOLS) ## measure for how long no run ends when owners are killed one after the other (4 minutes)
+	@$(BIN)/python -m tests.benchmarks.deaths
 
 bench-original: $(TOOLS) ## measure the same requests on a running server of the original beside ours (ORIGINAL=host:port, ORIGINAL_TOKEN; without it ours alone)
 	@$(BIN)/python -m tests.benchmarks.original $(if $(ORIGINAL),--original $(ORIGINAL))

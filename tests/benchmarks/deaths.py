@@ -1,0 +1,109 @@
+"""`make bench-deaths`: for how long no run ends when owners are killed one after the other, with two spares.
+
+    python -m tests.benchmarks.deaths [--deaths 12] [--apart 8,3.5]
+
+Four runs are in flight without a pause over HTTP + SSE, each some hundredths of a second long. Every so many seconds
+the runtime that works is killed with SIGKILL; the figure of a death is the longest time between two ends of runs until
+the next one. Goals: 1 s for a death that is 5 s after the one before, 4 s otherwise.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import psutil
+
+from tests.benchmarks.http_client import HttpClient
+from tests.benchmarks.main import environment_in, loomlog
+from tests.benchmarks.workload import CONFIGURATION
+
+IN_FLIGHT = 4
+SPARES = 2
+WARM_UP_S = 20.0
+WATCHED_S = 0.8
+"""For so long the runtimes are watched to learn which one works."""
+FIRST_S = 8.0
+"""From the change of the interval to the next death, so that the spares are there again."""
+
+
+def main() -> int:
+    """The exit code: 0 when every death was measured and no run failed."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--deaths", type=int, default=12)
+    parser.add_argument("--apart", default="8,3.5", help="seconds between two deaths")
+    options = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="loomlog-bench-"))
+    environment = environment_in(folder, CONFIGURATION)
+    try:
+        loomlog(f"up --detach --runtimes 1 --spares {SPARES}", environment)
+        return asyncio.run(measure(environment, options.deaths, [float(text) for text in options.apart.split(",")]))
+    finally:
+        loomlog("down", environment)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+async def measure(environment: dict[str, str], deaths: int, intervals: list[float]) -> int:
+    """Kill owners at each interval, and print the figures."""
+    host, _, port = environment["LOOMLOG_LISTEN_ADDR"].rpartition(":")
+    client = HttpClient(host, int(port), "")
+    ends: list[float] = []
+    failed: list[str] = []
+
+    async def run_on() -> None:
+        while True:
+            try:
+                await client.run_once()
+                ends.append(time.monotonic())
+            except (OSError, RuntimeError, TimeoutError) as error:
+                failed.append(str(error)[:200])
+                await asyncio.sleep(0.05)
+
+    running = [asyncio.create_task(run_on()) for _ in range(IN_FLIGHT)]
+    await asyncio.sleep(WARM_UP_S)
+    for apart_s in intervals:
+        stalls: list[float] = []
+        for _ in range(deaths):
+            began = time.monotonic()
+            os.kill(await working_runtime(environment), signal.SIGKILL)
+            killed = time.monotonic()
+            await asyncio.sleep(max(0.0, apart_s - (killed - began)))
+            seen = [killed, *(at for at in ends if at > killed), time.monotonic()]
+            stalls.append(max(later - earlier for earlier, later in pairwise(seen)))
+        stalls.sort()
+        listed = " ".join(f"{stall:.2f}" for stall in stalls)
+        print(f"  {apart_s:g} s apart: longest {stalls[-1]:.2f} s of {listed}", flush=True)
+        await asyncio.sleep(FIRST_S)
+    for task in running:
+        task.cancel()
+    await asyncio.gather(*running, return_exceptions=True)
+    print(f"  {len(ends)} runs ended, {len(failed)} failed", *failed[:3], flush=True)
+    return 1 if failed else 0
+
+
+async def working_runtime(environment: dict[str, str]) -> int:
+    """The process id of the runtime that uses the most CPU now."""
+    status = json.loads(await asyncio.to_thread(loomlog, "status --json", environment))
+    pids = [child["pid"] for child in status["children"] if child["name"].startswith("runtime") and child["pid"]]
+    before = {pid: cpu_s(pid) for pid in pids}
+    await asyncio.sleep(WATCHED_S)
+    return max(pids, key=lambda pid: cpu_s(pid) - before[pid])
+
+
+def cpu_s(pid: int) -> float:
+    try:
+        times = psutil.Process(pid).cpu_times()
+    except psutil.NoSuchProcess:
+        return 0.0
+    return float(times.user + times.system)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
