@@ -10,6 +10,7 @@ events partition are dense.
                     format with a request loop of our own, because its producer and consumer cost twice the CPU
     ranges.py       reads the past, one range at a time; group.py, assignment.py: proposed ownership; on its consumer
     clients.py      starts clients, and adds what aiokafka's lack to survive the loss of their brokers
+    broker_time.py  what time it is at the broker
     admin.py        counts the partitions of a topic, deletes records
 
 Not chosen: confluent-kafka (its asyncio producer cannot send headers).

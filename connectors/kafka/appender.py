@@ -27,6 +27,7 @@ from aiokafka.protocol.transaction import InitProducerIdRequest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from loomlog.connectors.errors import Transient, UnknownOutcome
+from loomlog.connectors.kafka.broker_time import read_broker_time
 from loomlog.connectors.kafka.clients import connect
 from loomlog.connectors.kafka.compression import CODECS, compress_batch
 from loomlog.connectors.kafka.options import (
@@ -307,6 +308,10 @@ class KafkaAppender:
         except (KafkaError, OSError, TimeoutError) as error:
             raise Transient(f"partitions of {topic}: {type(error).__name__}: {error}", kind="unavailable") from error
         return len(partitions)
+
+    async def read_broker_time(self, topic: str) -> int:
+        """Return the time of the broker that leads partition 0 of a topic with LogAppendTime, as broker_time.py."""
+        return await read_broker_time(self._connected_client, topic)
 
     async def close(self) -> None:
         """Wait at most METADATA_WAIT_S for what is in flight; appends without a response then have

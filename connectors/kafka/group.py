@@ -14,6 +14,9 @@ from loomlog.connectors.kafka.dead_members import DeadMembers
 from loomlog.connectors.kafka.options import METADATA_WAIT_S, KafkaOptions
 from loomlog.connectors.protocols import MemberAssignment
 
+POLL_S = 0.5
+"""How long one poll waits, and how soon is noticed that the process may own partitions or not."""
+
 
 class KafkaGroup:
     """Membership of a consumer group, only to learn which partitions to own. It reads no records.
@@ -34,16 +37,20 @@ class KafkaGroup:
         address: str = "",
         spares: int = 0,
         until_gone: Callable[[str], Awaitable[bool]] | None = None,
+        may_own: Callable[[], bool] = lambda: True,
     ) -> None:
         """`address` is the liveness endpoint of this process, `spares` the number of members kept without partitions
         (the same for all members: the leader's counts). With `until_gone`, which holds such an endpoint until its
-        process has died, dead members are removed before their session is over.
+        process has died, dead members are removed before their session is over. While `may_own` is false the process
+        is no member and nothing is assigned to it.
         """
         self.assigned: frozenset[int] = frozenset()
         self.members: Mapping[str, MemberAssignment] = {}
         """Assignments of all members by incarnation; empty before the first rebalance."""
         self.changed = asyncio.Event()
         self._topic = topic
+        self._may_own = may_own
+        self._is_subscribed = False
         self._assignor = BalancedAssignor(incarnation, is_standby=is_standby, address=address, spares=spares)
         self._consumer = AIOKafkaConsumer(
             **options.client_arguments(),
@@ -65,13 +72,29 @@ class KafkaGroup:
 
     async def start(self) -> None:
         await start(self._consumer, f"group for {self._topic}", self._options)
-        self._consumer.subscribe([self._topic], listener=_RebalanceListener(self))
+        self._join_or_leave()
+
+    def _join_or_leave(self) -> None:
+        """Follow `may_own`. A process that leaves is told that nothing is assigned to it, and gives up what it owns."""
+        may_own = self._may_own()
+        if may_own == self._is_subscribed:
+            return
+        self._is_subscribed = may_own
+        if may_own:
+            self._consumer.subscribe([self._topic], listener=_RebalanceListener(self))
+            return
+        self._consumer.unsubscribe()
+        self._set_assignment(frozenset(), {})
 
     async def stay(self) -> None:
         """Keep the membership alive; runs until cancelled. Paused partitions return no records."""
         while True:
+            self._join_or_leave()
+            if not self._is_subscribed:
+                await asyncio.sleep(POLL_S)
+                continue
             try:
-                await self._consumer.getmany(timeout_ms=500, max_records=1)
+                await self._consumer.getmany(timeout_ms=int(POLL_S * 1000), max_records=1)
             except KafkaError as error:
                 raise Transient(
                     f"group of {self._topic}: {type(error).__name__}: {error}", kind="unavailable"
@@ -82,8 +105,11 @@ class KafkaGroup:
         self._assignor.get_held_partitions = get_held_partitions
 
     def _on_assigned(self, partitions: frozenset[int]) -> None:
-        self.assigned = partitions
-        self.members = self._assignor.latest_assignments()
+        if self._is_subscribed:  # a rebalance may end while the process leaves
+            self._set_assignment(partitions, self._assignor.latest_assignments())
+
+    def _set_assignment(self, partitions: frozenset[int], members: Mapping[str, MemberAssignment]) -> None:
+        self.assigned, self.members = partitions, members
         if self._dead_members is not None:
             self._dead_members.update(self.members)
         self.changed.set()
