@@ -179,6 +179,7 @@ def build_effect_handlers(
     routing: Routing,
     hooks: HookRunner,
     credentials: Credentials,
+    clock_ms: Callable[[], int] = clock_ms,
     extra_tools: Mapping[str, Tool] = NO_TOOLS,
     clients: ClientTools | None = None,
     definitions: DefinitionsView | None = None,

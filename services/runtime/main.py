@@ -40,7 +40,6 @@ from loomlog.services.families.registry import all_families
 from loomlog.services.runtime import topics
 from loomlog.services.runtime.admission.queue import build_admission_queue
 from loomlog.services.runtime.channel_setup import open_channels
-from loomlog.services.runtime.clock import clock_ms
 from loomlog.services.runtime.content.encryption import ContentEncryption
 from loomlog.services.runtime.definition_setup import open_definitions
 from loomlog.services.runtime.effects import NO_TOOLS, build_effect_handlers
@@ -99,7 +98,7 @@ def _dead_letters(resources: RuntimeResources) -> DeadLetters:
         resources.appender,
         topic=topics.TOPICS.dead_letters,
         service="runtime",
-        clock_ms=clock_ms,
+        clock_ms=resources.clock.now_ms,
         **options,
     )
     remote_tools = resources.remote_tools
@@ -124,6 +123,7 @@ def _standby_edges(resources: RuntimeResources, readers: StandbyReaders | None) 
 
 async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> None:
     settings, codec, appender = resources.settings, resources.codec, resources.appender
+    clock_ms = resources.clock.now_ms
     remote_tools = resources.remote_tools
     replicas = resources.entities.parts.replicas
     start_pause = StartPause(replicas, switch=settings.start_paused, by=settings.name, at_ms=clock_ms())
@@ -200,6 +200,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         settings,
         codec=codec,
         appender=appender,
+        clock_ms=clock_ms,
         tracing=tracing,
         previews=previews,
         encryption=encryption,
@@ -326,6 +327,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
     async with asyncio.TaskGroup() as tasks:
         running = [
             tasks.create_task(host.run(), name="host"),
+            tasks.create_task(resources.clock.run(), name="clock"),
             *(tasks.create_task(hosted.run(), name="timers of resting entities") for hosted in entities),
             *(
                 tasks.create_task(one.parts.replicas.follow(one.events_tail), name="replicas of entities")
@@ -367,6 +369,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
                 end_actions=run_ends.actions,
                 callback_posts=run_ends.posts,
                 ingress_lag=lambda: webhooks.group.lag,
+                clock=resources.clock,
             )
             running.append(tasks.create_task(serve(listening, page), name="metrics"))
         log.info(

@@ -35,7 +35,7 @@ from loomlog.services.families.definition.evaluations import JudgedRuns
 from loomlog.services.families.entity_folds import entity_seals
 from loomlog.services.families.hook import HOOKS
 from loomlog.services.runtime import topics
-from loomlog.services.runtime.clock import clock_ms
+from loomlog.services.runtime.clock import CheckedClock
 from loomlog.services.runtime.content.run_credentials import Credentials
 from loomlog.services.runtime.entity_hosting import EntityResources, open_entities
 from loomlog.services.runtime.models.routing import Routing
@@ -63,6 +63,7 @@ class RuntimeResources:
     settings: RuntimeSettings
     codec: Codec
     tracing: Tracing
+    clock: CheckedClock
     appender: KafkaAppender
     ranges: KafkaRanges
     commands_tail: KafkaTail
@@ -106,12 +107,14 @@ async def open_resources(loaded: ProcessConfiguration) -> AsyncIterator[RuntimeR
         tracing = await stack.enter_async_context(open_tracing(settings.tracing, settings.name))
         appender = await connect_broker(settings.kafka)
         stack.push_async_callback(appender.close)
+        clock = CheckedClock(lambda: appender.read_broker_time(topics.CLOCK_TOPIC))
+        await clock.measure()
         routing = Routing(
             loaded,
             os.environ,
             codec=codec,
             appender=appender,
-            clock_ms=clock_ms,
+            clock_ms=clock.now_ms,
             name=settings.name,
             topic=topics.PROVIDERS_TOPIC,
         )
@@ -130,7 +133,7 @@ async def open_resources(loaded: ProcessConfiguration) -> AsyncIterator[RuntimeR
         await routing.open(tables)
         credentials = open_credentials(stack, settings)
         keys = await open_subject_keys(
-            settings.key_encryption_keys, codec, appender, ranges, topic=topics.SUBJECTS_TOPIC, clock_ms=clock_ms
+            settings.key_encryption_keys, codec, appender, ranges, topic=topics.SUBJECTS_TOPIC, clock_ms=clock.now_ms
         )
         if keys is not None:
             await tables.open(keys.global_table)
@@ -140,11 +143,11 @@ async def open_resources(loaded: ProcessConfiguration) -> AsyncIterator[RuntimeR
             settings.kafka,
             codec,
             appender,
-            clock_ms=clock_ms,
+            clock_ms=clock.now_ms,
             name=settings.name,
         )
         clients = await open_client_tools(
-            tables, settings, codec, appender, remote, topic=topics.CLIENTS_TOPIC, clock_ms=clock_ms
+            tables, settings, codec, appender, remote, topic=topics.CLIENTS_TOPIC, clock_ms=clock.now_ms
         )
         life = token_hex(8)
         beside = await open_standby(stack, settings, topics.TOPICS.events, partitions, life)
@@ -158,6 +161,7 @@ async def open_resources(loaded: ProcessConfiguration) -> AsyncIterator[RuntimeR
             address=beside.liveness_server.endpoint if beside is not None else "",
             spares=settings.spares,
             until_gone=wait_for_disconnect if beside is not None else None,
+            may_own=lambda: clock.is_believed,
         )
         await group.start()
         stack.push_async_callback(group.close)
@@ -176,7 +180,7 @@ async def open_resources(loaded: ProcessConfiguration) -> AsyncIterator[RuntimeR
             seals=entity_seals(settings.installation_secret),
         )
         replicas = entities.parts.replicas
-        hooks = HookSetup(loaded, settings, table=lambda: replicas.state(HOOKS), clock_ms=clock_ms)
+        hooks = HookSetup(loaded, settings, table=lambda: replicas.state(HOOKS), clock_ms=clock.now_ms)
         hooks.open(stack)
         # Last: a range that is read in between makes the reader forget topics.
         families = (topics.TOPICS, topics.ENTITY_TOPICS, topics.CHANNEL_TOPICS)
@@ -185,6 +189,7 @@ async def open_resources(loaded: ProcessConfiguration) -> AsyncIterator[RuntimeR
             settings=settings,
             codec=codec,
             tracing=tracing,
+            clock=clock,
             appender=appender,
             ranges=ranges,
             commands_tail=commands,

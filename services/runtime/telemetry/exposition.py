@@ -20,6 +20,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from loomlog.services.runtime.admission.queue import AdmissionQueue
+from loomlog.services.runtime.clock import CheckedClock
 from loomlog.services.runtime.models.provider_queues import ProviderQueue
 from loomlog.services.runtime.run.callback_posts import OUTCOMES as POST_OUTCOMES
 from loomlog.services.runtime.run.callback_posts import CallbackPosts
@@ -50,10 +51,12 @@ def build_exposition(
     end_actions: RunEndActions | None = None,
     callback_posts: CallbackPosts | None = None,
     ingress_lag: Callable[[], int] | None = None,
+    clock: CheckedClock | None = None,
 ) -> Callable[[], bytes]:
     """Return a function that renders the current metrics. `queues` are the providers',
     `admission_queue` is for starts, `entities` are what the host carries beside runs, `end_actions` and
-    `callback_posts` are for ends of runs, `ingress_lag` returns the records of loom.ingress that wait here.
+    `callback_posts` are for ends of runs, `ingress_lag` returns the records of loom.ingress that wait here,
+    `clock` is that of the process.
     """
     registry = CollectorRegistry(auto_describe=False)
     registry.register(RuntimeCollector(metrics, host, calls, dead_letters))
@@ -64,6 +67,8 @@ def build_exposition(
         registry.register(RunEndCollector(end_actions, callback_posts))
     if ingress_lag is not None:
         registry.register(IngressCollector(ingress_lag))
+    if clock is not None:
+        registry.register(ClockCollector(clock))
     ProcessCollector(registry=registry)
     return lambda: generate_latest(registry)
 
@@ -223,6 +228,25 @@ class IngressCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         yield _gauge(
             "ingress_lag_records", "Records of loom.ingress in its partitions that are not carried out.", self._lag()
+        )
+
+
+class ClockCollector(Collector):
+    """The clock of the process, compared with the broker's."""
+
+    def __init__(self, clock: CheckedClock) -> None:
+        self._clock = clock
+
+    def collect(self) -> Iterator[Metric]:
+        yield _gauge(
+            "clock_offset_seconds",
+            "By how much the clock of the process is ahead of the broker's.",
+            self._clock.offset_s,
+        )
+        yield _gauge(
+            "clock_believed",
+            "1: the clock agrees with the broker's within a minute; 0: the process owns nothing until it does.",
+            float(self._clock.is_believed),
         )
 
 

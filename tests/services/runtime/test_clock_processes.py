@@ -1,0 +1,159 @@
+"""A runtime whose clock is a day ahead, on a real broker: it owns nothing and says so, until its clock is right."""
+
+import asyncio
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import pytest
+
+from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, KafkaRanges
+from loomlog.connectors.kafka.partitioner import partition_of
+from loomlog.connectors.protocols import ProducerRecord
+from loomlog.redpanda.apply import apply
+from loomlog.schemas.codec import local_codec
+from loomlog.schemas.generated.schedule_commands import ArmSchedule
+from loomlog.schemas.generated.schedule_events import ScheduleFired
+from loomlog.schemas.generated.values import CommandEnvelope
+from loomlog.schemas.reader import TermReader
+from loomlog.services.cli.stack.ports import LOOPBACK, pick_port
+from loomlog.services.core.families import aggregate_id, aggregate_key
+from loomlog.services.stream.family import Topics
+from tests.services.families.schedule.examples import RUN, spec
+from tests.services.runtime.telemetry.test_exposition import samples, value
+from tests.services.runtime.test_standby_processes import CHILD, CONFIGURATION
+from tests.waiting import until
+
+DAY_S = 86_400
+WAIT_S = 60.0
+WITH_A_CLOCK = """
+import signal, sys, time
+from pathlib import Path
+from tests.chaos.clock import JUMP, Clock
+clock = Clock(Path(sys.argv[2]))
+clock.jump()
+signal.signal(JUMP, clock.jump)
+time.time, time.time_ns = clock.time, clock.time_ns
+"""
+
+
+class Gauges:
+    """The metrics of a process on this machine."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    async def read(self) -> tuple[bool, float, int]:
+        """Whether its clock is believed, how far it is ahead, and how many partitions it owns; (False, 0, -1): it is
+        not up.
+        """
+
+        def scraped() -> bytes:
+            with urlopen(f"http://{LOOPBACK}:{self._port}/metrics", timeout=5) as answer:
+                data: bytes = answer.read()
+                return data
+
+        try:
+            page = samples(await asyncio.to_thread(scraped))
+        except URLError:
+            return False, 0.0, -1
+        names = ("clock_believed", "clock_offset_seconds", "partitions_owned")
+        is_believed, offset_s, owned = (value(page, f"loomlog_{name}") for name in names)
+        return bool(is_believed), offset_s, int(owned)
+
+    async def owns(self, count: int, *, is_believed: bool) -> bool:
+        believed, _, owned = await self.read()
+        return (believed, owned) == (is_believed, count)
+
+
+@pytest.mark.integration
+async def test_a_process_whose_clock_is_a_day_ahead_fires_nothing_until_it_is_right(
+    kafka: str, postgres: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    await apply(kafka, prefix=topic_prefix, partitions=1)
+    topics = Topics.of("entity", topic_prefix)
+    (tmp_path / "loomlog.yaml").write_text(CONFIGURATION)
+    clock = tmp_path / "clock"
+    clock.write_text(str(DAY_S))
+    port = pick_port()
+    environ = {
+        "PATH": "",
+        "PYTHONPATH": str(Path(__file__).parents[3]),
+        "LOOMLOG_KAFKA": kafka,
+        "LOOMLOG_POSTGRES": postgres,
+        "LOOMLOG_HOME": str(tmp_path),
+        "LOOMLOG_CONFIG_FILES": str(tmp_path / "loomlog.yaml"),
+        "LOOMLOG_BENCH_ENABLED": "1",
+        "LOOMLOG_RUNTIME_METRICS_PORT": str(port),
+    }
+    codec, gauges = local_codec(), Gauges(port)
+    appender, ranges = KafkaAppender(KafkaOptions(bootstrap=kafka)), KafkaRanges(KafkaOptions(bootstrap=kafka))
+    await appender.start()
+    await ranges.start()
+
+    async def events() -> list[tuple[Any, int]]:
+        """The accepted events of entities with their times."""
+        reader, found = TermReader(codec=codec), list[tuple[Any, int]]()
+        end = await ranges.end_offset(topics.events, 0)
+        async with await ranges.read(topics.events, 0, 0, end) as chunks:
+            async for chunk in chunks:
+                for record in chunk:
+                    if (raw := reader.read(record.offset, record.value)) is not None:
+                        event = raw.decode(codec)
+                        found.append((event.record, event.envelope.at_ms))
+        return found
+
+    async def has_fired(count: int) -> bool:
+        return sum(isinstance(event, ScheduleFired) for event, _ in await events()) >= count
+
+    command = ArmSchedule(
+        envelope=CommandEnvelope(command_id="c1", tenant="acme", issued_at_ms=int(time.time() * 1_000)),
+        name="often",
+        def_id="def_1",
+        revision=1,
+        spec=spec("@every 1s", overlap="allow"),
+        run=RUN,
+    )
+    key = aggregate_key(aggregate_id("schedule", "acme", "often"))
+    await appender.append(topics.commands, partition_of(key, 1), [ProducerRecord(key=key, value=codec.encode(command))])
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        WITH_A_CLOCK + CHILD,
+        topic_prefix,
+        str(clock),
+        env=environ,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(WAIT_S):
+            await until(lambda: gauges.owns(0, is_believed=False), within_s=WAIT_S)
+            _, offset_s, _ = await gauges.read()
+            assert offset_s == pytest.approx(DAY_S, abs=1)
+            assert await ranges.end_offset(topics.events, 0) == 0, "it has claimed nothing"
+            clock.unlink()
+            process.send_signal(signal.SIGUSR2)
+            await until(lambda: gauges.owns(1, is_believed=True), within_s=WAIT_S)
+            await until(lambda: has_fired(2), within_s=WAIT_S)
+            for count in (4, 6):  # it is set forward while it owns, twice
+                clock.write_text(str(DAY_S))
+                process.send_signal(signal.SIGUSR2)
+                await until(lambda: gauges.owns(0, is_believed=False), within_s=WAIT_S)
+                clock.unlink()
+                process.send_signal(signal.SIGUSR2)
+                await until(lambda: gauges.owns(1, is_believed=True), within_s=WAIT_S)
+                await until(lambda count=count: has_fired(count), within_s=WAIT_S)  # type: ignore[misc]
+            now_ms = int(time.time() * 1_000)
+            assert [event for event, at_ms in await events() if at_ms > now_ms] == []
+    finally:
+        if process.returncode is None:
+            process.kill()
+        _, said = await process.communicate()
+        await appender.close()
+        await ranges.close()
+    lines = [line for line in said.decode().splitlines() if "the clock of this process" in line]
+    assert ["s ahead of the broker's" in line for line in lines] == [True, False, True, False, True, False], lines
