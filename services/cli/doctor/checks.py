@@ -281,6 +281,7 @@ async def _check_running_stack(cli: CliSettings) -> list[Check]:
         _check_children(status),
         *await _check_connections(cli, status),
         *_check_spares(status),
+        *_check_clocks(status),
         await _check_topics(cli),
         *await _check_replicas(cli),
         await _check_audit(cli, status),
@@ -351,6 +352,20 @@ def _check_spares(status: dict[str, Any]) -> list[Check]:
         f"needs some seconds; otherwise its log in {status['logs']} says why."
     )
     return [Check(name="spares", state=WARN, text=text, remedy=remedy)]
+
+
+def _check_clocks(status: dict[str, Any]) -> list[Check]:
+    """Check whether the runtimes believe their clocks; no line when none tells its role."""
+    runtimes = [child for child in status["children"] if child["role"]]
+    if not runtimes:
+        return []
+    wrong = [f"{child['name']}: {child['problem']}" for child in runtimes if child["problem"]]
+    if not wrong:
+        return [Check(name="clocks", state=OK, text="they agree with the broker's within a minute")]
+    remedy = (
+        "Set the clock of this machine, or of the broker's, with NTP; the runtime goes on by itself within seconds."
+    )
+    return [Check(name="clocks", state=FAIL, text="; ".join(wrong), remedy=remedy)]
 
 
 async def _check_audit(cli: CliSettings, status: dict[str, Any]) -> Check:

@@ -157,6 +157,8 @@ async def _child_status(child: ChildRecord, *, is_alive: bool) -> dict[str, Any]
         "role": role.name if role is not None else None,
         "partitions": role.partitions if role is not None else None,
         "ingress_lag": role.ingress_lag if role is not None else None,
+        "clock_offset_s": role.clock_offset_s if role is not None else None,
+        "problem": (role.clock_problem if role is not None else "") or None,
         "pid": child.pid if is_alive else None,
         "restarts": child.restarts,
         "up_s": round(max(0.0, time.time() - child.started_s), 1) if is_alive else None,
@@ -181,6 +183,9 @@ def _print_status(out: Console, report: Mapping[str, Any]) -> None:
         out.print()
         _print_children(out, report["children"])
         out.print()
+    for child in report["children"]:
+        if child["problem"]:
+            _print_line(out, child["name"], Text(child["problem"], style=ERROR))
     api = report["api"]
     words = ("ready", SUCCESS)
     if not api["ready"]:

@@ -53,7 +53,9 @@ def role_probe(record: Path, child: str) -> ReadinessProbe:
         stack = await asyncio.to_thread(load_record, record)
         pid = next((one.pid for one in stack.children if one.name == child), None) if stack is not None else None
         role = await read_role(pid) if pid is not None else None
-        return None if role is not None and role.name != "idle" else "it neither owns partitions nor watches an owner"
+        if role is not None and role.name != "idle":
+            return None
+        return (role.clock_problem if role is not None else "") or "it neither owns partitions nor watches an owner"
 
     return ready
 

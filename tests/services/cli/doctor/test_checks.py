@@ -162,7 +162,7 @@ async def test_what_an_earlier_stack_left_is_told(tmp_path):
 
 
 def child_json(**changes):
-    return {"name": "api", "state": "ready", "restarts": 0, "pid": 7, "role": None} | changes
+    return {"name": "api", "state": "ready", "restarts": 0, "pid": 7, "role": None, "problem": None} | changes
 
 
 OWNER = child_json(name="runtime", role="owner")
@@ -252,6 +252,8 @@ async def test_a_stack_that_is_well_is_well_in_every_part(tmp_path, monkeypatch)
         ({"children": [child_json(state="suspended")]}, "processes", FAIL, "api is suspended"),
         ({"children": [OWNER, SPARE]}, "spares", OK, "1 runtime of 1 ready to take over"),
         ({"children": [OWNER]}, "spares", WARN, "0 runtimes of 1 ready"),
+        ({"children": [OWNER, SPARE]}, "clocks", OK, "they agree"),
+        ({"children": [OWNER, SPARE | {"problem": "its clock is"}]}, "clocks", FAIL, "runtime-2: its clock is"),
         ({"children": [OWNER, SPARE]}, "connections", WARN, "100 are allowed, and the processes open at most 118"),
         ({"api": {"url": "http://x", "ready": False, "error": "away"}}, "api", FAIL, "away"),
         ({"projection": {"error": "no tables"}}, "read models", FAIL, "no tables"),

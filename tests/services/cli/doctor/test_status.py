@@ -188,3 +188,18 @@ async def test_the_owner_and_the_spare_are_shown_as_such(fake, tmp_path, capsys,
     assert "spare for 4 " in shown
     assert actual["ingress"] == {"lag": 3}
     assert "deliveries   3 records behind" in shown
+
+
+async def test_a_runtime_whose_clock_is_not_believed_is_a_line(fake, tmp_path, capsys, monkeypatch):
+    async def given(pid):
+        return RuntimeRole(name="idle", partitions=0, clock_offset_s=86_400.0)
+
+    async def moves(pid, *, listens):
+        return None
+
+    monkeypatch.setattr(status, "read_role", given)
+    monkeypatch.setattr(status, "find_stall", moves)
+    actual = await collect_status(running(tmp_path, child("runtime-2"), child("api")))
+    assert [one["clock_offset_s"] for one in actual["children"]] == [86_400.0, None]
+    status._print_status(console(), actual)
+    assert "runtime-2    its clock is 86,400 s ahead of the broker's, so it decides nothing" in capsys.readouterr().out

@@ -53,10 +53,33 @@ async def process() -> AsyncIterator[asyncio.subprocess.Process]:
             "loomlog_ingress_lag_records 1.2e+06\n",
             RuntimeRole(name="owner", partitions=2, ingress_lag=1_200_000),
         ),
+        (
+            "0.0",
+            "loomlog_clock_believed 0.0\nloomlog_clock_offset_seconds -3600.25\n",
+            RuntimeRole(name="idle", partitions=0, clock_offset_s=-3600.25),
+        ),
+        (
+            "4.0",
+            "loomlog_clock_believed 1.0\nloomlog_clock_offset_seconds 1.2e-05\n",
+            RuntimeRole(name="owner", partitions=4),
+        ),
     ],
 )
 def test_the_role_follows_from_what_is_owned_and_watched(owned: str, rest: str, expected: RuntimeRole) -> None:
     assert parse_role(PAGE.format(owned=owned, rest=rest).encode()) == expected
+
+
+@pytest.mark.parametrize(
+    ("offset_s", "expected"),
+    [
+        (None, ""),
+        (86_400.4, "its clock is 86,400 s ahead of the broker's, so it decides nothing"),
+        (-61.0, "its clock is 61 s behind the broker's, so it decides nothing"),
+        (0.0, "its clock could not be compared with the broker's yet; its log says why"),
+    ],
+)
+def test_a_clock_that_is_not_believed_is_the_problem_of_a_runtime(offset_s: float | None, expected: str) -> None:
+    assert RuntimeRole(name="idle", partitions=0, clock_offset_s=offset_s).clock_problem == expected
 
 
 def test_another_page_tells_no_role() -> None:
@@ -87,6 +110,8 @@ async def test_a_spare_is_ready_once_it_watches(tmp_path, monkeypatch: pytest.Mo
     assert await ready() == unready
     roles.now = RuntimeRole(name="idle", partitions=0)
     assert await ready() == unready
+    roles.now = RuntimeRole(name="idle", partitions=0, clock_offset_s=90.0)
+    assert await ready() == "its clock is 90 s ahead of the broker's, so it decides nothing"
     for name in ("spare", "owner"):
         roles.now = RuntimeRole(name=name, partitions=1)
         assert await ready() is None
