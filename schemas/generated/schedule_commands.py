@@ -26,6 +26,8 @@ class ArmSchedule(Record, frozen=True, kw_only=True):
     """What it starts."""
     revision: int = 0
     """Number of events of its definition that the sender has read; older ones change nothing."""
+    from_now: bool = False
+    """Begin again from now when the next instant lies beyond the times: a clock that was ahead had decided."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -35,6 +37,7 @@ class ArmSchedule(Record, frozen=True, kw_only=True):
             "revision": self.revision,
             "spec": self.spec.to_avro(),
             "run": self.run.to_avro(),
+            "from_now": self.from_now,
         }
 
     @classmethod
@@ -46,6 +49,7 @@ class ArmSchedule(Record, frozen=True, kw_only=True):
             revision=value["revision"],
             spec=ScheduleSpec.from_avro(value["spec"]),
             run=ScheduledRun.from_avro(value["run"]),
+            from_now=value["from_now"],
         )
 
 

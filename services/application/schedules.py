@@ -6,7 +6,7 @@ is armed; any other, retired or another tenant's, is not found.
 Before: services/api/schedule_endpoints.py. After: services/families/schedule, services/application/entities.py.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -35,13 +35,15 @@ from loomlog.services.families.definition.state import Line
 from loomlog.services.families.definition.table import SHARED, FileDefinition
 from loomlog.services.families.schedule import FAMILY
 from loomlog.services.families.schedule.arming import KIND, ActiveSchedules, times_of
-from loomlog.services.families.schedule.instants import delay_ms, next_instant, spec_problem
+from loomlog.services.families.schedule.instants import Range, delay_ms, next_instant, spec_problem
 from loomlog.services.families.schedule.items import FIRE_ITEM
-from loomlog.services.families.schedule.state import FAMILY_NAME, Schedule, due_ms
+from loomlog.services.families.schedule.state import FAMILY_NAME, Schedule, due_ms, is_beyond_rule
 from loomlog.services.stream.entities.reads import EntityReads
 
 FIRES_DEFAULT, FIRES_MAX = 50, 200
 PREVIEW_DEFAULT, PREVIEW_MAX = 10, 100
+OVERDUE_MS = 60_000
+"""How late an instant is before the list says so: a takeover and a busy owner take seconds."""
 PAGE = 500
 """Schedules of one read."""
 NEXT_TICK = "next-tick"
@@ -91,7 +93,7 @@ class Schedules:
             for entry in entries:
                 schedule = armed[entry["tenant_id"]].get(entry["name"])
                 if schedule is not None and schedule.def_id == entry["active_def_id"]:
-                    entry["state"] = {**state_json(schedule), **_times_json(schedule)}
+                    entry["state"] = {**state_json(schedule), **_times_json(schedule, self._clock_ms())}
         return {"entries": entries}
 
     async def _armed_of(self, tenant: str) -> dict[str, Schedule]:
@@ -137,11 +139,11 @@ class Schedules:
         block = await self._block(def_id)
         state = await self._state(tenant, name)
         now_ms = self._clock_ms()
-        anchor_ms, after_ms = now_ms, now_ms
+        anchor_ms, after_ms, passed = now_ms, now_ms, tuple[Range, ...]()
         if state is not None and state.is_armed and state.def_id == def_id:
-            anchor_ms, after_ms = state.armed_ms, max(now_ms, state.last_ms)
+            anchor_ms, after_ms, passed = state.armed_ms, max(now_ms, state.last_ms), state.passed
         spec = ScheduleSpec(times=times_of(block), timezone=block.timezone, jitter_ms=block.jitter_ms)
-        shown = _preview_json(spec, aggregate_id(FAMILY_NAME, tenant, name), anchor_ms, after_ms, count)
+        shown = _preview_json(spec, aggregate_id(FAMILY_NAME, tenant, name), anchor_ms, after_ms, count, passed)
         return {"def_id": def_id, "name": name, **shown}
 
     def preview_times(
@@ -258,11 +260,13 @@ def _not_found(def_id: str) -> RequestRefused:
     return RequestRefused("not_found", f"no active schedule has the version {def_id[:80]}")
 
 
-def _preview_json(spec: ScheduleSpec, aggregate: str, anchor_ms: int, after_ms: int, count: int) -> dict[str, Any]:
-    """Return the next instants after a time. `aggregate`: whose delays they have."""
+def _preview_json(
+    spec: ScheduleSpec, aggregate: str, anchor_ms: int, after_ms: int, count: int, passed: Sequence[Range] = ()
+) -> dict[str, Any]:
+    """Return the next instants after a time. `aggregate`: whose delays they have; `passed`: what is left out."""
     zone = parse_times(spec.times, spec.timezone, anchor_ms).zone
     instants: list[dict[str, Any]] = []
-    while len(instants) < count and (after_ms := next_instant(spec, anchor_ms, after_ms)):
+    while len(instants) < count and (after_ms := next_instant(spec, anchor_ms, after_ms, passed)):
         delay = delay_ms(spec, aggregate, after_ms)
         local = datetime.fromtimestamp(after_ms / 1000, ZoneInfo(zone))
         instants.append(
@@ -276,16 +280,34 @@ def _preview_json(spec: ScheduleSpec, aggregate: str, anchor_ms: int, after_ms: 
     return {"times": spec.times, "timezone": zone, "instants": instants}
 
 
-def _times_json(schedule: Schedule) -> dict[str, Any]:
-    """Return when a schedule fires, what it starts, and why it cannot."""
+def _times_json(schedule: Schedule, now_ms: int) -> dict[str, Any]:
+    """Return when a schedule fires, what it starts, and why it cannot or does not."""
     spec, run = schedule.spec, schedule.run
     return {
         "agent": run.agent if run is not None else "",
         "times": spec.times if spec is not None else "",
         "timezone": (spec.timezone if spec is not None else "") or "UTC",
         "is_enabled": spec.is_enabled if spec is not None else False,
-        "problem": spec.problem if spec is not None else "",
+        "problem": (spec.problem if spec is not None else "") or _clock_problem(schedule, now_ms),
     }
+
+
+def _clock_problem(schedule: Schedule, now_ms: int) -> str:
+    """Return what is wrong with when a schedule fires next; empty when nothing is."""
+    if schedule.paused_until_ms:
+        return ""
+    if is_beyond_rule(schedule, now_ms):
+        return (
+            "its next instant lies beyond its times: a clock was ahead when it was decided, or that of this process is "
+            "behind; the owner of the schedule arms it again"
+        )
+    due = due_ms(schedule)
+    if due and due + OVERDUE_MS < now_ms:
+        return (
+            f"it was due at {format_rfc3339(due)} and is not decided: no runtime owns it, the clock of its owner is not "
+            "believed, or it has much to do; `loomlog status` says which"
+        )
+    return ""
 
 
 def state_json(schedule: Schedule) -> dict[str, Any]:

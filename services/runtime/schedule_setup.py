@@ -2,13 +2,15 @@
 
 A change of a definition is armed by the process that made it; this is for what it could not do, for definitions of
 files, and for batches. The owner of a partition compares all schedules in it with their definitions when it gets the
-partition, and afterwards those whose definitions change.
+partition and when its clock was set back, and afterwards those whose definitions change. One whose next instant lies
+beyond its times, because a clock that was ahead has decided, begins again.
 
 Before: main.py. After: services/families/schedule/arming.py.
 """
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
@@ -21,6 +23,7 @@ from loomlog.connectors.process.logs import about
 from loomlog.services.core.families import aggregate_id, aggregate_key
 from loomlog.services.families.definition.state import Line
 from loomlog.services.families.definition.table import NAME, SHARED, DefinitionTable
+from loomlog.services.families.schedule import limits
 from loomlog.services.families.schedule.arming import (
     DEFAULT_TENANT,
     KIND,
@@ -44,6 +47,10 @@ RETRY_S = 5.0
 PAGE = 500
 AT_ONCE = 50
 """Commands that wait for their owners at the same time."""
+COMMANDS_MAX = 2
+"""Commands that put a schedule right: one arms it as its definition says, and after a clock was ahead one lets it begin
+again from now.
+"""
 ARMED_MAX = 20_000
 """Schedules of one partition that are compared with definitions that are gone; the timers of more are read later."""
 FAR_MS = 1 << 60
@@ -65,8 +72,11 @@ class ScheduleReconciler:
         rows: ColdRows,
         *,
         owned_terms: OwnedTerms = dict,
+        clock_ms: Callable[[], int],
     ) -> None:
         self.owned_terms = owned_terms
+        self._clock_ms = clock_ms
+        self._clock_lead_ms = self._read_clock_lead()
         self._arming = arming
         self._active = arming.active
         self._replicas = replicas
@@ -98,9 +108,21 @@ class ScheduleReconciler:
             except TimeoutError:
                 continue
 
+    def _read_clock_lead(self) -> float:
+        """Return the time of the clock without what passes by itself: it changes when the clock is set."""
+        return self._clock_ms() - time.monotonic() * 1000
+
+    def _forget_if_set_back(self) -> None:
+        """Compare all schedules again when the clock was set back: it was ahead, and may have decided."""
+        lead_ms = self._read_clock_lead()
+        if lead_ms < self._clock_lead_ms - limits.AHEAD_MS:
+            self._checked.clear()
+        self._clock_lead_ms = lead_ms
+
     async def step(self) -> None:
         """Do what there is to do now. Raises ConnectorError, PositionNotRead."""
         self._wakeup.clear()
+        self._forget_if_set_back()
         owned = dict(self.owned_terms())
         self._checked = {number: term for number, term in self._checked.items() if owned.get(number) == term}
         fresh = owned.keys() - self._checked.keys()
@@ -167,12 +189,15 @@ class ScheduleReconciler:
                 group.create_task(settle(place, known))
 
     async def _settle_one(self, place: Place, known: Schedule | None) -> None:
-        if known is None:
-            row = await self._reads.local(FAMILY_NAME, *place)
-            known = None if row is None else row.entity.state
-        command = await self._arming.command_for(*place, known)
-        if command is not None:
+        for _ in range(COMMANDS_MAX):
+            if known is None:
+                row = await self._reads.local(FAMILY_NAME, *place)
+                known = None if row is None else row.entity.state
+            command = await self._arming.command_for(*place, known)
+            if command is None:
+                return
             await self._arming.ask(command)
+            known = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,7 +225,7 @@ def open_schedules(
     arming = ScheduleArming(active, commands, clock_ms=clock_ms)
     return ScheduleSetup(
         arming=arming,
-        reconciler=ScheduleReconciler(arming, replicas, reads, rows),
+        reconciler=ScheduleReconciler(arming, replicas, reads, rows, clock_ms=clock_ms),
         credentials=EnvironmentCredentials(credentials, loaded.secret_registry),
     )
 

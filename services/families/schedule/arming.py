@@ -35,7 +35,7 @@ from loomlog.services.core.families import aggregate_id
 from loomlog.services.families.definition.state import line_id
 from loomlog.services.families.definition.table import FILE, NAME, SHARED, DefinitionTable, Resolved
 from loomlog.services.families.definition.table import TENANT as TENANT_SOURCE
-from loomlog.services.families.schedule.state import Schedule
+from loomlog.services.families.schedule.state import Schedule, is_beyond_rule
 from loomlog.services.stream.entities.answers import CommandInvalid, CommandUnanswered, EntityCommands
 from loomlog.services.stream.entities.reads import PositionNotRead
 from loomlog.services.stream.entities.replicas import Replicas
@@ -205,12 +205,21 @@ class ScheduleArming:
             envelope = self._envelope(tenant, f"disarm:{revision}:{arms}")
             return DisarmSchedule(envelope=envelope, name=name, revision=revision)
         spec, run = self.active.spec_and_run(tenant, resolved, await self.active.table.load(resolved))
+        is_beyond = known is not None and is_beyond_rule(known, self._clock_ms())
         if known is not None and known.def_id == resolved.def_id:
             is_spent = known.is_spent and revision <= known.revision
-            if is_spent or (known.is_armed and known.spec == spec):
+            if is_spent or (known.is_armed and known.spec == spec and not is_beyond):
                 return None
         envelope = self._envelope(tenant, f"arm:{resolved.def_id}:{revision}:{arms}")
-        return ArmSchedule(envelope=envelope, name=name, def_id=resolved.def_id, revision=revision, spec=spec, run=run)
+        return ArmSchedule(
+            envelope=envelope,
+            name=name,
+            def_id=resolved.def_id,
+            revision=revision,
+            spec=spec,
+            run=run,
+            from_now=is_beyond,
+        )
 
     async def ask(self, command: ArmSchedule | DisarmSchedule) -> None:
         """Carry out a command. Raises CommandUnanswered, CommandInvalid, ConnectorError."""

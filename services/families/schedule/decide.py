@@ -46,12 +46,20 @@ from loomlog.services.core.run.lifecycle.budget_limits import OVER_LIMIT
 from loomlog.services.families.schedule import limits
 from loomlog.services.families.schedule.instants import (
     DueInstants,
+    Range,
     delay_ms,
     due_instants,
     next_instant,
     spec_problem,
 )
-from loomlog.services.families.schedule.state import SPENT, Schedule, ScheduleEvent, evolve
+from loomlog.services.families.schedule.state import (
+    SPENT,
+    Schedule,
+    ScheduleEvent,
+    decided_ahead,
+    evolve,
+    is_beyond_rule,
+)
 
 ScheduleCommand = ArmSchedule | DisarmSchedule | RunScheduleNow | PauseSchedule | ResumeSchedule | NoteRunEnded
 COMPLETED, FAILED, CANCELLED, SKIPPED, REFUSED = "completed", "failed", "cancelled", "skipped", "refused"
@@ -111,26 +119,32 @@ def _refused(code: str, message: str) -> CommandRefused:
 
 
 def _armed(schedule: Schedule, command: ArmSchedule, at_ms: int) -> Sequence[ScheduleArmed | CommandRefused]:
-    """An older version of the definition changes nothing, nor does the one that is armed; a spent one stays so."""
+    """An older version of the definition changes nothing, nor does the one that is armed; a spent one stays so.
+
+    One that begins again from now does not go on after the last instant that was decided: that lies ahead.
+    """
     if command.revision < schedule.revision:
         return []
     is_known = command.def_id == schedule.def_id
+    begins_again = command.from_now and is_beyond_rule(schedule, at_ms)
     # The run follows from the version; its content is another ciphertext each time.
     is_same = schedule.is_armed and command.spec == schedule.spec
-    if is_known and (is_same or (schedule.is_spent and command.revision <= schedule.revision)):
+    if is_known and ((is_same and not begins_again) or (schedule.is_spent and command.revision <= schedule.revision)):
         return []
     if problem := _arm_problem(command):
         return [_refused("bad_request", problem)]
-    armed_ms = schedule.armed_ms if is_known and schedule.is_armed else at_ms
+    armed_ms = schedule.armed_ms if is_known and schedule.is_armed and not begins_again else at_ms
     fires = schedule.fires if is_known and schedule.is_armed else 0
     may_fire = not command.spec.max_fires or fires < command.spec.max_fires
+    after_ms = at_ms if begins_again else max(at_ms, schedule.last_ms)
+    passed = decided_ahead(schedule) if begins_again else schedule.passed
     armed = ScheduleArmed(
         def_id=command.def_id,
         revision=command.revision,
         spec=command.spec,
         run=command.run,
         armed_ms=armed_ms,
-        next_ms=_next_after(command.spec, armed_ms, max(at_ms, schedule.last_ms)) if may_fire else 0,
+        next_ms=_next_after(command.spec, armed_ms, after_ms, passed) if may_fire else 0,
     )
     return [armed]
 
@@ -147,15 +161,15 @@ def _arm_problem(command: ArmSchedule) -> str:
     return "" if size <= limits.TEXT_BYTES_MAX else f"run: has {size} bytes of text, at most {limits.TEXT_BYTES_MAX}"
 
 
-def _next_after(spec: ScheduleSpec, anchor_ms: int, after_ms: int) -> int:
-    return next_instant(spec, anchor_ms, after_ms) if spec.is_enabled else 0
+def _next_after(spec: ScheduleSpec, anchor_ms: int, after_ms: int, passed: Sequence[Range]) -> int:
+    return next_instant(spec, anchor_ms, after_ms, passed) if spec.is_enabled else 0
 
 
 def _next(schedule: Schedule, at_ms: int) -> int:
     """Return the next instant after what was decided and after now; 0 when it has no fires left."""
     if not schedule.is_armed or schedule.spec is None or not schedule.fires_left:
         return 0
-    return _next_after(schedule.spec, schedule.armed_ms, max(at_ms, schedule.last_ms))
+    return _next_after(schedule.spec, schedule.armed_ms, max(at_ms, schedule.last_ms), schedule.passed)
 
 
 # --- instants --------------------------------------------------------------------------------------------------------
@@ -164,7 +178,13 @@ def _next(schedule: Schedule, at_ms: int) -> int:
 def _due(schedule: Schedule, at_ms: int, keep: int) -> DueInstants | None:
     assert schedule.spec is not None, "it is armed"
     return due_instants(
-        schedule.spec, schedule.aggregate, schedule.armed_ms, schedule.next_ms, at_ms, min(keep, limits.CATCH_UP_MAX)
+        schedule.spec,
+        schedule.aggregate,
+        schedule.armed_ms,
+        schedule.next_ms,
+        at_ms,
+        min(keep, limits.CATCH_UP_MAX),
+        schedule.passed,
     )
 
 

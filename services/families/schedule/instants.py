@@ -7,6 +7,7 @@ Before: decide.py, and previews. After: connectors/cron.py.
 """
 
 from collections import deque
+from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import sha256
 
@@ -14,6 +15,9 @@ from loomlog.connectors.cron import find_cron_problem, is_time_zone, parse_times
 from loomlog.schemas.generated.values import ScheduleSpec
 from loomlog.schemas.records import Value
 from loomlog.services.families.schedule import limits
+
+Range = tuple[int, int]
+"""The first and the last of some instants, both with it."""
 
 
 class DueInstants(Value, frozen=True, kw_only=True):
@@ -52,14 +56,25 @@ def _next(times: str, zone: str, anchor_ms: int, after_ms: int) -> int:
     return parse_times(times, zone, anchor_ms).next(after_ms)
 
 
-def next_instant(spec: ScheduleSpec, anchor_ms: int, after_ms: int) -> int:
-    """Return the first instant after a time, UTC milliseconds; 0: none. `anchor_ms`: where @every begins."""
-    return _next(spec.times, spec.timezone, _anchor(spec, anchor_ms), after_ms)
+def next_instant(spec: ScheduleSpec, anchor_ms: int, after_ms: int, passed: Sequence[Range] = ()) -> int:
+    """Return the first instant after a time, UTC milliseconds; 0: none. `anchor_ms`: where @every begins; `passed`,
+    ascending: what is left out because it has fired before its time.
+    """
+    instant = _next(spec.times, spec.timezone, _anchor(spec, anchor_ms), after_ms)
+    for first, last in passed:
+        if first <= instant <= last:
+            instant = _next(spec.times, spec.timezone, _anchor(spec, anchor_ms), last)
+    return instant
+
+
+def has_anchor(spec: ScheduleSpec) -> bool:
+    """Return whether the instants depend on when the schedule was armed."""
+    return spec.times.startswith("@every")
 
 
 def _anchor(spec: ScheduleSpec, anchor_ms: int) -> int:
     """Return the anchor of @every; times of the calendar have none, so that equal ones are kept once."""
-    return anchor_ms if spec.times.startswith("@every") else 0
+    return anchor_ms if has_anchor(spec) else 0
 
 
 def delay_ms(spec: ScheduleSpec, aggregate: str, instant_ms: int) -> int:
@@ -71,35 +86,52 @@ def delay_ms(spec: ScheduleSpec, aggregate: str, instant_ms: int) -> int:
 
 
 def due_instants(
-    spec: ScheduleSpec, aggregate: str, anchor_ms: int, first_ms: int, now_ms: int, keep: int
+    spec: ScheduleSpec,
+    aggregate: str,
+    anchor_ms: int,
+    first_ms: int,
+    now_ms: int,
+    keep: int,
+    passed: Sequence[Range] = (),
 ) -> DueInstants | None:
     """Return the instants from `first_ms` on that are due, the last `keep` of them by name; None when none is."""
     if not first_ms or first_ms + delay_ms(spec, aggregate, first_ms) > now_ms:
         return None
     latest = deque([first_ms], maxlen=keep)
     count = 1
-    next_ms = next_instant(spec, anchor_ms, first_ms)
+    next_ms = next_instant(spec, anchor_ms, first_ms, passed)
     if next_ms and next_ms + delay_ms(spec, aggregate, next_ms) <= now_ms:
         times = parse_times(spec.times, spec.timezone, _anchor(spec, anchor_ms))
         next_ms = 0
         for instant in times.after(first_ms):
+            if _has_passed(instant, passed):
+                continue
             if instant + delay_ms(spec, aggregate, instant) > now_ms:
                 next_ms = instant
                 break
             latest.append(instant)
             count += 1
             if count == limits.COUNTED_MAX:
-                return _many(spec, anchor_ms, first_ms, max(instant, now_ms - spec.jitter_ms), keep)
+                return _many(spec, anchor_ms, first_ms, max(instant, now_ms - spec.jitter_ms), keep, passed)
     return DueInstants(first_ms=first_ms, latest=tuple(latest), count=count, is_at_least=False, next_ms=next_ms)
 
 
-def _many(spec: ScheduleSpec, anchor_ms: int, first_ms: int, until_ms: int, keep: int) -> DueInstants:
+def _has_passed(instant_ms: int, passed: Sequence[Range]) -> bool:
+    return any(first <= instant_ms <= last for first, last in passed)
+
+
+def _many(
+    spec: ScheduleSpec, anchor_ms: int, first_ms: int, until_ms: int, keep: int, passed: Sequence[Range]
+) -> DueInstants:
     times = parse_times(spec.times, spec.timezone, _anchor(spec, anchor_ms))
-    latest = times.latest(first_ms - 1, until_ms, keep)
+    for first, last in reversed(passed):
+        if first <= until_ms <= last:
+            until_ms = first - 1
+    latest = [one for one in times.latest(first_ms - 1, until_ms, keep) if not _has_passed(one, passed)]
     return DueInstants(
         first_ms=first_ms,
         latest=tuple(latest),
         count=limits.COUNTED_MAX,
         is_at_least=True,
-        next_ms=next_instant(spec, anchor_ms, latest[-1]),
+        next_ms=next_instant(spec, anchor_ms, latest[-1], passed),
     )

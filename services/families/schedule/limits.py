@@ -10,6 +10,12 @@ MISSED_MS = 60_000
 """An instant that is decided later than this has passed unseen: catch_up_max 0 leaves it out. Less is an owner that was
 busy, or a takeover.
 """
+AHEAD_MS = 300_000
+"""A next instant that lies further beyond the times than this comes from a clock that was ahead. Clocks that are
+believed differ by two minutes at most (services/core/clock.py), and five minutes more of a wait repair themselves.
+"""
+PASSED_RANGES_MAX = 4
+"""Ranges of instants that fired before their time and do not fire again; the newest are kept."""
 COUNTED_MAX = 1_000
 """Missed instants that are counted one by one; the number of more is said to be at least this."""
 PAUSED_MS = 100 * 365 * 86_400_000

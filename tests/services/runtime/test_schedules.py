@@ -20,7 +20,13 @@ from loomlog.connectors.storage.blobs import MemoryBlobs
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.run_events import RunCompleted, RunStarted
 from loomlog.schemas.generated.schedule_commands import NoteRunEnded, RunScheduleNow
-from loomlog.schemas.generated.schedule_events import FireSettled, InstantsSkipped, ScheduleArmed, ScheduleFired
+from loomlog.schemas.generated.schedule_events import (
+    FireSettled,
+    InstantsSkipped,
+    ScheduleArmed,
+    ScheduleDisarmed,
+    ScheduleFired,
+)
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.reader import TermReader
 from loomlog.schemas.records import replace
@@ -51,6 +57,7 @@ from tests.services.stream.entities.world import FoldedRows
 from tests.waiting import until
 
 KIND = KINDS["schedule"]
+DAY_MS = 86_400_000
 VARIABLE = "LOOMLOG_TEST_GITHUB"
 
 
@@ -141,11 +148,20 @@ class World:
         operations = DefinitionOperations(parts.client, parts.replicas, table, blobs=MemoryBlobs())
         settings = Settings(scheduler_env_allowlist=tuple(allowed))
         secrets = build_secret_registry(Configuration(), settings, os.environ)
+
+        def now_ms() -> int:
+            return self.now_ms()
+
         options = schedule_options(blocks, is_enabled=True, secrets=secrets)
-        arming = ScheduleArming(ActiveSchedules(table, parts.replicas, options), parts.client, clock_ms=clock_ms)
+        arming = ScheduleArming(ActiveSchedules(table, parts.replicas, options), parts.client, clock_ms=now_ms)
         operations.after_change = arming.after_change
         reconciler = ScheduleReconciler(
-            arming, parts.replicas, any_reads, self.entities.rows, owned_terms=hosted.owned_terms
+            arming,
+            parts.replicas,
+            any_reads,
+            self.entities.rows,
+            owned_terms=hosted.owned_terms,
+            clock_ms=now_ms,
         )
         made: list[RunEndActions] = []
 
@@ -385,3 +401,44 @@ async def test_values_of_the_environment_are_beside_the_log_before_the_run_start
         assert world.store.values["acme", run_id] == {"github": "a-secret-value"}
     records = [record.value or b"" for records in world.log.records.values() for record in records]
     assert not any(b"a-secret-value" in value for value in records)
+
+
+async def test_what_a_clock_ahead_has_decided_begins_again_at_the_next_takeover(world: World) -> None:
+    world.now_ms = lambda: clock_ms() + DAY_MS
+    async with world.process("ahead") as process:
+        await world.create(process, "@every 1s")
+        await until(lambda: len(world.events(ScheduleFired)) == 2)
+    world.now_ms = clock_ms
+    async with world.process("right") as process:
+        await until(lambda: len(world.events(ScheduleFired)) == 4)
+        state = await world.state(process)
+    assert state.next_ms < clock_ms() + 10_000
+    assert len(world.events(ScheduleArmed)) == 2
+
+
+async def test_what_a_clock_ahead_has_decided_begins_again_when_it_is_set_back(world: World) -> None:
+    world.now_ms = lambda: clock_ms() + DAY_MS
+    async with world.process("a") as process:
+        await world.create(process, "@every 1s")
+        await until(lambda: len(world.events(ScheduleFired)) == 2)
+        await process.reconciler.step()
+        assert len(world.events(ScheduleArmed)) == 1
+        world.now_ms = clock_ms
+        await process.reconciler.step()
+        assert len(world.events(ScheduleArmed)) == 2
+        await until(lambda: len(world.events(ScheduleFired)) == 4)
+        await process.reconciler.step()
+    assert len(world.events(ScheduleArmed)) == 2
+
+
+async def test_a_schedule_that_is_armed_after_a_clock_ahead_has_decided_begins_now(world: World) -> None:
+    world.now_ms = lambda: clock_ms() + DAY_MS
+    blocks = {"nightly": ScheduleBlock(agent="helper", schedule="@every 1s", enabled=True)}
+    async with world.process("ahead", blocks):
+        await until(lambda: len(world.events(ScheduleFired)) == 1)
+    async with world.process("ahead, without the file"):
+        assert world.events(ScheduleDisarmed)
+    world.now_ms = clock_ms
+    async with world.process("right", blocks) as process:
+        state = await world.state(process, tenant="default")
+    assert state.next_ms < clock_ms() + 10_000
