@@ -55,6 +55,8 @@ class EntityEvent:
     at_ms: int
     name: str
     values: Any
+    stored_ms: int = 0
+    """When the broker got it, by its own clock."""
 
     @property
     def place(self) -> str:
@@ -105,6 +107,7 @@ class EntityLedger(ABC):
             at_ms=envelope["at_ms"],
             name=fields.name.rpartition(".")[2],
             values=fields.values,
+            stored_ms=record.timestamp,
         )
         if (event.partition, envelope["term"]) not in self._claimed:
             self.complain("illegal writer", f"{event.place}: the term {envelope['term']} was not claimed")

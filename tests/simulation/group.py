@@ -172,6 +172,14 @@ class ProcessGroup:
         for member in present:
             self._tell_assignment(member, members)
 
+    def _joined(self, name: str, is_member: bool) -> None:
+        """A process has joined or left the group, whose clock is believed again or not."""
+        member = next((one for one in self.owners if one.process is not None and one.process.name == name), None)
+        if member is not None:
+            self.say(name, f"is {'a' if is_member else 'no'} member")
+            member.absent = not is_member
+            self._rebalance()
+
     def _tell_assignment(self, member: Member, members: Mapping[str, MemberAssignment]) -> None:
         assert member.process is not None
         body: OwnerProcess = member.body

@@ -26,7 +26,7 @@ class SimulatedLog:
         self.landed: Callable[[Sequence[Record]], None] = lambda records: None
         self.grown: dict[str, list[Callable[[], None]]] = defaultdict(list)
         self._records: dict[tuple[str, int], list[Record]] = defaultdict(list)
-        self._clock_ms = clock_ms
+        self.clock_ms = clock_ms
 
     def records(self, topic: str, partition: int) -> list[Record]:
         return self._records[topic, partition]
@@ -34,7 +34,7 @@ class SimulatedLog:
     def append(self, topic: str, partition: int, outgoing: Sequence[ProducerRecord], writer: str) -> int:
         """One batch; the offset of its first record."""
         log = self._records[topic, partition]
-        base, at_ms = len(log), self._clock_ms()
+        base, at_ms = len(log), self.clock_ms()
         log += [
             Record(topic, partition, offset, at_ms, record.key, record.value, record.headers, writer)
             for offset, record in enumerate(outgoing, start=base)

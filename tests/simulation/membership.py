@@ -10,10 +10,26 @@ class Membership:
     """Of one process and one family."""
 
     def __init__(self) -> None:
-        self.assigned: frozenset[int] = frozenset()
-        self.members: Mapping[str, MemberAssignment] = {}
+        self.may_own = True
+        """False: the process is no member, whatever it hears."""
+        self._assigned: frozenset[int] = frozenset()
+        self._members: Mapping[str, MemberAssignment] = {}
         self.changed = asyncio.Event()
         self._generation = 0
+
+    @property
+    def assigned(self) -> frozenset[int]:
+        return self._assigned if self.may_own else frozenset()
+
+    @property
+    def members(self) -> Mapping[str, MemberAssignment]:
+        return self._members if self.may_own else {}
+
+    def allow(self, may_own: bool) -> None:
+        """Join or leave, as connectors/kafka/group.py does."""
+        if may_own != self.may_own:
+            self.may_own = may_own
+            self.changed.set()
 
     async def stay(self) -> None:
         await asyncio.get_running_loop().create_future()
@@ -24,6 +40,6 @@ class Membership:
         if generation < self._generation:
             return
         self._generation = generation
-        if members != self.members:
-            self.assigned, self.members = members[life].partitions, members
+        if members != self._members:
+            self._assigned, self._members = members[life].partitions, members
             self.changed.set()

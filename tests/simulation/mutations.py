@@ -21,6 +21,7 @@ from loomlog.schemas.generated.definition_events import DefPromoted
 from loomlog.schemas.generated.values import AgentDefinition
 from loomlog.schemas.reader import RawEvent, TermReader
 from loomlog.schemas.records import replace
+from loomlog.services.core.clock import ClockCheck
 from loomlog.services.core.run.conversation import compaction
 from loomlog.services.core.run.tools import unknown_outcome as tools_unknown_outcome
 from loomlog.services.families.budget import decide as deciding
@@ -408,6 +409,11 @@ def ends_forgotten() -> AbstractContextManager[Any]:
     return patch.object(RunEndActions, "on_takeover", lambda self, partition, fold: None)
 
 
+def wrong_clocks_believed() -> AbstractContextManager[Any]:
+    """A process goes by its clock however far it is off the broker's."""
+    return patch.object(ClockCheck, "is_believed", lambda self, clock_ms, monotonic_s: self.is_measured)
+
+
 MUTATIONS: dict[str, Mutation] = {
     mutation.__name__: mutation
     for mutation in (
@@ -441,6 +447,7 @@ MUTATIONS: dict[str, Mutation] = {
         publish_id_of_an_attempt,
         wait_asleep,
         instants_decided_again_after_a_takeover,
+        wrong_clocks_believed,
         clock_set_back_fires_again,
         deliveries_taken_again,
         ingress_committed_first,

@@ -19,6 +19,8 @@ from tests.simulation.entity_ledger import EntityEvent, EntityLedger, Order
 
 LATE_MS = 4_000
 """How long after its instant a schedule may decide, without faults; clocks of processes differ by half of it."""
+BELIEVED_MS = 90_000
+"""How far the time of a decision may be off the broker's: a minute, and half of one for a broker that answers late."""
 ALLOW, CANCEL = "allow", "cancel"
 ENDED_SUFFIX = ":end:0"
 PUBLISH_SUFFIX = ".publish"
@@ -76,9 +78,16 @@ class TriggerLedger(EntityLedger):
     """See the module."""
 
     def __init__(
-        self, orders: Sequence[ScheduleOrder], deliveries: Sequence[Delivery], complain: Callable[[str, str], None]
+        self,
+        orders: Sequence[ScheduleOrder],
+        deliveries: Sequence[Delivery],
+        complain: Callable[[str, str], None],
+        *,
+        is_checked: bool = False,
     ) -> None:
+        """`is_checked`: processes compare their clocks with the broker's, so no event may have a wrong time."""
         super().__init__(orders, complain)
+        self._is_checked = is_checked
         self.deliveries = deliveries
         self.is_damaged: Callable[[str], bool] = lambda run_id: False
         self.schedules: dict[str, StoredSchedule] = {}
@@ -100,6 +109,9 @@ class TriggerLedger(EntityLedger):
         self._published: Counter[str] = Counter()
 
     def follow(self, event: EntityEvent) -> None:
+        if self._is_checked and abs(event.at_ms - event.stored_ms) > BELIEVED_MS:
+            off_s = (event.at_ms - event.stored_ms) / 1000
+            self.complain("clock", f"{event.place} has a time that is {off_s:+.1f} s off the broker's")
         family = event.aggregate.partition(":")[0]
         {"schedule": self._of_schedule, "webhook": self._of_webhook, "channel": self._of_channel}[family](event)
 

@@ -1,8 +1,11 @@
 """Schedules and webhooks in the simulation: what starts runs from outside, and what their ends lead to.
 
 Schedules are armed, armed otherwise, fired by hand and disarmed, while owners die and the clocks of their processes are
-set back by an hour or forward by a day. Deliveries come to two apis, which append them to loom.ingress more than once;
-every runtime reads it in a group whose members lose their places. Runs publish a message at their end.
+set back by an hour or forward by a day. In half of the seeds each process compares its clock with the broker's, as the
+product does, and decides nothing while they differ; in the others the rules alone have to stand it.
+
+Deliveries come to two apis, which append them to loom.ingress more than once; every runtime reads it in a group whose
+members lose their places. Runs publish a message at their end.
 
 Before: world.py, in the seeds with triggers. After: entities.py; trigger_ledger.py checks what is in the log.
 """
@@ -17,6 +20,7 @@ from typing import Any, cast
 from loomlog.connectors.configuration.secret_registry import SecretRegistry
 from loomlog.connectors.configuration.webhook_block import WebhookAuth, WebhookBlock
 from loomlog.connectors.errors import Transient, UnknownOutcome
+from loomlog.connectors.kafka.group import POLL_S
 from loomlog.connectors.protocols import ProducerRecord
 from loomlog.connectors.storage.blobs import MemoryBlobs
 from loomlog.projections.entity_items import ItemRow
@@ -35,6 +39,7 @@ from loomlog.services.families.schedule import FAMILY as SCHEDULE
 from loomlog.services.families.webhook import FAMILY as WEBHOOK
 from loomlog.services.families.webhook.definition import WebhookDefinition
 from loomlog.services.families.webhook.deliveries import DeliveryRows
+from loomlog.services.runtime.clock import CheckedClock
 from loomlog.services.runtime.content.encryption import PLAINTEXT
 from loomlog.services.runtime.ingress.deliveries import DeliveryBuilder
 from loomlog.services.runtime.ingress.reader import IngressReader
@@ -53,6 +58,7 @@ from tests.simulation.channels import ANSWER_S, ChannelReads
 from tests.simulation.entities import ORDERS_UNTIL, EntityHost, EntityLoad, plan_acts
 from tests.simulation.faults import CALM_S, MOST_FUSE, Act, Faults
 from tests.simulation.log import TOPICS, Record, SimulatedLog
+from tests.simulation.membership import Membership
 from tests.simulation.trigger_ledger import Delivery, ScheduleOrder, TriggerLedger
 
 TRIGGER_SHARE = 0.75
@@ -63,6 +69,10 @@ OVERLAPS = ("skip", "skip", "queue_one", "cancel", "allow")
 LAST_S = CALM_S + 6.0
 """When schedules are disarmed: what has become due while faults happened is decided, and so are some instants more."""
 MOST_JUMPS = 4
+CHECKED_SHARE = 0.5
+"""Of these seeds: those in which processes compare their clocks with the broker's."""
+BROKER_CLOCK_S = 0.002
+"""A measurement; no fault meets it, so that the same faults happen in seeds of both kinds."""
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 INGRESS = "loom.ingress"
 SESSION_S = 1.0
@@ -99,7 +109,8 @@ def triggers_of(faults: Faults) -> "Triggers | None":
         )
         if act.name not in faults.without:
             faults.acts.append(act)
-    return Triggers(orders, [one for one in deliveries if one.name not in faults.without])
+    is_checked = Random(f"{faults.seed}/clocks").random() < CHECKED_SHARE
+    return Triggers(orders, [one for one in deliveries if one.name not in faults.without], is_checked=is_checked)
 
 
 def _schedule(random: Random, name: str, without: frozenset[str]) -> Sequence[ScheduleOrder]:
@@ -163,9 +174,14 @@ class Triggers(EntityLoad):
 
     ledger: TriggerLedger
 
-    def __init__(self, orders: Sequence[ScheduleOrder], deliveries: Sequence[Delivery]) -> None:
+    def __init__(
+        self, orders: Sequence[ScheduleOrder], deliveries: Sequence[Delivery], *, is_checked: bool = False
+    ) -> None:
         super().__init__(SCHEDULE, orders, WEBHOOK, CHANNEL)
         self.deliveries = deliveries
+        self.is_checked = is_checked
+        self.joined: Callable[[str, bool], None] = lambda name, is_member: None
+        """Tells the group that a process, by its name, is a member or not."""
         self.jumps: dict[str, int] = {}
         """How far the clock of a process is off, by its name."""
         self.committed: dict[int, int] = {}
@@ -179,11 +195,22 @@ class Triggers(EntityLoad):
         self._random = Random(f"{seed}/apis")
 
     def make_ledger(self, log: SimulatedLog, complain: Callable[[str, str], None]) -> TriggerLedger:
-        return TriggerLedger(self.orders, self.deliveries, complain)
+        return TriggerLedger(self.orders, self.deliveries, complain, is_checked=self.is_checked)
 
     def host(self, wire: Wire, edges: StandbyEdges, clock_ms: Callable[[], int]) -> "TriggerHost":
         name = wire.process.name
-        return TriggerHost(wire, self, edges, lambda: clock_ms() + self.jumps.get(name, 0))
+
+        def read_clock_ms() -> int:
+            return clock_ms() + self.jumps.get(name, 0)
+
+        async def read_broker_time() -> int:
+            await asyncio.sleep(BROKER_CLOCK_S)
+            return self.log.clock_ms()
+
+        if not self.is_checked:
+            return TriggerHost(wire, self, edges, read_clock_ms)
+        clock = CheckedClock(read_broker_time, read_clock_ms=read_clock_ms, monotonic_s=wire.loop.time)
+        return TriggerHost(wire, self, edges, clock.now_ms, clock)
 
     def command(self, order: ScheduleOrder) -> Any:
         envelope = CommandEnvelope(command_id=order.id, tenant=TENANT, issued_at_ms=order.issued_at_ms)
@@ -247,10 +274,19 @@ class Triggers(EntityLoad):
 class TriggerHost(EntityHost):
     """The schedules and webhooks of one runtime process, its reader of loom.ingress, and the ends of its runs."""
 
-    def __init__(self, wire: Wire, load: Triggers, edges: StandbyEdges, clock_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        wire: Wire,
+        load: Triggers,
+        edges: StandbyEdges,
+        clock_ms: Callable[[], int],
+        clock: CheckedClock | None = None,
+    ) -> None:
         super().__init__(wire, load, edges, clock_ms)
         codec, client = local_codec(), self.parts.client
         self._ledger = load.ledger
+        self._joined = partial(load.joined, wire.process.name)
+        self._clock = clock
         cache = MessageCache(codec, topic=self.parts.replicas.topic)
         self.parts.replicas.on_event(CHANNEL.name, cache.read)
         reads = TriggerReads(self, wire, load)
@@ -293,9 +329,27 @@ class TriggerHost(EntityHost):
         assert isinstance(effect, CallModel), effect
         return answer(effect, 1, self._clock_ms())
 
+    async def _follow_clock(self, clock: CheckedClock, membership: Membership) -> None:
+        """Be a member while the clock is believed."""
+        while True:
+            if clock.is_believed != membership.may_own:
+                membership.allow(clock.is_believed)
+                self._joined(clock.is_believed)
+            await asyncio.sleep(POLL_S)
+
     async def beside(self, host: Host, work: Awaitable[None]) -> None:
         async with asyncio.TaskGroup() as group:
+            if self._clock is not None:
+                await self._clock.measure()
             tasks = [
+                *(
+                    ()
+                    if self._clock is None
+                    else (
+                        group.create_task(self._clock.run()),
+                        group.create_task(self._follow_clock(self._clock, cast(Membership, host._membership))),
+                    )
+                ),
                 group.create_task(self._actions.run()),
                 group.create_task(self._letters.run()),
                 group.create_task(self._reader.run()),

@@ -91,6 +91,7 @@ class World(ProcessGroup):
             self.checker.followed = self.entities.ledger.of_run
             self.entities.ledger.is_damaged = self.checker.is_damaged
         if isinstance(self.entities, Triggers):
+            self.entities.joined = self._joined
             self.checker.cancelled = self.entities.ledger.cancelled
         self.log.landed = self._landed
         self.store.committed = self.checker.committed
