@@ -199,3 +199,11 @@ def test_an_unknown_profile_is_refused_by_name(tmp_path: Path) -> None:
     path.write_text("profiles: {local: {replicas: 1, durable: {}}}\nevery: {}\ntopics: {}\n")
     with pytest.raises(TopicProblem, match="no profile 'cluster'; it has local"):
         load_topics("cluster", path=path)
+
+
+def test_only_the_clock_has_the_times_of_the_broker() -> None:
+    topics = load_topics("cluster")
+    stamped = [one for one in topics if "message.timestamp.type" in one.settings]
+    assert [(one.name, one.partitions, one.settings["message.timestamp.type"]) for one in stamped] == [
+        ("loom.clock", 1, "LogAppendTime")
+    ]
