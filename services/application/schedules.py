@@ -304,8 +304,8 @@ def _clock_problem(schedule: Schedule, now_ms: int) -> str:
     due = due_ms(schedule)
     if due and due + OVERDUE_MS < now_ms:
         return (
-            f"it was due at {format_rfc3339(due)} and is not decided: no runtime owns it, the clock of its owner is not "
-            "believed, or it has much to do; `loomlog status` says which"
+            f"it was due at {format_rfc3339(due)} and is not decided: no runtime owns it, the clock of its owner is "
+            "not believed, or it has much to do; `loomlog status` says which"
         )
     return ""
 

@@ -122,3 +122,38 @@ def test_a_pause_stays_as_it_is_and_the_schedule_is_right_after_it() -> None:
     assert schedule.state.paused_until_ms == START + 3 * DAY
     schedule.give(ResumeSchedule(envelope=ENVELOPE, name="nightly"))
     assert schedule.state.next_ms == START + HOUR
+
+
+def test_what_was_fired_in_time_before_does_not_keep_a_schedule_from_beginning_again() -> None:
+    schedule = Given("@hourly")
+    for _ in range(2):
+        schedule.timer()
+        schedule.end()
+    schedule.timer(START + DAY)
+    schedule.end()
+    schedule.at_ms = START + 2 * HOUR + MINUTE
+    (armed,) = again(schedule)
+    assert armed.next_ms == START + 3 * HOUR
+    assert schedule.state.passed == ((START + DAY, START + DAY),)
+
+
+@pytest.mark.parametrize(("late_ms", "newest", "count"), [(0, 23, 22), (HOUR, 23, 22), (3 * HOUR, 27, 24)])
+def test_few_instants_that_pass_unseen_leave_out_what_has_fired_before_its_time(
+    late_ms: int, newest: int, count: int
+) -> None:
+    schedule = ahead("@hourly", fires=2)
+    assert schedule.fired == [24 * 60, 25 * 60]
+    again(schedule)
+    skipped, fired = schedule.timer(START + DAY + late_ms)
+    assert (fired.instant_ms, skipped.count) == (START + newest * HOUR, count)
+
+
+@pytest.mark.parametrize("late_ms", [0, MINUTE, 3 * MINUTE])
+def test_many_instants_that_pass_unseen_leave_out_what_has_fired_before_its_time(late_ms: int) -> None:
+    schedule = ahead("* * * * *", fires=2)
+    before = schedule.fired
+    again(schedule)
+    schedule.timer(START + DAY + late_ms)
+    (newest,) = set(schedule.fired) - set(before)
+    assert newest == (before[0] - 1 if late_ms < 2 * MINUTE else 1_443)
+    assert schedule.state.next_ms == START + max(before[-1] + 1, newest + 1) * MINUTE
