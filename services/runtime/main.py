@@ -57,7 +57,7 @@ from loomlog.services.runtime.run_end_setup import open_run_ends
 from loomlog.services.runtime.run_host import StandbyEdges, StandbyReaders, build_run_host
 from loomlog.services.runtime.schedule_setup import open_schedules
 from loomlog.services.runtime.settings import MissingRuntimeSetting
-from loomlog.services.runtime.telemetry.exposition import build_exposition
+from loomlog.services.runtime.telemetry.exposition import build_exposition, build_waiting_exposition
 from loomlog.services.runtime.telemetry.metrics import RunMetrics
 from loomlog.services.runtime.telemetry.metrics_server import ADDRESS, bind_socket, serve
 from loomlog.services.runtime.telemetry.run_summaries import RunSummaries
@@ -81,7 +81,22 @@ system allows.
 async def run(loaded: ProcessConfiguration) -> None:
     """Run until SIGTERM or SIGINT, or until something fails."""
     async with open_resources(loaded) as outside:
+        if not outside.clock.is_believed:
+            await _wait_for_clock(outside)
         await _serve(loaded, outside)
+
+
+async def _wait_for_clock(resources: RuntimeResources) -> None:
+    """Wait until the clock is believed, with metrics that say so. The parts are made after it: some remember when."""
+    settings, clock = resources.settings, resources.clock
+    async with asyncio.TaskGroup() as tasks:
+        beside = [tasks.create_task(clock.run())]
+        if settings.metrics_port is not None:
+            page = build_waiting_exposition(clock)
+            beside.append(tasks.create_task(serve(bind_socket(settings.metrics_port), page)))
+        await clock.wait_until_believed()
+        for task in beside:
+            task.cancel()
 
 
 def _dead_letters(resources: RuntimeResources) -> DeadLetters:

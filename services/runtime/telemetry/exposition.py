@@ -73,6 +73,16 @@ def build_exposition(
     return lambda: generate_latest(registry)
 
 
+def build_waiting_exposition(clock: CheckedClock) -> Callable[[], bytes]:
+    """Return a function that renders the metrics of a process that does nothing yet, because its clock is not
+    believed.
+    """
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(ClockCollector(clock, owns_nothing=True))
+    ProcessCollector(registry=registry)
+    return lambda: generate_latest(registry)
+
+
 class RuntimeCollector(Collector):
     """All metrics of loomlog; memory, CPU time and descriptors come from prometheus_client's ProcessCollector."""
 
@@ -232,12 +242,15 @@ class IngressCollector(Collector):
 
 
 class ClockCollector(Collector):
-    """The clock of the process, compared with the broker's."""
+    """The clock of the process, compared with the broker's. `owns_nothing`: that too, as RuntimeCollector would."""
 
-    def __init__(self, clock: CheckedClock) -> None:
+    def __init__(self, clock: CheckedClock, *, owns_nothing: bool = False) -> None:
         self._clock = clock
+        self._owns_nothing = owns_nothing
 
     def collect(self) -> Iterator[Metric]:
+        if self._owns_nothing:
+            yield _gauge("partitions_owned", "Partitions held now.", 0)
         yield _gauge(
             "clock_offset_seconds",
             "By how much the clock of the process is ahead of the broker's.",
