@@ -4,6 +4,7 @@ import asyncio
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -70,6 +71,26 @@ class Gauges:
         return (believed, owned) == (is_believed, count)
 
 
+def environment(kafka: str, postgres: str, folder: Path, port: int) -> dict[str, str]:
+    return {
+        "PATH": "",
+        "PYTHONPATH": str(Path(__file__).parents[3]),
+        "LOOMLOG_KAFKA": kafka,
+        "LOOMLOG_POSTGRES": postgres,
+        "LOOMLOG_HOME": str(folder),
+        "LOOMLOG_CONFIG_FILES": str(folder / "loomlog.yaml"),
+        "LOOMLOG_BENCH_ENABLED": "1",
+        "LOOMLOG_RUNTIME_METRICS_PORT": str(port),
+    }
+
+
+async def start(prefix: str, clock: Path, environ: Mapping[str, str]) -> asyncio.subprocess.Process:
+    """Start a runtime under the clock of a file."""
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-c", WITH_A_CLOCK + CHILD, prefix, str(clock), env=environ, stderr=asyncio.subprocess.PIPE
+    )
+
+
 @pytest.mark.integration
 async def test_a_process_whose_clock_is_a_day_ahead_fires_nothing_until_it_is_right(
     kafka: str, postgres: str, topic_prefix: str, tmp_path: Path
@@ -80,16 +101,7 @@ async def test_a_process_whose_clock_is_a_day_ahead_fires_nothing_until_it_is_ri
     clock = tmp_path / "clock"
     clock.write_text(str(DAY_S))
     port = pick_port()
-    environ = {
-        "PATH": "",
-        "PYTHONPATH": str(Path(__file__).parents[3]),
-        "LOOMLOG_KAFKA": kafka,
-        "LOOMLOG_POSTGRES": postgres,
-        "LOOMLOG_HOME": str(tmp_path),
-        "LOOMLOG_CONFIG_FILES": str(tmp_path / "loomlog.yaml"),
-        "LOOMLOG_BENCH_ENABLED": "1",
-        "LOOMLOG_RUNTIME_METRICS_PORT": str(port),
-    }
+    environ = environment(kafka, postgres, tmp_path, port)
     codec, gauges = local_codec(), Gauges(port)
     appender, ranges = KafkaAppender(KafkaOptions(bootstrap=kafka)), KafkaRanges(KafkaOptions(bootstrap=kafka))
     await appender.start()
@@ -120,15 +132,7 @@ async def test_a_process_whose_clock_is_a_day_ahead_fires_nothing_until_it_is_ri
     )
     key = aggregate_key(aggregate_id("schedule", "acme", "often"))
     await appender.append(topics.commands, partition_of(key, 1), [ProducerRecord(key=key, value=codec.encode(command))])
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-c",
-        WITH_A_CLOCK + CHILD,
-        topic_prefix,
-        str(clock),
-        env=environ,
-        stderr=asyncio.subprocess.PIPE,
-    )
+    process = await start(topic_prefix, clock, environ)
     try:
         async with asyncio.timeout(WAIT_S):
             await until(lambda: gauges.owns(0, is_believed=False), within_s=WAIT_S)
@@ -157,3 +161,33 @@ async def test_a_process_whose_clock_is_a_day_ahead_fires_nothing_until_it_is_ri
         await ranges.close()
     lines = [line for line in said.decode().splitlines() if "the clock of this process" in line]
     assert ["s ahead of the broker's" in line for line in lines] == [True, False, True, False, True, False], lines
+
+
+@pytest.mark.integration
+async def test_a_spare_takes_over_from_an_owner_whose_clock_was_set(
+    kafka: str, postgres: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    await apply(kafka, prefix=topic_prefix, partitions=2)
+    (tmp_path / "loomlog.yaml").write_text(CONFIGURATION)
+    ports = {name: pick_port() for name in ("one", "two")}
+    gauges = {name: Gauges(port) for name, port in ports.items()}
+    processes: dict[str, asyncio.subprocess.Process] = {}
+    try:
+        for name, owned in (("one", 2), ("two", 0)):
+            more = {"LOOMLOG_REPLICA_ID": name, "LOOMLOG_SPARES": "1", "LOOMLOG_SESSION_TIMEOUT_MS": "20000"}
+            environ = environment(kafka, postgres, tmp_path, ports[name]) | more
+            processes[name] = await start(topic_prefix, tmp_path / f"clock {name}", environ)
+            await until(lambda name=name, owned=owned: gauges[name].owns(owned, is_believed=True))  # type: ignore[misc]
+        (tmp_path / "clock one").write_text(str(-3_600))
+        processes["one"].send_signal(signal.SIGUSR2)
+        await until(lambda: gauges["two"].owns(2, is_believed=True), within_s=10)
+        assert await gauges["one"].owns(0, is_believed=False)
+        (tmp_path / "clock one").unlink()
+        processes["one"].send_signal(signal.SIGUSR2)
+        await until(lambda: gauges["one"].owns(0, is_believed=True), within_s=10)
+        assert await gauges["two"].owns(2, is_believed=True), "nothing moves back"
+    finally:
+        for process in processes.values():
+            if process.returncode is None:
+                process.kill()
+            await process.communicate()
