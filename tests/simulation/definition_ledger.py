@@ -150,6 +150,8 @@ class DefinitionLedger(EntityLedger):
                 line.staged, line.staged_by = number, values["batch"]
         elif event.name == "StageSettled":
             line.staged, line.staged_by = 0, ""
+            if number != line.active:  # what came to nothing is never active
+                line.retired.add(number)
         else:
             self.complain("invented", f"{event.place}: no order leads to it")
 
