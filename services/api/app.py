@@ -165,6 +165,8 @@ def _build_endpoint(service: Service, route: Route) -> RequestHandler:
                 check_query(request, known)
             if route.is_mutating:
                 use_idempotency_key(context, caller, request)
+                if context.idempotency_key and not route.recognises_key:
+                    context.require_first = service.application.require_first_body
             if takes_position and (tokens := position_tokens(request)):
                 await service.application.barrier.wait_for(tokens)
             response: Response = await handler(service, caller, request)

@@ -86,6 +86,7 @@ MEMORY_ROUTES: tuple[Route, ...] = (
         path=KEYS + "/{key:path}",
         access=requires(MEMORY_WRITE),
         handler=memory_endpoints.put_memory_key,
+        recognises_key=True,
         tag=TAG,
         summary="Set a key.",
         body=NamedSchema(

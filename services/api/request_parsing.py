@@ -107,7 +107,7 @@ def _refuse_twice(pairs: list[tuple[str, Any]]) -> None:
 async def raw_body(request: Request, *, limit: int) -> bytes:
     """Return the bytes of a body of any type. Raises RequestRefused: payload_too_large."""
     raw = await _read_body(request, limit)
-    current_request.get().hash_body(raw)
+    await current_request.get().take_body(raw)
     return raw
 
 
@@ -192,7 +192,7 @@ def parse_time_ms(name: str, value: str) -> int:
 async def _read_json(request: Request, limit: int, *, optional: bool) -> bytes:
     """Return the bytes of a body that is declared as JSON, and make them part of the request's tokens."""
     raw = await _read_body(request, limit)
-    current_request.get().hash_body(raw)
+    await current_request.get().take_body(raw)
     if not raw and optional:
         return b"{}"
     if not _is_json(request.headers.get("content-type", "")):

@@ -80,6 +80,10 @@ class Route:
     """Id of the operation; empty: the name of the handler."""
     tag: Tag | None = None
     """Group of the operation; None: that of the handler's module."""
+    recognises_key: bool = False
+    """Whether the owner of what the path names refuses another body under a used Idempotency-Key by itself, so that a
+    request on a hot road need not look the key up.
+    """
     socket_handler: SocketHandler | None = None
     """Set when the path is a WebSocket; `handler` then responds to requests that are not a handshake."""
 

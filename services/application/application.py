@@ -52,8 +52,10 @@ from typing import Any
 
 from loomlog.connectors.configuration.secret_registry import NO_SECRETS, SecretRegistry
 from loomlog.connectors.crypto.installation_key import SecretKey
+from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.protocols import Blobs, LogAppender, LogRanges, LogTail
 from loomlog.connectors.storage.postgres import PostgresReader
+from loomlog.connectors.storage.request_keys import RequestKeys
 from loomlog.connectors.storage.run_credentials import RunCredentials
 from loomlog.connectors.storage.state_files import StateFiles
 from loomlog.projections.memory_index.reads import MemoryIndex
@@ -84,6 +86,7 @@ from loomlog.services.application.definition_history import DefinitionHistory
 from loomlog.services.application.definition_queries import DefinitionQueries
 from loomlog.services.application.definitions import Definitions
 from loomlog.services.application.entities import Entities
+from loomlog.services.application.errors import key_reused
 from loomlog.services.application.evaluations import ReadModelRuns, RunEvaluations
 from loomlog.services.application.health.health_checks import EntityTables, HealthChecks
 from loomlog.services.application.log.access import LogAccess
@@ -238,6 +241,7 @@ class Application:
         webhooks: WebhookOptions = DEFAULT_WEBHOOK_OPTIONS,
         secrets: SecretRegistry = NO_SECRETS,
         hosts: Collection[str] | None = None,
+        request_keys: RequestKeys | None = None,
         change_feed: ChangeFeed | None = None,
         log_access: LogAccess | None = None,
         entity_tables: Sequence[EntityTables] = (),
@@ -369,6 +373,7 @@ class Application:
                 wait_s=decision_wait_s,
             )
         )
+        self._request_keys = request_keys
         self._definitions: Definitions | None = None
         self._evaluations: RunEvaluations | None = None
         self._volumes: Volumes | None = None
@@ -552,6 +557,20 @@ class Application:
                 codec,
                 run_topic=topics.events,
             )
+
+    async def require_first_body(self, key: str, body: str) -> None:
+        """Raise RequestRefused(idempotency_key_reused) for a key that was used with another body. While the keys cannot
+        be looked up only the owners compare bodies, each for what it owns.
+        """
+        if self._request_keys is None:
+            return
+        try:
+            first = await self._request_keys.first_body(key, body)
+        except ConnectorError as error:
+            log.warning("Idempotency-Keys cannot be looked up: %s", error)
+            return
+        if first != body:
+            raise key_reused()
 
     @property
     def entities(self) -> Entities:

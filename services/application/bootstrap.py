@@ -24,6 +24,7 @@ from loomlog.connectors.errors import ConnectorError, Permanent, Transient
 from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, KafkaRanges, KafkaTail, open_tail
 from loomlog.connectors.protocols import Blobs
 from loomlog.connectors.storage.postgres import PostgresOptions, PostgresReader, connect, open_reader
+from loomlog.connectors.storage.request_keys import PostgresRequestKeys
 from loomlog.connectors.storage.run_credentials import PostgresCredentialRows, RunCredentials
 from loomlog.connectors.storage.state_files import StateFiles
 from loomlog.connectors.tools.remote_calls import REQUESTS_TOPIC
@@ -208,6 +209,8 @@ async def open_application(
             await wait_for("broker", readiness, parts.replicas.open)
             tail_of_set = await tail(parts.topics.events, parts.replicas.next_offsets)
             followed.append(partial(parts.replicas.follow, tail_of_set))
+        request_keys = PostgresRequestKeys(endpoints.postgres)
+        stack.push_async_callback(request_keys.close)
         memory_index = await open_memory_index(endpoints.postgres, endpoints.installation_key)
         layer = Application(
             authenticator=authenticator,
@@ -237,6 +240,7 @@ async def open_application(
             webhooks=webhooks,
             secrets=secrets,
             hosts=hosts,
+            request_keys=request_keys,
             memory_index=memory_index,
             change_feed=SqlChangeFeed(opened_sets[0].reader, feed_schema(endpoints.read_model_prefix))
             if endpoints.memory_changes_enabled

@@ -14,7 +14,7 @@ Before: a transport begins a request. After: application.py wraps its source of 
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 
 from msgspec import Struct, field
@@ -29,6 +29,8 @@ class RequestContext(Struct):
     idempotency_key: str = ""
     scope: tuple[str, ...] = ()
     body_sha256: str = ""
+    require_first: Callable[[str, str], Awaitable[None]] | None = None
+    """Raises RequestRefused for digests of key and body of which the key was used with another body before."""
     drawn: Counter[str] = field(default_factory=Counter)
     """Tokens drawn so far, by step: a step may be taken for each of several things."""
 
@@ -36,6 +38,17 @@ class RequestContext(Struct):
         """Make the body part of the tokens; only a keyed request needs it."""
         if self.idempotency_key:
             self.body_sha256 = hashlib.sha256(body).hexdigest()
+
+    async def take_body(self, body: bytes) -> None:
+        """Make the body part of the tokens. Raises RequestRefused(idempotency_key_reused)."""
+        self.hash_body(body)
+        if self.idempotency_key and self.require_first is not None:
+            await self.require_first(*self.digests())
+
+    def digests(self) -> tuple[str, str]:
+        """Return digests of the key, with what it belongs to, and of key and body."""
+        parts = (*self.scope, self.idempotency_key)
+        return hashed_token("key", *parts), hashed_token("body", *parts, self.body_sha256)
 
     def token(self, step: str, *parts: str) -> str:
         """Return the next token of a step."""
@@ -52,10 +65,7 @@ def key_digests() -> tuple[str, str] | None:
     key. For what has no owner and is found by its name.
     """
     request = current_request.get()
-    if not request.idempotency_key:
-        return None
-    parts = (*request.scope, request.idempotency_key)
-    return hashed_token("key", *parts), hashed_token("body", *parts, request.body_sha256)
+    return request.digests() if request.idempotency_key else None
 
 
 def repeatable(fresh_token: Callable[[], str], step: str) -> Callable[[], str]:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from loomlog.connectors.errors import Transient
+from loomlog.connectors.storage.request_keys import MemoryRequestKeys
 from loomlog.schemas.generated.run_commands import PauseRun, PostInput
 from loomlog.schemas.ids import command_identity
 from loomlog.services.api.openapi import build_document
@@ -160,3 +162,64 @@ async def test_concurrent_repetitions_have_one_effect(here: Served) -> None:
 async def test_a_key_that_no_header_can_carry_is_refused(here: Served) -> None:
     answer = await here.client().post("/v1/runs/r_1/input", json={"text": "x"}, headers={"Idempotency-Key": "a b"})
     assert (answer.status_code, "Idempotency-Key" in answer.json()["error"]) == (400, True)
+
+
+# --- bodies that name what is changed --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def keyed(here: Served) -> Served:
+    here.world.layer._request_keys = MemoryRequestKeys()
+    return here
+
+
+@pytest.mark.parametrize(
+    ("path", "bodies"),
+    [
+        ("/v1/_erasure?tenant=acme", [{"subject": name, "dry_run": True} for name in "ab"]),
+        ("/v1/runs/bulk", [{"action": "cancel", "where": f"agent={name}", "dry_run": True} for name in "ab"]),
+    ],
+)
+async def test_another_body_under_a_used_key_is_refused_also_where_it_names_another_thing(
+    keyed: Served, path: str, bodies: list[dict[str, object]]
+) -> None:
+    first, again, other = [
+        await keyed.client().post(path, json=body, headers=KEY) for body in (bodies[0], bodies[0], bodies[1])
+    ]
+    assert first.json().get("code") != "idempotency_key_reused", first.text
+    assert again.status_code == first.status_code
+    assert (other.status_code, other.json()["code"]) == (422, "idempotency_key_reused")
+    fresh_key = await keyed.client().post(path, json=bodies[1], headers={"Idempotency-Key": "order-18"})
+    assert fresh_key.json().get("code") != "idempotency_key_reused"
+
+
+async def test_a_key_is_that_of_its_caller_method_and_path(keyed: Served) -> None:
+    for client, path in (
+        (keyed.client(), "/v1/_pause"),
+        (keyed.client(), "/v1/_resume"),
+        (keyed.client(), "/v1/_repair"),
+    ):
+        answer = await client.post(path, json={"agent": path}, headers=KEY)
+        assert answer.json().get("code") != "idempotency_key_reused"
+
+
+async def test_without_the_store_of_keys_requests_are_carried_out(here: Served) -> None:
+    class Away:
+        async def first_body(self, key: str, body: str) -> str:
+            raise Transient("no answer", kind="timeout")
+
+    here.world.layer._request_keys = Away()
+    bodies = [{"scope": "agent", "agent": name} for name in ("parker", "soaker")]
+    answers = [await here.client().post("/v1/_pause", json=body, headers=KEY) for body in bodies]
+    assert answers[0].status_code == 200
+    assert answers[1].json().get("code") != "idempotency_key_reused"
+
+
+def test_routes_whose_owner_recognises_a_key_name_what_they_change_in_their_path() -> None:
+    recognising = {(route.method, route.template) for route in ROUTES if route.recognises_key}
+    assert recognising == {
+        ("POST", "/v1/runs"),
+        ("POST", "/v1/runs:batch"),
+        ("POST", "/v1/sessions/{session_id}/messages"),
+        ("PUT", "/v1/_memory/scopes/{scope}/{scope_id}/keys/{key}"),
+    }

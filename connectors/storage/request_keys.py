@@ -1,0 +1,110 @@
+"""The Idempotency-Keys that were used, each with the digest of its first body: another body under a key is refused.
+
+Owners of runs and aggregates recognise a key on what they own. Where the body names what is changed, another body leads
+to another owner, which has never seen the key; so keys are kept here, in a schema that no rebuild of the read models
+touches. A row has hashes only, and is forgotten a day after its last use with that body.
+
+The first write creates the table. Raises ConnectorError.
+
+Before: services/api/app.py, when the body of a keyed request has been read. After: nothing.
+"""
+
+from typing import Any, Protocol
+
+from psycopg import sql
+from psycopg_pool import AsyncConnectionPool
+
+from loomlog.connectors.errors import Permanent
+from loomlog.connectors.storage.postgres import PostgresOptions, open_pool, translate_errors
+
+LIFETIME_S = 86_400
+"""Lifetime of a key from its last use on, as others have it."""
+CONNECTIONS = 2
+SWEEP_EVERY = 500
+"""Uses between two deletions of what is over."""
+SCHEMA = "loom_requests"
+TABLE_LOCK_ID = 4_718_305_118
+"""Advisory lock under which the table is created; an otherwise unused number."""
+
+
+class RequestKeys(Protocol):
+    """Storage of keys."""
+
+    async def first_body(self, key: str, body: str) -> str:
+        """Return the body that the key was used with first: this one, unless there was another."""
+        ...
+
+
+class MemoryRequestKeys:
+    """Protocol RequestKeys in memory, for tests."""
+
+    def __init__(self) -> None:
+        self.bodies: dict[str, str] = {}
+
+    async def first_body(self, key: str, body: str) -> str:
+        return self.bodies.setdefault(key, body)
+
+
+class PostgresRequestKeys:
+    """Protocol RequestKeys. Connections are opened when needed and closed by `close`."""
+
+    def __init__(self, options: PostgresOptions, *, schema: str = SCHEMA, lifetime_s: float = LIFETIME_S) -> None:
+        self._options = options
+        self._schema = sql.Identifier(schema)
+        self._table = sql.Identifier(schema, "request_keys")
+        self._lifetime_s = lifetime_s
+        self._pool: AsyncConnectionPool[Any] | None = None
+        self._uses = 0
+
+    async def first_body(self, key: str, body: str) -> str:
+        statement = sql.SQL(
+            "INSERT INTO {} AS t (key, body, expires_at) VALUES (%s, %s, now() + make_interval(secs => %s)) "
+            "ON CONFLICT (key) DO UPDATE SET "
+            "expires_at = CASE WHEN t.expires_at <= now() OR t.body = excluded.body THEN excluded.expires_at "
+            "ELSE t.expires_at END, "
+            "body = CASE WHEN t.expires_at <= now() THEN excluded.body ELSE t.body END RETURNING body"
+        )
+        values = (key, body, self._lifetime_s)
+        try:
+            rows = await self._execute(statement, values)
+        except Permanent as error:
+            if error.kind != "not_found":
+                raise
+            await self._create_table()
+            rows = await self._execute(statement, values)
+        self._uses += 1
+        if self._uses % SWEEP_EVERY == 0:
+            await self._execute(sql.SQL("DELETE FROM {} WHERE expires_at <= now() RETURNING key"), ())
+        return str(rows[0][0])
+
+    async def close(self) -> None:
+        if self._pool is not None:
+            await self._pool.close()
+
+    async def _execute(self, statement: sql.SQL, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        if self._pool is None:
+            self._pool = await open_pool(self._options, max_connections=CONNECTIONS, min_connections=0)
+        async with translate_errors("keep an Idempotency-Key"), self._pool.connection() as connection:
+            answer = await connection.execute(statement.format(self._table), values)
+            rows: list[tuple[Any, ...]] = await answer.fetchall()
+            return rows
+
+    async def _create_table(self) -> None:
+        assert self._pool is not None, "a statement was executed before"
+        async with (
+            translate_errors("make the table of Idempotency-Keys"),
+            self._pool.connection() as connection,
+            connection.transaction(),
+        ):
+            # Two processes that create it at once would conflict in the catalog.
+            await connection.execute("SELECT pg_advisory_xact_lock(%s)", (TABLE_LOCK_ID,))
+            await connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(self._schema))
+            await connection.execute(
+                sql.SQL(
+                    "CREATE TABLE IF NOT EXISTS {} (key text PRIMARY KEY, body text NOT NULL, "
+                    "expires_at timestamptz NOT NULL)"
+                ).format(self._table)
+            )
+            await connection.execute(
+                sql.SQL("CREATE INDEX IF NOT EXISTS request_keys_expire ON {} (expires_at)").format(self._table)
+            )
