@@ -1,14 +1,12 @@
 """A family of aggregates in one file: counters that can be raised and set to zero.
 
-It runs inside loomlog: every process imports the modules that LOOMLOG_FAMILIES names, from PYTHONPATH. In the top
-folder of a clone, after `make down` if a stack runs there:
+It runs inside loomlog: every process imports the modules that LOOMLOG_FAMILIES names, from PYTHONPATH. Its commands
+and events are schemas/avro/counter/. In the top folder of a clone, after `make down` if a stack runs there:
 
     export LOOMLOG_FAMILIES=counter PYTHONPATH=docs/examples/counter
     loomlog up --detach
     loomlog counter increment --name hits --by 3
     loomlog counter show hits
-
-Its commands and events are schemas/avro/counter/.
 """
 
 from collections.abc import Sequence
