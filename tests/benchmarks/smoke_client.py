@@ -19,8 +19,10 @@ import uvloop
 
 from tests.benchmarks.closed_loop import measure
 from tests.benchmarks.http_client import HttpClient
+from tests.benchmarks.memory_http_client import MemoryClient
 from tests.benchmarks.peers.kafka_floor import open_floor
 from tests.benchmarks.topic_client import open_client
+from tests.benchmarks.workload import WRITER
 
 SLICE_WARM_UP_S = 0.1
 """Before each slice is counted: the runs of the other side are over, and the first of this one are out of step."""
@@ -32,10 +34,13 @@ async def main(
 ) -> None:
     """Pairs until `seconds` are over, after a warm-up of both."""
     host, _, port = api.rpartition(":")
+    token = os.environ.get("LOOMLOG_AUTH_TOKEN", "")
     async with open_client(bootstrap) as topic, open_floor(bootstrap) as floor:
         paths: Mapping[str, OneRun] = {
             "topic": delayed(topic.run_once),
-            "http": delayed(HttpClient(host, int(port), os.environ.get("LOOMLOG_AUTH_TOKEN", "")).run_once),
+            "http": delayed(HttpClient(host, int(port), token).run_once),
+            "writes": delayed(HttpClient(host, int(port), token, agent=WRITER).run_once),
+            "put": delayed(MemoryClient(api).put),
         }
         began = time.monotonic()
         turn = 0
