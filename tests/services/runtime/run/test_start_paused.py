@@ -110,7 +110,8 @@ async def test_of_two_that_start_together_the_later_pauses_nothing_after_a_resum
     late = await starting(world, name="rt-2")
     await world.process()
     early = await come_up(world)
-    assert late.held() == [("all", REASON, "rt-1")], "it is paused, whether it has read that or not"
+    assert late.held(), "it is paused, whether it has read that or not"
+    await world.until(lambda: late.held() == [("all", REASON, "rt-1")])
     await early.parts.client.ask(lift(), wait_s=PATIENCE_S)
     await world.until(lambda: not late.held())
     await late.ask()
