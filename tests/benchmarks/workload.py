@@ -13,7 +13,7 @@ AGENT = os.environ.get("BENCH_AGENT", "bench")
 PROMPT = os.environ.get("BENCH_PROMPT", "measure c1")
 USERS = int(os.environ.get("BENCH_USERS", "1000"))
 """Users that the runs are spread over; 0: they have none, and no handle over HTTP: not what clients send."""
-WRITER = "researcher"
+WRITER = "writer"
 """The agent with the script of the original's own load: Memory.set, Channel.publish, end. `c1` in the prompt names the
 circuit, and so the key and the channel."""
 SINGLE = "soaker"
@@ -28,7 +28,7 @@ agents:
     tools: [Bench]
     disable_context: true
     system_prompt: "You are measured."
-  researcher:
+  writer:
     provider: mock
     model: mock-researcher
     tools: [Memory, Channel]
