@@ -226,6 +226,16 @@ async def open_pool(
     return pool
 
 
+async def create_once(pool: AsyncConnectionPool[Any], lock_id: int, *statements: sql.Composable) -> None:
+    """Execute statements that create something, in a transaction under an advisory lock: two processes that create it
+    at once would conflict in the catalog.
+    """
+    async with pool.connection() as connection, connection.transaction():
+        await connection.execute("SELECT pg_advisory_xact_lock(%s)", (lock_id,))
+        for statement in statements:
+            await connection.execute(statement)
+
+
 async def _configure_connection(connection: psycopg.AsyncConnection[Any]) -> None:
     connection.adapters.register_loader("json", TextLoader)
     # Prepared plans would not survive a switch of the views to another build.

@@ -15,7 +15,7 @@ from psycopg import sql
 from psycopg_pool import AsyncConnectionPool
 
 from loomlog.connectors.errors import Permanent
-from loomlog.connectors.storage.postgres import PostgresOptions, open_pool, translate_errors
+from loomlog.connectors.storage.postgres import PostgresOptions, create_once, open_pool, translate_errors
 
 LIFETIME_S = 86_400
 """Lifetime of a key from its last use on, as others have it."""
@@ -91,20 +91,14 @@ class PostgresRequestKeys:
 
     async def _create_table(self) -> None:
         assert self._pool is not None, "a statement was executed before"
-        async with (
-            translate_errors("make the table of Idempotency-Keys"),
-            self._pool.connection() as connection,
-            connection.transaction(),
-        ):
-            # Two processes that create it at once would conflict in the catalog.
-            await connection.execute("SELECT pg_advisory_xact_lock(%s)", (TABLE_LOCK_ID,))
-            await connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(self._schema))
-            await connection.execute(
-                sql.SQL(
-                    "CREATE TABLE IF NOT EXISTS {} (key text PRIMARY KEY, body text NOT NULL, "
-                    "expires_at timestamptz NOT NULL)"
-                ).format(self._table)
-            )
-            await connection.execute(
-                sql.SQL("CREATE INDEX IF NOT EXISTS request_keys_expire ON {} (expires_at)").format(self._table)
+        create = (
+            "CREATE TABLE IF NOT EXISTS {} (key text PRIMARY KEY, body text NOT NULL, expires_at timestamptz NOT NULL)"
+        )
+        async with translate_errors("make the table of Idempotency-Keys"):
+            await create_once(
+                self._pool,
+                TABLE_LOCK_ID,
+                sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(self._schema),
+                sql.SQL(create).format(self._table),
+                sql.SQL("CREATE INDEX IF NOT EXISTS request_keys_expire ON {} (expires_at)").format(self._table),
             )

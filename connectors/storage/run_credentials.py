@@ -22,7 +22,7 @@ from psycopg_pool import AsyncConnectionPool
 
 from loomlog.connectors.crypto.installation_key import SecretDecryptionError, SecretKey
 from loomlog.connectors.errors import Permanent
-from loomlog.connectors.storage.postgres import POOL_WAIT_S, PostgresOptions, translate_errors
+from loomlog.connectors.storage.postgres import POOL_WAIT_S, PostgresOptions, create_once, translate_errors
 
 LIFETIME_S = 7 * 86_400
 """Lifetime from the request on. A run that takes longer, or is parked longer, continues without them."""
@@ -153,22 +153,14 @@ class PostgresCredentialRows:
 
     async def _create_table(self) -> None:
         pool = await self._open_pool()
-        async with (
-            translate_errors("make the table of the credentials of runs"),
-            pool.connection() as connection,
-            connection.transaction(),
-        ):
-            # Two processes that create it at once would conflict in the catalog.
-            await connection.execute("SELECT pg_advisory_xact_lock(%s)", (TABLE_LOCK_ID,))
-            await connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(self._schema))
-            await connection.execute(
-                sql.SQL(
-                    "CREATE TABLE IF NOT EXISTS {} (run_id text PRIMARY KEY, sealed bytea NOT NULL, "
-                    "expires_at timestamptz NOT NULL)"
-                ).format(self._table)
-            )
-            await connection.execute(
-                sql.SQL("CREATE INDEX IF NOT EXISTS run_credentials_expire ON {} (expires_at)").format(self._table)
+        columns = "run_id text PRIMARY KEY, sealed bytea NOT NULL, expires_at timestamptz NOT NULL"
+        async with translate_errors("make the table of the credentials of runs"):
+            await create_once(
+                pool,
+                TABLE_LOCK_ID,
+                sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(self._schema),
+                sql.SQL(f"CREATE TABLE IF NOT EXISTS {{}} ({columns})").format(self._table),
+                sql.SQL("CREATE INDEX IF NOT EXISTS run_credentials_expire ON {} (expires_at)").format(self._table),
             )
         self._table_exists = True
 

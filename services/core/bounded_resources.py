@@ -314,6 +314,13 @@ RESOURCES: tuple[BoundedResource, ...] = (
         _POSTGRES_WHY,
     ),
     _row(
+        "Postgres connections for Idempotency-Keys",
+        "api",
+        "connectors/storage/request_keys.py",
+        "2",
+        _POSTGRES_WHY,
+    ),
+    _row(
         "Postgres connections of the api",
         "api",
         "services/application/bootstrap.py",
