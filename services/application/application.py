@@ -129,6 +129,7 @@ from loomlog.services.families.definition.operations import DefinitionOperations
 from loomlog.services.families.definition.table import DefinitionTable, FileDefinition
 from loomlog.services.families.definition.volume_table import VolumeTable
 from loomlog.services.families.definition.volumes import VolumeOperations
+from loomlog.services.families.hook import HOOKS
 from loomlog.services.families.memory.wiring import (
     DEFAULT_MEMORY_OPTIONS,
     MemoryOptions,
@@ -280,6 +281,7 @@ class Application:
         if entity_reads is None:
             for parts in entities.each:
                 self.barrier.register(parts.topics.events, parts.replicas, partitions=parts.replicas.partitions)
+        self._replicas = entities.replicas
         self.accounts = accounts = BudgetAccounts(
             entities, clock_ms=clock_ms, fresh_token=lambda: command_id(budget_token()), name="api"
         )
@@ -661,11 +663,11 @@ class Application:
 
     def _positions_of_start(self, tenant: str, agent: str, user_id: str) -> tuple[str, ...]:
         """Return what the owner of a run must have read of entities, because this process has."""
-        limits_position = self.accounts.limits_position()
+        of_installation = (self.accounts.limits_position(), self._replicas.position(HOOKS))
         known = self._definitions.read_positions(tenant, agent) if self._definitions is not None else ()
         remembered = self._memory.written_positions(tenant, agent, user_id) if self._memory is not None else ()
         declared = self._channels.written_positions(tenant) if self._channels is not None else ()
-        return (*([limits_position] if limits_position else []), *known, *remembered, *declared)
+        return (*(position for position in of_installation if position), *known, *remembered, *declared)
 
     def _require_publisher(self, caller: Caller, channel: str) -> None:
         if self._channels is not None:

@@ -11,6 +11,7 @@ from loomlog.connectors.http.signed_callbacks import callback_secrets
 from loomlog.schemas.generated.hook_events import HookRegistered, HookRemoved
 from loomlog.services.application.admin.hooks import HookRequest
 from loomlog.services.application.errors import RequestRefused
+from loomlog.services.application.runs.requests import RunRequest
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.families.hook import limits
 from loomlog.services.families.hook.state import Hook
@@ -51,6 +52,14 @@ async def test_a_hook_is_in_the_log_with_who_and_where_before_it_is_answered() -
             at_ms=NOW_MS,
         )
         assert actual.hook_id.startswith("hook_")
+
+
+async def test_a_run_that_is_started_after_a_registration_is_decided_by_an_owner_that_has_read_it() -> None:
+    async with world() as made:
+        registered = await made.layer.hooks.register(ACME, REQUEST)
+        started = await made.layer.runs.start(ACME, RunRequest(agent="soaker", prompt="go"))
+        started.stream.close()
+        assert registered.position in made.commands()[-1].after
 
 
 async def test_the_same_name_again_gives_a_new_id_and_keeps_the_place() -> None:
