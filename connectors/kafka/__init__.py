@@ -19,14 +19,12 @@ Not chosen: confluent-kafka (its asyncio producer cannot send headers).
 from loomlog.connectors.kafka.admin import count_partitions, delete_records
 from loomlog.connectors.kafka.appender import KafkaAppender
 from loomlog.connectors.kafka.group import KafkaGroup
-from loomlog.connectors.kafka.options import FETCH_MAX_WAIT_MS, MAX_BATCH_BYTES, TAIL_FETCH_MAX_WAIT_MS, KafkaOptions
+from loomlog.connectors.kafka.options import MAX_BATCH_BYTES, KafkaOptions
 from loomlog.connectors.kafka.ranges import KafkaRanges, RangeIterator, open_ranges
 from loomlog.connectors.kafka.tail import KafkaTail, open_tail
 
 __all__ = [
-    "FETCH_MAX_WAIT_MS",
     "MAX_BATCH_BYTES",
-    "TAIL_FETCH_MAX_WAIT_MS",
     "KafkaAppender",
     "KafkaGroup",
     "KafkaOptions",

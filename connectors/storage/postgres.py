@@ -157,30 +157,27 @@ class PostgresReader:
         """Return the rows of a SELECT, which is a transaction of its own. Raises Transient or Permanent."""
         text, parameters = self.statements.compile(statement)
         async with translate_errors("read from the projections"):
-            rows = await self._execute(text, parameters)
-            if rows is None:
-                # The connection died while it was idle, as all do when the server restarts.
-                await self._pool.check()
-                rows = await self._execute(text, parameters)
-            if rows is None:
-                raise psycopg.OperationalError("the connection was lost twice")
-            return rows
-
-    async def _execute(self, text: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]] | None:
-        """Return the rows; None when the connection was lost."""
-        async with self._pool.connection() as connection:
-            try:
-                answer = await connection.execute(text, parameters)
-                rows: list[tuple[Any, ...]] = await answer.fetchall()
-                return rows
-            except psycopg.OperationalError:
-                if connection.closed:
-                    return None
-                raise
+            async with self._pool.connection() as connection:
+                try:
+                    return await _fetch_all(connection, text, parameters)
+                except psycopg.OperationalError:
+                    if not connection.closed:
+                        raise
+            # The connection died while it was idle, as all do when the server restarts.
+            await self._pool.check()
+            async with self._pool.connection() as connection:
+                return await _fetch_all(connection, text, parameters)
 
     async def close(self) -> None:
         """Close the connections; reads in progress fail."""
         await self._pool.close()
+
+
+async def _fetch_all(
+    connection: psycopg.AsyncConnection[Any], text: str, parameters: Mapping[str, Any]
+) -> list[tuple[Any, ...]]:
+    answer = await connection.execute(text, parameters)
+    return await answer.fetchall()
 
 
 async def open_reader(
@@ -224,16 +221,6 @@ async def open_pool(
     )
     await pool.open()
     return pool
-
-
-async def create_once(pool: AsyncConnectionPool[Any], lock_id: int, *statements: sql.Composable) -> None:
-    """Execute statements that create something, in a transaction under an advisory lock: two processes that create it
-    at once would conflict in the catalog.
-    """
-    async with pool.connection() as connection, connection.transaction():
-        await connection.execute("SELECT pg_advisory_xact_lock(%s)", (lock_id,))
-        for statement in statements:
-            await connection.execute(statement)
 
 
 async def _configure_connection(connection: psycopg.AsyncConnection[Any]) -> None:

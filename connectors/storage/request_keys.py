@@ -6,16 +6,15 @@ touches. A row has hashes only, and is forgotten a day after its last use with t
 
 The first write creates the table. Raises ConnectorError.
 
-Before: services/api/app.py, when the body of a keyed request has been read. After: nothing.
+Before: services/api/app.py, when the body of a keyed request has been read. After: side_table.py.
 """
 
-from typing import Any, Protocol
+from typing import Protocol
 
 from psycopg import sql
-from psycopg_pool import AsyncConnectionPool
 
-from loomlog.connectors.errors import Permanent
-from loomlog.connectors.storage.postgres import PostgresOptions, create_once, open_pool, translate_errors
+from loomlog.connectors.storage.postgres import PostgresOptions
+from loomlog.connectors.storage.side_table import SideTable
 
 LIFETIME_S = 86_400
 """Lifetime of a key from its last use on, as others have it."""
@@ -49,11 +48,16 @@ class PostgresRequestKeys:
     """Protocol RequestKeys. Connections are opened when needed and closed by `close`."""
 
     def __init__(self, options: PostgresOptions, *, schema: str = SCHEMA, lifetime_s: float = LIFETIME_S) -> None:
-        self._options = options
-        self._schema = sql.Identifier(schema)
-        self._table = sql.Identifier(schema, "request_keys")
+        self._table = SideTable(
+            options,
+            schema=schema,
+            name="request_keys",
+            columns="key text PRIMARY KEY, body text NOT NULL, expires_at timestamptz NOT NULL",
+            about="Idempotency-Keys",
+            lock_id=TABLE_LOCK_ID,
+            max_connections=CONNECTIONS,
+        )
         self._lifetime_s = lifetime_s
-        self._pool: AsyncConnectionPool[Any] | None = None
         self._uses = 0
 
     async def first_body(self, key: str, body: str) -> str:
@@ -64,41 +68,12 @@ class PostgresRequestKeys:
             "ELSE t.expires_at END, "
             "body = CASE WHEN t.expires_at <= now() THEN excluded.body ELSE t.body END RETURNING body"
         )
-        values = (key, body, self._lifetime_s)
-        try:
-            rows = await self._execute(statement, values)
-        except Permanent as error:
-            if error.kind != "not_found":
-                raise
-            await self._create_table()
-            rows = await self._execute(statement, values)
+        rows = await self._table.write(statement, (key, body, self._lifetime_s))
         self._uses += 1
         if self._uses % SWEEP_EVERY == 0:
-            await self._execute(sql.SQL("DELETE FROM {} WHERE expires_at <= now() RETURNING key"), ())
+            await self._table.write(sql.SQL("DELETE FROM {} WHERE expires_at <= now()"), ())
         return str(rows[0][0])
 
     async def close(self) -> None:
-        if self._pool is not None:
-            await self._pool.close()
-
-    async def _execute(self, statement: sql.SQL, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-        if self._pool is None:
-            self._pool = await open_pool(self._options, max_connections=CONNECTIONS, min_connections=0)
-        async with translate_errors("keep an Idempotency-Key"), self._pool.connection() as connection:
-            answer = await connection.execute(statement.format(self._table), values)
-            rows: list[tuple[Any, ...]] = await answer.fetchall()
-            return rows
-
-    async def _create_table(self) -> None:
-        assert self._pool is not None, "a statement was executed before"
-        create = (
-            "CREATE TABLE IF NOT EXISTS {} (key text PRIMARY KEY, body text NOT NULL, expires_at timestamptz NOT NULL)"
-        )
-        async with translate_errors("make the table of Idempotency-Keys"):
-            await create_once(
-                self._pool,
-                TABLE_LOCK_ID,
-                sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(self._schema),
-                sql.SQL(create).format(self._table),
-                sql.SQL("CREATE INDEX IF NOT EXISTS request_keys_expire ON {} (expires_at)").format(self._table),
-            )
+        """Close the connections."""
+        await self._table.close()

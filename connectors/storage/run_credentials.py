@@ -5,8 +5,6 @@ command to start the run is in the log, so the owner of the run finds it; the ru
 is in the log. Leftover rows expire after LIFETIME_S. The values are encrypted for the tenant and the run, so a row that
 is copied to another run decrypts to nothing, and a copy of the database without LOOMLOG_SECRET_KEY contains no secret.
 
-The first write creates the table.
-
 Not chosen: the log (it keeps everything), memory of one process (the next owner would not have them), a lease that
 owners extend (an installation that is down for a day would lose what its runs need).
 
@@ -14,15 +12,15 @@ Before: services/application/runs/start.py writes, services/runtime/content/run_
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import orjson
 from psycopg import sql
-from psycopg_pool import AsyncConnectionPool
 
 from loomlog.connectors.crypto.installation_key import SecretDecryptionError, SecretKey
 from loomlog.connectors.errors import Permanent
-from loomlog.connectors.storage.postgres import POOL_WAIT_S, PostgresOptions, create_once, translate_errors
+from loomlog.connectors.storage.postgres import PostgresOptions
+from loomlog.connectors.storage.side_table import SideTable
 
 LIFETIME_S = 7 * 86_400
 """Lifetime from the request on. A run that takes longer, or is parked longer, continues without them."""
@@ -81,102 +79,36 @@ class PostgresCredentialRows:
     """Protocol EncryptedCredentialRows. Connections are opened when needed and closed by `close`."""
 
     def __init__(self, options: PostgresOptions, *, schema: str = SCHEMA) -> None:
-        self._options = options
-        self._schema = sql.Identifier(schema)
-        self._table = sql.Identifier(schema, "run_credentials")
-        self._pool: AsyncConnectionPool[Any] | None = None
-        self._table_exists = False
-        """Whether the table was seen. Most installations have none, and querying a missing table is an error in the
-        server's log each time.
-        """
+        self._table = SideTable(
+            options,
+            schema=schema,
+            name="run_credentials",
+            columns="run_id text PRIMARY KEY, sealed bytea NOT NULL, expires_at timestamptz NOT NULL",
+            about="the credentials of runs",
+            lock_id=TABLE_LOCK_ID,
+            max_connections=CONNECTIONS,
+        )
 
     async def put(self, run_id: str, sealed: bytes, lifetime_s: float) -> None:
         statement = sql.SQL(
             "INSERT INTO {} (run_id, sealed, expires_at) VALUES (%s, %s, now() + make_interval(secs => %s)) "
             "ON CONFLICT (run_id) DO NOTHING"
         )
-        values = (run_id, sealed, lifetime_s)
-        if not await self._check_table():
-            await self._create_table()
-        try:
-            await self._execute(statement, values)
-        except Permanent as error:
-            if error.kind != "not_found":
-                raise
-            await self._create_table()  # it was dropped meanwhile
-            await self._execute(statement, values)
+        await self._table.write(statement, (run_id, sealed, lifetime_s))
 
     async def get(self, run_id: str) -> bytes | None:
-        rows = await self._execute_if_table_exists(
-            sql.SQL("SELECT sealed FROM {} WHERE run_id = %s AND expires_at > now()"), (run_id,)
-        )
+        statement = sql.SQL("SELECT sealed FROM {} WHERE run_id = %s AND expires_at > now()")
+        rows = await self._table.read(statement, (run_id,))
         return bytes(rows[0][0]) if rows else None
 
     async def delete(self, run_ids: Sequence[str]) -> None:
-        await self._execute_if_table_exists(
-            sql.SQL("DELETE FROM {} WHERE run_id = ANY(%s) RETURNING run_id"), (list(run_ids),)
-        )
+        await self._table.read(sql.SQL("DELETE FROM {} WHERE run_id = ANY(%s)"), (list(run_ids),))
 
     async def sweep(self) -> int:
-        return len(
-            await self._execute_if_table_exists(
-                sql.SQL("DELETE FROM {} WHERE expires_at <= now() RETURNING run_id"), ()
-            )
-        )
+        return len(await self._table.read(sql.SQL("DELETE FROM {} WHERE expires_at <= now() RETURNING run_id"), ()))
 
     async def close(self) -> None:
-        if self._pool is not None:
-            await self._pool.close()
-
-    async def _execute_if_table_exists(self, statement: sql.SQL, values: Sequence[Any]) -> list[tuple[Any, ...]]:
-        """Execute and return the rows; none before the table was created."""
-        if not await self._check_table():
-            return []
-        try:
-            return await self._execute(statement, values)
-        except Permanent as error:
-            if error.kind != "not_found":
-                raise
-            return []
-
-    async def _check_table(self) -> bool:
-        if not self._table_exists:
-            rows = await self._execute(sql.SQL("SELECT to_regclass(%s) IS NOT NULL"), (self._table.as_string(),))
-            self._table_exists = bool(rows[0][0])
-        return self._table_exists
-
-    async def _execute(self, statement: sql.SQL, values: Sequence[Any]) -> list[tuple[Any, ...]]:
-        pool = await self._open_pool()
-        async with translate_errors("reach the credentials of runs"), pool.connection() as connection:
-            answer = await connection.execute(statement.format(self._table), values)
-            return await answer.fetchall() if answer.description is not None else []
-
-    async def _create_table(self) -> None:
-        pool = await self._open_pool()
-        columns = "run_id text PRIMARY KEY, sealed bytea NOT NULL, expires_at timestamptz NOT NULL"
-        async with translate_errors("make the table of the credentials of runs"):
-            await create_once(
-                pool,
-                TABLE_LOCK_ID,
-                sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(self._schema),
-                sql.SQL(f"CREATE TABLE IF NOT EXISTS {{}} ({columns})").format(self._table),
-                sql.SQL("CREATE INDEX IF NOT EXISTS run_credentials_expire ON {} (expires_at)").format(self._table),
-            )
-        self._table_exists = True
-
-    async def _open_pool(self) -> AsyncConnectionPool[Any]:
-        if self._pool is None:
-            self._pool = AsyncConnectionPool(
-                self._options.conninfo(),
-                kwargs={"autocommit": True},
-                min_size=0,
-                max_size=CONNECTIONS,
-                timeout=POOL_WAIT_S,
-                check=AsyncConnectionPool.check_connection,
-                open=False,
-            )
-            await self._pool.open()
-        return self._pool
+        await self._table.close()
 
 
 class MemoryCredentialRows:

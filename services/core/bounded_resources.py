@@ -309,14 +309,14 @@ RESOURCES: tuple[BoundedResource, ...] = (
     _row(
         "Postgres connections for credentials",
         "runtime and api",
-        "connectors/storage/run_credentials.py",
+        "connectors/storage/side_table.py",
         "4",
         _POSTGRES_WHY,
     ),
     _row(
         "Postgres connections for Idempotency-Keys",
         "api",
-        "connectors/storage/request_keys.py",
+        "connectors/storage/side_table.py",
         "2",
         _POSTGRES_WHY,
     ),

@@ -131,11 +131,12 @@ class Composer:
         if origin.file is not None:
             base = origin.file.content
         content = kind.stamp(kind.compose(name, overlay, base), stamp.fields)
-        if kind is AGENT and (abilities := await self._abilities(author)) is not None:
+        abilities = await self._abilities(author)
+        if kind is AGENT and abilities is not None:
             content = kind.content_of(narrowed(kind.block_of(content), name, abilities, overlay))
         stamp.check(kind, content)
         self._require_allowed_host(kind, content)
-        await self.require_within(kind, name, content, author, base)
+        _require_within(kind, name, content, abilities, base)
         prompt = str(content.get("system_prompt", ""))
         if unknown := (*unknown_placeholders(prompt), *unknown_memory_placeholders(prompt)):
             raise DefinitionProblem("invalid_definition", f"system_prompt: unknown placeholder {unknown[0][:80]}")
@@ -160,20 +161,9 @@ class Composer:
             text = f"{kind.reached}: the host {host[:120]} is not among LOOMLOG_HTTP_HOST_ALLOWLIST"
             raise DefinitionProblem("invalid_definition", text)
 
-    async def require_within(
-        self, kind: Kind, name: str, content: Mapping[str, Any], author: Author, base: Mapping[str, Any] | None = None
-    ) -> None:
-        """Raise DefinitionProblem(grants_exceeded) for a content that has more than the run that writes it or makes it
-        active, or more than `base`, which it is made from. Outside a run nothing is compared.
-        """
-        abilities = await self._abilities(author)
-        if abilities is None:
-            return
-        origin = kind.block_of(base) if base is not None else None
-        excesses = exceeding(kind.block, name, kind.block_of(content), abilities, origin)
-        if excesses:
-            listed = "; ".join(map(str, excesses[:EXCESSES_SHOWN]))
-            raise DefinitionProblem("grants_exceeded", f"cannot widen {name}: {listed}")
+    async def require_within(self, kind: Kind, name: str, content: Mapping[str, Any], author: Author) -> None:
+        """Raise DefinitionProblem(grants_exceeded) for a content that has more than the run that makes it active."""
+        _require_within(kind, name, content, await self._abilities(author))
 
     async def _abilities(self, author: Author) -> Abilities | None:
         """Return what the author's agent can do in its run; None outside a run."""
@@ -201,6 +191,25 @@ class Composer:
             return None if file is None else file.content
         place = self._table.find(run.def_id)
         return None if place is None else await self._table.content(*place)
+
+
+def _require_within(
+    kind: Kind,
+    name: str,
+    content: Mapping[str, Any],
+    abilities: Abilities | None,
+    base: Mapping[str, Any] | None = None,
+) -> None:
+    """Raise DefinitionProblem(grants_exceeded) for a content that has more than a run, or more than `base`, which it is
+    made from. Outside a run nothing is compared.
+    """
+    if abilities is None:
+        return
+    origin = kind.block_of(base) if base is not None else None
+    excesses = exceeding(kind.block, name, kind.block_of(content), abilities, origin)
+    if excesses:
+        listed = "; ".join(map(str, excesses[:EXCESSES_SHOWN]))
+        raise DefinitionProblem("grants_exceeded", f"cannot widen {name}: {listed}")
 
 
 def stamp_of(author: Author) -> Stamp:
