@@ -75,7 +75,7 @@ class KafkaGroup:
         self._join_or_leave()
 
     def _join_or_leave(self) -> None:
-        """Follow `may_own`. A process that leaves is told that nothing is assigned to it, and gives up what it owns."""
+        """Follow `may_own`. A process that leaves gets an empty assignment and releases its partitions."""
         may_own = self._may_own()
         if may_own == self._is_subscribed:
             return

@@ -450,7 +450,7 @@ class Application:
                 channel_value_bytes=channel_options.limits.value_bytes_max,
                 secret=installation_key,
                 secrets=secrets,
-                read_positions=self._definitions.read_positions,
+                read_positions=lambda tenant, agent: self._positions_of_start(tenant, agent, ""),
                 clock_ms=clock_ms,
                 new_token=repeatable(new_token, "webhook"),
             )

@@ -174,7 +174,7 @@ class Webhooks:
         decision_wait_s: float = DECISION_WAIT_S,
     ) -> None:
         """`secret` None: bodies with credentials are refused. `read_positions`: for a tenant and an agent, what the
-        owner of a run must have read of definitions.
+        owner of a run must have read, because this process has.
         """
         self._read_positions = read_positions
         self.publisher = publisher

@@ -363,7 +363,7 @@ def _check_clocks(status: dict[str, Any]) -> list[Check]:
     if not wrong:
         return [Check(name="clocks", state=OK, text="they agree with the broker's within a minute")]
     remedy = (
-        "Set the clock of this machine, or of the broker's, with NTP; the runtime goes on by itself within seconds."
+        "Set the clock of this machine, or of the broker's, with NTP; the runtime continues by itself within seconds."
     )
     return [Check(name="clocks", state=FAIL, text="; ".join(wrong), remedy=remedy)]
 

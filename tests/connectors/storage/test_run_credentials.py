@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.errors import Permanent, Transient
-from loomlog.connectors.storage import run_credentials
+from loomlog.connectors.storage import side_table
 from loomlog.connectors.storage.postgres import PostgresOptions, connect, translate_errors
 from loomlog.connectors.storage.run_credentials import (
     LIFETIME_S,
@@ -102,7 +102,7 @@ async def test_a_table_that_was_never_needed_is_no_error_in_the_servers_log(
                 refused.append(error)
                 raise
 
-    monkeypatch.setattr(run_credentials, "translate_errors", watched)
+    monkeypatch.setattr(side_table, "translate_errors", watched)
     assert await rows.sweep() == 0
     await rows.delete(["r_1"])
     await rows.put("r_1", b"x", 60.0)

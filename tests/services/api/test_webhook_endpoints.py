@@ -72,6 +72,14 @@ async def here(tmp_path: Path) -> AsyncIterator[WebhookWorld]:
 # --- runs ------------------------------------------------------------------------------------------------------------
 
 
+async def test_a_run_of_a_delivery_is_decided_by_an_owner_that_has_read_the_hooks_before_it(here: WebhookWorld) -> None:
+    body = {"owner": "o", "name": "n", "phase": "pre", "callback_url": "https://example.com/hook", "tools": ["*"]}
+    registered = await here.here.client().post("/v1/hooks", json=body)
+    await here.send("issues", {"goal": "x"}, delivery="d-1")
+    (start,) = here.starts()
+    assert registered.headers["x-loomlog-position"] in start.after
+
+
 async def test_a_signed_request_starts_a_run_of_the_definitions_tenant(here: WebhookWorld) -> None:
     answer = await here.send("issues", {"goal": "look"}, delivery="d1")
     assert answer.status_code == 202, answer.text
