@@ -16,8 +16,8 @@ from loomlog.services.api.response_models import (
 from loomlog.services.api.responses import JsonResponse, json_response
 from loomlog.services.api.service import Service
 from loomlog.services.application.definitions import RunnableDefinition
-from loomlog.services.application.errors import RequestRefused
 from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.refusals import Refused
 
 AGENT = KINDS["agent"]
 
@@ -32,7 +32,7 @@ async def get_runnable_agent(service: Service, caller: Caller, request: Request)
     name = request.path_params["name"]
     one = await service.application.definitions.runnable_agent(caller, name)
     if one is None:
-        raise RequestRefused("not_found", unknown_agent(name, service.configuration.agents))
+        raise Refused("not_found", unknown_agent(name, service.configuration.agents))
     block = AGENT.block_of(one.content)
     return json_response({**_runnable(service, one, block), "definition": dict(one.content)})
 

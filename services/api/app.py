@@ -51,9 +51,10 @@ from loomlog.services.api.service import Service
 from loomlog.services.api.ui_page import build_page_app, is_page_path
 from loomlog.services.api.ui_session import BY_COOKIE, COOKIE_ANSWER_HEADERS, identify
 from loomlog.services.application.authentication import require_access
-from loomlog.services.application.errors import RequestRefused, key_reused, share_refusal, stopping_error, unavailable
+from loomlog.services.application.errors import key_reused, share_refusal, stopping_error, unavailable
 from loomlog.services.application.request_context import current_request
 from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.refusals import Refused
 from loomlog.services.core.shares import ShareExhausted
 from loomlog.services.stream.entities.answers import CommandReused
 
@@ -178,7 +179,7 @@ def _build_endpoint(service: Service, route: Route) -> RequestHandler:
             response = _DrainBeforeResponse(request, refusal_response(too_large, {"connection": "close"}))
         except BodyTooSlow as too_slow:
             response = refusal_response(too_slow, {"connection": "close"})
-        except RequestRefused as declined:
+        except Refused as declined:
             response = refusal_response(declined)
         except CommandReused:
             response = refusal_response(key_reused())
@@ -264,13 +265,13 @@ def _build_router_error_handler(
         try:
             if path.startswith("/v1/") and not allowed:
                 identify(service, request)
-        except RequestRefused as refusal:
+        except Refused as refusal:
             return refusal_response(refusal, headers)
         if error.status_code == 405:
             names = ", ".join(sorted(allowed))
-            declined = RequestRefused("method_not_allowed", f"{path} takes {names}, not {request.method}")
+            declined = Refused("method_not_allowed", f"{path} takes {names}, not {request.method}")
             return refusal_response(declined, {**headers, "allow": names})
-        return refusal_response(RequestRefused("route_not_found", f"there is no route {path[:200]}"), headers)
+        return refusal_response(Refused("route_not_found", f"there is no route {path[:200]}"), headers)
 
     return answer
 

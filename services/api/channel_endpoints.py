@@ -16,8 +16,8 @@ from loomlog.services.api.responses import JsonResponse, json_response, position
 from loomlog.services.api.route import AsgiResponse
 from loomlog.services.api.service import Service
 from loomlog.services.application.channels import QUEUES_DEFAULT, QUEUES_MAX
-from loomlog.services.application.errors import RequestRefused
 from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.refusals import Refused
 
 Json = JsonResponse[dict[str, Any]]
 DECIMAL_DIGITS_MAX = 9
@@ -152,9 +152,9 @@ async def follow_channel(service: Service, caller: Caller, request: Request) -> 
 async def _body(request: Request, *, optional: bool = False) -> Any:
     try:
         return await strict_json_value(request, limit=CONTROL_BODY_MAX, optional=optional)
-    except RequestRefused as refused:
+    except Refused as refused:
         if refused.code == "bad_request":
-            raise RequestRefused("invalid_body", refused.message) from refused
+            raise Refused("invalid_body", refused.message) from refused
         raise
 
 

@@ -20,10 +20,11 @@ from loomlog.services.api.responses import refusal_response
 from loomlog.services.api.service import Service
 from loomlog.services.application.authentication import Authenticator, require_access
 from loomlog.services.application.clients.connection import ClientDisconnected
-from loomlog.services.application.errors import RequestRefused, bad_request
+from loomlog.services.application.errors import bad_request
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.rules import Access
 from loomlog.services.core.clients.session import SUBPROTOCOL
+from loomlog.services.core.refusals import Refused
 
 BEARER_PREFIX = "bearer."
 LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -34,7 +35,7 @@ REASON_BYTES_MAX = 120
 
 async def connect_client(service: Service, caller: Caller, request: Request) -> Response:
     """Respond to a request that is not a WebSocket handshake."""
-    declined = RequestRefused("upgrade_required", f"this is a WebSocket with the subprotocol {SUBPROTOCOL}")
+    declined = Refused("upgrade_required", f"this is a WebSocket with the subprotocol {SUBPROTOCOL}")
     return refusal_response(declined, {"upgrade": "websocket", "connection": "upgrade"})
 
 
@@ -48,7 +49,7 @@ async def connect(service: Service, access: Access, scope: Scope, receive: Recei
         if SUBPROTOCOL not in offered:
             raise bad_request(f"Sec-WebSocket-Protocol: expected {SUBPROTOCOL}")
         clients = service.application.clients
-    except RequestRefused as declined:
+    except Refused as declined:
         return await _send_refusal(refusal_response(declined), send)
     await send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL, "headers": []})
     await clients.serve(caller, AsgiClientSocket(receive, send))
@@ -58,7 +59,7 @@ async def connect(service: Service, access: Access, scope: Scope, receive: Recei
 def identify(authenticator: Authenticator, headers: Mapping[str, str], subprotocols: list[str]) -> Caller:
     """Authenticate the connecting caller. A header takes precedence when present, even if it is wrong.
 
-    Raises RequestRefused.
+    Raises Refused.
     """
     authorization = headers.get("authorization")
     if authorization is None:
@@ -66,7 +67,7 @@ def identify(authenticator: Authenticator, headers: Mapping[str, str], subprotoc
         authorization = f"Bearer {tokens[0]}" if tokens else None
     caller = authenticator.identify(authorization)
     if authenticator.open_mode and not _is_local_origin(headers.get("origin", "")):
-        raise RequestRefused("forbidden_origin", "without tokens only pages of this machine may connect")
+        raise Refused("forbidden_origin", "without tokens only pages of this machine may connect")
     return caller
 
 

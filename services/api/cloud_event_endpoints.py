@@ -16,9 +16,10 @@ from starlette.responses import Response
 from loomlog.services.api.request_parsing import raw_body
 from loomlog.services.api.responses import json_response
 from loomlog.services.api.service import Service
-from loomlog.services.application.errors import RequestRefused, bad_request
+from loomlog.services.application.errors import bad_request
 from loomlog.services.application.webhooks import PublishedEvent
 from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.refusals import Refused
 from loomlog.services.families.webhook.bodies import BodyInvalid, parse_body
 from loomlog.services.families.webhook.cloud_events import (
     BATCH,
@@ -78,22 +79,22 @@ async def _publish_batch(service: Service, caller: Caller, request: Request) -> 
     return json_response({"results": results, "accepted": accepted}, status=202)
 
 
-async def _publish_one(service: Service, caller: Caller, value: Any) -> PublishedEvent | RequestRefused:
+async def _publish_one(service: Service, caller: Caller, value: Any) -> PublishedEvent | Refused:
     try:
         return await service.application.webhooks.publish(caller, structured_event(value))
     except CloudEventInvalid as error:
         return bad_request(str(error))
-    except RequestRefused as refused:
+    except Refused as refused:
         return refused
 
 
-async def _outcome(published: PublishedEvent | RequestRefused) -> dict[str, Any]:
+async def _outcome(published: PublishedEvent | Refused) -> dict[str, Any]:
     """Return the result of an event of a batch; one that may be sent again later says when."""
     try:
         if isinstance(published, PublishedEvent):
             return {"status": "accepted", **await published.outcome()}
-    except RequestRefused as refused:
+    except Refused as refused:
         published = refused
-    assert isinstance(published, RequestRefused)
+    assert isinstance(published, Refused)
     later = {"retry_after_s": published.retry_after_s} if published.retry_after_s else {}
     return {"status": "refused", "code": published.code, "error": published.message, **later}

@@ -12,8 +12,8 @@ from loomlog.connectors.configuration.presets import KIND, Preset, load_presets
 from loomlog.services.api.response_models import PresetContent, PresetList, PresetSummary
 from loomlog.services.api.responses import JsonResponse, json_response
 from loomlog.services.api.service import Service
-from loomlog.services.application.errors import RequestRefused
 from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.refusals import Refused
 
 
 async def list_presets(service: Service, caller: Caller, request: Request) -> JsonResponse[PresetList]:
@@ -24,9 +24,7 @@ async def get_preset(service: Service, caller: Caller, request: Request) -> Json
     name = request.path_params["name"]
     preset = load_presets().get(name)
     if preset is None:
-        raise RequestRefused(
-            "unknown_preset", f"there is no preset {name[:80]}{did_you_mean(name[:80], load_presets())}"
-        )
+        raise Refused("unknown_preset", f"there is no preset {name[:80]}{did_you_mean(name[:80], load_presets())}")
     return json_response({**_preset_json(preset), "content": preset.content})
 
 

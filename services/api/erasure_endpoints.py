@@ -26,8 +26,8 @@ from loomlog.services.api.responses import POSITION_HEADER, JsonResponse, json_r
 from loomlog.services.api.service import Service
 from loomlog.services.application.admin.erasure import NOT_EXAMINED, ErasureReport, KeyView
 from loomlog.services.application.admin.memory_erasure import OF_INDEX, VERSIONS
-from loomlog.services.application.errors import RequestRefused
 from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.refusals import Refused
 from loomlog.services.core.subjects import Erasure
 from loomlog.services.stream.global_tables.global_table import PARTITION
 
@@ -54,7 +54,7 @@ async def erase_subject(service: Service, caller: Caller, request: Request) -> J
         preview = await erasing.preview(caller, tenant, body.subject)
         return json_response(_erasure_result(preview, deleted={}))
     if body.confirm != body.subject:
-        raise RequestRefused("confirm_mismatch", "confirm must repeat the subject; nothing was erased")
+        raise Refused("confirm_mismatch", "confirm must repeat the subject; nothing was erased")
     erased = await erasing.erase(caller, tenant, body.subject, reason=body.reason or "")
     record, before = erased.erasure.record, erased.report_before
     deleted = {

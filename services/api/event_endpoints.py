@@ -7,11 +7,11 @@ from loomlog.services.api.response_models import EventList
 from loomlog.services.api.responses import JsonResponse, json_response
 from loomlog.services.api.service import Service
 from loomlog.services.application import limits
-from loomlog.services.application.errors import RequestRefused
 from loomlog.services.application.queries.audit_log import EventQuery
 from loomlog.services.application.queries.json_types import EventRecord
 from loomlog.services.application.queries.run_json import event_json
 from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.refusals import Refused
 
 PARTITION_MAX = 100_000
 OFFSET_MAX = 10**18
@@ -41,7 +41,7 @@ async def get_event(service: Service, caller: Caller, request: Request) -> JsonR
     topic = request.path_params["topic"]
     numbers = (request.path_params["partition"], request.path_params["offset"])
     if not all(number.isascii() and number.isdecimal() and len(number) <= 18 for number in numbers):
-        raise RequestRefused("not_found", "there is no such record: expected /v1/events/<topic>/<partition>/<offset>")
+        raise Refused("not_found", "there is no such record: expected /v1/events/<topic>/<partition>/<offset>")
     view = await service.application.audit_log.record(caller, topic, int(numbers[0]), int(numbers[1]))
     return json_response(event_json(view))
 

@@ -18,10 +18,10 @@ from typing import Any, Protocol
 
 from starlette.types import Receive, Scope, Send
 
-from loomlog.services.application.errors import RequestRefused
 from loomlog.services.application.streaming.items import StreamChunk
 from loomlog.services.application.streaming.run_stream import ENDED
 from loomlog.services.application.streaming.subscription import CLIENT_LEFT
+from loomlog.services.core.refusals import Refused
 
 HEADERS = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -90,7 +90,7 @@ class EventStream:
         stream = self._stream
         try:
             pieces = await stream.next()
-        except RequestRefused as declined:
+        except Refused as declined:
             # The response has begun, so it can only report why it ends; the client reconnects.
             return encode_comment(f"ended: {declined.code}"), False
         if pieces is None:

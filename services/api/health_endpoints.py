@@ -7,11 +7,11 @@ from starlette.requests import Request
 
 from loomlog.services.api.responses import JsonResponse, json_response
 from loomlog.services.api.service import Service
-from loomlog.services.application.errors import RequestRefused
 from loomlog.services.application.health.check import FAIL, Check
 from loomlog.services.application.health.components import insights_check
 from loomlog.services.application.log.json_types import HealthCheck, HealthReport
 from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.refusals import Refused
 
 
 async def get_health_report(service: Service, caller: Caller, request: Request) -> JsonResponse[HealthReport]:
@@ -26,7 +26,7 @@ async def _check_insights(service: Service) -> Check:
         return insights_check("")
     try:
         report = await service.insights.report()
-    except RequestRefused as refusal:
+    except Refused as refusal:
         return insights_check(place, error=refusal.message)
     return insights_check(place, lag_records=report["lag_records"])
 

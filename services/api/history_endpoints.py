@@ -22,10 +22,11 @@ from loomlog.services.api.responses import POSITION_HEADER, JsonResponse, json_r
 from loomlog.services.api.run_endpoints import stream_response
 from loomlog.services.api.service import Service
 from loomlog.services.application import limits
-from loomlog.services.application.errors import RequestRefused, bad_request
+from loomlog.services.application.errors import bad_request
 from loomlog.services.application.queries.history_json import comparison_json, proof_json, run_at_json
 from loomlog.services.application.queries.json_types import RunComparison, RunReplay, RunStateAt
 from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.refusals import Refused
 from loomlog.services.stream.archive.bundle import SUFFIX
 
 log = logging.getLogger(__name__)
@@ -115,7 +116,7 @@ async def _buffer_bundle(run_id: str, chunks: AsyncGenerator[bytes, None]) -> As
                 if len(held) >= CHUNK_BYTES:
                     yield bytes(held)
                     held.clear()
-    except (RequestRefused, ConnectorError) as error:
+    except (Refused, ConnectorError) as error:
         log.error("the export of %s was cut short: %s", run_id, error.__cause__ or error, extra=about(run_id))
         raise
     yield bytes(held)

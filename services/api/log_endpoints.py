@@ -8,10 +8,11 @@ from starlette.requests import Request
 from loomlog.services.api.request_parsing import INTEGER_DIGITS_MAX, parse_time_ms, query_integer, query_text
 from loomlog.services.api.responses import JsonResponse, json_response
 from loomlog.services.api.service import Service
-from loomlog.services.application.errors import RequestRefused, bad_request
+from loomlog.services.application.errors import bad_request
 from loomlog.services.application.log.browser import RECORDS_DEFAULT, RECORDS_MAX, TAIL_MAX, RecordQuery
 from loomlog.services.application.log.json_types import LogPage, LogTopicList
 from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.refusals import Refused
 
 OFFSET_MAX = 10**INTEGER_DIGITS_MAX - 1
 CURSOR_CHARACTERS_MAX = 1_024
@@ -42,8 +43,8 @@ async def list_records(service: Service, caller: Caller, request: Request) -> Js
 
 
 def path_number(request: Request, name: str) -> int:
-    """Return a number of the path. Raises RequestRefused(not_found)."""
+    """Return a number of the path. Raises Refused(not_found)."""
     text = request.path_params[name]
     if not (text.isascii() and text.isdecimal() and len(text) <= INTEGER_DIGITS_MAX):
-        raise RequestRefused("not_found", f"there is no {name} {text[:40]!r}: expected a number from 0 on")
+        raise Refused("not_found", f"there is no {name} {text[:40]!r}: expected a number from 0 on")
     return int(text)

@@ -21,9 +21,10 @@ from loomlog.services.api.request_parsing import (
 )
 from loomlog.services.api.responses import JsonResponse, json_response, position_headers
 from loomlog.services.api.service import Service
-from loomlog.services.application.errors import RequestRefused, bad_request
+from loomlog.services.application.errors import bad_request
 from loomlog.services.application.memory import HISTORY_MAX, LIST_DEFAULT, LIST_MAX
 from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.refusals import Refused
 from loomlog.services.families.memory.limits import KEY_CHARACTERS_MAX, VALUE_BYTES_MAX
 
 USAGE_HEADER = "x-loomlog-memory-usage"
@@ -71,7 +72,7 @@ async def get_memory_key(service: Service, caller: Caller, request: Request) -> 
     try:
         if not wants_history:
             return json_response(await memory.get(caller, name, scope_id, key, tenant=tenant))
-    except RequestRefused as refused:
+    except Refused as refused:
         # With /history behind it, the longest key is too long for one.
         if refused.code not in ("not_found", "bad_request") or key.removesuffix(HISTORY) in ("", key):
             raise
@@ -92,12 +93,12 @@ async def put_memory_key(service: Service, caller: Caller, request: Request) -> 
     name, scope_id = _scope(request)
     try:
         body = await json_value(request, limit=BODY_MAX)
-    except RequestRefused as refused:
+    except Refused as refused:
         match refused.code:
             case "bad_request":
-                raise RequestRefused("invalid_value", refused.message) from refused
+                raise Refused("invalid_value", refused.message) from refused
             case "payload_too_large":
-                raise RequestRefused("memory_value_too_large", refused.message) from refused
+                raise Refused("memory_value_too_large", refused.message) from refused
         raise
     answer, written = await service.application.memory.put(
         caller, name, scope_id, _key(request), body, tenant=query_text(request, "tenant")

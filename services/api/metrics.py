@@ -16,8 +16,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from loomlog.services.application.application import Application
-from loomlog.services.application.errors import RequestRefused
 from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.refusals import Refused
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 ACTIVE_WAIT_S = 1.0
@@ -112,5 +112,5 @@ async def _count_active(application: Application, caller: Caller) -> float:
     try:
         async with asyncio.timeout(ACTIVE_WAIT_S):
             return sum(runs.runs for runs in await application.queries.count_active(caller))
-    except (TimeoutError, RequestRefused):
+    except (TimeoutError, Refused):
         return math.nan

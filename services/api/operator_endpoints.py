@@ -33,13 +33,14 @@ from loomlog.services.api.routing_view import aliases_json, routing_json
 from loomlog.services.api.routing_view import resolver_json as resolver_view
 from loomlog.services.api.service import Service
 from loomlog.services.application.application import clock_ms
-from loomlog.services.application.errors import RETRY_LATER_S, RequestRefused
+from loomlog.services.application.errors import RETRY_LATER_S
 from loomlog.services.application.log.json_types import ProjectionProblemReport
 from loomlog.services.application.log.projection_problems import PROBLEMS_DEFAULT, PROBLEMS_MAX
 from loomlog.services.application.queries.read_models import has_no_tables
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import SCOPES
 from loomlog.services.core.availability import AvailabilityTable
+from loomlog.services.core.refusals import Refused
 
 CHECK_WAIT_S = 2.0
 """Seconds to wait for each dependency in a readiness check."""
@@ -78,7 +79,7 @@ async def get_readiness(service: Service, caller: Caller, request: Request) -> J
 
 async def get_metrics(service: Service, caller: Caller, request: Request) -> Response:
     if not service.metrics_enabled:
-        raise RequestRefused("not_found", "metrics are switched off (LOOMLOG_METRICS_ENABLED=0)")
+        raise Refused("not_found", "metrics are switched off (LOOMLOG_METRICS_ENABLED=0)")
     return Response(await service.metrics.render(service.current_application, caller), media_type=CONTENT_TYPE)
 
 
@@ -136,9 +137,9 @@ async def list_provider_models(service: Service, caller: Caller, request: Reques
     name = request.path_params["provider_id"]
     provider = service.providers.get(name)
     if provider is None:
-        raise RequestRefused("provider_unknown", f"there is no provider {name[:80]}")
+        raise Refused("provider_unknown", f"there is no provider {name[:80]}")
     if not provider.is_usable:
-        raise RequestRefused("provider_unavailable", f"{name} cannot be used: {provider.unusable_reason}")
+        raise Refused("provider_unavailable", f"{name} cannot be used: {provider.unusable_reason}")
     try:
         model = service.models.get(name)
         if model is None:
@@ -147,10 +148,10 @@ async def list_provider_models(service: Service, caller: Caller, request: Reques
             listed = await model.list_models()
     except TimeoutError as error:
         late = f"{name} has not listed its models within {LIST_MODELS_WAIT_S:g} s"
-        raise RequestRefused("provider_list_failed", late) from error
+        raise Refused("provider_list_failed", late) from error
     except ConnectorError as error:
         code = "provider_unavailable" if isinstance(error, Permanent) else "provider_list_failed"
-        raise RequestRefused(code, f"{name} has not listed its models: {error}") from error
+        raise Refused(code, f"{name} has not listed its models: {error}") from error
     return json_response({"provider": name, "models": listed})
 
 
@@ -227,6 +228,6 @@ async def _check_dependency(name: str, check: Awaitable[object]) -> str:
             await check
     except (TimeoutError, ConnectorError):
         return name
-    except RequestRefused as declined:
+    except Refused as declined:
         return "read_models" if has_no_tables(declined) else name
     return ""

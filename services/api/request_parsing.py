@@ -21,8 +21,9 @@ from starlette.requests import ClientDisconnect, Request
 from loomlog.projections.frames.frame import SESSION_STRIDE
 from loomlog.services.api.request_models import Body
 from loomlog.services.api.validation_text import describe_problems
-from loomlog.services.application.errors import RequestRefused, bad_request
+from loomlog.services.application.errors import bad_request
 from loomlog.services.application.request_context import current_request
+from loomlog.services.core.refusals import Refused
 
 Model = TypeVar("Model", bound=Body)
 
@@ -39,14 +40,14 @@ BODY_BYTES_PER_S = 1_024
 TIME_PATTERN = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?(?:Z|[+-]\d{2}:?\d{2})?)?\Z")
 
 
-class BodyTooLarge(RequestRefused):
+class BodyTooLarge(Refused):
     """A body over its size limit, of which more may be coming."""
 
     def __init__(self, limit: int) -> None:
         super().__init__("payload_too_large", f"the body is over {limit} bytes; {_limit_hint(limit)}")
 
 
-class BodyTooSlow(RequestRefused):
+class BodyTooSlow(Refused):
     """A body of which too little arrives."""
 
     def __init__(self, size: int) -> None:
@@ -58,7 +59,7 @@ class BodyTooSlow(RequestRefused):
 
 
 async def json_body(request: Request, model: type[Model], *, limit: int, optional: bool = False) -> Model:
-    """Return the body as a model. Raises RequestRefused: unsupported_media_type, payload_too_large, bad_request.
+    """Return the body as a model. Raises Refused: unsupported_media_type, payload_too_large, bad_request.
 
     An `optional` body may be missing; every field then has its default.
     """
@@ -105,14 +106,14 @@ def _refuse_twice(pairs: list[tuple[str, Any]]) -> None:
 
 
 async def raw_body(request: Request, *, limit: int) -> bytes:
-    """Return the bytes of a body of any type. Raises RequestRefused: payload_too_large."""
+    """Return the bytes of a body of any type. Raises Refused: payload_too_large."""
     raw = await _read_body(request, limit)
     await current_request.get().take_body(raw)
     return raw
 
 
 async def spool_body(request: Request, file: IO[bytes], *, limit: int) -> None:
-    """Write the body to the file as it is received. Raises RequestRefused: payload_too_large, bad_request."""
+    """Write the body to the file as it is received. Raises Refused: payload_too_large, bad_request."""
     size = 0
     async for piece in _read_chunks(request, limit):
         size += len(piece)
@@ -137,7 +138,7 @@ def query_flag(request: Request, name: str) -> bool:
 
 
 def query_text(request: Request, name: str, *, max_length: int = 256, tabs: bool = False) -> str:
-    """Return a text parameter of the query; empty when missing. `tabs`: it may have them. Raises RequestRefused."""
+    """Return a text parameter of the query; empty when missing. `tabs`: it may have them. Raises Refused."""
     value = request.query_params.get(name, "")
     if len(value) > max_length:
         raise bad_request(f"{name}: expected at most {max_length} printable characters, got {len(value)}")
@@ -148,7 +149,7 @@ def query_text(request: Request, name: str, *, max_length: int = 256, tabs: bool
 
 
 def query_integer(request: Request, name: str, default: int, *, minimum: int, maximum: int) -> int:
-    """Return an integer parameter of the query. Raises RequestRefused."""
+    """Return an integer parameter of the query. Raises Refused."""
     value = request.query_params.get(name)
     if value is None or value == "":
         return default
@@ -175,7 +176,7 @@ def resume_after(request: Request) -> int:
 def parse_time_ms(name: str, value: str) -> int:
     """Parse an RFC 3339 time (a date alone is its start, without a zone it is UTC) into milliseconds.
 
-    Raises RequestRefused.
+    Raises Refused.
     """
     try:
         if not TIME_PATTERN.match(value):
@@ -196,7 +197,7 @@ async def _read_json(request: Request, limit: int, *, optional: bool) -> bytes:
     if not raw and optional:
         return b"{}"
     if not _is_json(request.headers.get("content-type", "")):
-        raise RequestRefused("unsupported_media_type", _media_type_problem(request.headers.get("content-type", "")))
+        raise Refused("unsupported_media_type", _media_type_problem(request.headers.get("content-type", "")))
     return raw
 
 

@@ -50,7 +50,7 @@ def position_tokens(request: Request) -> list[str]:
 
 
 def check_encoding(request: Request) -> None:
-    """Raise RequestRefused(bad_request) unless path and query are UTF-8, as they would be read: a byte that is none is
+    """Raise Refused(bad_request) unless path and query are UTF-8, as they would be read: a byte that is none is
     decoded as U+FFFD, and different names would become one.
     """
     scope = request.scope
@@ -63,7 +63,7 @@ def check_encoding(request: Request) -> None:
 
 
 def check_query(request: Request, known: Set[str]) -> None:
-    """Raise RequestRefused(bad_request) for an unknown query parameter, with the nearest known one."""
+    """Raise Refused(bad_request) for an unknown query parameter, with the nearest known one."""
     for name in request.query_params:
         if name not in known:
             hint = did_you_mean(name, known) or (

@@ -1,6 +1,6 @@
 """Runs over HTTP: start, follow, list, steer, pause, cancel. Formats as in reference surfaces 1.1 to 1.3.
 
-Every endpoint takes the service, the caller and the request, and returns a response; a RequestRefused that it raises
+Every endpoint takes the service, the caller and the request, and returns a response; a Refused that it raises
 becomes the one error format (app.py). Endpoints make no decisions.
 """
 

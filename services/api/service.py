@@ -18,7 +18,8 @@ from loomlog.services.api.shared_insights import SharedInsights
 from loomlog.services.application.application import Application
 from loomlog.services.application.authentication import Authenticator
 from loomlog.services.application.bootstrap import Readiness
-from loomlog.services.application.errors import RETRY_SOON_S, RequestRefused
+from loomlog.services.application.errors import RETRY_SOON_S
+from loomlog.services.core.refusals import Refused
 from loomlog.services.web.static_files import WebPage
 
 DISTRIBUTION = "loomlog"
@@ -74,8 +75,8 @@ class Service:
 
     @property
     def application(self) -> Application:
-        """The use cases. Raises RequestRefused(starting)."""
+        """The use cases. Raises Refused(starting)."""
         if self.current_application is None:
             missing = ", ".join(sorted(self.readiness.missing)) or "the log and the read models"
-            raise RequestRefused("starting", f"not ready yet, waiting for: {missing}", retry_after_s=RETRY_SOON_S)
+            raise Refused("starting", f"not ready yet, waiting for: {missing}", retry_after_s=RETRY_SOON_S)
         return self.current_application

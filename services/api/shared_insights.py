@@ -12,7 +12,8 @@ from collections.abc import Callable
 
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.http.insights_report import InsightsClient, InsightsReport
-from loomlog.services.application.errors import RETRY_LATER_S, RequestRefused
+from loomlog.services.application.errors import RETRY_LATER_S
+from loomlog.services.core.refusals import Refused
 
 SHARED_S = 1.0
 """Seconds that a report, or the reason why there is none, is shared by all requests."""
@@ -41,9 +42,9 @@ class SharedInsights:
         return "" if self._client is None else self._client.base_url
 
     async def report(self) -> InsightsReport:
-        """Return the report, at most SHARED_S old. Raises RequestRefused(insights_unavailable)."""
+        """Return the report, at most SHARED_S old. Raises Refused(insights_unavailable)."""
         if self._client is None:
-            raise RequestRefused(
+            raise Refused(
                 "insights_unavailable",
                 "the api knows no insights to ask: LOOMLOG_INSIGHTS_ENABLED is 0, or LOOMLOG_INSIGHTS_PORT is 0; "
                 "LOOMLOG_INSIGHTS_URL names its address",
@@ -72,8 +73,8 @@ class SharedInsights:
             await self._client.close()
 
 
-def _unavailable(reason: str) -> RequestRefused:
-    return RequestRefused(
+def _unavailable(reason: str) -> Refused:
+    return Refused(
         "insights_unavailable",
         f"insights has not told its figures: {reason}; {ADVICE}",
         retry_after_s=RETRY_LATER_S,

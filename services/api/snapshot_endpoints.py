@@ -22,11 +22,12 @@ from loomlog.services.api.response_models import Restored, StateFileList
 from loomlog.services.api.responses import JSON_MEDIA_TYPE, JsonResponse, json_response, position_headers
 from loomlog.services.api.service import Service
 from loomlog.services.application import limits
-from loomlog.services.application.errors import RequestRefused, bad_request
+from loomlog.services.application.errors import bad_request
 from loomlog.services.application.queries.json_types import StateFile
 from loomlog.services.application.transfer.restore import RestoreResult
 from loomlog.services.application.transfer.state_files import StateFileRequest, left_out_json
 from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.refusals import Refused
 from loomlog.services.stream.archive.state_file import SUFFIX, BrokenStateFile, StateWriter
 from loomlog.services.stream.archive.state_reader import decompressed
 
@@ -97,9 +98,7 @@ async def restore_snapshot(service: Service, caller: Caller, request: Request) -
             for piece in StateWriter().rewrite(body.document):
                 sent.write(piece)
         except BrokenStateFile as error:
-            raise RequestRefused(
-                "restore_failed", f"the document cannot be restored: {error}; nothing was written"
-            ) from error
+            raise Refused("restore_failed", f"the document cannot be restored: {error}; nothing was written") from error
         result = await restoring.restore(caller, cast("IO[bytes]", sent), **how)
         return _restore_response(result, body)
 

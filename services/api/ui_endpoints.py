@@ -7,8 +7,8 @@ from loomlog.services.api.response_models import LoginConfig
 from loomlog.services.api.responses import JsonResponse, json_response
 from loomlog.services.api.service import Service
 from loomlog.services.api.ui_session import cleared_cookie, is_from_another_site, session_cookie
-from loomlog.services.application.errors import RequestRefused
 from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.refusals import Refused
 
 NO_STORE = {"cache-control": "no-store"}
 
@@ -17,12 +17,12 @@ async def sign_in(service: Service, caller: Caller, request: Request) -> Respons
     """Keep the token of the Authorization header, which was checked, in a cookie; in open mode there is none."""
     if is_from_another_site(request):
         text = "a page of another site cannot sign a person in; open /ui and paste the token there"
-        raise RequestRefused("cross_site_login_refused", text)
+        raise Refused("cross_site_login_refused", text)
     if service.authenticator.open_mode:
         return Response(status_code=204, headers=NO_STORE)
     authorization = request.headers.get("authorization")
     if authorization is None:  # the caller is that of a cookie
-        raise RequestRefused("unauthorized", "there is no token; send Authorization: Bearer <token>")
+        raise Refused("unauthorized", "there is no token; send Authorization: Bearer <token>")
     token = authorization.strip().partition(" ")[2].strip()
     return Response(status_code=204, headers={**NO_STORE, "set-cookie": session_cookie(request, token)})
 
@@ -30,7 +30,7 @@ async def sign_in(service: Service, caller: Caller, request: Request) -> Respons
 async def sign_out(service: Service, caller: Caller, request: Request) -> Response:
     """Clear the cookie, whether its token is still known or not."""
     if is_from_another_site(request):
-        raise RequestRefused("cross_site_refused", "a page of another site cannot sign a person out; open /ui/logout")
+        raise Refused("cross_site_refused", "a page of another site cannot sign a person out; open /ui/logout")
     cookie = cleared_cookie(request)
     return Response(status_code=204, headers={**NO_STORE, "set-cookie": cookie} if cookie else NO_STORE)
 

@@ -19,7 +19,7 @@ from loomlog.services.api.request_start import begin_request
 from loomlog.services.api.responses import refusal_response
 from loomlog.services.api.service import Service
 from loomlog.services.api.ui_session import cleared_cookie, is_from_another_site, may_be_linked, session_cookie
-from loomlog.services.application.errors import RequestRefused
+from loomlog.services.core.refusals import Refused
 from loomlog.services.web.static_files import StaticFile, WebPage
 
 PREFIX = "/ui"
@@ -55,7 +55,7 @@ def build_page_app(service: Service) -> ASGIApp:
         path, method = scope["path"], scope["method"]
         try:
             if served is None:
-                raise RequestRefused("route_not_found", f"there is no web page here: {service.web_page_absence}")
+                raise Refused("route_not_found", f"there is no web page here: {service.web_page_absence}")
             _check_method(method, path)
             if path in (PREFIX, "/ui/") and b"token=" in scope["query_string"]:
                 status, headers, body = _sign_in_by_link(service, request)
@@ -63,7 +63,7 @@ def build_page_app(service: Service) -> ASGIApp:
                 status, headers, body = _sign_out_by_link(request)
             else:
                 status, headers, body = served.respond(path, request.headers)
-        except RequestRefused as refusal:
+        except Refused as refusal:
             request_id = begin_request(request).request_id
             more = {"x-request-id": request_id, "cache-control": NEVER, **COMMON_HEADERS}
             if refusal.code == "method_not_allowed":
@@ -105,17 +105,17 @@ class _ServedPage:
         ]
 
     def respond(self, path: str, headers: Mapping[str, str]) -> tuple[int, RawHeaders, bytes]:
-        """Return status, headers and body. Raises RequestRefused."""
+        """Return status, headers and body. Raises Refused."""
         if path.startswith(BUILDS):
             variants = self._files.get(path[len(self._folder) :]) if path.startswith(self._folder) else None
             if variants is None:
                 text = f"there is no file {path[:200]}; the build served here is {self._build}"
-                raise RequestRefused("not_found", text, details={"build": self._build})
+                raise Refused("not_found", text, details={"build": self._build})
             return variants.respond(headers)
         if path == VERSION_PATH:
             return self._version.respond(headers)
         if headers.get("sec-fetch-dest") in SUBRESOURCES:
-            raise RequestRefused("not_found", f"{path[:200]} is an address of the page; files are in {self._folder}")
+            raise Refused("not_found", f"{path[:200]} is an address of the page; files are in {self._folder}")
         if path == LOGIN_PAGE:
             return self._login.respond(headers)
         status, raw, body = self._index.respond(headers)
@@ -181,7 +181,7 @@ def matches(if_none_match: str, etags: frozenset[str]) -> bool:
 
 def _check_method(method: str, path: str) -> None:
     if method not in ("GET", "HEAD") or path == SESSION_PATH:
-        raise RequestRefused("method_not_allowed", f"{path[:200]} takes {_allowed(path)}, not {method}")
+        raise Refused("method_not_allowed", f"{path[:200]} takes {_allowed(path)}, not {method}")
 
 
 def _allowed(path: str) -> str:
@@ -200,7 +200,7 @@ def _sign_in_by_link(service: Service, request: Request) -> tuple[int, RawHeader
         try:
             service.authenticator.identify(f"Bearer {tokens[0]}")
             cookie = session_cookie(request, tokens[0])
-        except RequestRefused:
+        except Refused:
             cookie = ""  # the page asks for a token
     return _redirect(f"{PREFIX}?{rest}" if rest else PREFIX, cookie)
 

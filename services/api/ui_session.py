@@ -24,8 +24,9 @@ from urllib.parse import quote, unquote, urlsplit
 from starlette.requests import Request
 
 from loomlog.services.api.service import Service
-from loomlog.services.application.errors import RequestRefused, bad_request
+from loomlog.services.application.errors import bad_request
 from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.refusals import Refused
 
 COOKIE = "loomlog_session"
 ORIGINAL_COOKIE = "loomcycle_session"
@@ -51,7 +52,7 @@ PRIVATE_ENDINGS = (".localhost", ".internal")
 
 
 def identify(service: Service, request: Request) -> Caller:
-    """Return the caller of a request. Raises RequestRefused."""
+    """Return the caller of a request. Raises Refused."""
     authenticator = service.authenticator
     headers = request.headers
     if authenticator.open_mode:
@@ -88,7 +89,7 @@ def cookie_name(headers: Mapping[str, str]) -> str:
 
 
 def session_cookie(request: Request, token: str) -> str:
-    """Return the Set-Cookie header of a token. Raises RequestRefused(bad_request) for one that is too long."""
+    """Return the Set-Cookie header of a token. Raises Refused(bad_request) for one that is too long."""
     value = quote(token, safe=SAFE_CHARACTERS)
     if len(value) > COOKIE_BYTES_MAX:
         raise bad_request(f"the token is too long for a cookie: {len(value)} of {COOKIE_BYTES_MAX} bytes")
@@ -156,16 +157,16 @@ def _may_use_cookie(method: str, headers: Mapping[str, str], own_hosts: frozense
 
 
 def _refuse_other_sites(method: str, headers: Mapping[str, str], own_hosts: frozenset[str]) -> None:
-    """Raise RequestRefused for what a page of another site may have sent, in open mode."""
+    """Raise Refused for what a page of another site may have sent, in open mode."""
     host = headers.get("host", "")
     if not is_own_host(host, own_hosts):
-        raise RequestRefused(
+        raise Refused(
             "forbidden_host",
             f"the Host {host[:100]!r} is none of this API, and without tokens every page could use it; set "
             "LOOMLOG_PUBLIC_URL to the address, or LOOMLOG_AUTH_TOKEN to require a token",
         )
     if method not in READS and not is_from_own_page(method, headers, own_hosts):
-        raise RequestRefused(
+        raise Refused(
             "cross_site_refused",
             "a page of another site has sent this, and without tokens it may change nothing; use the page under /ui, "
             "or set LOOMLOG_AUTH_TOKEN and send the token",

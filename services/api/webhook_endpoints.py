@@ -18,10 +18,11 @@ from loomlog.services.api.responses import JsonResponse, json_response
 from loomlog.services.api.service import Service
 from loomlog.services.api.ui_session import BY_COOKIE, identify
 from loomlog.services.application.authentication import require_scope
-from loomlog.services.application.errors import RequestRefused, bad_request
+from loomlog.services.application.errors import bad_request
 from loomlog.services.application.webhooks import WebhookReply
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN
+from loomlog.services.core.refusals import Refused
 from loomlog.services.families.webhook.definition import AddressedWebhook
 from loomlog.services.families.webhook.limits import DELIVERY_ID_CHARACTERS_MAX, RECENT_MAX
 
@@ -109,7 +110,7 @@ async def _either(
     try:
         caller = identify(service, request)
         require_scope(caller, ADMIN)
-    except RequestRefused:
+    except Refused:
         if is_receiver:
             return await _receive(service, request, name, word)
         raise
@@ -128,7 +129,7 @@ async def _find(service: Service, caller: Caller, tenant: str, name: str) -> Add
     require_scope(caller, ADMIN)
     definition = await service.application.webhooks.find(tenant, name)
     if definition is None:
-        raise RequestRefused("unknown_webhook", f"there is no webhook {name[:80]!r} that takes requests")
+        raise Refused("unknown_webhook", f"there is no webhook {name[:80]!r} that takes requests")
     return definition
 
 

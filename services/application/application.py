@@ -38,7 +38,7 @@ running next to its transport. Every transport identifies the caller with `gate`
     clients   serve                  (a connection of a client that executes tools)
     erasing   report, erase, subjects, wrap_anew
 
-All of them raise RequestRefused, and nothing else, for errors that a caller can cause.
+All of them raise Refused, and nothing else, for errors that a caller can cause.
 """
 
 import asyncio
@@ -561,7 +561,7 @@ class Application:
             )
 
     async def require_first_body(self, key: str, body: str) -> None:
-        """Raise RequestRefused(idempotency_key_reused) for a key that was used with another body. While the keys cannot
+        """Raise Refused(idempotency_key_reused) for a key that was used with another body. While the keys cannot
         be looked up only the owners compare bodies, each for what it owns.
         """
         if self._request_keys is None:

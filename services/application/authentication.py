@@ -11,10 +11,10 @@ Before: a transport passes the header. After: the use cases.
 
 from loomlog.connectors.configuration.principals import Principal, TokenTable, authenticate
 from loomlog.schemas.records import replace
-from loomlog.services.application.errors import RequestRefused
 from loomlog.services.core.access.decide import Caller, ResourceOwner, can_control, has_scope, may_call
 from loomlog.services.core.access.rules import Access
 from loomlog.services.core.access.scopes import OPERATOR_KEY, TENANT
+from loomlog.services.core.refusals import Refused
 
 
 class Authenticator:
@@ -37,11 +37,11 @@ class Authenticator:
         return self._table.open_mode
 
     def identify(self, authorization: str | None) -> Caller:
-        """Return the caller of an Authorization header. Raises RequestRefused(unauthorized)."""
+        """Return the caller of an Authorization header. Raises Refused(unauthorized)."""
         principal = authenticate(self._table, authorization)
         if principal is None:
             why = "the token is not known, or the header has another form" if authorization else "there is no token"
-            raise RequestRefused("unauthorized", f"{why}; send Authorization: Bearer <token>")
+            raise Refused("unauthorized", f"{why}; send Authorization: Bearer <token>")
         caller = self._callers.get(principal)
         if caller is None:
             caller = _to_caller(principal, open_mode=self._table.open_mode)
@@ -54,33 +54,33 @@ class Authenticator:
 
 
 def require_scope(caller: Caller, scope: str) -> None:
-    """Raise RequestRefused(insufficient_scope) unless the caller has the scope."""
+    """Raise Refused(insufficient_scope) unless the caller has the scope."""
     if not has_scope(caller, scope):
-        raise RequestRefused("insufficient_scope", f"this needs the scope {scope}", details={"scope": scope})
+        raise Refused("insufficient_scope", f"this needs the scope {scope}", details={"scope": scope})
 
 
 def require_access(caller: Caller, access: Access) -> None:
-    """Raise RequestRefused(insufficient_scope) unless the caller may call an operation with this access."""
+    """Raise Refused(insufficient_scope) unless the caller may call an operation with this access."""
     if may_call(caller, access):
         return
     text = f"this needs the scope {access.needed}"
     if caller.is_isolated and not access.takes_isolated:
         text += ", and the token is confined to its own user"
-    raise RequestRefused("insufficient_scope", text, details={"scope": " ".join(access.scopes)})
+    raise Refused("insufficient_scope", text, details={"scope": " ".join(access.scopes)})
 
 
 def require_control(caller: Caller, owner: ResourceOwner) -> None:
-    """Raise RequestRefused(insufficient_scope) when the runs of the owner are closed to the caller."""
+    """Raise Refused(insufficient_scope) when the runs of the owner are closed to the caller."""
     if not can_control(caller, owner):
         text = f"this is a run of the isolated user {owner.user_id}: only that user and operators may change it"
-        raise RequestRefused("insufficient_scope", text, details={"scope": TENANT})
+        raise Refused("insufficient_scope", text, details={"scope": TENANT})
 
 
 def require_member(caller: Caller) -> None:
-    """Raise RequestRefused(insufficient_scope) for a caller that is confined to its own subject."""
+    """Raise Refused(insufficient_scope) for a caller that is confined to its own subject."""
     if caller.is_isolated:
         text = "this shows data of the whole tenant, and the token is confined to its own user"
-        raise RequestRefused("insufficient_scope", text, details={"scope": TENANT})
+        raise Refused("insufficient_scope", text, details={"scope": TENANT})
 
 
 def _to_caller(principal: Principal, *, open_mode: bool) -> Caller:

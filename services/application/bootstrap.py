@@ -46,7 +46,6 @@ from loomlog.services.application.application import (
 from loomlog.services.application.authentication import Authenticator
 from loomlog.services.application.channels import DEFAULT_CHANNEL_OPTIONS, ChannelOptions
 from loomlog.services.application.clients.connections import ClientLimits
-from loomlog.services.application.errors import RequestRefused
 from loomlog.services.application.health.components import CHANNELS, ENTITIES
 from loomlog.services.application.health.health_checks import EntityTables
 from loomlog.services.application.log.access import kafka_access
@@ -55,6 +54,7 @@ from loomlog.services.application.queries.read_models import SqlReadModels, has_
 from loomlog.services.application.streaming.event_hub import EventHub, HubStart
 from loomlog.services.application.webhooks import DEFAULT_WEBHOOK_OPTIONS, WebhookOptions
 from loomlog.services.core.families import TOPIC_SETS
+from loomlog.services.core.refusals import Refused
 from loomlog.services.families.definition.observation import FileObserver
 from loomlog.services.families.definition.table import FileDefinition
 from loomlog.services.families.entity_folds import entity_seals
@@ -343,7 +343,7 @@ async def wait_for(name: str, readiness: Readiness, open_resource: Callable[[], 
     while True:
         try:
             resource = await open_resource()
-        except (ConnectorError, RequestRefused) as error:
+        except (ConnectorError, Refused) as error:
             readiness.missing[name] = str(error)
             if tries % LOG_EVERY_TRIES == 0:
                 log.warning("waiting for the %s: %s", name, error)
@@ -372,7 +372,7 @@ async def _hub_starts(projection: SqlReadModels, topic: str, partitions: int) ->
     """Return the positions of the read models; a partition they have not begun is read from its start."""
     try:
         cursors = await projection.cursors()
-    except RequestRefused as declined:
+    except Refused as declined:
         if not has_no_tables(declined):
             raise
         cursors = []  # no projector has run here yet
@@ -387,7 +387,7 @@ async def _hub_starts(projection: SqlReadModels, topic: str, partitions: int) ->
 async def _list_live_runs(projection: SqlReadModels) -> list[LiveRun]:
     try:
         return await projection.live_runs(limit=LIVE_RUNS_MAX)
-    except RequestRefused as declined:
+    except Refused as declined:
         if not has_no_tables(declined):
             raise
         return []

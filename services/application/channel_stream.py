@@ -24,7 +24,7 @@ READ_AGAIN_S = 30.0
 MESSAGE = "message"
 
 ReadAfter = Callable[[str], Awaitable[Sequence[Message]]]
-"""Returns messages after a cursor, in order; raises RequestRefused."""
+"""Returns messages after a cursor, in order; raises Refused."""
 
 
 class ChannelStream:
@@ -52,7 +52,7 @@ class ChannelStream:
         self._read_at = 0.0
 
     async def next(self) -> list[StreamChunk] | None:
-        """Return the next messages, an empty list for a keepalive, None at the end. Raises RequestRefused."""
+        """Return the next messages, an empty list for a keepalive, None at the end. Raises Refused."""
         loop = asyncio.get_running_loop()
         keepalive_at = loop.time() + self._keepalive_s
         while not self._has_ended():

@@ -20,12 +20,13 @@ from loomlog.services.application.authentication import require_member
 from loomlog.services.application.channel_stream import KEEPALIVE_S, ChannelStream
 from loomlog.services.application.definitions import Definitions
 from loomlog.services.application.entities import resolve_tenant
-from loomlog.services.application.errors import CODES, RETRY_SOON_S, RequestRefused
+from loomlog.services.application.errors import request_refusal, run_refusing
 from loomlog.services.application.request_context import command_id as make_command_id
 from loomlog.services.application.request_context import current_request
 from loomlog.services.application.streaming.subscription import STOPPING
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN
+from loomlog.services.core.refusals import Refused
 from loomlog.services.families.channel.access import is_system_name, require_channel, require_publisher, resolve_queue
 from loomlog.services.families.channel.caller import (
     AGENT,
@@ -57,7 +58,7 @@ from loomlog.services.families.channel.operations import (
 )
 from loomlog.services.families.channel.state import QueueState
 from loomlog.services.families.channel.store import ChannelStats, ChannelStore, Decrypt, Message, message_json
-from loomlog.services.families.operation import OperationRefused, OperationUnavailable, Reply
+from loomlog.services.families.operation import Reply
 from loomlog.services.stream.entities.answers import EntityCommands
 from loomlog.services.stream.entities.hosting import EntityParts
 from loomlog.services.stream.entities.reads import EntityReads
@@ -118,7 +119,7 @@ def build_channels(
 
 
 class Channels:
-    """The use cases. All methods raise RequestRefused; `tenant` empty is the caller's. Writes return the position too.
+    """The use cases. All methods raise Refused; `tenant` empty is the caller's. Writes return the position too.
 
     `user_id` is that of a user's route; empty for the others.
     """
@@ -166,26 +167,26 @@ class Channels:
         """Declare a channel; return its row."""
         fields = _object(body, None)
         author = self._author(caller, tenant)
-        declared, position = await run_refusing(self._declared.create(fields, author))
+        declared, position = await _run(self._declared.create(fields, author))
         return await self._row(declared, author.tenant), position
 
     async def update(self, caller: Caller, name: str, body: Any, *, tenant: str = "") -> tuple[dict[str, Any], str]:
         """Change a channel that was declared at run time; return its row."""
         fields = _object(body, None)
         author = self._author(caller, tenant)
-        declared, position = await run_refusing(self._declared.update(name, fields, author))
+        declared, position = await _run(self._declared.update(name, fields, author))
         return await self._row(declared, author.tenant), position
 
     async def delete(self, caller: Caller, name: str, *, tenant: str = "") -> str:
         """Delete the declaration of a channel; its messages stay."""
-        return await run_refusing(self._declared.delete(name, self._author(caller, tenant)))
+        return await _run(self._declared.delete(name, self._author(caller, tenant)))
 
     async def _row(self, declared: Declaration, owner: str) -> dict[str, Any]:
         stats = await self._stats(SHARED_TENANT if declared.scope == GLOBAL else owner, declared.name)
         return channel_row(declared, stats.get(declared.name))
 
     async def _stats(self, tenant: str, channel: str = "") -> dict[str, ChannelStats]:
-        return dict(await run_refusing(self._operations.store.stats(tenant, channel)))
+        return dict(await _run(self._operations.store.stats(tenant, channel)))
 
     # --- messages ----------------------------------------------------------------------------------------------------
 
@@ -213,7 +214,7 @@ class Channels:
             return
         try:
             require_publisher(declared, origin_of(caller))
-        except OperationRefused as refused:
+        except Refused as refused:
             raise request_refusal(refused) from refused
 
     async def publish_system(
@@ -223,7 +224,7 @@ class Channels:
         require_member(caller)
         if not is_system_name(name):
             text = f"{name[:80]!r} is no channel of the system: publish with POST /v1/_channels/{name[:80]}/publish"
-            raise RequestRefused("non_system_channel", text)
+            raise Refused("non_system_channel", text)
         return await self.publish(caller, name, body, tenant=tenant)
 
     async def subscribe(
@@ -247,9 +248,9 @@ class Channels:
         self._check_user_channel(asker, name)
         order = fields.get("order") or OLDEST
         if order not in (OLDEST, NEWEST):
-            raise RequestRefused("invalid_request", f"order is {str(order)[:40]!r}: expected {OLDEST} or {NEWEST}")
+            raise Refused("invalid_request", f"order is {str(order)[:40]!r}: expected {OLDEST} or {NEWEST}")
         asked = {"channel": name, **_without(fields, "order")}
-        queue, messages = await run_refusing(self._operations.peek_messages(asked, asker, newest_first=order == NEWEST))
+        queue, messages = await _run(self._operations.peek_messages(asked, asker, newest_first=order == NEWEST))
         shown = [
             {**message_json(message), "cursor": message.cursor, "position": message.log_position}
             for message in messages
@@ -265,10 +266,10 @@ class Channels:
         try:
             declared = require_channel(self._declarations, asker, name, publishes=False)
             after = text_field({"cursor": cursor}, "cursor", default="", most=NAME_CHARACTERS_MAX)
-        except OperationRefused as refused:
+        except Refused as refused:
             raise request_refusal(refused) from refused
         store, now_ms = self._operations.store, self._clock_ms()
-        page = await run_refusing(store.page_of_queues(declared, asker.tenant, after=after, limit=limit + 1))
+        page = await _run(store.page_of_queues(declared, asker.tenant, after=after, limit=limit + 1))
         following = page[limit - 1][0].scope_id if len(page) > limit else None
         rows = [queue_row(queue, state, now_ms) for queue, state in page[:limit]]
         return {"channel": name, "scope": declared.scope, "queues": rows, "next": following}
@@ -278,10 +279,10 @@ class Channels:
         asker = self._asker(caller, tenant, "")
         try:
             queue = self._operations.readable_queue({"channel": name, "scope_id": scope_id}, asker)
-        except OperationRefused as refused:
+        except Refused as refused:
             raise request_refusal(refused) from refused
-        state = await run_refusing(self._operations.store.state(queue))
-        rows = await run_refusing(self._cursors(queue))
+        state = await _run(self._operations.store.state(queue))
+        rows = await _run(self._cursors(queue))
         entries = [entry for bucket in state.buckets.values() for entry in bucket.entries.values()]
         waiting = Counter(entry.reader for entry in entries if isinstance(entry, Wait))
         leased = Counter[str]()
@@ -331,11 +332,11 @@ class Channels:
         require_member(caller)
         owner = resolve_tenant(caller, tenant)
         queues = [Queue(owner, one.name, AGENT, agent) for one in self._declarations.list(owner) if one.scope == AGENT]
-        cursors = [row for queue in queues for row in await run_refusing(self._cursors(queue))]
+        cursors = [row for queue in queues for row in await _run(self._cursors(queue))]
         return {"agent": agent, "channels": cursors}
 
     async def _cursors(self, queue: Queue) -> Sequence[dict[str, Any]]:
-        """Return the cursors of a queue; `cursor` is empty when its message is gone. Raises OperationUnavailable."""
+        """Return the cursors of a queue; `cursor` is empty when its message is gone. Raises Unavailable."""
         state = await self._operations.store.state(queue)
         readers = {name: reader.committed for some in state.readers.values() for name, reader in some.items()}
         messages = await self._operations.store.load(queue, sorted({one for one in readers.values() if one}))
@@ -363,14 +364,12 @@ class Channels:
             cursor = text_field({"from_cursor": from_cursor}, "from_cursor", default="", most=CURSOR_CHARACTERS_MAX)
             declared = require_channel(self._declarations, asker, name, publishes=False)
             queue = resolve_queue(declared, asker, scope_id)
-        except OperationRefused as refused:
+        except Refused as refused:
             raise request_refusal(refused) from refused
         store = self._operations.store
 
         async def read(after: str) -> Sequence[Message]:
-            return await run_refusing(
-                store.peek(queue, after=after, limit=READ_MAX, bytes_max=BATCH_BYTES_MAX, positions=())
-            )
+            return await _run(store.peek(queue, after=after, limit=READ_MAX, bytes_max=BATCH_BYTES_MAX, positions=()))
 
         await read(cursor)  # a cursor of another queue is refused while there still is a status to refuse it with
         stream = ChannelStream(
@@ -422,16 +421,16 @@ class Channels:
         """Refuse the channels of another user, as if they did not exist."""
         if len(user_id) > USER_ID_CHARACTERS_MAX or not user_id.isprintable():
             text = f"the user's id has 1 to {USER_ID_CHARACTERS_MAX} characters that can be printed"
-            raise RequestRefused("invalid_user_id", text)
+            raise Refused("invalid_user_id", text)
         if user_id != caller.subject and not caller.is_admin:
-            raise RequestRefused("unknown_channel", f"the user {user_id[:80]!r} has no channels that you see")
+            raise Refused("unknown_channel", f"the user {user_id[:80]!r} has no channels that you see")
 
     def _check_user_channel(self, asker: ChannelCaller, name: str) -> None:
         """Refuse a channel of another scope on the route of a user."""
         declared = self._declarations.find(asker.tenant, name)
         if declared is not None and asker.user_id and declared.scope != USER:
             text = f"{name} has the scope {declared.scope}, and this route is for channels of users: use /v1/_channels"
-            raise RequestRefused("channel_scope_invalid", text)
+            raise Refused("channel_scope_invalid", text)
 
     def _check_scope(self, asker: ChannelCaller, fields: Mapping[str, Any]) -> None:
         """Refuse a scope that is not the one declared: the declaration decides, and the caller meant another queue."""
@@ -440,11 +439,11 @@ class Channels:
             return
         if scope not in SCOPES:
             text = f"scope is {str(scope)[:40]!r}: expected one of {', '.join(SCOPES)}"
-            raise RequestRefused("channel_scope_invalid", text)
+            raise Refused("channel_scope_invalid", text)
         for name in names if isinstance(names, list) else []:
             declared = self._declarations.find(asker.tenant, name) if isinstance(name, str) else None
             if declared is not None and declared.scope != scope:
-                raise RequestRefused("channel_scope_invalid", f"{name} has the scope {declared.scope}, not {scope}")
+                raise Refused("channel_scope_invalid", f"{name} has the scope {declared.scope}, not {scope}")
 
     async def _run(self, op: str, arguments: Mapping[str, Any], asker: ChannelCaller) -> Reply:
         operations = self._operations
@@ -457,7 +456,7 @@ class Channels:
             "broadcast": operations.broadcast,
         }
         present = {key: value for key, value in arguments.items() if value is not None}
-        return await run_refusing(handlers[op](present, asker))
+        return await _run(handlers[op](present, asker))
 
 
 def origin_of(caller: Caller) -> Origin:
@@ -496,40 +495,24 @@ def queue_row(queue: Queue, state: QueueState, now_ms: int) -> dict[str, Any]:
     return row
 
 
-async def run_refusing(operation: Awaitable[ValueT]) -> ValueT:
-    """Return what an operation gives; its refusals become those of requests."""
-    try:
-        return await operation
-    except OperationRefused as refused:
-        raise request_refusal(refused) from refused
-    except OperationUnavailable as error:
-        code = "command_pending" if error.is_unknown else "channel_unavailable"
-        raise RequestRefused(code, str(error), retry_after_s=RETRY_SOON_S) from error
-
-
-def request_refusal(refused: OperationRefused) -> RequestRefused:
-    """Return a refusal of channels as that of a request."""
-    code = refused.code if refused.code in CODES else "command_refused"
-    details = dict(refused.details) if code == refused.code else {**refused.details, "refusal": refused.code}
-    if code == "insufficient_scope":
-        details.setdefault("scope", ADMIN)
-    return RequestRefused(code, str(refused), details=details)
+async def _run(operation: Awaitable[ValueT]) -> ValueT:
+    return await run_refusing(operation, unavailable_code="channel_unavailable")
 
 
 def _require_admin(caller: Caller, why: str) -> None:
     if not caller.is_admin:
-        raise RequestRefused("insufficient_scope", f"{why}; this needs the scope {ADMIN}", details={"scope": ADMIN})
+        raise Refused("insufficient_scope", f"{why}; this needs the scope {ADMIN}", details={"scope": ADMIN})
 
 
 def _object(body: Any, known: frozenset[str] | None) -> Mapping[str, Any]:
     """Return the fields of a body. `known` None: the operation checks their names."""
     if not isinstance(body, Mapping):
-        raise RequestRefused("invalid_body", "the body must be an object")
+        raise Refused("invalid_body", "the body must be an object")
     if known is not None and (unknown := sorted(set(body) - known)):
         text = f"{unknown[0][:60]!r} is unknown, expected are {', '.join(sorted(known))}"
-        raise RequestRefused("invalid_request", text)
+        raise Refused("invalid_request", text)
     if known is not None and (empty := sorted(name for name in set(body) - NULLABLE if body[name] is None)):
-        raise RequestRefused("invalid_request", f"{empty[0]}: null is no value of it; leave the field out")
+        raise Refused("invalid_request", f"{empty[0]}: null is no value of it; leave the field out")
     return body
 
 

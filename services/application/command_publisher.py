@@ -25,7 +25,8 @@ from loomlog.schemas.codec import Codec
 from loomlog.schemas.records import Record
 from loomlog.schemas.sticky_partitioner import StickyPartitioner
 from loomlog.services.application import limits
-from loomlog.services.application.errors import RETRY_SOON_S, RequestRefused
+from loomlog.services.application.errors import RETRY_SOON_S
+from loomlog.services.core.refusals import Refused
 
 log = logging.getLogger(__name__)
 
@@ -126,11 +127,11 @@ class CommandPublisher:
 
     async def publish(self, key: str, command_id: str, command: Record, *, traceparent: str = "") -> LogPosition:
         """Return the command's position once every replica has it. Raises
-        RequestRefused(log_unavailable) on timeout.
+        Refused(log_unavailable) on timeout.
         """
         value = self._codec.encode(command)
         if len(value) > limits.COMMAND_BYTES_MAX:
-            raise RequestRefused(
+            raise Refused(
                 "payload_too_large", f"the request has {len(value)} bytes, at most {limits.COMMAND_BYTES_MAX} fit"
             )
         lane = self._queues[self.partition_of(key)]
@@ -198,14 +199,14 @@ class CommandPublisher:
         while partition_queue.queue and partition_queue.queue[0].done.done():
             partition_queue.queue.popleft()
 
-    def _unavailable_error(self, reason: str, *, sent: bool) -> RequestRefused:
+    def _unavailable_error(self, reason: str, *, sent: bool) -> Refused:
         what = (
             "the outcome is unknown: the command may still reach the log. Repeat the request with the same "
             "Idempotency-Key, then it is carried out once"
             if sent
             else "nothing was sent, so repeating the request is safe"
         )
-        return RequestRefused(
+        return Refused(
             "log_unavailable",
             f"the log cannot be written ({reason}); {what}",
             retry_after_s=RETRY_SOON_S,

@@ -24,18 +24,19 @@ from loomlog.projections.interrupts import InterruptRow
 from loomlog.projections.runs import RunRow
 from loomlog.projections.transcript import TranscriptRow
 from loomlog.schemas.records import replace
-from loomlog.services.application.errors import RETRY_SOON_S, RequestRefused, unavailable
+from loomlog.services.application.errors import RETRY_SOON_S, unavailable
+from loomlog.services.core.refusals import Refused
 from loomlog.services.stream.encryption.subject_keys import ContentEncryptor, NewerInstallationKey, SubjectKeys
 
 ValueT = TypeVar("ValueT")
 
 
-def keys_unavailable(error: ConnectorError) -> RequestRefused:
+def keys_unavailable(error: ConnectorError) -> Refused:
     """Return the refusal for a subject key that is unavailable: the log does not answer, or this process has an old
     key-encryption key.
     """
     if isinstance(error, NewerInstallationKey):
-        return RequestRefused("keys_unavailable", str(error), retry_after_s=RETRY_SOON_S)
+        return Refused("keys_unavailable", str(error), retry_after_s=RETRY_SOON_S)
     return unavailable("log", error)
 
 
@@ -46,7 +47,7 @@ class ContentAccess:
         self.keys = keys
 
     async def encryptor_for(self, tenant: str, subject: str) -> ContentEncryptor | None:
-        """Return the encryptor of a user of the tenant; None when content is not encrypted. Raises RequestRefused."""
+        """Return the encryptor of a user of the tenant; None when content is not encrypted. Raises Refused."""
         if self.keys is None:
             return None
         try:
@@ -56,7 +57,7 @@ class ContentAccess:
         return lambda text, untrusted: sealer.untrusted_text(text) if untrusted else sealer.text(text)
 
     async def keyed_digest(self, tenant: str, subject: str, digest: str) -> str:
-        """Return a keyed digest of content, which cannot be compared with a guess. Raises RequestRefused."""
+        """Return a keyed digest of content, which cannot be compared with a guess. Raises Refused."""
         if self.keys is None or not digest:
             return digest
         try:
@@ -65,7 +66,7 @@ class ContentAccess:
             raise keys_unavailable(error) from error
 
     async def wait_for_keys(self, value: Any) -> None:
-        """Wait until the keys used in a value are up to date. Raises RequestRefused."""
+        """Wait until the keys used in a value are up to date. Raises Refused."""
         if self.keys is None:
             return
         try:
@@ -75,7 +76,7 @@ class ContentAccess:
 
     async def decrypt(self, value: ValueT, tenant: str) -> ValueT:
         """Return the value with all texts decrypted; its hashes remain those of the stored form.
-        Raises RequestRefused.
+        Raises Refused.
         """
         if self.keys is None:
             return value
@@ -84,7 +85,7 @@ class ContentAccess:
         return opened
 
     async def decrypt_rows(self, rows: Sequence[RunRow]) -> tuple[RunRow, ...]:
-        """Decrypt runs for display. Raises RequestRefused."""
+        """Decrypt runs for display. Raises Refused."""
         if self.keys is None:
             return tuple(rows)
         await self.wait_for_keys([text for row in rows for text in (row.error, row.metadata, row.parent_context)])
@@ -95,7 +96,7 @@ class ContentAccess:
         return row if self.keys is None else (await self.decrypt_rows([row]))[0]
 
     async def decrypt_transcript(self, rows: Sequence[TranscriptRow]) -> tuple[TranscriptRow, ...]:
-        """Decrypt stored frames for display. Raises RequestRefused."""
+        """Decrypt stored frames for display. Raises Refused."""
         if self.keys is None:
             return tuple(rows)
         await self.wait_for_keys([text for row in rows for text in (row.event, row.payload or "")])
@@ -110,7 +111,7 @@ class ContentAccess:
         )
 
     async def decrypt_interrupts(self, rows: Sequence[InterruptRow]) -> tuple[InterruptRow, ...]:
-        """Decrypt interruptions for display. Raises RequestRefused."""
+        """Decrypt interruptions for display. Raises Refused."""
         if self.keys is None:
             return tuple(rows)
         await self.wait_for_keys(

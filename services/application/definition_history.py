@@ -25,14 +25,15 @@ from loomlog.schemas.position import Position
 from loomlog.services.application.authentication import require_member, require_scope
 from loomlog.services.application.definition_json import ActiveDefinition, Blame, DefinitionsAt, FileNow, PinnedSkill
 from loomlog.services.application.definitions import Definitions, kind_named
-from loomlog.services.application.errors import RequestRefused, bad_request, unavailable
+from loomlog.services.application.errors import bad_request, unavailable
 from loomlog.services.application.queries.log_window import LogWindow
 from loomlog.services.application.queries.run_history import RunHistories
 from loomlog.services.application.queries.runs import RunQueries
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import RUNS_READ, TENANT
 from loomlog.services.core.families import aggregate_id, aggregate_key
-from loomlog.services.core.run.state import Absent, Refused
+from loomlog.services.core.refusals import Refused
+from loomlog.services.core.run import state as run_states
 from loomlog.services.families.definition.evaluations import definition_of_run, judged_run
 from loomlog.services.families.definition.items import PROMOTION_ITEM
 from loomlog.services.families.definition.state import Line, Version, line_id
@@ -46,7 +47,7 @@ NOW = math.inf
 
 
 class DefinitionHistory:
-    """The use cases. All methods raise RequestRefused."""
+    """The use cases. All methods raise Refused."""
 
     def __init__(
         self,
@@ -236,9 +237,9 @@ class DefinitionHistory:
         """Return the skills that the run keeps to; None when its history is too long, damaged or not readable now."""
         try:
             state = (await self._histories.state_at(caller, run_id, 0)).replayed.state
-        except RequestRefused:
+        except Refused:
             return None
-        pins = () if isinstance(state, Absent | Refused) else state.facts.skill_pins
+        pins = () if isinstance(state, run_states.Absent | run_states.Refused) else state.facts.skill_pins
         return [
             {"name": pin.name, "def_id": pin.def_id, "version": pin.version, "content_sha256": pin.content_sha256}
             for pin in pins

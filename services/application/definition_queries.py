@@ -17,10 +17,11 @@ from loomlog.schemas.records import Value
 from loomlog.services.application.authentication import require_member, require_scope
 from loomlog.services.application.definition_json import DefinitionDiff, DefinitionEntry, DefinitionList, JudgementCount
 from loomlog.services.application.definitions import Definitions, kind_named
-from loomlog.services.application.errors import RequestRefused, bad_request
+from loomlog.services.application.errors import bad_request
 from loomlog.services.application.queries.runs import RunList, RunQueries
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import TENANT
+from loomlog.services.core.refusals import Refused
 from loomlog.services.families.definition import limits
 from loomlog.services.families.definition.answers import format_time
 from loomlog.services.families.definition.items import JUDGEMENT_ITEM
@@ -49,7 +50,7 @@ class DefinitionFilter(Value, frozen=True, kw_only=True):
 
 
 class DefinitionQueries:
-    """The use cases. All methods raise RequestRefused."""
+    """The use cases. All methods raise Refused."""
 
     def __init__(
         self, definitions: Definitions, runs: RunQueries, reads: EntityReads, *, clock_ms: Callable[[], int]
@@ -206,12 +207,12 @@ class DefinitionQueries:
         if to == FILE:
             file = self._table.files.get((kind, name))
             if file is None:
-                raise RequestRefused("not_found", f"no configuration file defines the {kind} {name}")
+                raise Refused("not_found", f"no configuration file defines the {kind} {name}")
             return file
         if to == ACTIVE:
             resolved = self._table.resolve(kind, owner, name)
             if resolved is None:
-                raise RequestRefused("not_found", f"no version of the {kind} {name} is active")
+                raise Refused("not_found", f"no version of the {kind} {name} is active")
             to = resolved.def_id
         other = self.place(caller, to, owner)
         if (other.kind if isinstance(other, FileDefinition) else other[0].kind) != kind:
@@ -259,14 +260,14 @@ class DefinitionQueries:
         )
 
     def place(self, caller: Caller, def_id: str, owner: str) -> Place:
-        """Return the version with that id that a tenant may see. Raises RequestRefused(not_found)."""
+        """Return the version with that id that a tenant may see. Raises Refused(not_found)."""
         file = self._table.find_file(def_id)
         if file is not None and file.kind in KINDS:
             return file
         place = self._table.find(def_id)
         is_seen = place is not None and (caller.is_admin or place[0].tenant in (owner, SHARED))
         if place is None or not is_seen or place[0].kind not in KINDS or place[0].is_deleted:
-            raise RequestRefused("not_found", f"the version {def_id[:80]} is not found")
+            raise Refused("not_found", f"the version {def_id[:80]} is not found")
         return place
 
     def _owner(self, caller: Caller, tenant: str) -> str:

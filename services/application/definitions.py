@@ -4,26 +4,29 @@ Before: services/api/definition_endpoints.py. After: services/families/definitio
 agents share.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from loomlog.connectors.definitions import KINDS, Kind
 from loomlog.connectors.errors import ConnectorError
 from loomlog.services.application.authentication import require_member, require_scope
-from loomlog.services.application.errors import RETRY_SOON_S, RequestRefused, bad_request, unavailable
+from loomlog.services.application.errors import RETRY_SOON_S, bad_request, run_refusing, unavailable
 from loomlog.services.application.request_context import command_id as make_command_id
 from loomlog.services.application.request_context import current_request
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import RUNS_READ, TENANT
+from loomlog.services.core.error_codes import STATUS_BY_CODE
+from loomlog.services.core.refusals import Refused
 from loomlog.services.families.definition.answers import format_time
-from loomlog.services.families.definition.author import Author, DefinitionRefused, DefinitionsUnavailable
+from loomlog.services.families.definition.author import Author
 from loomlog.services.families.definition.batches import DefinitionBatches
 from loomlog.services.families.definition.decide import CONFLICT
 from loomlog.services.families.definition.operations import DefinitionOperations, Reply
 from loomlog.services.families.definition.table import FILE, SHARED, DefinitionTable
 from loomlog.services.stream.entities.reads import PositionNotRead
 
+ValueT = TypeVar("ValueT")
 SHARED_NAME = "_shared"
 """Value of `tenant` for the definitions that all tenants share."""
 AGENT = "agent"
@@ -42,7 +45,7 @@ class RunnableDefinition:
 
 
 class Definitions:
-    """The use cases. All methods raise RequestRefused."""
+    """The use cases. All methods raise Refused."""
 
     def __init__(
         self,
@@ -88,15 +91,9 @@ class Definitions:
 
     async def refusing(self, tool: str, operation: Any) -> Any:
         """Return what an operation gives; its refusals become those of requests."""
-        try:
-            return await operation
-        except DefinitionRefused as refused:
-            code = CONFLICT if refused.reason == CONFLICT else "tool_refused"
-            details = {"tool": tool, "reason": refused.reason}
-            raise RequestRefused(code, refused.message, details=details) from refused
-        except DefinitionsUnavailable as error:
-            code = "definition_pending" if error.is_pending else "definitions_unavailable"
-            raise RequestRefused(code, str(error), retry_after_s=RETRY_SOON_S) from error
+        return await run_refusing(
+            _with_reason(tool, operation), unavailable_code="definitions_unavailable", pending_code="definition_pending"
+        )
 
     def tenant(self, caller: Caller, named: str) -> str:
         """Return the tenant of a request; administrators may name another one, or the shared definitions."""
@@ -104,7 +101,7 @@ class Definitions:
             return caller.tenant
         if not caller.is_admin:
             text = f"the tenant {named[:80]} is not yours"
-            raise RequestRefused("insufficient_scope", text, details={"scope": "substrate:admin"})
+            raise Refused("insufficient_scope", text, details={"scope": "substrate:admin"})
         return SHARED if named == SHARED_NAME else named
 
     def names(self, caller: Caller, kind: Kind, *, tenant: str = "") -> dict[str, Any]:
@@ -118,7 +115,7 @@ class Definitions:
         require_member(caller)
         kind = LIBRARY_KINDS.get(shelf)
         if kind is None:
-            raise RequestRefused("not_found", f"there is no library {shelf[:60]}: {', '.join(LIBRARY_KINDS)}")
+            raise Refused("not_found", f"there is no library {shelf[:60]}: {', '.join(LIBRARY_KINDS)}")
         owner = self.tenant(caller, tenant)
         lines = {line.name: line for line in self.table.lines(kind, owner)}
         files = {name: file for (of, name), file in self.table.files.items() if of == kind}
@@ -178,13 +175,24 @@ class Definitions:
         try:
             return await reading
         except PositionNotRead as error:
-            raise RequestRefused("definitions_unavailable", str(error), retry_after_s=RETRY_SOON_S) from error
+            raise Refused("definitions_unavailable", str(error), retry_after_s=RETRY_SOON_S) from error
         except ConnectorError as error:
             raise unavailable("projection", error) from error
 
 
 def kind_named(name: str) -> Kind:
-    """Return a kind by its name. Raises RequestRefused(bad_request)."""
+    """Return a kind by its name. Raises Refused(bad_request)."""
     if (kind := KINDS.get(name)) is None:
         raise bad_request(f"kind is {name[:60]!r}: expected {', '.join(sorted(KINDS))}")
     return kind
+
+
+async def _with_reason(tool: str, operation: Awaitable[ValueT]) -> ValueT:
+    """Return what an operation gives; its refusal becomes that of its tool, with the code as the reason."""
+    try:
+        return await operation
+    except Refused as refused:
+        if STATUS_BY_CODE.get(refused.code) == 503:  # the keys of content do not answer: nothing is wrong with the call
+            raise
+        code = CONFLICT if refused.code == CONFLICT else "tool_refused"
+        raise Refused(code, refused.message, details={"tool": tool, "reason": refused.code}) from refused

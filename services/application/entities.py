@@ -24,7 +24,7 @@ from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.services.application import limits
 from loomlog.services.application.authentication import require_member, require_scope
 from loomlog.services.application.content import ContentAccess
-from loomlog.services.application.errors import RETRY_SOON_S, RequestRefused, bad_request, family_refusal, unavailable
+from loomlog.services.application.errors import RETRY_SOON_S, bad_request, family_refusal, unavailable
 from loomlog.services.application.queries.read_your_writes import not_yet_error
 from loomlog.services.application.request_context import command_id as make_command_id
 from loomlog.services.application.request_context import current_request
@@ -32,6 +32,7 @@ from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN, USER
 from loomlog.services.core.command_fields import InvalidFields, parse_fields, to_json
 from loomlog.services.core.families import Command, Family, Query, name_problem
+from loomlog.services.core.refusals import Refused
 from loomlog.services.stream.entities.answers import CommandInvalid, CommandUnanswered, EntityCommands
 from loomlog.services.stream.entities.reads import EntityReads, EntityRow, PositionNotRead
 
@@ -44,7 +45,7 @@ TENANT = re.compile(r"[A-Za-z0-9_-]{1,64}\Z", re.ASCII)
 
 
 class Entities:
-    """The use cases. All methods raise RequestRefused; `tenant` empty is the caller's."""
+    """The use cases. All methods raise Refused; `tenant` empty is the caller's."""
 
     def __init__(
         self,
@@ -152,7 +153,7 @@ class Entities:
         _check_name(name)
         row: EntityRow | None = await self._read(self._reads.show(family.name, tenant, name, positions=positions))
         if row is None:
-            raise RequestRefused("not_found", f"there is no {family.name} {name[:80]!r}")
+            raise Refused("not_found", f"there is no {family.name} {name[:80]!r}")
         return row
 
     async def _read(self, reading: Any) -> Any:
@@ -163,12 +164,12 @@ class Entities:
         except ConnectorError as error:
             raise unavailable("projection", error) from error
 
-    def _pending(self) -> RequestRefused:
+    def _pending(self) -> Refused:
         if current_request.get().idempotency_key:
             advice = "repeating the request with the same Idempotency-Key does no harm"
         else:
             advice = "the request had no Idempotency-Key, so repeating it may do it twice: look first"
-        return RequestRefused(
+        return Refused(
             "command_pending",
             f"no owner has answered within {self._wait_s:g} s, and the command may still be carried out; {advice}",
             retry_after_s=RETRY_SOON_S,
@@ -207,12 +208,12 @@ def _require_access(caller: Caller, scope: str) -> None:
 
 
 def resolve_tenant(caller: Caller, named: str) -> str:
-    """Return the tenant of a request; administrators may name another one. Raises RequestRefused."""
+    """Return the tenant of a request; administrators may name another one. Raises Refused."""
     if not named or named == caller.tenant:
         return caller.tenant
     if not caller.is_admin:
         text = f"the tenant {named[:80]} is not yours"
-        raise RequestRefused("insufficient_scope", text, details={"scope": ADMIN})
+        raise Refused("insufficient_scope", text, details={"scope": ADMIN})
     if not TENANT.match(named):
         raise bad_request("tenant: expected at most 64 letters, digits, _ and -")
     return named

@@ -16,7 +16,7 @@ from loomlog.services.families.definition.operations import Reply
 
 
 class RunEvaluations:
-    """The use cases. All methods raise RequestRefused."""
+    """The use cases. All methods raise Refused."""
 
     def __init__(self, definitions: Definitions, evaluations: Evaluations) -> None:
         self._definitions = definitions
@@ -32,7 +32,7 @@ class RunEvaluations:
 
 
 class ReadModelRuns:
-    """Protocol loomlog.services.families.definition.evaluations.JudgedRuns; raises RequestRefused."""
+    """Protocol loomlog.services.families.definition.evaluations.JudgedRuns; raises Refused."""
 
     def __init__(self, read_models: ReadModels) -> None:
         self._read_models = read_models

@@ -21,13 +21,13 @@ from loomlog.schemas.position import Position
 from loomlog.schemas.records import replace
 from loomlog.services.application.authentication import require_member
 from loomlog.services.application.entities import resolve_tenant
-from loomlog.services.application.errors import CODES, RETRY_SOON_S, RequestRefused, bad_request, share_refusal
+from loomlog.services.application.errors import RETRY_SOON_S, bad_request, run_refusing
 from loomlog.services.application.queries.read_models import ReadModels
 from loomlog.services.application.request_context import command_id as make_command_id
 from loomlog.services.application.request_context import current_request
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.families import aggregate_id, aggregate_key
-from loomlog.services.core.shares import ShareExhausted
+from loomlog.services.core.refusals import Refused
 from loomlog.services.families.memory import limits
 from loomlog.services.families.memory.author import SCOPES, Author, Scope, named_scope, scopes_of_run
 from loomlog.services.families.memory.decide import key_problem
@@ -37,7 +37,6 @@ from loomlog.services.families.memory.index_administration import IndexAdministr
 from loomlog.services.families.memory.store import FAMILY_NAME, Change, StoredEntry, Written
 from loomlog.services.families.memory.values import parse_value, value_text
 from loomlog.services.families.memory.wiring import MemoryServices
-from loomlog.services.families.operation import OperationRefused, OperationUnavailable
 
 ValueT = TypeVar("ValueT")
 DESCRIPTIONS: Mapping[str, str] = {
@@ -54,7 +53,7 @@ HISTORY_MAX = 100
 
 
 class Memory:
-    """The use cases. All methods raise RequestRefused; `tenant` empty is the caller's."""
+    """The use cases. All methods raise Refused; `tenant` empty is the caller's."""
 
     def __init__(
         self,
@@ -85,7 +84,7 @@ class Memory:
         """Return the scopes of a name that have keys."""
         author = self._author(caller, tenant)
         if name not in SCOPES:
-            raise RequestRefused("invalid_scope", f"scope: expected one of {', '.join(SCOPES)}, not {name[:60]!r}")
+            raise Refused("invalid_scope", f"scope: expected one of {', '.join(SCOPES)}, not {name[:60]!r}")
         rows = await self._run(self._store.scopes(author.tenant, name, after=after, limit=SCOPE_IDS_MAX))
         shown = [
             {
@@ -116,7 +115,7 @@ class Memory:
         the model of the vector; `with_models` names that by key.
         """
         author = self._author(caller, tenant)
-        scope = named_scope_of(author.tenant, name, scope_id)
+        scope = named_scope(author.tenant, name, scope_id)
         if kind not in ("", *KINDS):
             raise bad_request(f"kind: expected one of {', '.join(KINDS)}, not {kind[:60]!r}")
         entries, truncated = list[StoredEntry](), True
@@ -151,7 +150,7 @@ class Memory:
             return {}
         except ConnectorError as error:
             text = f"the vectors cannot be read: {error}"
-            raise RequestRefused("memory_unavailable", text, retry_after_s=RETRY_SOON_S) from error
+            raise Refused("memory_unavailable", text, retry_after_s=RETRY_SOON_S) from error
         return {
             key: {"provider": of.provider, "model": of.model, "dimension": of.dimension} for key, of in models.items()
         }
@@ -171,7 +170,7 @@ class Memory:
         a `next`.
         """
         author = self._author(caller, tenant)
-        scope = named_scope_of(author.tenant, name, scope_id)
+        scope = named_scope(author.tenant, name, scope_id)
         if cursor and not (cursor.isascii() and cursor.isdecimal() and len(cursor) <= REVISION_DIGITS_MAX):
             raise bad_request("cursor: expected `next` of an earlier answer")
         changes, following = await self._run(self._store.superseded(scope, after=int(cursor or 0), limit=limit))
@@ -186,10 +185,10 @@ class Memory:
     async def get(self, caller: Caller, name: str, scope_id: str, key: str, *, tenant: str = "") -> dict[str, Any]:
         """Return an entry with its source."""
         author = self._author(caller, tenant)
-        scope = named_scope_of(author.tenant, name, scope_id)
+        scope = named_scope(author.tenant, name, scope_id)
         entry = await self._run(self._store.get(scope, _key(key), author))
         if entry is None:
-            raise RequestRefused("not_found", f"there is no key {key[:120]!r} in {scope.name} {scope.id!r}")
+            raise Refused("not_found", f"there is no key {key[:120]!r} in {scope.name} {scope.id!r}")
         source = {"revision": entry.revision, "bytes": entry.bytes, "embed": entry.embed, "source": entry.source}
         shown = {**entry_json(entry), **source, "provenance": provenance_json(entry)}
         return {"scope": scope.name, "scope_id": scope.id, "entry": shown}
@@ -207,7 +206,7 @@ class Memory:
     ) -> dict[str, Any]:
         """Return the changes of a key, newest first, each with its source. Those of 30 days; older are in the log."""
         author = self._author(caller, tenant)
-        scope = named_scope_of(author.tenant, name, scope_id)
+        scope = named_scope(author.tenant, name, scope_id)
         try:
             versions, following = await self._run(self._store.history(scope, _key(key), limit=limit, cursor=cursor))
         except InvalidPageToken as error:
@@ -229,7 +228,7 @@ class Memory:
     ) -> dict[str, Any]:
         """Return a key as it was at a time, at a position of the log, or when a run started."""
         author = self._author(caller, tenant)
-        scope = named_scope_of(author.tenant, name, scope_id)
+        scope = named_scope(author.tenant, name, scope_id)
         if sum((at_ms is not None, bool(position), bool(before_run))) != 1:
             raise bad_request("expected one of at (a time), event (a position) and before_run (a run)")
         bounds: dict[str, Any] = {"at_ms": math.inf if at_ms is None else at_ms, "offset_max": OFFSET_MAX}
@@ -238,7 +237,7 @@ class Memory:
         if before_run:
             row = await self._read_models.run(author.tenant, before_run)
             if row is None:
-                raise RequestRefused("not_found", f"there is no run {before_run[:80]}")
+                raise Refused("not_found", f"there is no run {before_run[:80]}")
             bounds["at_ms"] = row.started_at_ms - 1
         version = await self._run(self._store.at(scope, _key(key), **bounds))
         answer: dict[str, Any] = {"scope": scope.name, "scope_id": scope.id, "key": key}
@@ -265,7 +264,7 @@ class Memory:
     async def usage(self, caller: Caller, name: str, scope_id: str, *, tenant: str = "") -> dict[str, Any]:
         """Return what a scope holds, and how much it may."""
         author = self._author(caller, tenant)
-        scope = named_scope_of(author.tenant, name, scope_id)
+        scope = named_scope(author.tenant, name, scope_id)
         usage = await self._run(self._store.usage(scope))
         return {"scope": scope.name, "scope_id": scope.id, **usage_fields(usage), "keys_max": limits.KEYS_MAX}
 
@@ -279,14 +278,14 @@ class Memory:
         The answer has `value` when an earlier request with the same Idempotency-Key wrote another one.
         """
         author = self._author(caller, tenant)
-        scope = named_scope_of(author.tenant, name, scope_id)
+        scope = named_scope(author.tenant, name, scope_id)
         if not isinstance(body, Mapping):
-            raise RequestRefused("invalid_value", 'the body must be an object such as {"value": 1}')
+            raise Refused("invalid_value", 'the body must be an object such as {"value": 1}')
         known = {"value", "embed", "ttl_seconds", "if_revision"}
         if unknown := sorted(set(body) - known):
             raise bad_request(f"{unknown[0][:60]!r} is unknown, expected are {', '.join(sorted(known))}")
         if "value" not in body:
-            raise RequestRefused("missing_value", "value: it is missing; null is a value too")
+            raise Refused("missing_value", "value: it is missing; null is a value too")
 
         async def written() -> tuple[dict[str, Any], Written]:
             change = Change(
@@ -311,7 +310,7 @@ class Memory:
     async def delete(self, caller: Caller, name: str, scope_id: str, key: str, *, tenant: str = "") -> str:
         """Delete a key, if there is one; return the position of the event."""
         author = self._author(caller, tenant)
-        scope = named_scope_of(author.tenant, name, scope_id)
+        scope = named_scope(author.tenant, name, scope_id)
         _, position = await self._run(self._store.delete(scope, _key(key), author))
         return position
 
@@ -320,7 +319,7 @@ class Memory:
     ) -> tuple[dict[str, Any], str]:
         """Delete all keys of a scope; return how many, and the position of the event."""
         author = self._author(caller, tenant)
-        scope = named_scope_of(author.tenant, name, scope_id)
+        scope = named_scope(author.tenant, name, scope_id)
         usage = await self._run(self._store.usage(scope))
         answer = {"scope": scope.name, "scope_id": scope.id, "dry_run": dry_run}
         if dry_run:
@@ -336,11 +335,11 @@ class Memory:
         if not isinstance(body, Mapping):
             raise bad_request('the body must be an object such as {"query": "tea", "scope": "user", "scope_id": "ada"}')
         if not body.get("query"):
-            raise RequestRefused("missing_query", "query: expected what is searched for")
+            raise Refused("missing_query", "query: expected what is searched for")
         name = body.get("scope", "user")
         if name != "tenant" and not body.get("scope_id"):
-            raise RequestRefused("missing_scope_id", f"scope_id: scope {str(name)[:60]} needs an id")
-        scope = named_scope_of(author.tenant, str(name), str(body.get("scope_id") or ""))
+            raise Refused("missing_scope_id", f"scope_id: scope {str(name)[:60]} needs an id")
+        scope = named_scope(author.tenant, str(name), str(body.get("scope_id") or ""))
         fields = {key: value for key, value in body.items() if key not in ("scope", "scope_id") and value is not None}
         reply = await self._run(self._entries.run("search", fields, author, scope))
         return dict(reply.fields)
@@ -371,12 +370,12 @@ class Memory:
     ) -> dict[str, Any]:
         """Do `reembed`, `backfill` or `purge_stale` in a scope; a dry run tells what would be done."""
         author = self._author(caller, tenant)
-        scope = named_scope_of(author.tenant, name, scope_id)
+        scope = named_scope(author.tenant, name, scope_id)
         return await self._run(getattr(self._administration(), op)(scope, dry_run=dry_run))
 
     def _administration(self) -> IndexAdministration:
         if self._services.administration is None:
-            raise RequestRefused("vector_unsupported", "this process has no index of memory")
+            raise Refused("vector_unsupported", "this process has no index of memory")
         return self._services.administration
 
     # --- common ------------------------------------------------------------------------------------------------------
@@ -393,27 +392,7 @@ class Memory:
         )
 
     async def _run(self, operation: Awaitable[ValueT]) -> ValueT:
-        return await run_refusing(operation)
-
-
-async def run_refusing(operation: Awaitable[ValueT]) -> ValueT:
-    """Return what an operation of memory gives; its refusals become those of requests."""
-    try:
-        return await operation
-    except OperationRefused as refused:
-        raise request_refusal(refused) from refused
-    except OperationUnavailable as error:
-        if isinstance(error.__cause__, ShareExhausted):
-            raise share_refusal(error.__cause__) from error
-        code = "command_pending" if error.is_unknown else "memory_unavailable"
-        raise RequestRefused(code, str(error), retry_after_s=RETRY_SOON_S) from error
-
-
-def request_refusal(refused: OperationRefused) -> RequestRefused:
-    """Return a refusal of memory as that of a request."""
-    code = refused.code if refused.code in CODES else "command_refused"
-    details = refused.details if code == refused.code else {**refused.details, "refusal": refused.code}
-    return RequestRefused(code, str(refused), details=details)
+        return await run_refusing(operation, unavailable_code="memory_unavailable")
 
 
 def entry_json(entry: StoredEntry) -> dict[str, Any]:
@@ -479,18 +458,7 @@ def _by_key_alone(author: Author) -> Author:
     )
 
 
-def named_scope_of(tenant: str, name: str, scope_id: str) -> Scope:
-    """Return a scope by its names. Raises RequestRefused(invalid_scope)."""
-    try:
-        return named_scope(tenant, name, scope_id)
-    except OperationRefused as refused:
-        raise request_refusal(refused) from refused
-
-
 def _key(key: str) -> str:
     if problem := key_problem(key):
         raise bad_request(problem)
     return key
-
-
-__all__: Sequence[str] = ("Memory", "named_scope_of", "request_refusal", "run_refusing")

@@ -27,12 +27,13 @@ from loomlog.projections.memory_feed.tables import DOCUMENT_TYPES, MEMORY_TYPES,
 from loomlog.projections.tables import EVERY_TENANT, Scope
 from loomlog.services.application import limits
 from loomlog.services.application.authentication import require_scope
-from loomlog.services.application.errors import RequestRefused, unavailable
+from loomlog.services.application.errors import unavailable
 from loomlog.services.application.queries.read_models import scope_of
 from loomlog.services.application.streaming.items import StreamChunk
 from loomlog.services.application.streaming.subscription import CLIENT_LEFT, STOPPING
 from loomlog.services.core.access.decide import Caller, access_filter
 from loomlog.services.core.access.scopes import ADMIN, TENANT
+from loomlog.services.core.refusals import Refused
 
 POLL_S = 0.2
 """How often the feed is read while there are streams."""
@@ -48,7 +49,7 @@ ResultT = TypeVar("ResultT")
 
 
 class ChangeFeed(Protocol):
-    """Reads of the feed. Both raise RequestRefused(projection_unavailable)."""
+    """Reads of the feed. Both raise Refused(projection_unavailable)."""
 
     async def bounds(self) -> FeedBounds: ...
     async def changes(self, tenant: Scope, types: Collection[str], *, after: int) -> list[ChangeRow]:
@@ -114,14 +115,14 @@ class MemoryChanges:
         self, caller: Caller, types: Collection[str], *, since: int = 0, tenant: str = ""
     ) -> "ChangeStream":
         """Open a stream of the changes of these types behind a seq, of the caller's tenant; administrators see all, or
-        the tenant they name. Raises RequestRefused: insufficient_scope, projection_unavailable.
+        the tenant they name. Raises Refused: insufficient_scope, projection_unavailable.
         """
         require_scope(caller, TENANT)
         scope = scope_of(access_filter(caller))
         if tenant and tenant != scope:
             if scope is not EVERY_TENANT:
                 text = f"the tenant {tenant[:80]} is not yours"
-                raise RequestRefused("insufficient_scope", text, details={"scope": ADMIN})
+                raise Refused("insufficient_scope", text, details={"scope": ADMIN})
             scope = tenant
         opening: dict[str, Any] = {"enabled": self.feed is not None, "since": since, "embedder": self._embedder()}
         if self.feed is not None:
@@ -161,7 +162,7 @@ class MemoryChanges:
             while self._streams:
                 try:
                     is_behind = await self._read_newest(self.feed)
-                except RequestRefused:
+                except Refused:
                     await asyncio.sleep(RETRY_S)
                     continue
                 if not is_behind:
@@ -189,7 +190,7 @@ class MemoryChanges:
     async def after(self, seq: int, tenant: Scope, types: Collection[str]) -> tuple[list[StreamChunk], int]:
         """Return the frames of known changes behind a seq, and the seq up to which they are complete.
 
-        Raises RequestRefused(projection_unavailable).
+        Raises Refused(projection_unavailable).
         """
         assert self.feed is not None, "a feed that is off has no changes"
         newest = self._newest
@@ -222,7 +223,7 @@ class ChangeStream:
         self._has_news.set()
 
     async def next(self) -> list[StreamChunk] | None:
-        """Return frames, [] for a keepalive, None at the end. Raises RequestRefused when the feed cannot be read."""
+        """Return frames, [] for a keepalive, None at the end. Raises Refused when the feed cannot be read."""
         if self._opening:
             opening, self._opening = self._opening, b""
             return [StreamChunk(None, "feed", opening)]

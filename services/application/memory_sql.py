@@ -16,13 +16,13 @@ from loomlog.connectors.protocols import Blobs
 from loomlog.schemas.records import replace
 from loomlog.services.application.authentication import require_member
 from loomlog.services.application.entities import resolve_tenant
-from loomlog.services.application.errors import RETRY_SOON_S, RequestRefused, bad_request
-from loomlog.services.application.memory import named_scope_of, run_refusing
+from loomlog.services.application.errors import RETRY_SOON_S, bad_request, run_refusing
 from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.refusals import Refused
 from loomlog.services.families.database.files import DatabaseFiles
 from loomlog.services.families.database.operations import DatabaseOperations
 from loomlog.services.families.database.page_store import Decrypt
-from loomlog.services.families.memory.author import RUN, SCOPE_ID_CHARACTERS_MAX, Author, Scope
+from loomlog.services.families.memory.author import RUN, SCOPE_ID_CHARACTERS_MAX, Author, Scope, named_scope
 from loomlog.services.families.memory.operations import SQL_SCOPES
 from loomlog.services.families.memory.wiring import MemoryOptions, SqlOptions, embed_for_sql
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
@@ -37,7 +37,7 @@ FIELDS = ("scope", "scope_id", "statement", "args")
 
 
 class MemorySql:
-    """The use case. Methods raise RequestRefused; `tenant` empty is the caller's."""
+    """The use case. Methods raise Refused; `tenant` empty is the caller's."""
 
     def __init__(
         self,
@@ -78,7 +78,9 @@ class MemorySql:
         scope, fields = _scope(owner, body), _statement_fields(body)
         databases = await self._open()
         author = Author(tenant=owner, subject=caller.subject, command_id="", issued_at_ms=0)
-        reply = await run_refusing(databases.run("sql_query", fields, author, scope))
+        reply = await run_refusing(
+            databases.run("sql_query", fields, author, scope), unavailable_code="memory_unavailable"
+        )
         return {"scope": scope.name, "scope_id": scope.id, **reply.fields}
 
     async def close(self) -> None:
@@ -88,7 +90,7 @@ class MemorySql:
 
     async def _open(self) -> DatabaseOperations:
         if self._options is None:
-            raise RequestRefused("sqlmem_unavailable", "SQL memory is off here (LOOMLOG_SQLMEM_ENABLED)")
+            raise Refused("sqlmem_unavailable", "SQL memory is off here (LOOMLOG_SQLMEM_ENABLED)")
         async with self._opening:
             if self._databases is None:
                 limits = _limits(self._options)
@@ -96,7 +98,7 @@ class MemorySql:
                     self._files = await asyncio.to_thread(DatabaseFiles, self._options.root, limits)
                 except OSError as error:
                     text = f"the folder {self._options.root} of the databases cannot be used: {error.strerror}"
-                    raise RequestRefused("memory_unavailable", text, retry_after_s=RETRY_SOON_S) from error
+                    raise Refused("memory_unavailable", text, retry_after_s=RETRY_SOON_S) from error
                 self._databases = self._build(files=self._files, limits=limits)
             return self._databases
 
@@ -119,11 +121,11 @@ def _limits(options: SqlOptions) -> Any:
 def _statement_fields(body: Mapping[str, Any]) -> dict[str, Any]:
     """Return the statement and its arguments. They are checked before the database is opened, which may be away."""
     if "statement" not in body:
-        raise RequestRefused("missing_value", "statement: it is missing; expected the text of one SELECT")
+        raise Refused("missing_value", "statement: it is missing; expected the text of one SELECT")
     if not isinstance(statement := body["statement"], str) or not statement:
-        raise RequestRefused("sql_refused", f"statement: expected the text of one SELECT, not {_shown(statement)}")
+        raise Refused("sql_refused", f"statement: expected the text of one SELECT, not {_shown(statement)}")
     if not isinstance(args := body.get("args", []), list):
-        raise RequestRefused(
+        raise Refused(
             "sql_refused", f"args: expected a list of the values for the ? of the statement, not {_shown(args)}"
         )
     return {"statement": statement, "args": args}
@@ -143,11 +145,11 @@ def _shown(value: Any) -> str:
 def _scope(tenant: str, body: Mapping[str, Any]) -> Scope:
     name, scope_id = _text(body, "scope", "user"), _text(body, "scope_id", "")
     if name not in SQL_SCOPES:
-        raise RequestRefused("invalid_scope", f"scope: expected one of {', '.join(SQL_SCOPES)}, not {name[:60]!r}")
+        raise Refused("invalid_scope", f"scope: expected one of {', '.join(SQL_SCOPES)}, not {name[:60]!r}")
     if name != "tenant" and not scope_id:
-        raise RequestRefused("missing_scope_id", f"scope_id: scope {name} needs an id")
+        raise Refused("missing_scope_id", f"scope_id: scope {name} needs an id")
     if name == RUN:
         if len(scope_id) > SCOPE_ID_CHARACTERS_MAX or not scope_id.isprintable():
-            raise RequestRefused("invalid_scope", f"scope_id: expected the id of a root run, not {scope_id[:60]!r}")
+            raise Refused("invalid_scope", f"scope_id: expected the id of a root run, not {scope_id[:60]!r}")
         return Scope(tenant, RUN, scope_id)
-    return named_scope_of(tenant, name, scope_id)
+    return named_scope(tenant, name, scope_id)

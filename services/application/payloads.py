@@ -15,8 +15,9 @@ from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.protocols import Blobs
 from loomlog.schemas.generated.values import BlobRef, ContentBlock, Segment
 from loomlog.schemas.records import replace
-from loomlog.services.application.errors import RequestRefused, unavailable
+from loomlog.services.application.errors import unavailable
 from loomlog.services.application.limits import COMMAND_BYTES_MAX, INLINE_BYTES
+from loomlog.services.core.refusals import Refused
 
 COMMAND_OVERHEAD_BYTES = 150_000
 """Maximum bytes of a command without its blocks: metadata, narrowing lists, ids."""
@@ -32,7 +33,7 @@ class _BlockLocation:
 
 
 async def offload_payloads(segments: tuple[Segment, ...], blobs: Blobs) -> tuple[Segment, ...]:
-    """Return the segments with large payloads replaced by references. Raises RequestRefused."""
+    """Return the segments with large payloads replaced by references. Raises Refused."""
     sizes = [[_block_size(block) for block in segment.content] for segment in segments]
     room = COMMAND_BYTES_MAX - COMMAND_OVERHEAD_BYTES
     total = sum(map(sum, sizes))
@@ -55,7 +56,7 @@ async def offload_payloads(segments: tuple[Segment, ...], blobs: Blobs) -> tuple
         moved.append(place)
         total -= place.size - REF_BYTES
     if total > room:
-        raise RequestRefused(
+        raise Refused(
             "payload_too_large",
             f"system texts and blocks that stay in the command have {total} bytes together, at most {room} fit; "
             "put long material into user blocks",
@@ -69,7 +70,7 @@ async def offload_payloads(segments: tuple[Segment, ...], blobs: Blobs) -> tuple
 
 
 async def store_text(text: str, blobs: Blobs) -> tuple[str, BlobRef | None]:
-    """Return a text for a command: the text itself when short, otherwise a blob reference. Raises RequestRefused."""
+    """Return a text for a command: the text itself when short, otherwise a blob reference. Raises Refused."""
     data = text.encode()
     return (text, None) if len(data) <= INLINE_BYTES else ("", await _store_blob(data, blobs))
 

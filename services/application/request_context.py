@@ -30,7 +30,7 @@ class RequestContext(Struct):
     scope: tuple[str, ...] = ()
     body_sha256: str = ""
     require_first: Callable[[str, str], Awaitable[None]] | None = None
-    """Raises RequestRefused for digests of key and body of which the key was used with another body before."""
+    """Raises Refused for digests of key and body of which the key was used with another body before."""
     drawn: Counter[str] = field(default_factory=Counter)
     """Tokens drawn so far, by step: a step may be taken for each of several things."""
 
@@ -40,7 +40,7 @@ class RequestContext(Struct):
             self.body_sha256 = hashlib.sha256(body).hexdigest()
 
     async def take_body(self, body: bytes) -> None:
-        """Make the body part of the tokens. Raises RequestRefused(idempotency_key_reused)."""
+        """Make the body part of the tokens. Raises Refused(idempotency_key_reused)."""
         self.hash_body(body)
         if self.idempotency_key and self.require_first is not None:
             await self.require_first(*self.digests())

@@ -26,10 +26,11 @@ from loomlog.schemas.position import Position
 from loomlog.services.application.authentication import require_member, require_scope
 from loomlog.services.application.definitions import Definitions
 from loomlog.services.application.entities import Entities, resolve_tenant
-from loomlog.services.application.errors import RequestRefused, bad_request
+from loomlog.services.application.errors import bad_request
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import TENANT
 from loomlog.services.core.families import Command, aggregate_id
+from loomlog.services.core.refusals import Refused
 from loomlog.services.families.definition.answers import format_time
 from loomlog.services.families.definition.state import Line
 from loomlog.services.families.definition.table import SHARED, FileDefinition
@@ -53,7 +54,7 @@ _TIMES = {"instant_ms": "instant", "last_ms": "last_instant", "fired_ms": "fired
 
 
 class Schedules:
-    """The use cases. All methods raise RequestRefused; `tenant` empty is the caller's, of an administrator any."""
+    """The use cases. All methods raise Refused; `tenant` empty is the caller's, of an administrator any."""
 
     def __init__(
         self,
@@ -207,7 +208,7 @@ class Schedules:
         fields |= {"name": name, "def_id": def_id}
         try:
             return await self._entities.command(caller, FAMILY, _ROWS[record], fields, tenant=tenant)
-        except RequestRefused as refused:
+        except Refused as refused:
             if refused.details.get("refusal") == "not_found":
                 raise _not_found(def_id) from refused
             if refused.details.get("refusal") == "invalid_request":
@@ -252,12 +253,12 @@ class Schedules:
         try:
             block: ScheduleBlock = SCHEDULE.block_of(content)
         except DefinitionProblem as problem:
-            raise RequestRefused("not_found", f"the version {def_id[:80]} cannot be read: {problem}") from problem
+            raise Refused("not_found", f"the version {def_id[:80]} cannot be read: {problem}") from problem
         return block
 
 
-def _not_found(def_id: str) -> RequestRefused:
-    return RequestRefused("not_found", f"no active schedule has the version {def_id[:80]}")
+def _not_found(def_id: str) -> Refused:
+    return Refused("not_found", f"no active schedule has the version {def_id[:80]}")
 
 
 def _preview_json(

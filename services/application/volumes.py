@@ -19,7 +19,7 @@ from loomlog.services.families.definition.volumes import TOOL, VolumeOperations,
 
 
 class Volumes:
-    """The use cases. All methods raise RequestRefused."""
+    """The use cases. All methods raise Refused."""
 
     def __init__(self, definitions: Definitions, operations: VolumeOperations) -> None:
         self._definitions = definitions

@@ -38,15 +38,9 @@ from loomlog.schemas.ids import hashed_token
 from loomlog.schemas.position import Position
 from loomlog.schemas.records import Value, replace
 from loomlog.services.application.authentication import require_member, require_scope
-from loomlog.services.application.channels import origin_of, request_refusal
+from loomlog.services.application.channels import origin_of
 from loomlog.services.application.command_publisher import CommandPublisher
-from loomlog.services.application.errors import (
-    RETRY_SOON_S,
-    RequestRefused,
-    bad_request,
-    is_invalid_code,
-    unavailable,
-)
+from loomlog.services.application.errors import RETRY_SOON_S, bad_request, is_invalid_code, request_refusal, unavailable
 from loomlog.services.application.queries.read_your_writes import not_yet_error
 from loomlog.services.application.runs.batch import OutcomeBuilder, SpawnOutcome
 from loomlog.services.application.streaming.items import EventItem
@@ -54,10 +48,10 @@ from loomlog.services.application.streaming.run_stream import StreamSources, res
 from loomlog.services.application.webhook_rejections import RejectionLog
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN, CHANNEL_PUBLISH, RUNS_CREATE
+from loomlog.services.core.refusals import Refused
 from loomlog.services.families.channel.access import require_publisher
 from loomlog.services.families.channel.caller import Declarations, Origin
 from loomlog.services.families.channel.fields import value_text
-from loomlog.services.families.operation import OperationRefused
 from loomlog.services.families.webhook import verdicts
 from loomlog.services.families.webhook.bodies import BodyInvalid, BodyTooLong, parse_body, unpack_body
 from loomlog.services.families.webhook.cloud_events import CloudEvent
@@ -149,7 +143,7 @@ class _Rejected(Exception):
 
 
 class Webhooks:
-    """The use cases. Those of operators and of CloudEvents raise RequestRefused."""
+    """The use cases. Those of operators and of CloudEvents raise Refused."""
 
     def __init__(
         self,
@@ -199,13 +193,13 @@ class Webhooks:
     # --- receiving ---------------------------------------------------------------------------------------------------
 
     async def find(self, address: str, name: str) -> AddressedWebhook | None:
-        """Return the webhook of an address; None also when webhooks are off. Raises RequestRefused."""
+        """Return the webhook of an address; None also when webhooks are off. Raises Refused."""
         if not self._options.enabled:
             return None
         try:
             return await self._definitions.find_addressed(address, name)
         except PositionNotRead as error:
-            raise RequestRefused("definitions_unavailable", str(error), retry_after_s=RETRY_SOON_S) from error
+            raise Refused("definitions_unavailable", str(error), retry_after_s=RETRY_SOON_S) from error
         except ConnectorError as error:
             raise unavailable("projection", error) from error
 
@@ -224,7 +218,7 @@ class Webhooks:
         try:
             try:
                 await self._submit(definition.tenant, definition.name, submitted)
-            except RequestRefused as refused:
+            except Refused as refused:
                 return _error(503, "runtime_unavailable", refused.message, retry_after_s=RETRY_SOON_S)
             reply = await self._decided(taken, waiting)
         finally:
@@ -273,7 +267,7 @@ class Webhooks:
             mapped = run_input(block, rest, text)
             if block.delivery == CHANNEL:
                 value_text(value, self._channel_value_bytes)
-        except (BodyInvalid, MappingInvalid, OperationRefused) as error:
+        except (BodyInvalid, MappingInvalid, Refused) as error:
             raise _rejected_body(error) from error
         definition = addressed.proven(proof)
         return _Taken(definition=definition, delivery_id=identity, input=mapped, text=text, credentials=credentials)
@@ -300,7 +294,7 @@ class Webhooks:
         )
         try:
             return await self._with_content(submitted)
-        except RequestRefused as refused:
+        except Refused as refused:
             reply = _error(503, "runtime_unavailable", refused.message, retry_after_s=RETRY_SOON_S)
             raise _Rejected(verdicts.REJECTED_DELIVERY, reply, refused.message) from refused
 
@@ -319,7 +313,7 @@ class Webhooks:
         )
 
     async def _with_content(self, submitted: SubmitDelivery) -> SubmitDelivery:
-        """Return a record with its body encrypted, and as a blob when it is long. Raises RequestRefused."""
+        """Return a record with its body encrypted, and as a blob when it is long. Raises Refused."""
         envelope = submitted.envelope
         encrypt = await self._sources.content.encryptor_for(envelope.tenant, envelope.subject)
         text = submitted.body if encrypt is None else encrypt(submitted.body, True)
@@ -331,9 +325,9 @@ class Webhooks:
             raise unavailable("blobs", error) from error
 
     async def _submit(self, tenant: str, name: str, submitted: SubmitDelivery) -> None:
-        """Append a record; it is acknowledged when this returns. Raises RequestRefused."""
+        """Append a record; it is acknowledged when this returns. Raises Refused."""
         if not self.publisher.partitions:
-            raise RequestRefused(
+            raise Refused(
                 "starting", f"{self.publisher.topic} is not open yet; try again in a moment", retry_after_s=RETRY_SOON_S
             )
         await self.publisher.publish(f"{tenant}/{name}", submitted.envelope.command_id, submitted)
@@ -418,7 +412,7 @@ class Webhooks:
                 while outcome.status == "running" and (chunks := await stream.next()) is not None:
                     for chunk in chunks:
                         builder.add_frame(chunk)
-        except (TimeoutError, RequestRefused):
+        except (TimeoutError, Refused):
             pass  # the answer says that the end is not known
         finally:
             stream.close()
@@ -458,13 +452,13 @@ class Webhooks:
 
     async def recent(self, caller: Caller, tenant: str, name: str, *, limit: int = RECENT_MAX) -> dict[str, Any]:
         """Return the last deliveries of a webhook, newest first; also of one that is disabled or deleted. Raises
-        RequestRefused(unknown_webhook) when there were none and no such webhook takes requests.
+        Refused(unknown_webhook) when there were none and no such webhook takes requests.
         """
         require_scope(caller, ADMIN)
         owner = await self._owner(tenant, name)
         rows = await self._read(self._rows.recent(owner, name, limit=limit))
         if not rows and await self.find(tenant, name) is None:
-            raise RequestRefused("unknown_webhook", f"there is no webhook {name[:80]!r}, and no delivery for it")
+            raise Refused("unknown_webhook", f"there is no webhook {name[:80]!r}, and no delivery for it")
         shown = await self._sources.content.decrypt([_delivery_json(row) for row in rows], owner)
         return {"webhook_name": name, "tenant_id": owner, "deliveries": shown}
 
@@ -474,10 +468,10 @@ class Webhooks:
         addressed = await self.find(tenant, name)
         definition = None if addressed is None else addressed.owned_by(addressed.tenant)  # administrators are of all
         if definition is None:
-            raise RequestRefused("unknown_webhook", f"there is no webhook {name[:80]!r} that takes requests")
+            raise Refused("unknown_webhook", f"there is no webhook {name[:80]!r} that takes requests")
         row = await self._read(self._rows.find(definition.tenant, name, delivery_id))
         if row is None or not row.source_position:
-            raise RequestRefused("not_found", f"{delivery_id[:80]!r} was not taken, or its row is gone")
+            raise Refused("not_found", f"{delivery_id[:80]!r} was not taken, or its row is gone")
         original = await self._original(row)
         envelope = replace(original.envelope, command_id=hashed_token("webhook", self._new_token()))
         submitted = replace(
@@ -500,13 +494,13 @@ class Webhooks:
             case EventReceived():
                 return {**answer, "delivery_id": event.delivery_id, "run_id": event.run_id, "channel": event.channel}
             case DeliveryRejected():
-                raise RequestRefused("bad_delivery", f"{event.verdict}: {event.detail}")
+                raise Refused("bad_delivery", f"{event.verdict}: {event.detail}")
             case _:
                 return {**answer, "pending": True}
 
     async def _original(self, row: DeliveryRow) -> SubmitDelivery:
         place = Position.parse(row.source_position)
-        gone = RequestRefused(
+        gone = Refused(
             "not_found", f"the request of {row.delivery_id[:80]!r} is no longer kept: loom.ingress keeps two weeks"
         )
         records: list[Any] = []
@@ -522,7 +516,7 @@ class Webhooks:
         try:
             original = self._codec.decode((records[0].value or b"") if records else b"").record
         except Undecodable as error:
-            raise RequestRefused(
+            raise Refused(
                 "bad_delivery", "this delivery was a CloudEvent of another producer: give it again from there"
             ) from error
         if not isinstance(original, SubmitDelivery):
@@ -544,22 +538,22 @@ class Webhooks:
     # --- CloudEvents -------------------------------------------------------------------------------------------------
 
     async def publish(self, caller: Caller, event: CloudEvent) -> "PublishedEvent":
-        """Append an event of the caller's tenant; it is acknowledged when this returns. Raises RequestRefused."""
+        """Append an event of the caller's tenant; it is acknowledged when this returns. Raises Refused."""
         require_scope(caller, RUNS_CREATE if event.webhook else CHANNEL_PUBLISH)
         require_member(caller)
         addressed = await self.find(caller.tenant, event.webhook) if event.webhook else None
         definition = None if addressed is None else addressed.owned_by(caller.tenant)
         if event.webhook and definition is None:
-            raise RequestRefused("unknown_webhook", f"there is no webhook {event.webhook[:80]!r}")
+            raise Refused("unknown_webhook", f"there is no webhook {event.webhook[:80]!r}")
         if event.channel and self._declarations is not None:
             declared = self._declarations.find(caller.tenant, event.channel)
             if declared is None:
-                raise RequestRefused("channel_not_declared", f"there is no channel {event.channel[:80]!r}")
+                raise Refused("channel_not_declared", f"there is no channel {event.channel[:80]!r}")
             try:
                 for origin in (origin_of(caller), Origin.EVENT):
                     require_publisher(declared, origin)
                 value_text(parse_body(event.text), self._channel_value_bytes)
-            except OperationRefused as refused:
+            except Refused as refused:
                 raise request_refusal(refused) from refused
         submitted = await self._with_content(
             SubmitDelivery(
@@ -583,7 +577,7 @@ class Webhooks:
             waiting = _Waiting(self._sources, expected)
         try:
             await self._submit(caller.tenant, event.webhook or event.channel, submitted)
-        except RequestRefused:
+        except Refused:
             if waiting is not None:
                 waiting.close()
             raise
@@ -600,7 +594,7 @@ class PublishedEvent:
         self._deadline = deadline
 
     async def outcome(self) -> dict[str, Any]:
-        """Return the answer, with `pending` when the webhook has not decided in time. Raises RequestRefused when it has
+        """Return the answer, with `pending` when the webhook has not decided in time. Raises Refused when it has
         refused the delivery.
         """
         if self._waiting is None:
@@ -615,7 +609,7 @@ class PublishedEvent:
             case DeliveryRepeated():
                 return {**self._answer, "deduped": True}
             case DeliveryRejected(verdict=verdicts.REJECTED_RATE):
-                raise RequestRefused("rate_limited", event.detail, retry_after_s=event.retry_after_s)
+                raise Refused("rate_limited", event.detail, retry_after_s=event.retry_after_s)
             case DeliveryRejected() | CommandRefused():
                 detail = event.detail if isinstance(event, DeliveryRejected) else event.message
                 raise bad_request(f"the event: {detail}")
@@ -686,13 +680,13 @@ def _lasting(refusal: str, code: str) -> tuple[int, str] | None:
     return (400, code) if is_invalid_code(refusal) else None
 
 
-def _rejected_body(error: BodyInvalid | MappingInvalid | OperationRefused) -> _Rejected:
+def _rejected_body(error: BodyInvalid | MappingInvalid | Refused) -> _Rejected:
     """Return the refusal of a body that never fits: no repetition of the request could succeed."""
-    if isinstance(error, BodyTooLong) or (isinstance(error, OperationRefused) and error.code == TOO_LARGE):
+    if isinstance(error, BodyTooLong) or (isinstance(error, Refused) and error.code == TOO_LARGE):
         message = f"the body: {error}"
         return _Rejected(verdicts.REJECTED_BODY, _error(413, TOO_LARGE, message), message)
     message = str(error) if isinstance(error, MappingInvalid) else f"the body: {error}"
-    verdict = verdicts.REJECTED_BODY if isinstance(error, OperationRefused) else verdicts.REJECTED_MAPPING
+    verdict = verdicts.REJECTED_BODY if isinstance(error, Refused) else verdicts.REJECTED_MAPPING
     return _Rejected(verdict, _error(400, "bad_mapping", message), message)
 
 

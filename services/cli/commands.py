@@ -97,12 +97,12 @@ def describe_failure(error: Exception) -> tuple[str, int] | None:
     if isinstance(error, CliError):
         return str(error), error.exit_code
     from loomlog.connectors.errors import ConnectorError, Transient
-    from loomlog.services.application.errors import RequestRefused
     from loomlog.services.cli.stack.errors import StackError
+    from loomlog.services.core.refusals import Refused
     from loomlog.services.families import FamilyProblem
 
     match error:
-        case RequestRefused():
+        case Refused():
             return error.message, REFUSAL_EXIT_CODES.get(error.code, FAILED)
         case FamilyProblem():
             return f"{error}. LOOMLOG_FAMILIES names further families.", USAGE_ERROR

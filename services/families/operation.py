@@ -11,29 +11,11 @@ from typing import Any
 
 from loomlog.connectors.errors import Transient
 from loomlog.schemas.records import Value
+from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.stream.entities.answers import Answer, CommandInvalid, CommandUnanswered, EntityCommands
 
 DEPTH_MAX = 100
 INTEGER_MAX = 2**63 - 1
-
-
-class OperationRefused(Exception):
-    """The operation is refused: `code` is one of errors.py, the text says what to do."""
-
-    def __init__(self, code: str, message: str, details: Mapping[str, Any] | None = None) -> None:
-        super().__init__(message)
-        self.code, self.details = code, details or {}
-
-
-class OperationUnavailable(Exception):
-    """Log, rows or keys do not answer; the text says which. Repeating it with the same command id does no harm.
-
-    `is_unknown`: a write may have been carried out, or may still be.
-    """
-
-    def __init__(self, message: str, *, is_unknown: bool = False) -> None:
-        super().__init__(message)
-        self.is_unknown = is_unknown
 
 
 class Reply(Value, frozen=True, kw_only=True):
@@ -49,39 +31,39 @@ async def ask_owner(
 ) -> Answer:
     """Return the answer of the owner, which may be a refusal.
 
-    Raises OperationRefused(invalid_code) for a command that cannot be; OperationUnavailable, with an unknown outcome.
+    Raises Refused(invalid_code) for a command that cannot be; Unavailable, with an unknown outcome.
     """
     try:
         return await commands.ask(command, wait_s=wait_s)
     except CommandInvalid as error:
-        raise OperationRefused(invalid_code, str(error)) from error
+        raise Refused(invalid_code, str(error)) from error
     except (CommandUnanswered, Transient) as error:
-        raise OperationUnavailable(str(error), is_unknown=True) from error
+        raise Unavailable(str(error), is_unknown=True) from error
 
 
 def whole_number(name: str, value: Any, *, least: int, most: int, code: str) -> int:
     """Return the value of a field as a whole number within the bounds; 3.0 is one, as in JSON Schema.
 
-    Raises OperationRefused(code).
+    Raises Refused(code).
     """
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not math.isfinite(value) or value != int(value) or not least <= value <= most:
         message = f"{name}: expected a whole number from {least} to {most}, not {str(value)[:60]}"
-        raise OperationRefused(code, message)
+        raise Refused(code, message)
     return int(value)
 
 
 def json_text(value: Any, *, code: str) -> str:
-    """Return the JSON text of a value that stores keep. Raises OperationRefused(code)."""
+    """Return the JSON text of a value that stores keep. Raises Refused(code)."""
     _check_shape(value, code)
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         text.encode()
     except (ValueError, TypeError) as error:
         what = "half a surrogate pair" if isinstance(error, UnicodeEncodeError) else str(error)
-        raise OperationRefused(code, f"value: it is no JSON that can be kept: {what}") from error
+        raise Refused(code, f"value: it is no JSON that can be kept: {what}") from error
     if "\\u0000" in text:
-        raise OperationRefused(code, "value: a text has the character NUL, which no store takes")
+        raise Refused(code, "value: a text has the character NUL, which no store takes")
     return text
 
 
@@ -89,7 +71,7 @@ def _check_shape(value: Any, code: str) -> None:
     level, depth = [value], 0
     while level:
         if depth >= DEPTH_MAX:
-            raise OperationRefused(code, f"value: it is nested deeper than {DEPTH_MAX} levels")
+            raise Refused(code, f"value: it is nested deeper than {DEPTH_MAX} levels")
         following: list[Any] = []
         for one in level:
             if isinstance(one, Mapping):
@@ -97,7 +79,7 @@ def _check_shape(value: Any, code: str) -> None:
             elif isinstance(one, list | tuple):
                 following += one
             elif isinstance(one, int) and abs(one) > INTEGER_MAX:
-                raise OperationRefused(code, "value: a whole number is beyond 2^63 - 1; send it as text")
+                raise Refused(code, "value: a whole number is beyond 2^63 - 1; send it as text")
         level, depth = following, depth + 1
 
 

@@ -23,9 +23,9 @@ import typer.core
 
 from loomlog.projections.frames.other_events import COMPACTION_FAILED
 from loomlog.services.api.openapi import STATUS_TEXT, build_document
-from loomlog.services.api.responses import STATUS_BY_CODE
 from loomlog.services.cli.main import app
 from loomlog.services.core.command_fields import fields_schema
+from loomlog.services.core.error_codes import STATUS_BY_CODE
 from loomlog.services.core.families import Command, Family, Reads, has_transports
 from loomlog.services.families.registry import ENVIRONMENT, all_families
 from tests.lint.features import feature_pages

@@ -26,13 +26,13 @@ from loomlog.connectors.protocols import LogRecord, ProducerRecord
 from loomlog.schemas.codec import local_codec
 from loomlog.services.application.channels import ChannelOptions
 from loomlog.services.application.webhooks import WebhookOptions
+from loomlog.services.core.refusals import Refused
 from loomlog.services.families.channel.caller import ChannelCaller, Declaration
 from loomlog.services.families.channel.limits import VALUE_BYTES_DEFAULT
 from loomlog.services.families.channel.message_cache import MessageCache
 from loomlog.services.families.channel.operations import ChannelOperations
 from loomlog.services.families.channel.store import ChannelStore
 from loomlog.services.families.definition.table import FileDefinition, file_definition
-from loomlog.services.families.operation import OperationRefused
 from loomlog.services.families.webhook.definition import WebhookDefinitions
 from loomlog.services.families.webhook.deliveries import DeliveryRows
 from loomlog.services.runtime.content.encryption import ContentEncryption
@@ -121,7 +121,7 @@ class Channels:
         self.messages.setdefault(caller.command_id, (fields["channel"], fields["value"], caller))
         try:
             await self._operations.publish(fields, caller)
-        except OperationRefused:
+        except Refused:
             del self.messages[caller.command_id]
             raise
 

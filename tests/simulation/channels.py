@@ -25,6 +25,7 @@ from loomlog.schemas.generated.values import AgentDefinition, AgentGrants, Comma
 from loomlog.schemas.ids import partition_key
 from loomlog.schemas.records import replace
 from loomlog.services.core.families import aggregate_id
+from loomlog.services.core.refusals import Unavailable
 from loomlog.services.core.run.commands import CommandRefusal, ModelAnswered
 from loomlog.services.core.run.react import CallTool
 from loomlog.services.families.channel import FAMILY
@@ -32,7 +33,6 @@ from loomlog.services.families.channel.caller import ChannelCaller, Declaration,
 from loomlog.services.families.channel.message_cache import MessageCache
 from loomlog.services.families.channel.operations import ChannelOperations
 from loomlog.services.families.channel.store import ChannelStore
-from loomlog.services.families.operation import OperationUnavailable
 from loomlog.services.runtime.models.definition_resolver import DefinitionResolver
 from loomlog.services.runtime.run.channel_waits import ChannelWaits
 from loomlog.services.runtime.run_host import StandbyEdges
@@ -200,7 +200,7 @@ class Channels(EntityLoad):
         try:
             outcome = await self.operations[id(parts)].subscribe(fields, self._caller(order))
             self.ledger.read(order, [message["id"] for message in outcome.fields["messages"]])
-        except OperationUnavailable:
+        except Unavailable:
             await asyncio.sleep(LOOK_S)
 
     # --- the runs ----------------------------------------------------------------------------------------------------

@@ -25,12 +25,13 @@ from loomlog.schemas.generated.budget_commands import RemoveLimit, SetLimit
 from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.services.application import limits
 from loomlog.services.application.authentication import require_scope
-from loomlog.services.application.errors import RETRY_LATER_S, RequestRefused, bad_request, unavailable
+from loomlog.services.application.errors import RETRY_LATER_S, bad_request, unavailable
 from loomlog.services.application.queries.read_models import scope_of
 from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.application.transfer.budget_limits import to_command
 from loomlog.services.core.access.decide import Caller, access_filter
 from loomlog.services.core.access.scopes import ADMIN, RUNS_READ, TENANT
+from loomlog.services.core.refusals import Refused
 from loomlog.services.families.budget import state
 from loomlog.services.families.budget.accounts import BudgetAccounts
 from loomlog.services.families.budget.amounts import account_at
@@ -72,7 +73,7 @@ class LimitView:
 
 
 class BudgetLimits:
-    """The use cases. All methods raise RequestRefused."""
+    """The use cases. All methods raise Refused."""
 
     def __init__(
         self,
@@ -133,9 +134,7 @@ class BudgetLimits:
         budgets = self._accounts.state
         limit = budgets.limits.get(key)
         if limit is None:
-            raise RequestRefused(
-                "not_found", f"the limit of {request.scope} {scope_id} was set, and has been removed since"
-            )
+            raise Refused("not_found", f"the limit of {request.scope} {scope_id} was set, and has been removed since")
         return LimitView(limit=limit, account=account_at(budgets, key, self._clock_ms())), position
 
     async def restore(self, caller: Caller, limit: StatedLimit, *, dry_run: bool) -> str | None:
@@ -165,7 +164,7 @@ class BudgetLimits:
             of = caller.tenant
         if not caller.is_admin and of != caller.tenant:
             not_yours = f"the limits of tenant {of[:80]} are not yours"
-            raise RequestRefused("insufficient_scope", not_yours, details={"scope": ADMIN})
+            raise Refused("insufficient_scope", not_yours, details={"scope": ADMIN})
         if scope == state.TENANT and not scope_id:
             scope_id = of
         wrong = account_error(scope, of, scope_id)
@@ -176,7 +175,7 @@ class BudgetLimits:
     async def _spent_this_month(self, scope: str, tenant: str, scope_id: str, currency: str) -> tuple[int, int]:
         """Return what the account has used this month.
 
-        Raises RequestRefused(not_yet) when the read models are behind: with too small a sum the limit would admit runs
+        Raises Refused(not_yet) when the read models are behind: with too small a sum the limit would admit runs
         that it has to refuse.
         """
         partitions = self._sources.hub.partitions
@@ -199,7 +198,7 @@ class BudgetLimits:
         try:
             answer = await self._accounts.request(command, wait_s=self._wait_s)
         except CommandUnanswered as error:
-            raise RequestRefused(
+            raise Refused(
                 "limit_pending",
                 f"the change is on its way to the log, but no runtime has made it within {self._wait_s:g} s; "
                 "GET /v1/_limits shows it once it is set, and repeating the request does no harm",
@@ -212,7 +211,7 @@ class BudgetLimits:
         refusal = answer.events[-1]
         if isinstance(refusal, CommandRefused):
             if refusal.code == "quarantined":
-                raise RequestRefused("limit_pending", refusal.message, retry_after_s=RETRY_LATER_S)
+                raise Refused("limit_pending", refusal.message, retry_after_s=RETRY_LATER_S)
             raise bad_request(refusal.message)
         return answer.position
 
@@ -235,9 +234,7 @@ class BudgetLimits:
         within = access_filter(caller)
         await self._sources.barrier.wait_for_own_writes(None)
         if tenant and within.tenant not in (None, tenant):
-            raise RequestRefused(
-                "insufficient_scope", f"the usage of {tenant[:80]} is not yours", details={"scope": ADMIN}
-            )
+            raise Refused("insufficient_scope", f"the usage of {tenant[:80]} is not yours", details={"scope": ADMIN})
         try:
             rows = await self._sources.projection.usage(
                 tenant or scope_of(within),

@@ -37,7 +37,7 @@ from loomlog.services.application.admin.entity_references import (
 from loomlog.services.application.admin.memory_erasure import MemoryContent, MemoryFindings
 from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.content import keys_unavailable
-from loomlog.services.application.errors import RETRY_SOON_S, RequestRefused, bad_request, unavailable
+from loomlog.services.application.errors import RETRY_SOON_S, bad_request, unavailable
 from loomlog.services.application.queries.read_your_writes import not_yet_error
 from loomlog.services.application.queries.runs import RunQueries
 from loomlog.services.application.runs.control import RunControl
@@ -45,6 +45,7 @@ from loomlog.services.application.runs.requests import sanitize_reason
 from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN
+from loomlog.services.core.refusals import Refused
 from loomlog.services.core.subjects import Erasure
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
 from loomlog.services.stream.global_tables.global_table import PARTITION
@@ -158,7 +159,7 @@ class ErasureResult:
 
 
 class SubjectErasure:
-    """The use cases of operators. All methods raise RequestRefused."""
+    """The use cases of operators. All methods raise Refused."""
 
     def __init__(
         self,
@@ -223,7 +224,7 @@ class SubjectErasure:
         )
 
     async def preview(self, caller: Caller, tenant: str, subject: str) -> ErasureReport:
-        """Report what `erase` would affect. Raises RequestRefused(not_found) as `erase` does."""
+        """Report what `erase` would affect. Raises Refused(not_found) as `erase` does."""
         report = await self.report(caller, tenant, subject)
         _require_known(report)
         return report
@@ -232,7 +233,7 @@ class SubjectErasure:
         """Cancel the live runs of a subject, destroy its keys, then delete its memory; nothing is erased while a run of
         it is live.
 
-        Raises RequestRefused: encryption_off, not_found, cancel_pending, not_yet, log_unavailable.
+        Raises Refused: encryption_off, not_found, cancel_pending, not_yet, log_unavailable.
 
         An unknown subject is refused: its name is probably mistyped, and a success would claim that the intended
         subject was erased. Repeating is harmless: it completes an earlier erasure that was interrupted.
@@ -240,7 +241,7 @@ class SubjectErasure:
         require_scope(caller, ADMIN)
         keys = self._sources.content.keys
         if keys is None:
-            raise RequestRefused(
+            raise Refused(
                 "encryption_off",
                 "content is not encrypted here, so it cannot be erased: set LOOMLOG_ENCRYPTION_KEY; what was written "
                 "before stays as it is",
@@ -254,7 +255,7 @@ class SubjectErasure:
                 tenant, _user_of(subject), erasure_id=f"e_{self._fresh_token()}", reason=reason, by=caller.subject
             )
         except UnknownOutcome as error:
-            raise RequestRefused(
+            raise Refused(
                 "log_unavailable",
                 "the log did not acknowledge the erasure; ask again, that does no harm",
                 retry_after_s=RETRY_SOON_S,
@@ -288,7 +289,7 @@ class SubjectErasure:
         require_scope(caller, ADMIN)
         keys = self._sources.content.keys
         if keys is None:
-            raise RequestRefused("encryption_off", "content is not encrypted here: there are no keys to wrap")
+            raise Refused("encryption_off", "content is not encrypted here: there are no keys to wrap")
         try:
             offsets = await keys.rewrap()
         except ConnectorError as error:
@@ -330,7 +331,7 @@ class SubjectErasure:
         """Cancel every live run of the subject, so that no more content is written under a key about to be destroyed.
 
         Roots first: a cancel propagates down a tree, whereas a parent whose child is cancelled first continues with
-        that result and calls its model again. Raises RequestRefused: cancel_pending, not_yet; then nothing is erased.
+        that result and calls its model again. Raises Refused: cancel_pending, not_yet; then nothing is erased.
         """
         cancelled: list[str] = []
         halted: set[str] = set()
@@ -341,7 +342,7 @@ class SubjectErasure:
             for row in sorted(rows, key=lambda row: row.depth):
                 try:
                     stopped = await self._control.cancel_run(caller, row.run_id, CANCEL_REASON)
-                except RequestRefused as declined:
+                except Refused as declined:
                     if declined.code == "not_found":
                         continue  # it ended meanwhile; the next round shows it
                     if declined.code != "run_quarantined":
@@ -354,7 +355,7 @@ class SubjectErasure:
                         cancelled.append(row.run_id)
         rows = await self._live_runs(caller, tenant, subject, halted)
         if rows:
-            raise RequestRefused(
+            raise Refused(
                 "cancel_pending",
                 f"nothing was erased: {len(rows)} runs of {subject} in {tenant} are still under way, {rows[0].run_id} "
                 f"first, after {CANCEL_ROUNDS_MAX} rounds of cancelling; stop what starts them, then erase again",
@@ -363,7 +364,7 @@ class SubjectErasure:
         return tuple(cancelled)
 
     async def _live_runs(self, caller: Caller, tenant: str, subject: str, halted: set[str]) -> list[RunRow]:
-        """Return the live runs, including those that have just started. Raises RequestRefused: not_yet."""
+        """Return the live runs, including those that have just started. Raises Refused: not_yet."""
         lag = await self._sources.barrier.wait_for_own_writes(None, timeout_s=limits.POSITION_WAIT_S)
         if lag:
             raise not_yet_error(
@@ -450,7 +451,7 @@ def _user_of(subject: str) -> str:
 
 def _require_known(report: ErasureReport) -> None:
     if not report.is_known:
-        raise RequestRefused(
+        raise Refused(
             "not_found", f"there is nothing of {report.subject} in {report.tenant}; `loomlog subjects ls` lists them"
         )
 

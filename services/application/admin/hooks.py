@@ -20,10 +20,10 @@ from loomlog.connectors.tools.web_client import parse_web_url
 from loomlog.schemas.generated.hook_commands import RegisterHook, RemoveHook
 from loomlog.services.application.admin.installation_commands import InstallationCommands
 from loomlog.services.application.authentication import require_scope
-from loomlog.services.application.errors import RequestRefused
 from loomlog.services.application.runs.requests import AGENT_NAME
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import TENANT
+from loomlog.services.core.refusals import Refused
 from loomlog.services.families.hook import HOOKS
 from loomlog.services.families.hook.state import EVERY_TENANT, Hook, HookTable
 
@@ -54,7 +54,7 @@ class RegisteredHook:
 
 
 class HookRegistry:
-    """The use cases. All methods raise RequestRefused."""
+    """The use cases. All methods raise Refused."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ def _tenant_of(caller: Caller) -> str:
 
 def _check_names(request: HookRequest) -> None:
     """Check what only this edge knows: how agents are named and what the web client can call; the owner of the hooks
-    checks the rest. Raises RequestRefused(invalid_registration).
+    checks the rest. Raises Refused(invalid_registration).
     """
     for agent in request.agents:
         if not AGENT_NAME.match(agent):
@@ -126,5 +126,5 @@ def _check_names(request: HookRequest) -> None:
         raise _invalid(f"callback_url: {reason}") from reason
 
 
-def _invalid(message: str) -> RequestRefused:
-    return RequestRefused("invalid_registration", message)
+def _invalid(message: str) -> Refused:
+    return Refused("invalid_registration", message)

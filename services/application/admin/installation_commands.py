@@ -13,10 +13,11 @@ from loomlog.connectors.errors import Transient
 from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.services.application import limits
-from loomlog.services.application.errors import RETRY_SOON_S, RequestRefused, bad_request, owner_refusal
+from loomlog.services.application.errors import RETRY_SOON_S, bad_request, owner_refusal
 from loomlog.services.application.request_context import command_id as make_command_id
 from loomlog.services.application.request_context import current_request
 from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.refusals import Refused
 from loomlog.services.stream.entities.answers import Answer, CommandInvalid, CommandUnanswered
 from loomlog.services.stream.entities.hosting import EntityParts
 
@@ -55,7 +56,7 @@ class InstallationCommands:
     async def send(self, command: Any, *, status_route: str) -> Answer:
         """Return the answer, whose events are in the log and, as a rule, read here.
 
-        Raises RequestRefused: the code of the refusal, or log_unavailable when it is unknown whether the command is
+        Raises Refused: the code of the refusal, or log_unavailable when it is unknown whether the command is
         carried out; `status_route` shows what is so.
         """
         try:
@@ -63,7 +64,7 @@ class InstallationCommands:
         except CommandInvalid as error:
             raise bad_request(str(error)) from error
         except (CommandUnanswered, Transient) as error:
-            raise RequestRefused(
+            raise Refused(
                 "log_unavailable",
                 f"no owner has answered within {self._wait_s:g} s, and the command may still be carried out: "
                 f"{status_route} tells what is so, and asking again does no harm",

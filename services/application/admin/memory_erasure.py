@@ -37,6 +37,7 @@ from loomlog.services.application import limits
 from loomlog.services.application.errors import unavailable
 from loomlog.services.application.queries.read_your_writes import not_yet_error
 from loomlog.services.core.families import aggregate_id, name_problem
+from loomlog.services.core.refusals import Refused
 from loomlog.services.families.consolidation.items import TARGET_ITEM
 from loomlog.services.families.consolidation.state import FAMILY_NAME as CONSOLIDATION
 from loomlog.services.families.database.items import DATABASE_ITEM
@@ -44,7 +45,6 @@ from loomlog.services.families.database.state import FAMILY_NAME as DATABASE
 from loomlog.services.families.memory.author import AGENT, RUN, TENANT, USER, Scope, named_scope, scope_of_aggregate
 from loomlog.services.families.memory.items import SCOPE_ITEM, VERSION_ITEM
 from loomlog.services.families.memory.store import FAMILY_NAME as MEMORY
-from loomlog.services.families.operation import OperationRefused
 from loomlog.services.stream.entities.answers import CommandInvalid, CommandUnanswered, EntityCommands
 from loomlog.services.stream.entities.reads import EntityReads, PositionNotRead
 
@@ -103,7 +103,7 @@ class MemoryContent:
         self, tenant: str, user: str, key_ids: Sequence[str], root_run_ids: Collection[str]
     ) -> MemoryFindings:
         """Count what there is of a user; `user` empty: of the runs that name none. `key_ids`: its keys, also erased
-        ones. `root_run_ids`: its trees of runs. Raises RequestRefused(not_yet, projection_unavailable).
+        ones. `root_run_ids`: its trees of runs. Raises Refused(not_yet, projection_unavailable).
         """
         findings = MemoryFindings()
         scope = _scope_of(tenant, user)
@@ -269,11 +269,11 @@ class MemoryContent:
     async def _ask(self, command: Any) -> Sequence[Any]:
         """Return the events of a command.
 
-        Raises OperationRefused, CommandUnanswered, CommandInvalid, ConnectorError.
+        Raises Refused, CommandUnanswered, CommandInvalid, ConnectorError.
         """
         events = (await self._commands.ask(command, wait_s=self._wait_s)).events
         if isinstance(last := events[-1], CommandRefused):
-            raise OperationRefused(last.code, last.message)
+            raise Refused(last.code, last.message)
         return events
 
     def _envelope(self, family: str, scope: Scope, erasure_id: str, by: str) -> CommandEnvelope:
@@ -290,7 +290,7 @@ def _noted(what: str, findings: MemoryFindings) -> Iterator[None]:
     """Note a failure: the other steps go on."""
     try:
         yield
-    except (OperationRefused, CommandUnanswered, CommandInvalid, ConnectorError, IndexMissing) as error:
+    except (Refused, CommandUnanswered, CommandInvalid, ConnectorError, IndexMissing) as error:
         findings.errors.append(f"{what}: {error}")
 
 
@@ -298,7 +298,7 @@ def _scope_of(tenant: str, user: str) -> Scope | None:
     """Return the scope of a user; None for one whose name no scope can have."""
     try:
         scope = named_scope(tenant, USER, user)
-    except OperationRefused:
+    except Refused:
         return None
     return None if name_problem(scope.aggregate) else scope
 

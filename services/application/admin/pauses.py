@@ -19,12 +19,13 @@ from loomlog.schemas.generated.pause_commands import LiftPause, SetPause
 from loomlog.services.application import limits
 from loomlog.services.application.admin.installation_commands import InstallationCommands
 from loomlog.services.application.authentication import require_scope
-from loomlog.services.application.errors import RETRY_LATER_S, RequestRefused, bad_request
+from loomlog.services.application.errors import RETRY_LATER_S, bad_request
 from loomlog.services.application.runs.requests import sanitize_reason
 from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN
 from loomlog.services.core.pauses import ALL, InvalidPause, WidePause, validate_scope
+from loomlog.services.core.refusals import Refused
 from loomlog.services.core.run.lifecycle.pause import RUN_SCOPE
 from loomlog.services.families.pause import PAUSES
 from loomlog.services.families.pause.state import PauseTable
@@ -61,7 +62,7 @@ class PauseStatus:
 
 
 class Pauses:
-    """The use cases of operators. All methods raise RequestRefused."""
+    """The use cases of operators. All methods raise Refused."""
 
     def __init__(self, sources: StreamSources, commands: InstallationCommands) -> None:
         self._projection = sources.projection
@@ -74,11 +75,11 @@ class Pauses:
         return table
 
     def check_admission(self, tenant: str, agent: str) -> None:
-        """Raise RequestRefused(runtime_paused) while a new run of that agent would be held."""
+        """Raise Refused(runtime_paused) while a new run of that agent would be held."""
         held = self.table.pauses_for(tenant, agent)
         if held:
             why = f": {held[0].reason}" if held[0].reason else ""
-            raise RequestRefused(
+            raise Refused(
                 "runtime_paused",
                 f"{held[0].scope} is paused{why}; runs start again when it is resumed",
                 retry_after_s=RETRY_LATER_S,
@@ -142,7 +143,7 @@ class Pauses:
             return ""
         try:
             return await self._set(caller, target, pause.reason)
-        except RequestRefused as refused:
+        except Refused as refused:
             if refused.code == "already_pausing":
                 return None  # by another process just now
             raise
@@ -186,7 +187,7 @@ def _count_paused(rows: Iterable[RunRow]) -> int:
 
 
 def _validate(target: PauseTarget) -> None:
-    """Check a target before anything is read for it. Raises RequestRefused(bad_request)."""
+    """Check a target before anything is read for it. Raises Refused(bad_request)."""
     try:
         validate_scope(target.scope, target.tenant, target.agent)
     except InvalidPause as error:

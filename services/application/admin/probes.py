@@ -16,15 +16,16 @@ from loomlog.schemas.generated.stream_records import ProbeRequested
 from loomlog.schemas.position import Position
 from loomlog.services.application import limits
 from loomlog.services.application.authentication import require_scope
-from loomlog.services.application.errors import RETRY_LATER_S, RETRY_SOON_S, RequestRefused
+from loomlog.services.application.errors import RETRY_LATER_S, RETRY_SOON_S
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN
 from loomlog.services.core.availability import AvailabilityTable
+from loomlog.services.core.refusals import Refused
 from loomlog.services.stream.global_tables.global_table import PARTITION, GlobalTable
 
 
 class ProviderProbes:
-    """The use case. Raises RequestRefused."""
+    """The use case. Raises Refused."""
 
     def __init__(
         self,
@@ -58,7 +59,7 @@ class ProviderProbes:
 
         await self._global_table.wait_for(lambda: len(answered()) == len(providers), timeout_s=limits.PROBE_WAIT_S)
         if not answered():
-            raise RequestRefused(
+            raise Refused(
                 "probe_unavailable",
                 f"no provider was probed within {limits.PROBE_WAIT_S:g} s: see that a runtime is up, and ask again",
                 retry_after_s=RETRY_LATER_S,
@@ -66,13 +67,13 @@ class ProviderProbes:
         return self._global_table.table, str(position)
 
     async def _publish(self, request: ProbeRequested) -> Position:
-        """Return the position of the request, once it is in the log. Raises RequestRefused(log_unavailable)."""
+        """Return the position of the request, once it is in the log. Raises Refused(log_unavailable)."""
         topic, record = self._global_table.topic, ProducerRecord(key=None, value=self._codec.encode(request))
         try:
             async with asyncio.timeout(limits.PUBLISH_WAIT_S):
                 offset = await self._appender.append(topic, PARTITION, [record])
         except (UnknownOutcome, TimeoutError) as error:
-            raise RequestRefused(
+            raise Refused(
                 "log_unavailable",
                 "the log did not acknowledge the request for a probe; asking again does no harm",
                 retry_after_s=RETRY_SOON_S,

@@ -18,12 +18,13 @@ from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.position import Position
 from loomlog.services.application.authentication import require_scope
-from loomlog.services.application.errors import RETRY_LATER_S, RequestRefused, bad_request, unavailable
+from loomlog.services.application.errors import RETRY_LATER_S, bad_request, unavailable
 from loomlog.services.application.request_context import command_id as make_command_id
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN
 from loomlog.services.core.entity import Entity
 from loomlog.services.core.families import aggregate_key
+from loomlog.services.core.refusals import Refused
 from loomlog.services.stream.entities.answers import CommandInvalid, CommandUnanswered
 from loomlog.services.stream.entities.families import HostedFamily, UnknownFamily
 from loomlog.services.stream.entities.hosting import EntityParts
@@ -42,7 +43,7 @@ class RepairView:
 
 
 class AggregateRepair:
-    """The use cases, for administrators. All methods raise RequestRefused."""
+    """The use cases, for administrators. All methods raise Refused."""
 
     def __init__(
         self, parts: EntityParts, *, clock_ms: Callable[[], int], fresh_token: Callable[[], str], wait_s: float
@@ -59,7 +60,7 @@ class AggregateRepair:
         if family.is_replicated:
             entity = parts.replicas.entity(aggregate)
             if entity is None:
-                raise RequestRefused("not_found", f"{aggregate[:120]} has no events")
+                raise Refused("not_found", f"{aggregate[:120]} has no events")
             return RepairView(
                 aggregate=aggregate,
                 seq=entity.seq,
@@ -75,7 +76,7 @@ class AggregateRepair:
             raise unavailable("projection", error) from error
         row = rows.get(aggregate)
         if row is None:
-            raise RequestRefused("not_found", f"{aggregate[:120]} has no row in the read model")
+            raise Refused("not_found", f"{aggregate[:120]} has no row in the read model")
         return RepairView(
             aggregate=aggregate,
             seq=row.seq,
@@ -106,7 +107,7 @@ class AggregateRepair:
         except CommandInvalid as error:
             raise bad_request(str(error)) from error
         except CommandUnanswered as error:
-            raise RequestRefused("repair_pending", str(error), retry_after_s=RETRY_LATER_S) from error
+            raise Refused("repair_pending", str(error), retry_after_s=RETRY_LATER_S) from error
         except ConnectorError as error:
             raise unavailable("log", error) from error
         refusal = answer.events[-1]

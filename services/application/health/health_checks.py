@@ -21,7 +21,6 @@ from loomlog.projections.run_queries import RunFilter
 from loomlog.projections.tables import EVERY_TENANT
 from loomlog.redpanda.topics import plan
 from loomlog.services.application.authentication import require_scope
-from loomlog.services.application.errors import RequestRefused
 from loomlog.services.application.health.check import FAIL, OK, Check
 from loomlog.services.application.health.components import (
     AUDIT,
@@ -49,6 +48,7 @@ from loomlog.services.application.queries.read_models import ReadModels, has_no_
 from loomlog.services.application.queries.read_your_writes import PositionBarrier
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN
+from loomlog.services.core.refusals import Refused
 from loomlog.services.stream.entities.replicas import Replicas
 
 BROKER, POSTGRES = "broker", "postgres"
@@ -58,7 +58,7 @@ SHARED_S = 1.0
 """Seconds that a report is shared: everybody who has a page with it open asks every few seconds."""
 QUARANTINED_MAX = 100
 """Quarantined runs that are counted."""
-FAILURES = (TimeoutError, ConnectorError, RequestRefused)
+FAILURES = (TimeoutError, ConnectorError, Refused)
 
 T = TypeVar("T")
 
@@ -96,7 +96,7 @@ class HealthChecks:
         self._checks: tuple[Check, ...] = ()
 
     async def checks(self, caller: Caller) -> tuple[Check, ...]:
-        """Return the checks, at most SHARED_S old. Raises RequestRefused(insufficient_scope)."""
+        """Return the checks, at most SHARED_S old. Raises Refused(insufficient_scope)."""
         require_scope(caller, ADMIN)
         async with self._lock:
             if time.monotonic() - self._checked_at >= SHARED_S:
@@ -130,7 +130,7 @@ class HealthChecks:
         try:
             await _bounded(self._projection.cursors())
         except FAILURES as error:
-            if not (isinstance(error, RequestRefused) and has_no_tables(error)):
+            if not (isinstance(error, Refused) and has_no_tables(error)):
                 remedy = "Lists and reads come from it; runs themselves go on without."
                 return Check(name=POSTGRES, state=FAIL, text=_reason(error), remedy=remedy)
         return Check(name=POSTGRES, state=OK, text=f"it answers in {duration(time.monotonic() - began)}")

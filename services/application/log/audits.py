@@ -20,7 +20,7 @@ import orjson
 
 from loomlog.connectors.errors import ConnectorError
 from loomlog.services.application.authentication import require_scope
-from loomlog.services.application.errors import RETRY_LATER_S, RequestRefused, bad_request, unavailable
+from loomlog.services.application.errors import RETRY_LATER_S, bad_request, unavailable
 from loomlog.services.application.log.audit_json import audit_json
 from loomlog.services.application.log.json_types import CheckpointList
 from loomlog.services.application.log.verification import VerificationProgress
@@ -30,6 +30,7 @@ from loomlog.services.application.streaming.run_stream import ENDED
 from loomlog.services.application.streaming.subscription import CLIENT_LEFT, STOPPING
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN
+from loomlog.services.core.refusals import Refused
 
 PROGRESS_EVERY_S = 0.5
 KEEPALIVE_S = 15.0
@@ -49,12 +50,12 @@ class AuditVerifications:
         self._current: VerificationStream | None = None
 
     def verify(self, caller: Caller, request: VerificationRequest) -> "VerificationStream":
-        """Open the stream of a verification. Raises RequestRefused: insufficient_scope, bad_request, backpressure."""
+        """Open the stream of a verification. Raises Refused: insufficient_scope, bad_request, backpressure."""
         require_scope(caller, ADMIN)
         if request.conflict:
             raise bad_request(request.conflict)
         if self._current is not None and self._current.is_running:
-            raise RequestRefused(
+            raise Refused(
                 "backpressure",
                 "a verification is running in this process; wait for its end, or leave its stream",
                 retry_after_s=RETRY_LATER_S,
@@ -63,7 +64,7 @@ class AuditVerifications:
         return self._current
 
     async def checkpoints(self, caller: Caller, *, limit: int = 1) -> CheckpointList:
-        """Return the newest checkpoints of each partition. Raises RequestRefused: log_unavailable, request_timeout."""
+        """Return the newest checkpoints of each partition. Raises Refused: log_unavailable, request_timeout."""
         require_scope(caller, ADMIN)
         async with _translate_errors(f"not read within {CHECKPOINTS_WAIT_S:g} s", CHECKPOINTS_WAIT_S):
             return {"checkpoints": await self._verifier.newest_checkpoints(limit)}
@@ -114,7 +115,7 @@ class VerificationStream:
         try:
             async with _translate_errors(f"not verified within {VERIFICATION_MAX_S:g} s", VERIFICATION_MAX_S):
                 reports = await verifier.verify(request, self._note)
-        except RequestRefused as refusal:
+        except Refused as refusal:
             return _frame("error", {"code": refusal.code, "error": refusal.message})
         return _frame("result", audit_json(reports, time.monotonic() - self._began))
 
@@ -148,6 +149,6 @@ async def _translate_errors(late: str, wait_s: float) -> AsyncIterator[None]:
         async with asyncio.timeout(wait_s):
             yield
     except TimeoutError as error:
-        raise RequestRefused("request_timeout", f"{late}: ask for a part (since, partition or run_id)") from error
+        raise Refused("request_timeout", f"{late}: ask for a part (since, partition or run_id)") from error
     except ConnectorError as error:
         raise unavailable("log", error) from error

@@ -18,7 +18,6 @@ from loomlog.redpanda.topics import ExistingTopic, Topic
 from loomlog.schemas.codec import Codec
 from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.content import ContentAccess
-from loomlog.services.application.errors import RequestRefused
 from loomlog.services.application.log.access import LogAccess
 from loomlog.services.application.log.json_types import LogPage, LogPartition, LogTopic, LogTopicList
 from loomlog.services.application.log.records import RecordClassifier, RecordView, has_terms, record_json
@@ -26,6 +25,7 @@ from loomlog.services.application.queries.log_pages import LogCursor, LogReadQue
 from loomlog.services.application.queries.log_window import LogWindow
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN
+from loomlog.services.core.refusals import Refused
 
 RECORDS_DEFAULT = 50
 RECORDS_MAX = 500
@@ -63,7 +63,7 @@ class RecordQuery:
 
 
 class LogBrowser:
-    """Reads topics for administrators. Everything raises RequestRefused: insufficient_scope, log_unavailable."""
+    """Reads topics for administrators. Everything raises Refused: insufficient_scope, log_unavailable."""
 
     def __init__(
         self, access: LogAccess, codec: Codec, content: ContentAccess, reads: LogReadQueue, *, prefix: str
@@ -73,7 +73,7 @@ class LogBrowser:
         self._prefix = prefix
 
     async def topics(self, caller: Caller) -> LogTopicList:
-        """Return all topics with their partitions and settings. Raises RequestRefused(backpressure) too."""
+        """Return all topics with their partitions and settings. Raises Refused(backpressure) too."""
         require_scope(caller, ADMIN)
         async with self._reads.slot(caller):
             existing = await self._access.existing_topics(list(self._topics))
@@ -87,7 +87,7 @@ class LogBrowser:
         return {"topics": listed}
 
     async def records(self, caller: Caller, query: RecordQuery) -> LogPage:
-        """Return a page of records. Raises RequestRefused: not_found, bad_request, backpressure too."""
+        """Return a page of records. Raises Refused: not_found, bad_request, backpressure too."""
         require_scope(caller, ADMIN)
         topic = self._full_name(query.topic)
         async with self._reads.slot(caller):
@@ -111,17 +111,17 @@ class LogBrowser:
         }
 
     def _full_name(self, name: str) -> str:
-        """Return a topic's name, which may lack the prefix. Raises RequestRefused(not_found)."""
+        """Return a topic's name, which may lack the prefix. Raises Refused(not_found)."""
         for full in (name, f"{self._prefix}.{name}"):
             if full in self._topics:
                 return full
-        raise RequestRefused("not_found", f"there is no topic {name[:140]}; GET /v1/_log/topics lists them")
+        raise Refused("not_found", f"there is no topic {name[:140]}; GET /v1/_log/topics lists them")
 
     async def _check_partition(self, topic: str, partition: int) -> None:
         count = await self._access.count_partitions(topic)
         if partition >= count:
             has = f"it has partitions 0 to {count - 1}" if count else "the broker does not have this topic"
-            raise RequestRefused("not_found", f"there is no partition {partition} of {topic}: {has}")
+            raise Refused("not_found", f"there is no partition {partition} of {topic}: {has}")
 
     async def _start(self, query: RecordQuery, window: LogWindow, beginning: int, end: int) -> tuple[int, int]:
         """Return the offset to begin at and the term in force there."""

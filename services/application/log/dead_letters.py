@@ -26,7 +26,6 @@ from loomlog.schemas.generated.stream_records import DeadLetter, DeadLetterAckno
 from loomlog.schemas.position import Position
 from loomlog.services.application import limits
 from loomlog.services.application.authentication import require_scope
-from loomlog.services.application.errors import RequestRefused
 from loomlog.services.application.log.json_types import (
     DeadLetterDetail,
     DeadLetterList,
@@ -38,6 +37,7 @@ from loomlog.services.application.log.records import hide_secrets, read_range, t
 from loomlog.services.application.queries.log_pages import LogReadQueue, answered_within
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN
+from loomlog.services.core.refusals import Refused
 
 TOPIC = "loom.dead-letter"
 PARTITION = 0
@@ -97,7 +97,7 @@ class DeadLetterEntry:
 
 
 class DeadLetters:
-    """The use cases for administrators. Everything raises RequestRefused: insufficient_scope, log_unavailable."""
+    """The use cases for administrators. Everything raises Refused: insufficient_scope, log_unavailable."""
 
     def __init__(
         self,
@@ -129,14 +129,14 @@ class DeadLetters:
         }
 
     async def get(self, caller: Caller, offset: int) -> DeadLetterDetail:
-        """Return one dead letter. Raises RequestRefused(not_found) too."""
+        """Return one dead letter. Raises Refused(not_found) too."""
         require_scope(caller, ADMIN)
         async with self._reads.slot(caller):
             entry = await read_dead_letter(self._ranges, self._codec, offset)
         return dead_letter_detail(entry, self._codec)
 
     async def replay(self, caller: Caller, offset: int, *, allow_repeat: bool = False) -> DeadLetterReplay:
-        """Append the original to its commands topic again. Raises RequestRefused: not_found, command_refused too."""
+        """Append the original to its commands topic again. Raises Refused: not_found, command_refused too."""
         require_scope(caller, ADMIN)
         token = self._request_token()
         async with answered_within(REPLAY_WAIT_S), self._replay_lock:
@@ -151,7 +151,7 @@ class DeadLetters:
 
     async def acknowledge(self, caller: Caller, offset: int, *, reason: str = "") -> DeadLetterSummary:
         """Note that nothing more is needed of a letter; one that is acknowledged stays so. Raises
-        RequestRefused(not_found) too.
+        Refused(not_found) too.
         """
         require_scope(caller, ADMIN)
         token = self._request_token()
@@ -192,15 +192,15 @@ async def read_dead_letters(
 
 
 async def read_dead_letter(ranges: LogRanges, codec: Codec, offset: int) -> DeadLetterEntry:
-    """Return one dead letter with the later records about it. Raises RequestRefused(not_found)."""
+    """Return one dead letter with the later records about it. Raises Refused(not_found)."""
     end = await ranges.end_offset(TOPIC, PARTITION)
     if not await ranges.beginning_offset(TOPIC, PARTITION) <= offset < end:
-        raise RequestRefused("not_found", f"There is no dead letter {offset}. The list of them shows what there is.")
+        raise Refused("not_found", f"There is no dead letter {offset}. The list of them shows what there is.")
     first = await read_range(ranges, TOPIC, PARTITION, offset, offset + 1)
     letter = _decode(first[0], codec) if first else None
     if not isinstance(letter, DeadLetter):
         place = Position(topic=TOPIC, partition=PARTITION, offset=offset)
-        raise RequestRefused("not_found", f"The record at {place} is no dead letter.")
+        raise Refused("not_found", f"The record at {place} is no dead letter.")
     notes: list[Note] = []
     async with await ranges.read(TOPIC, PARTITION, offset + 1, min(end, offset + MAX_RECORDS)) as chunks:
         async for chunk in chunks:
@@ -266,7 +266,7 @@ async def replay_letter(
 ) -> str:
     """Append the original to the partition of its key, and a record of that; return its new position.
 
-    Raises RequestRefused: command_refused when it must not or cannot be replayed, log_unavailable when it is not known
+    Raises Refused: command_refused when it must not or cannot be replayed, log_unavailable when it is not known
     whether it was.
     """
     original = original_record(entry, codec, allow_repeat=allow_repeat)
@@ -276,7 +276,7 @@ async def replay_letter(
     try:
         offset = await appender.append(topic, partition, [original])
     except UnknownOutcome as error:
-        raise RequestRefused(
+        raise Refused(
             "log_unavailable",
             f"Whether the original reached {topic} is not known ({error}). Look at the end of its partition; replaying "
             "it once more does no harm.",
@@ -288,7 +288,7 @@ async def replay_letter(
     try:
         await appender.append(TOPIC, PARTITION, [ProducerRecord(key=entry.origin.encode(), value=codec.encode(note))])
     except UnknownOutcome as error:
-        raise RequestRefused(
+        raise Refused(
             "log_unavailable",
             f"The original is at {position} now, but whether that was noted is not known ({error}).",
         ) from error
@@ -318,7 +318,7 @@ async def acknowledge_letter(
     try:
         await appender.append(TOPIC, PARTITION, [ProducerRecord(key=entry.origin.encode(), value=codec.encode(note))])
     except UnknownOutcome as error:
-        raise RequestRefused(
+        raise Refused(
             "log_unavailable",
             f"Whether the acknowledgement of letter {entry.offset} was noted is not known ({error}). Repeat it: that "
             "does no harm.",
@@ -352,7 +352,7 @@ def replay_refusal(entry: DeadLetterEntry, codec: Codec) -> str:
 
 
 def original_record(entry: DeadLetterEntry, codec: Codec, *, allow_repeat: bool) -> ProducerRecord:
-    """Return the original record unchanged. Raises RequestRefused(command_refused)."""
+    """Return the original record unchanged. Raises Refused(command_refused)."""
     letter = entry.letter
     if refusal := replay_refusal(entry, codec):
         raise _not_replayed(refusal)
@@ -409,8 +409,8 @@ def original_json(entry: DeadLetterEntry, codec: Codec) -> DeadLetterOriginal:
     return {**shown, "type": type(decoded.record).__name__, "payload": payload}
 
 
-def _not_replayed(reason: str) -> RequestRefused:
-    return RequestRefused("command_refused", reason)
+def _not_replayed(reason: str) -> Refused:
+    return Refused("command_refused", reason)
 
 
 def _replay_position(replay: DeadLetterReplayed) -> str:

@@ -52,7 +52,7 @@ class ProjectionProblems:
     async def report(self, caller: Caller, *, limit: int = PROBLEMS_DEFAULT) -> ProjectionProblemReport:
         """Return the first problems by position, and the first quarantined aggregates by id.
 
-        Raises RequestRefused: insufficient_scope, projection_unavailable.
+        Raises Refused: insufficient_scope, projection_unavailable.
         """
         require_scope(caller, ADMIN)
         readers = [(self._runs, False)] if self._runs is not None else []

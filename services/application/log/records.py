@@ -21,9 +21,9 @@ from loomlog.schemas.codec import Codec, Undecodable, local_codec, peek
 from loomlog.schemas.generated.stream_events import Claim
 from loomlog.schemas.position import Position
 from loomlog.schemas.reader import TermReader, term_at_cut
-from loomlog.services.application.errors import RequestRefused
 from loomlog.services.application.log.json_types import LoggedRecord
 from loomlog.services.core.families import CHANNEL_SET, ENTITY_SET
+from loomlog.services.core.refusals import Refused
 from loomlog.services.families.registry import all_families
 
 EVENTS_TOPIC = "loom.run.events"
@@ -248,16 +248,16 @@ async def read_range(ranges: LogRanges, topic: str, partition: int, start: int, 
 async def read_record(
     ranges: LogRanges, topic: str, partition: int, offset: int, codec: Codec | None = None
 ) -> RecordView:
-    """Read and classify one record. Raises RequestRefused(not_found)."""
+    """Read and classify one record. Raises Refused(not_found)."""
     beginning = await ranges.beginning_offset(topic, partition)
     end = await ranges.end_offset(topic, partition)
     if not beginning <= offset < end:
         has = f"it holds {beginning} to {end - 1}" if end > beginning else "it is empty"
-        raise RequestRefused("not_found", f"There is no record {topic}/{partition}:{offset}: {has}.")
+        raise Refused("not_found", f"There is no record {topic}/{partition}:{offset}: {has}.")
     records = await read_range(ranges, topic, partition, offset, offset + 1)
     if not records:
         removed = "compaction or the broker took its offset"
-        raise RequestRefused("not_found", f"There is no record {topic}/{partition}:{offset}: {removed}.")
+        raise Refused("not_found", f"There is no record {topic}/{partition}:{offset}: {removed}.")
     term = await find_term_before(ranges, topic, partition, offset, codec) if has_terms(topic) else -1
     return RecordClassifier(topic, term=term, next_offset=offset, codec=codec).classify(records[0])
 

@@ -18,7 +18,7 @@ from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.ids import partition_key
 from loomlog.schemas.position import Position
-from loomlog.services.application.errors import RequestRefused, bad_request
+from loomlog.services.application.errors import bad_request
 from loomlog.services.application.log.json_types import SignatureVerdict, SignedCheckpointJson
 from loomlog.services.application.log.records import (
     CHANNEL_TOPIC,
@@ -42,6 +42,7 @@ from loomlog.services.application.plain_text import pluralize
 from loomlog.services.core.audit.checkpoints import SignedCheckpoint
 from loomlog.services.core.audit.verify import VerificationReport
 from loomlog.services.core.families import aggregate_key
+from loomlog.services.core.refusals import Refused
 
 CHECKPOINTS_TOPIC = "loom.audit.checkpoints"
 CHECKPOINT_RECORDS_MAX = 200
@@ -104,7 +105,7 @@ class LogSources:
 
 
 class LogVerifier:
-    """Verifies a log. Everything raises RequestRefused, or Transient when broker or blob store do not answer."""
+    """Verifies a log. Everything raises Refused, or Transient when broker or blob store do not answer."""
 
     def __init__(self, sources: LogSources) -> None:
         self._sources = sources
@@ -112,7 +113,7 @@ class LogVerifier:
     async def verify(
         self, request: VerificationRequest, on_progress: OnProgress = ignore_progress
     ) -> list[VerificationReport]:
-        """Verify what the request names, partition by partition. Raises RequestRefused: not_found, bad_request,
+        """Verify what the request names, partition by partition. Raises Refused: not_found, bad_request,
         command_refused.
         """
         if request.conflict:
@@ -178,7 +179,7 @@ class LogVerifier:
         return await verify_partitions(sources.open_ranges, sources.codec, task, partitions, run_range, on_progress)
 
     async def _require_topics(self, task: VerificationTask, *, is_single_partition: bool = False) -> int:
-        """Return the number of partitions to verify. Raises RequestRefused when the records or the checkpoints topic is
+        """Return the number of partitions to verify. Raises Refused when the records or the checkpoints topic is
         missing.
 
         `is_single_partition`: only one partition is verified, so a mismatch of the others is ignored.
@@ -188,9 +189,9 @@ class LogVerifier:
         for topic, count in zip(topics, counts, strict=True):
             if not count:
                 missing = f"There is no topic {topic} at {self._sources.place}. `loomlog topics apply` makes it."
-                raise RequestRefused("not_found", missing)
+                raise Refused("not_found", missing)
         if not is_single_partition and (mismatch := partition_mismatch(task, *counts)):
-            raise RequestRefused("command_refused", mismatch)
+            raise Refused("command_refused", mismatch)
         return counts[0]
 
 
@@ -237,7 +238,7 @@ async def verify_partitions(
     run_range: RunRange | None = None,
     on_progress: OnProgress = ignore_progress,
 ) -> list[VerificationReport]:
-    """Verify the partitions one after the other, and return a report for each. Raises RequestRefused(not_found) when
+    """Verify the partitions one after the other, and return a report for each. Raises Refused(not_found) when
     the run of the task is not there.
     """
     async with open_ranges() as records, open_ranges() as checkpoints:
@@ -252,7 +253,7 @@ async def verify_partitions(
             )
     if task.run_id and (reports[0].watched is None or not reports[0].watched.seq):
         kind = "aggregate" if is_aggregate_id(task.run_id) else "run"
-        raise RequestRefused(
+        raise Refused(
             "not_found",
             f"There is no {kind} {task.run_id} in {task.records_topic}/{reports[0].partition}, where it would lie.",
         )

@@ -21,13 +21,14 @@ from loomlog.schemas.reader import TermReader
 from loomlog.schemas.records import Value, replace
 from loomlog.services.application import limits
 from loomlog.services.application.authentication import require_scope
-from loomlog.services.application.errors import RequestRefused, bad_request
+from loomlog.services.application.errors import bad_request
 from loomlog.services.application.queries.log_pages import LogCursor, LogReadQueue, foreign_cursor
 from loomlog.services.application.queries.log_window import LogWindow
 from loomlog.services.application.queries.read_models import scope_of
 from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.core.access.decide import Caller, ResourceOwner, access_filter, can_see
 from loomlog.services.core.access.scopes import RUNS_READ
+from loomlog.services.core.refusals import Refused
 
 CLOCK_SLACK_MS = 60_000
 """Maximum disorder of the times of neighbouring records: writers have clocks of their own."""
@@ -102,7 +103,7 @@ class AuditLog:
         """Its callers and those of the log browser wait for one another, because they share one range reader."""
 
     async def events(self, caller: Caller, query: EventQuery) -> EventPage:
-        """Return a page of events that the caller may see. Raises RequestRefused."""
+        """Return a page of events that the caller may see. Raises Refused."""
         require_scope(caller, RUNS_READ)
         types = self._schema_ids(query.type) if query.type else None
         if query.run_id:
@@ -117,9 +118,9 @@ class AuditLog:
             return await self._read_page(caller, query, types, ranges)
 
     async def record(self, caller: Caller, topic: str, partition: int, offset: int) -> EventView:
-        """Return one record, stale or not. Commands are for administrators. Raises RequestRefused(not_found)."""
+        """Return one record, stale or not. Commands are for administrators. Raises Refused(not_found)."""
         require_scope(caller, RUNS_READ)
-        missing = RequestRefused("not_found", f"there is no record {topic[:140]}/{partition}:{offset}")
+        missing = Refused("not_found", f"there is no record {topic[:140]}/{partition}:{offset}")
         window = self._window(topic)
         if window is None or partition not in self._sources.hub.partitions:
             raise missing
@@ -150,7 +151,7 @@ class AuditLog:
     # --- where to look -----------------------------------------------------------------------------------------------
 
     async def _run_range(self, caller: Caller, query: EventQuery) -> _Range:
-        missing = RequestRefused("not_found", f"there is no run {query.run_id[:140]}")
+        missing = Refused("not_found", f"there is no run {query.run_id[:140]}")
         if not ID_PATTERN.match(query.run_id):
             raise missing
         await self._sources.barrier.wait_for_own_writes(self._sources.partition_of(query.run_id))

@@ -13,9 +13,10 @@ from typing import NamedTuple
 
 from loomlog.connectors.errors import ConnectorError, Transient
 from loomlog.services.application import limits
-from loomlog.services.application.errors import RequestRefused, bad_request, unavailable
+from loomlog.services.application.errors import bad_request, unavailable
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.bounded_resources import LOG_READS
+from loomlog.services.core.refusals import Refused
 from loomlog.services.core.shares import ShareLimits
 from loomlog.services.stream.shared_slots import SharedSlots
 
@@ -37,7 +38,7 @@ class LogCursor(NamedTuple):
 
     @classmethod
     def parse(cls, cursor: str) -> "LogCursor":
-        """Return the cursor of a text. Raises RequestRefused(bad_request)."""
+        """Return the cursor of a text. Raises Refused(bad_request)."""
         try:
             match = CURSOR_PATTERN.match(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode())
         except (binascii.Error, UnicodeDecodeError, ValueError):
@@ -47,7 +48,7 @@ class LogCursor(NamedTuple):
         return cls(int(match[1]), int(match[2]), int(match[3]))
 
 
-def foreign_cursor() -> RequestRefused:
+def foreign_cursor() -> Refused:
     """Return the refusal of a cursor that a list has not given out."""
     return bad_request("cursor is not a place this list gave out: use `next` of an earlier answer")
 
@@ -60,7 +61,7 @@ class LogReadQueue:
 
     @asynccontextmanager
     async def slot(self, caller: Caller) -> AsyncIterator[None]:
-        """Wait for the turn to read. Raises ShareExhausted, RequestRefused(log_unavailable)."""
+        """Wait for the turn to read. Raises ShareExhausted, Refused(log_unavailable)."""
         async with answered_within(READ_WAIT_S):
             with await self._slots.acquire(caller.holder, wait_s=2 * READ_WAIT_S):  # the outer bound comes first
                 yield

@@ -122,7 +122,7 @@ class Partitions:
     async def list(self, caller: Caller, *, takeovers: int = TAKEOVERS_DEFAULT) -> PartitionList:
         """Return all partitions, each with its newest take-overs, newest first.
 
-        Raises RequestRefused: insufficient_scope, log_unavailable, projection_unavailable, backpressure.
+        Raises Refused: insufficient_scope, log_unavailable, projection_unavailable, backpressure.
         """
         require_scope(caller, ADMIN)
         cursors = {

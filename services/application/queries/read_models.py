@@ -27,14 +27,15 @@ from loomlog.projections.tables import EVERY_TENANT, Scope
 from loomlog.projections.transcript import TranscriptPage, TranscriptRow
 from loomlog.schemas.position import Position
 from loomlog.services.application import limits
-from loomlog.services.application.errors import RequestRefused, unavailable
+from loomlog.services.application.errors import unavailable
 from loomlog.services.core.access.decide import AccessFilter
+from loomlog.services.core.refusals import Refused
 
 QueryResult = TypeVar("QueryResult")
 
 
 class ReadModels(Protocol):
-    """Queries about past events. All raise RequestRefused(projection_unavailable)."""
+    """Queries about past events. All raise Refused(projection_unavailable)."""
 
     async def run(self, scope: Scope, run_id: str) -> RunRow | None: ...
     async def run_of_handle(
@@ -73,7 +74,7 @@ def scope_of(reach: AccessFilter) -> Scope:
     return EVERY_TENANT if reach.tenant is None else reach.tenant
 
 
-def has_no_tables(refusal: RequestRefused) -> bool:
+def has_no_tables(refusal: Refused) -> bool:
     """Return whether the read models do not exist yet because no projector has created them."""
     cause = refusal.__cause__
     return isinstance(cause, Permanent) and cause.kind == "not_found"
@@ -153,7 +154,7 @@ class SqlReadModels:
         return await self._query("what was spent", asked)
 
     async def _query(self, description: str, query: Coroutine[Any, Any, QueryResult]) -> QueryResult:
-        """Return the result, or raise RequestRefused at the time limit. An abandoned query ends by itself: the driver
+        """Return the result, or raise Refused at the time limit. An abandoned query ends by itself: the driver
         would otherwise wait for an unresponsive server to confirm the cancellation.
         """
         task = asyncio.ensure_future(query)

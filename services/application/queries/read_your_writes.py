@@ -24,9 +24,10 @@ from typing import Protocol
 from loomlog.connectors.errors import ConnectorError
 from loomlog.schemas.position import Position
 from loomlog.services.application import limits
-from loomlog.services.application.errors import RETRY_SOON_S, RequestRefused, bad_request, unavailable
+from loomlog.services.application.errors import RETRY_SOON_S, bad_request, unavailable
 from loomlog.services.application.queries.read_models import Positions
 from loomlog.services.application.streaming.event_hub import EventHub
+from loomlog.services.core.refusals import Refused
 
 
 class PositionReader(Protocol):
@@ -98,7 +99,7 @@ class PositionBarrier:
     async def wait_for_all(self, ends: Mapping[int, int], *, timeout_s: float) -> None:
         """Wait for all events of runs before these offsets of the partitions.
 
-        Raises RequestRefused: not_yet with the lag.
+        Raises Refused: not_yet with the lag.
         """
         lag = await self._wait_for_ends(ends, timeout_s)
         if lag:
@@ -107,7 +108,7 @@ class PositionBarrier:
     async def wait_for(self, tokens: Sequence[str]) -> None:
         """Wait until the positions of all these tokens are read.
 
-        Raises RequestRefused: bad_request for a token that cannot have been given out, log_unavailable, or not_yet
+        Raises Refused: bad_request for a token that cannot have been given out, log_unavailable, or not_yet
         with the lag.
         """
         if len(tokens) > limits.POSITIONS_MAX:
@@ -123,7 +124,7 @@ class PositionBarrier:
                 raise not_yet_error(f"the position {position} is not read yet", lag)
 
     def _parse(self, token: str) -> Position:
-        """Return the position of a token. Raises RequestRefused(bad_request) unless its partition is read here."""
+        """Return the position of a token. Raises Refused(bad_request) unless its partition is read here."""
         try:
             position = Position.parse(token)
         except ValueError as error:
@@ -165,9 +166,9 @@ class PositionBarrier:
         return lag
 
 
-def not_yet_error(what: str, lag: int) -> RequestRefused:
+def not_yet_error(what: str, lag: int) -> Refused:
     """Return the refusal of a read that would be older than its caller may expect."""
-    return RequestRefused(
+    return Refused(
         "not_yet",
         f"{what}: {lag} records are missing; try again",
         retry_after_s=RETRY_SOON_S,

@@ -18,13 +18,14 @@ from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.values import BlobRef
 from loomlog.services.application import limits
 from loomlog.services.application.authentication import require_scope
-from loomlog.services.application.errors import RequestRefused, bad_request, unavailable
+from loomlog.services.application.errors import bad_request, unavailable
 from loomlog.services.application.queries.consistency_check import find_differences
 from loomlog.services.application.queries.runs import RunQueries
 from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import RUNS_READ
 from loomlog.services.core.bounded_resources import HISTORIES
+from loomlog.services.core.refusals import Refused
 from loomlog.services.core.run.evolve import REDUCER_VERSION
 from loomlog.services.core.run.history.comparison import (
     CommonPoint,
@@ -104,7 +105,7 @@ class RunHistories:
         self._slots = SharedSlots(HISTORIES.name, HISTORIES.shares)
 
     async def replay(self, caller: Caller, run_id: str, *, to_seq: int = 0) -> ReplayProof:
-        """Fold the run again and compare it with the read models. Raises RequestRefused."""
+        """Fold the run again and compare it with the read models. Raises Refused."""
         require_scope(caller, RUNS_READ)
         async with self._read_slot(caller):
             history = await self._load_history(caller, run_id, to_seq)
@@ -129,7 +130,7 @@ class RunHistories:
         )
 
     async def state_at(self, caller: Caller, run_id: str, seq: int) -> RunAt:
-        """Return the run after its event `seq`; 0 is its newest. Raises RequestRefused(not_found)
+        """Return the run after its event `seq`; 0 is its newest. Raises Refused(not_found)
         when there is none.
         """
         require_scope(caller, RUNS_READ)
@@ -137,7 +138,7 @@ class RunHistories:
             return await self._run_at(caller, run_id, seq)
 
     async def compare(self, caller: Caller, a: str, b: str, *, a_seq: int = 0, b_seq: int = 0) -> RunPair:
-        """Compare two runs. Raises RequestRefused."""
+        """Compare two runs. Raises Refused."""
         require_scope(caller, RUNS_READ)
         async with self._read_slot(caller):
             one = await self._run_at(caller, a, a_seq)
@@ -247,9 +248,7 @@ class RunHistories:
     async def _load_history(self, caller: Caller, run_id: str, seq: int, *, bounded: bool = True) -> _RunHistory:
         row = await self._reads.visible_run(caller, run_id)
         if seq < 0 or seq > row.last_seq:
-            raise RequestRefused(
-                "not_found", f"the run {run_id} has the events 1 to {row.last_seq}; there is no {seq} yet"
-            )
+            raise Refused("not_found", f"the run {run_id} has the events 1 to {row.last_seq}; there is no {seq} yet")
         last_seq = seq or row.last_seq
         if bounded and last_seq > limits.EVENTS_FOLDED_MAX:
             raise bad_request(
@@ -278,6 +277,6 @@ class RunHistories:
             with self._slots.try_acquire(caller.holder):
                 yield
         except BrokenHistory as error:
-            raise RequestRefused("run_quarantined", f"the history is not whole: {error}") from error
+            raise Refused("run_quarantined", f"the history is not whole: {error}") from error
         except ConnectorError as error:
             raise unavailable("log", error) from error

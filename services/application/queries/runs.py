@@ -24,7 +24,7 @@ from loomlog.schemas.ids import ID_PATTERN
 from loomlog.schemas.records import replace
 from loomlog.services.application import limits
 from loomlog.services.application.authentication import require_control, require_scope
-from loomlog.services.application.errors import RequestRefused, bad_request
+from loomlog.services.application.errors import bad_request
 from loomlog.services.application.queries.read_models import ReadModels, scope_of
 from loomlog.services.application.queries.read_your_writes import PositionBarrier, not_yet_error
 from loomlog.services.application.runs.run_target import CommandTarget, RunTarget
@@ -32,6 +32,7 @@ from loomlog.services.application.streaming.items import StreamChunk
 from loomlog.services.application.streaming.run_stream import RunStream, StreamSources, resumed_stream
 from loomlog.services.core.access.decide import Caller, ResourceOwner, access_filter, can_see
 from loomlog.services.core.access.scopes import ADMIN, RUNS_READ
+from loomlog.services.core.refusals import Refused
 from loomlog.services.core.run.lifecycle.fork import is_foreign_event
 from loomlog.services.core.subjects import Erasure
 
@@ -84,7 +85,7 @@ class RunQueries:
         self._barrier: PositionBarrier = sources.barrier
 
     async def run(self, caller: Caller, run_id: str) -> RunRow:
-        """Return the run of that id. Raises RequestRefused(not_found)."""
+        """Return the run of that id. Raises Refused(not_found)."""
         require_scope(caller, RUNS_READ)
         return await self._sources.content.decrypt_row(await self.visible_run(caller, run_id))
 
@@ -96,19 +97,19 @@ class RunQueries:
         return _require_visible(caller, row, lag, "not_found", f"there is no run {run_id}")
 
     async def run_to_continue(self, caller: Caller, run_id: str) -> RunRow:
-        """Return a run as `visible_run`, for continuing its conversation. Raises RequestRefused(content_erased)."""
+        """Return a run as `visible_run`, for continuing its conversation. Raises Refused(content_erased)."""
         row = await self.controlled_run(caller, run_id)
         await self._check_not_erased(row)
         return row
 
     async def controlled_run(self, caller: Caller, run_id: str) -> RunRow:
-        """Return a run as `visible_run`, for changing it. Raises RequestRefused: not_found, insufficient_scope."""
+        """Return a run as `visible_run`, for changing it. Raises Refused: not_found, insufficient_scope."""
         row = await self.visible_run(caller, run_id)
         require_control(caller, owner_of(row))
         return row
 
     async def run_target(self, caller: Caller, run_id: str) -> CommandTarget:
-        """Return the run as the target of a command. Raises RequestRefused: not_found, insufficient_scope.
+        """Return the run as the target of a command. Raises Refused: not_found, insufficient_scope.
 
         A run that is live as far as this process has read needs no row when its owner is known
         (services/application/runs/run_target.py), and otherwise any row, however old. So a command to a live run does
@@ -131,7 +132,7 @@ class RunQueries:
     async def handle_target(self, caller: Caller, agent_id: str) -> CommandTarget:
         """Return a command's target by its handle; only a generated handle names exactly one run.
 
-        Raises RequestRefused: unknown_agent_id, insufficient_scope.
+        Raises Refused: unknown_agent_id, insufficient_scope.
         """
         target = await self._find_target_of_handle(caller, agent_id)
         require_control(caller, ResourceOwner(tenant=target.tenant, user_id=target.user_id))
@@ -161,7 +162,7 @@ class RunQueries:
         return row
 
     async def agent(self, caller: Caller, agent_id: str) -> RunRow:
-        """Return the run of a handle. Raises RequestRefused(unknown_agent_id)."""
+        """Return the run of a handle. Raises Refused(unknown_agent_id)."""
         require_scope(caller, RUNS_READ)
         return await self._sources.content.decrypt_row(await self.row_of_handle(caller, agent_id))
 
@@ -193,7 +194,7 @@ class RunQueries:
         after: str = "",
     ) -> RunList:
         """Return runs, newest first. `tenant` narrows the list of an administrator. Raises
-        RequestRefused(bad_request).
+        Refused(bad_request).
         """
         require_scope(caller, RUNS_READ)
         allowed = _narrowed(caller, criteria, tenant)
@@ -211,7 +212,7 @@ class RunQueries:
     async def count_runs(self, caller: Caller, criteria: RunFilter, *, tenant: str = "") -> RunCounts:
         """Return the numbers of the runs that `runs` lists, by status; the filter may name none.
 
-        Raises RequestRefused(bad_request).
+        Raises Refused(bad_request).
         """
         require_scope(caller, RUNS_READ)
         if criteria.statuses:
@@ -236,7 +237,7 @@ class RunQueries:
         limit: int = limits.TRANSCRIPT_MAX,
         after: str = "",
     ) -> Transcript:
-        """Return the stored frames of a session. Raises RequestRefused(not_found)."""
+        """Return the stored frames of a session. Raises Refused(not_found)."""
         require_scope(caller, RUNS_READ)
         _check_id("not_found", "session", session_id)
         _check_cursor(after)
@@ -254,7 +255,7 @@ class RunQueries:
 
     async def stream(self, caller: Caller, run_id: str, *, after: int = -1) -> RunStream:
         """Return the frames of a run after position `after`, then live ones; ids first. Raises
-        RequestRefused(not_found).
+        Refused(not_found).
         """
         require_scope(caller, RUNS_READ)
         _check_id("not_found", "run", run_id)
@@ -267,7 +268,7 @@ class RunQueries:
         return self._open_stream(row.tenant, run_id, row.session_id, row.agent_id, after)
 
     async def session(self, caller: Caller, session_id: str) -> SessionHead:
-        """Return what a further run of the session needs. Raises RequestRefused: not_found, content_erased."""
+        """Return what a further run of the session needs. Raises Refused: not_found, content_erased."""
         _check_id("not_found", "session", session_id)
         lag = await self._barrier.wait_for_own_writes(self._sources.partition_of(session_id))
         newest = await self._newest_run(caller, session_id)
@@ -285,12 +286,12 @@ class RunQueries:
         return sum(row.last_seq for row in page.rows)
 
     async def _check_not_erased(self, row: RunRow) -> None:
-        """Raise RequestRefused(content_erased) when the run's input is erased: a continuation would
+        """Raise Refused(content_erased) when the run's input is erased: a continuation would
         have no messages.
         """
         erasure = await self.erasure_of(row)
         if erasure is not None:
-            raise RequestRefused(
+            raise Refused(
                 "content_erased",
                 f"{row.run_id} cannot be continued: its content is erased (erasure "
                 f"{erasure.record.erasure_id}); start a new run",
@@ -375,13 +376,13 @@ def _require_visible(caller: Caller, row: RunRow | None, lag: int, code: str, me
         return row
     if row is None and lag:
         raise not_yet_error(f"{message} in the read models, which are behind", lag)
-    raise RequestRefused(code, message)
+    raise Refused(code, message)
 
 
 def _check_id(code: str, what: str, any_id: str) -> None:
     """Answer an impossible id like an unknown one."""
     if not ID_PATTERN.match(any_id):
-        raise RequestRefused(code, f"there is no {what} {any_id[:140]}")
+        raise Refused(code, f"there is no {what} {any_id[:140]}")
 
 
 def _check_cursor(cursor: str) -> None:

@@ -22,7 +22,7 @@ import orjson
 from loomlog.schemas.records import replace
 from loomlog.services.application import limits
 from loomlog.services.application.authentication import require_scope
-from loomlog.services.application.errors import RequestRefused, bad_request
+from loomlog.services.application.errors import bad_request
 from loomlog.services.application.runs.control import RunControl
 from loomlog.services.application.runs.requests import RunRequest, check_request, request_digest
 from loomlog.services.application.runs.start import RunStarts, StartedRun
@@ -30,6 +30,7 @@ from loomlog.services.application.streaming.items import StreamChunk
 from loomlog.services.application.streaming.run_stream import RunStream, StreamSources
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import RUNS_CREATE
+from loomlog.services.core.refusals import Refused
 
 TIMEOUT_REASON = "batch timeout"
 """Reason of the cancel of runs that a join no longer waits for."""
@@ -58,7 +59,7 @@ class SpawnOutcome:
 
 
 class Batches:
-    """The use cases. Both raise RequestRefused for errors of the batch as a whole."""
+    """The use cases. Both raise Refused for errors of the batch as a whole."""
 
     def __init__(self, sources: StreamSources, runs: RunStarts, control: RunControl) -> None:
         self._sources = sources
@@ -87,45 +88,43 @@ class Batches:
             *(self._detached_outcome(caller, one, begun.get(place)) for place, one in enumerate(spawns))
         )
 
-    async def _start_first(
-        self, caller: Caller, requests: Sequence[RunRequest]
-    ) -> dict[int, StartedRun | RequestRefused]:
+    async def _start_first(self, caller: Caller, requests: Sequence[RunRequest]) -> dict[int, StartedRun | Refused]:
         """Start runs under the key of the batch, in order, up to the first that is not refused; returns results by
         index.
 
-        Raises RequestRefused when the key was used by another batch (idempotency_key_reused), or by one whose content
+        Raises Refused when the key was used by another batch (idempotency_key_reused), or by one whose content
         is erased, so that it cannot be compared (content_erased).
         """
-        begun: dict[int, StartedRun | RequestRefused] = {}
+        begun: dict[int, StartedRun | Refused] = {}
         for place, request in enumerate(requests):
             if request.batch_sha256:
                 begun[place] = result = await self._try_start(caller, request)
-                if isinstance(result, RequestRefused) and result.code in ("idempotency_key_reused", "content_erased"):
+                if isinstance(result, Refused) and result.code in ("idempotency_key_reused", "content_erased"):
                     raise result
                 if isinstance(result, StartedRun) or result.code == "run_pending":
                     break
         return begun
 
-    async def _try_start(self, caller: Caller, request: RunRequest) -> StartedRun | RequestRefused:
+    async def _try_start(self, caller: Caller, request: RunRequest) -> StartedRun | Refused:
         try:
             return await self._runs.start(caller, request)
-        except RequestRefused as declined:
+        except Refused as declined:
             return declined
 
     async def _detached_outcome(
-        self, caller: Caller, request: RunRequest, started: StartedRun | RequestRefused | None
+        self, caller: Caller, request: RunRequest, started: StartedRun | Refused | None
     ) -> SpawnOutcome:
         accepted = started or await self._try_start(caller, request)
-        if isinstance(accepted, RequestRefused):
+        if isinstance(accepted, Refused):
             return _refused_outcome(accepted, request)
         accepted.stream.close()
         return _started_outcome(accepted, request)
 
     async def _joined_outcome(
-        self, caller: Caller, request: RunRequest, deadline: float, started: StartedRun | RequestRefused | None
+        self, caller: Caller, request: RunRequest, deadline: float, started: StartedRun | Refused | None
     ) -> SpawnOutcome:
         accepted = started or await self._try_start(caller, request)
-        if isinstance(accepted, RequestRefused):
+        if isinstance(accepted, Refused):
             return _refused_outcome(accepted, request)
         outcome = _started_outcome(accepted, request)
         try:
@@ -133,7 +132,7 @@ class Batches:
                 await self._follow(accepted.stream, outcome)
         except TimeoutError:
             await self._cancel_on_timeout(caller, outcome)
-        except RequestRefused as declined:
+        except Refused as declined:
             outcome.error, outcome.error_code = declined.message, declined.code
         finally:
             accepted.stream.close()
@@ -156,7 +155,7 @@ class Batches:
     async def _cancel_on_timeout(self, caller: Caller, outcome: SpawnOutcome) -> None:
         try:
             stopped = await self._control.cancel_run(caller, outcome.run_id, TIMEOUT_REASON)
-        except RequestRefused as declined:
+        except Refused as declined:
             # The cancel is in the log, or the read models do not know the run yet: do not wait for it.
             outcome.error, outcome.error_code = declined.message, declined.code
             outcome.status = "cancelled" if declined.code == "cancel_pending" else outcome.status
@@ -213,7 +212,7 @@ def _started_outcome(started: StartedRun, request: RunRequest) -> SpawnOutcome:
     )
 
 
-def _refused_outcome(refusal: RequestRefused, request: RunRequest) -> SpawnOutcome:
+def _refused_outcome(refusal: Refused, request: RunRequest) -> SpawnOutcome:
     """Return the outcome of a refused start; a pending one (not taken up yet) has its ids and status running."""
     details = refusal.details
     is_pending = refusal.code == "run_pending"
@@ -249,5 +248,5 @@ def _digest(request: RunRequest) -> str:
     """Return the digest of a request; for one that cannot be started, the reason."""
     try:
         return request_digest(check_request(request))
-    except RequestRefused as declined:
+    except Refused as declined:
         return declined.message

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from loomlog.projections.runs import RunRow
 from loomlog.services.application import limits
 from loomlog.services.application.authentication import require_scope
-from loomlog.services.application.errors import RequestRefused, bad_request
+from loomlog.services.application.errors import bad_request
 from loomlog.services.application.queries.runs import RunQueries
 from loomlog.services.application.runs.control import RunControl
 from loomlog.services.application.runs.requests import sanitize_reason
 from loomlog.services.application.runs.run_filter import RunFilterExpression, parse_filter
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN
+from loomlog.services.core.refusals import Refused
 
 ACTIONS = ("pause", "resume", "cancel", "quarantine", "release")
 COUNTED_PAGES_MAX = 40
@@ -62,7 +63,7 @@ class BulkResult:
 
 
 class BulkActions:
-    """The use cases of operators over many runs. All methods raise RequestRefused."""
+    """The use cases of operators over many runs. All methods raise Refused."""
 
     def __init__(self, reads: RunQueries, control: RunControl, *, clock_ms: Callable[[], int]) -> None:
         self._reads = reads
@@ -114,7 +115,7 @@ class BulkActions:
     async def _apply(self, caller: Caller, action: str, row: RunRow, reason: str) -> BulkItemResult:
         try:
             position, changed = await self._send_command(caller, action, row.run_id, reason)
-        except RequestRefused as declined:
+        except Refused as declined:
             outcome = "unchanged" if declined.code in UNCHANGED_CODES else "failed"
             return BulkItemResult(run_id=row.run_id, outcome=outcome, code=declined.code, error=declined.message)
         return BulkItemResult(run_id=row.run_id, outcome="changed" if changed else "unchanged", position=position)

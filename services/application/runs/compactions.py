@@ -25,7 +25,7 @@ from loomlog.schemas.generated.run_events import CommandRefused, CompactionFaile
 from loomlog.schemas.generated.values import CommandEnvelope, RunOptions, RunPosition
 from loomlog.services.application import limits
 from loomlog.services.application.authentication import require_control, require_scope
-from loomlog.services.application.errors import RETRY_LATER_S, RequestRefused, bad_request, owner_refusal
+from loomlog.services.application.errors import RETRY_LATER_S, bad_request, owner_refusal
 from loomlog.services.application.queries.runs import RunQueries, owner_of
 from loomlog.services.application.runs.control import RunControl, already_ended
 from loomlog.services.application.runs.requests import AGENT_NAME, RunRequest, sanitize_reason
@@ -35,6 +35,7 @@ from loomlog.services.application.streaming.items import EventItem
 from loomlog.services.application.streaming.run_stream import RunStream
 from loomlog.services.core.access.decide import Caller, resolve_identity
 from loomlog.services.core.access.scopes import RUNS_CREATE, RUNS_READ
+from loomlog.services.core.refusals import Refused
 from loomlog.services.core.run.conversation.compaction import BUSY, COMPACT, COPY, NO_GAIN, NOTHING_TO_COMPACT
 
 LIVE: Final = "live"
@@ -88,7 +89,7 @@ class SessionCompactions:
     async def compact(self, caller: Caller, run_id: str, reason: str = "") -> CompactionResult:
         """Replace the older part of a conversation by a summary.
 
-        Raises RequestRefused: not_found, content_erased, run_busy, agent_gone, compaction_failed, compact_pending.
+        Raises Refused: not_found, content_erased, run_busy, agent_gone, compaction_failed, compact_pending.
         """
         require_scope(caller, RUNS_CREATE)
         reason = sanitize_reason(reason)
@@ -100,7 +101,7 @@ class SessionCompactions:
     async def replay(self, caller: Caller, session_id: str, agent: str, *, compress: bool = False) -> SessionCopy:
         """Start a new session of that agent with the conversation of this one, unchanged or summarised.
 
-        Raises RequestRefused: not_found, content_erased, agent_gone, empty_source, bad_fork_point, compaction_failed,
+        Raises Refused: not_found, content_erased, agent_gone, empty_source, bad_fork_point, compaction_failed,
         compact_pending.
         """
         require_scope(caller, RUNS_CREATE)
@@ -111,9 +112,7 @@ class SessionCompactions:
         require_control(caller, head.owner)
         origin = head.newest
         if origin is None:
-            raise RequestRefused(
-                "session_busy", f"session_busy: the session {session_id} has just begun; wait for its run"
-            )
+            raise Refused("session_busy", f"session_busy: the session {session_id} has just begun; wait for its run")
         events = await self._reads.count_session_events(origin.tenant, session_id)
         who = resolve_identity(caller, user_id="", session=owner_of(origin))
         names = fork_names(
@@ -219,11 +218,11 @@ class SessionCompactions:
         )
         try:
             accepted, tokens = await self._start_seed(launch)
-        except RequestRefused as declined:
+        except Refused as declined:
             if declined.code == NOTHING_TO_COMPACT:
                 return CompactionResult(run_id=row.run_id, applied=NOOP)
             if declined.code == "session_busy":
-                raise RequestRefused(BUSY, f"{BUSY}: {declined.message}") from declined
+                raise Refused(BUSY, f"{BUSY}: {declined.message}") from declined
             raise
         if tokens is None:
             return CompactionResult(run_id=row.run_id, applied=NOOP, position=accepted.position)
@@ -240,15 +239,15 @@ class SessionCompactions:
         """Start a seed and wait for its end; returns it, and the tokens before and after if it was summarised."""
         try:
             accepted = await self._runs.launch(attempt)
-        except RequestRefused as declined:
+        except Refused as declined:
             if declined.code == "unknown_agent":
-                raise RequestRefused("agent_gone", f"agent_gone: {declined.message}") from declined
+                raise Refused("agent_gone", f"agent_gone: {declined.message}") from declined
             raise
         try:
             async with asyncio.timeout(self._wait_s):
                 return accepted, await _read_to_end(accepted.stream, accepted.run_id)
         except TimeoutError:
-            raise RequestRefused(
+            raise Refused(
                 "compact_pending",
                 f"no summary within {self._wait_s:g} s; the run {accepted.run_id} goes on making it: follow it",
                 retry_after_s=RETRY_LATER_S,
@@ -282,7 +281,7 @@ class _CompactionListener:
 
 
 async def _read_to_end(stream: RunStream, run_id: str) -> tuple[int, int] | None:
-    """Read the stream of a seed to its end; returns the token counts. Raises RequestRefused(compaction_failed)."""
+    """Read the stream of a seed to its end; returns the token counts. Raises Refused(compaction_failed)."""
     tokens: tuple[int, int] | None = None
     failed: dict[str, Any] = {}
     while (pieces := await stream.next()) is not None:
@@ -297,7 +296,7 @@ async def _read_to_end(stream: RunStream, run_id: str) -> tuple[int, int] | None
     return tokens
 
 
-def _compaction_error(run_id: str, reason: str) -> RequestRefused:
-    return RequestRefused(
+def _compaction_error(run_id: str, reason: str) -> Refused:
+    return Refused(
         "compaction_failed", f"the conversation of {run_id} could not be summarised, it is as it was: {reason}"
     )

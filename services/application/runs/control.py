@@ -42,7 +42,7 @@ from loomlog.schemas.records import Value
 from loomlog.services.application import limits
 from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.command_publisher import CommandPublisher
-from loomlog.services.application.errors import RETRY_SOON_S, RequestRefused, key_reused, owner_refusal
+from loomlog.services.application.errors import RETRY_SOON_S, key_reused, owner_refusal
 from loomlog.services.application.payloads import store_text
 from loomlog.services.application.queries.runs import RunQueries
 from loomlog.services.application.request_context import command_id as make_command_id
@@ -54,6 +54,7 @@ from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.application.streaming.subscription import Subscription
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN, RUNS_CREATE
+from loomlog.services.core.refusals import Refused
 from loomlog.services.core.run.decide import ALREADY_APPLIED
 
 SOURCES = ("api", "webui")
@@ -99,9 +100,9 @@ class PauseResult(Value, frozen=True, kw_only=True):
     position: str
 
 
-def already_ended(run_id: str) -> RequestRefused:
+def already_ended(run_id: str) -> Refused:
     """Return the refusal of a command to a run that has ended."""
-    return RequestRefused("not_found", f"the run {run_id} is not in flight: it has ended")
+    return Refused("not_found", f"the run {run_id} is not in flight: it has ended")
 
 
 class RunControl:
@@ -125,7 +126,7 @@ class RunControl:
         self._wait_s = wait_s
 
     async def post_input(self, caller: Caller, run_id: str, text: str, *, source: str = "api") -> InputAccepted:
-        """Send a run the next user text. Raises RequestRefused: empty_text, not_found, queue_full, input_pending."""
+        """Send a run the next user text. Raises Refused: empty_text, not_found, queue_full, input_pending."""
         require_scope(caller, RUNS_CREATE)
         check_input(text)
         assert source in SOURCES, source
@@ -151,7 +152,7 @@ class RunControl:
     async def cancel(self, caller: Caller, agent_id: str, reason: str = "", *, run_id: str = "") -> CancelResult:
         """Cancel the live run of a handle, or the given run of it.
 
-        Raises RequestRefused: unknown_agent_id, not_found, cancel_pending.
+        Raises Refused: unknown_agent_id, not_found, cancel_pending.
         """
         require_scope(caller, RUNS_CREATE)
         reason = sanitize_reason(reason)
@@ -159,7 +160,7 @@ class RunControl:
             return await self._cancel(caller, await self._reads.handle_target(caller, agent_id), reason)
         row = await self._reads.run_target(caller, run_id)
         if row.agent_id != agent_id:
-            raise RequestRefused("unknown_agent_id", f"the run {run_id} does not have the handle {agent_id[:140]}")
+            raise Refused("unknown_agent_id", f"the run {run_id} does not have the handle {agent_id[:140]}")
         return await self._cancel(caller, row, reason)
 
     async def cancel_run(self, caller: Caller, run_id: str, reason: str = "") -> CancelResult:
@@ -171,7 +172,7 @@ class RunControl:
         return await self._cancel(caller, await self._reads.run_target(caller, run_id), reason)
 
     async def close_resident(self, caller: Caller, run_id: str, reason: str = "") -> CancelResult:
-        """Close a resident sub-agent; one that has ended is unchanged. Raises RequestRefused: not_found,
+        """Close a resident sub-agent; one that has ended is unchanged. Raises Refused: not_found,
         cancel_pending.
         """
         row = await self.check_resident(caller, run_id)
@@ -181,11 +182,11 @@ class RunControl:
         return await self._send_ending_command(row, command, "the close is in the log and takes effect")
 
     async def check_resident(self, caller: Caller, run_id: str) -> RunRow:
-        """Return the row of a resident sub-agent. Raises RequestRefused: not_found."""
+        """Return the row of a resident sub-agent. Raises Refused: not_found."""
         require_scope(caller, RUNS_CREATE)
         row = await self._reads.controlled_run(caller, run_id)
         if not row.resident:
-            raise RequestRefused("not_found", f"the run {run_id} is no resident sub-agent")
+            raise Refused("not_found", f"the run {run_id} is no resident sub-agent")
         return row
 
     async def _cancel(self, caller: Caller, row: CommandTarget, reason: str) -> CancelResult:
@@ -213,7 +214,7 @@ class RunControl:
     ) -> CallResolutionResult:
         """Report the outcome of a call that waits for it.
 
-        Raises RequestRefused: not_found, nothing_to_resolve, run_paused, resolve_pending.
+        Raises Refused: not_found, nothing_to_resolve, run_paused, resolve_pending.
         """
         require_scope(caller, RUNS_CREATE)
         check_result(result, done=done)
@@ -246,7 +247,7 @@ class RunControl:
         """Send a command of another use case; returns the event for which `is_reply` (event, command id) is true, or
         the run's end.
 
-        Raises RequestRefused: not_found when the run had ended, `pending` when there was no reply within `wait_s`.
+        Raises Refused: not_found when the run had ended, `pending` when there was no reply within `wait_s`.
         """
         envelope = self.envelope(caller, row)
 
@@ -259,7 +260,7 @@ class RunControl:
         return item
 
     async def pause(self, caller: Caller, run_id: str, reason: str = "") -> PauseResult:
-        """Pause a run before its next model call. Raises RequestRefused: not_found, already_pausing."""
+        """Pause a run before its next model call. Raises Refused: not_found, already_pausing."""
         require_scope(caller, RUNS_CREATE)
         reason = sanitize_reason(reason)
         row = await self.require_running(caller, run_id)
@@ -267,7 +268,7 @@ class RunControl:
         return await self._pause_or_resume(row, command, pending="pause_pending")
 
     async def resume(self, caller: Caller, run_id: str) -> PauseResult:
-        """Lift the pause of a run; wider pauses still hold it. Raises RequestRefused: not_found, not_paused."""
+        """Lift the pause of a run; wider pauses still hold it. Raises Refused: not_found, not_paused."""
         require_scope(caller, RUNS_CREATE)
         row = await self.require_running(caller, run_id)
         command = ResumeRun(envelope=self.envelope(caller, row), run_id=run_id)
@@ -276,7 +277,7 @@ class RunControl:
     async def quarantine(self, caller: Caller, run_id: str, reason: str = "") -> PauseResult:
         """Quarantine a run until it is released; its calls are stopped.
 
-        Raises RequestRefused: not_found, already_quarantined.
+        Raises Refused: not_found, already_quarantined.
         """
         require_scope(caller, ADMIN)
         reason = sanitize_reason(reason)
@@ -287,7 +288,7 @@ class RunControl:
     async def release(self, caller: Caller, run_id: str, reason: str = "") -> PauseResult:
         """Fold a quarantined run again and let it continue.
 
-        Raises RequestRefused: not_found, not_quarantined, and run_quarantined when it still cannot be folded.
+        Raises Refused: not_found, not_quarantined, and run_quarantined when it still cannot be folded.
         """
         require_scope(caller, ADMIN)
         reason = sanitize_reason(reason)
@@ -298,14 +299,14 @@ class RunControl:
     # --- for this and other use cases (interrupts.py) ----------------------------------------------------------------
 
     async def require_running(self, caller: Caller, run_id: str) -> CommandTarget:
-        """Return a run that the caller may see and that has not ended. Raises RequestRefused(not_found)."""
+        """Return a run that the caller may see and that has not ended. Raises Refused(not_found)."""
         row = await self.find_target(caller, run_id)
         if row.status != "running":
             raise already_ended(run_id)
         return row
 
     async def find_target(self, caller: Caller, run_id: str) -> CommandTarget:
-        """Return a run that the caller may see. Raises RequestRefused(not_found)."""
+        """Return a run that the caller may see. Raises Refused(not_found)."""
         return await self._reads.run_target(caller, run_id)
 
     async def _pause_or_resume(
@@ -319,7 +320,7 @@ class RunControl:
             raise owner_refusal(event.code, event.message)
         if isinstance(event, RunQuarantined) and not isinstance(command, QuarantineRun):
             error = f"the run {row.run_id} cannot go on and is quarantined: {event.error}"
-            raise RequestRefused("run_quarantined", error, details={"position": self.position(item)})
+            raise Refused("run_quarantined", error, details={"position": self.position(item)})
         if not isinstance(event, RunPauseRequested | RunResumed | RunQuarantined | RunReleased):
             raise already_ended(row.run_id)
         return PauseResult(run_id=row.run_id, agent_id=row.agent_id, position=self.position(item))
@@ -359,7 +360,7 @@ class RunControl:
 
     def _earlier_reply(self, run_id: str, command_id: str) -> EventItem | None:
         """Return the recent event that answered this command before, for a repeated request. Raises
-        RequestRefused(idempotency_key_reused) when it had another body.
+        Refused(idempotency_key_reused) when it had another body.
         """
         identity = command_identity(command_id)
         for item in self._sources.hub.recent(run_id):
@@ -389,25 +390,25 @@ class RunControl:
         now = None
         try:
             now = await self._sources.projection.run(row.tenant, row.run_id)
-        except RequestRefused as declined:
+        except Refused as declined:
             if declined.code != "projection_unavailable":
                 raise
         return now or (row if isinstance(row, RunRow) else None)
 
     async def pending_error(
         self, code: str, row: CommandTarget, consequence: str, *, wait_s: float | None = None
-    ) -> RequestRefused:
+    ) -> Refused:
         """Return why a command has no reply: the run has ended, is quarantined, or has no owner at the moment."""
         now = await self._read_row(row)
         if now is not None and now.status != "running":
             return already_ended(row.run_id)
         if now is not None and now.quarantined:
-            return RequestRefused(
+            return Refused(
                 "run_quarantined",
                 f"the run {row.run_id} is quarantined and accepts no commands: {now.quarantine_error}; an operator has "
                 "to release it",
             )
-        return RequestRefused(
+        return Refused(
             code,
             f"no runtime has answered within {wait_s or self._wait_s:g} s; {consequence} as soon as one is up",
             retry_after_s=RETRY_SOON_S,

@@ -81,7 +81,7 @@ class Forks:
     async def fork(self, caller: Caller, run_id: str, request: ForkRequest) -> StartedRun:
         """Start a new run that shares the events 1 to at_seq.
 
-        Raises RequestRefused: not_found, content_erased, bad_fork_point, bad_request.
+        Raises Refused: not_found, content_erased, bad_fork_point, bad_request.
         """
         require_scope(caller, RUNS_CREATE)
         require_scope(caller, RUNS_READ)  # a fork exposes the content of its origin
@@ -145,7 +145,7 @@ class Forks:
 def parse_overrides(values: Mapping[str, Any]) -> DefinitionOverrides | None:
     """Check overrides by name; None when there are none.
 
-    Raises RequestRefused, naming the field and the nearest valid one.
+    Raises Refused, naming the field and the nearest valid one.
     """
     for name in values:
         if name not in OVERRIDES:

@@ -30,7 +30,7 @@ from loomlog.schemas.ids import ID_PATTERN
 from loomlog.schemas.records import replace
 from loomlog.services.application import limits
 from loomlog.services.application.authentication import require_scope
-from loomlog.services.application.errors import RequestRefused, bad_request, owner_refusal
+from loomlog.services.application.errors import bad_request, owner_refusal
 from loomlog.services.application.queries.read_models import scope_of
 from loomlog.services.application.queries.read_your_writes import not_yet_error
 from loomlog.services.application.queries.runs import RunQueries
@@ -40,6 +40,7 @@ from loomlog.services.application.streaming.items import EventItem
 from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.core.access.decide import AccessFilter, Caller, access_filter
 from loomlog.services.core.access.scopes import RUNS_CREATE, RUNS_READ
+from loomlog.services.core.refusals import Refused
 from loomlog.services.stream.encryption.subject_keys import ContentEncryptor
 
 ANSWER, DECLINED = "answer", "declined"
@@ -88,7 +89,7 @@ class InterruptList:
 
 
 class InterruptActions:
-    """The use cases. All methods raise RequestRefused."""
+    """The use cases. All methods raise Refused."""
 
     def __init__(self, sources: StreamSources, reads: RunQueries, control: RunControl) -> None:
         self._sources = sources
@@ -113,7 +114,7 @@ class InterruptActions:
         interrupt_filter = InterruptFilter(user_id=user_id, statuses=parse_statuses(status))
         if allowed.user_id is not None:
             if user_id not in ("", allowed.user_id):
-                raise RequestRefused("not_found", f"there is no user {user_id}")
+                raise Refused("not_found", f"there is no user {user_id}")
             interrupt_filter = replace(interrupt_filter, user_id=allowed.user_id)
         await self._sources.barrier.wait_for_own_writes(None)
         return await self._list(allowed, interrupt_filter, limit=limit, after=after)
@@ -195,7 +196,7 @@ class InterruptActions:
             raise _already_completed(run_id, "ended")
         return TurnStopped(run_id=run_id, parked=isinstance(event, RunParked), position=self._control.position(item))
 
-    async def _already_closed(self, row: RunRow, interrupt_id: str) -> RequestRefused:
+    async def _already_closed(self, row: RunRow, interrupt_id: str) -> Refused:
         """Return the refusal for a run that has ended since it was read.
 
         Mostly another answer was first; then the refusal has the status of the question.
@@ -204,8 +205,8 @@ class InterruptActions:
         return already_ended(row.run_id)
 
     async def _check_pending(self, tenant: str, run_id: str, interrupt_id: str, *, is_live: bool) -> None:
-        """Raise RequestRefused when the read models show that the question has ended or does not exist."""
-        unknown = RequestRefused("not_found", f"the run {run_id} has no interrupt {interrupt_id[:140]}")
+        """Raise Refused when the read models show that the question has ended or does not exist."""
+        unknown = Refused("not_found", f"the run {run_id} has no interrupt {interrupt_id[:140]}")
         if not ID_PATTERN.match(interrupt_id):
             raise unknown
         lag = await self._sources.barrier.wait_for_own_writes(self._sources.partition_of(run_id))
@@ -217,23 +218,21 @@ class InterruptActions:
 
 
 def check_response(response: InterruptResponse) -> None:
-    """Raise RequestRefused(invalid_answer) for a response that is invalid by itself."""
+    """Raise Refused(invalid_answer) for a response that is invalid by itself."""
     if response.kind not in KINDS:
-        raise RequestRefused("invalid_answer", f"kind is {response.kind[:60]!r}: expected question")
+        raise Refused("invalid_answer", f"kind is {response.kind[:60]!r}: expected question")
     if response.disposition not in (ANSWER, DECLINED):
-        raise RequestRefused(
-            "invalid_answer", f"disposition is {response.disposition[:60]!r}: expected answer or declined"
-        )
+        raise Refused("invalid_answer", f"disposition is {response.disposition[:60]!r}: expected answer or declined")
     if response.disposition == DECLINED and response.answer:
-        raise RequestRefused("invalid_answer", "answer: expected none when disposition is declined")
+        raise Refused("invalid_answer", "answer: expected none when disposition is declined")
     if response.disposition == ANSWER and not response.answer:
-        raise RequestRefused("invalid_answer", "answer is missing: expected the text of the answer")
+        raise Refused("invalid_answer", "answer is missing: expected the text of the answer")
     if len(response.answer.encode(errors="replace")) > limits.ANSWER_BYTES_MAX:
-        raise RequestRefused("payload_too_large", f"answer: at most {limits.ANSWER_BYTES_MAX} bytes")
+        raise Refused("payload_too_large", f"answer: at most {limits.ANSWER_BYTES_MAX} bytes")
 
 
 def parse_statuses(text: str) -> frozenset[str]:
-    """Parse `all`, or statuses separated by commas; empty means pending. Raises RequestRefused."""
+    """Parse `all`, or statuses separated by commas; empty means pending. Raises Refused."""
     if text == "all":
         return frozenset()
     statuses = frozenset(part.strip() for part in (text or PENDING).split(","))
@@ -242,9 +241,9 @@ def parse_statuses(text: str) -> frozenset[str]:
     return statuses
 
 
-def _already_closed_error(interrupt_id: str, status: str) -> RequestRefused:
+def _already_closed_error(interrupt_id: str, status: str) -> Refused:
     code = "interrupt_expired" if status == "timed_out" else "interrupt_closed"
-    return RequestRefused(code, f"the question {interrupt_id} is {status} already")
+    return Refused(code, f"the question {interrupt_id} is {status} already")
 
 
 def _is_turn_end(item: EventItem, command_id: str) -> bool:
@@ -254,10 +253,8 @@ def _is_turn_end(item: EventItem, command_id: str) -> bool:
     return isinstance(item.record, RunCompleted | RunFailed | RunCancelled)
 
 
-def _already_completed(run_id: str, status: str) -> RequestRefused:
-    return RequestRefused(
-        "already_completed", f"the run {run_id} has ended already ({status}); there is no turn to stop"
-    )
+def _already_completed(run_id: str, status: str) -> Refused:
+    return Refused("already_completed", f"the run {run_id} has ended already ({status}); there is no turn to stop")
 
 
 def _name_of(resolved_by: str, seal: ContentEncryptor | None) -> str:

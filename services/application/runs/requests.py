@@ -29,8 +29,9 @@ from loomlog.schemas.generated.values import Compaction, ContentBlock, Sampling,
 from loomlog.schemas.ids import ID_PATTERN
 from loomlog.schemas.records import Secretive, replace
 from loomlog.services.application import limits
-from loomlog.services.application.errors import RequestRefused, bad_request
+from loomlog.services.application.errors import bad_request
 from loomlog.services.core.access.scopes import CHANNEL_PUBLISH, MEMORY_WRITE
+from loomlog.services.core.refusals import Refused
 from loomlog.services.core.run.limits import AUTO_PCT, KEEP_LAST_MAX, TARGET_PCT
 
 AGENT_NAME = re.compile(r"(?=.{1,128}\Z)[A-Za-z0-9_-]+(?:/[A-Za-z0-9_-]+)*\Z")
@@ -104,7 +105,7 @@ class RunRequest(Secretive, frozen=True, kw_only=True):
 
 
 def check_idempotency_key(key: str) -> None:
-    """Raise RequestRefused(bad_request) unless a header can carry the key."""
+    """Raise Refused(bad_request) unless a header can carry the key."""
     if not IDEMPOTENCY_KEY.match(key):
         raise bad_request(
             f"Idempotency-Key: expected 1 to {limits.IDEMPOTENCY_KEY_MAX} visible ASCII characters without spaces"
@@ -112,7 +113,7 @@ def check_idempotency_key(key: str) -> None:
 
 
 def check_request(request: RunRequest) -> RunRequest:
-    """Check and normalise a request for hashing and publishing. Raises RequestRefused, naming the field."""
+    """Check and normalise a request for hashing and publishing. Raises Refused, naming the field."""
     if request.session_id:
         check_id("session_id", request.session_id)
     if request.agent_id:
@@ -156,7 +157,7 @@ def check_request(request: RunRequest) -> RunRequest:
 
 
 def check_id(name: str, value: str) -> None:
-    """Check an id from a caller. Raises RequestRefused when it can neither be a generated id nor be chosen."""
+    """Check an id from a caller. Raises Refused when it can neither be a generated id nor be chosen."""
     if not ID_PATTERN.match(value):
         raise bad_request(f"{name} is {_quote(value)}: expected 1 to 128 of letters, digits, _ and -")
 
@@ -345,7 +346,7 @@ def _check_hooks(hooks: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any],
 
 
 def check_signatures(secrets: SecretRegistry, hooks: Sequence[Mapping[str, Any]], tenant: str) -> None:
-    """Raise RequestRefused(bad_request) unless a tenant may have each hook signed with the secret that it names."""
+    """Raise Refused(bad_request) unless a tenant may have each hook signed with the secret that it names."""
     for number, hook in enumerate(hooks):
         if name := hook.get("secret_env"):
             try:
@@ -365,7 +366,7 @@ def _check_parent_context(context: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def check_compaction(compaction: Compaction) -> Compaction:
-    """Check compaction options against their bounds. Raises RequestRefused."""
+    """Check compaction options against their bounds. Raises Refused."""
     bounds: tuple[tuple[str, int | None, int, int], ...] = (
         ("target_percentage", compaction.target_percentage, *TARGET_PCT),
         ("keep_last_n", compaction.keep_last_n, 0, KEEP_LAST_MAX),
@@ -379,7 +380,7 @@ def check_compaction(compaction: Compaction) -> Compaction:
 
 
 def check_sampling(sampling: Sampling) -> Sampling:
-    """Check sampling options against their bounds. Raises RequestRefused."""
+    """Check sampling options against their bounds. Raises Refused."""
     bounds: tuple[tuple[str, float | None, float, float], ...] = (
         ("temperature", sampling.temperature, 0, 2),
         ("top_p", sampling.top_p, 0, 1),
@@ -400,20 +401,20 @@ def check_sampling(sampling: Sampling) -> Sampling:
 
 
 def check_input(text: str) -> str:
-    """Check a user text for a live run. Raises RequestRefused."""
+    """Check a user text for a live run. Raises Refused."""
     if not text.strip():
-        raise RequestRefused("empty_text", "text is empty: expected what the user says")
+        raise Refused("empty_text", "text is empty: expected what the user says")
     if len(text.encode()) > limits.INPUT_BYTES_MAX:
-        raise RequestRefused("payload_too_large", f"text: at most {limits.INPUT_BYTES_MAX} bytes")
+        raise Refused("payload_too_large", f"text: at most {limits.INPUT_BYTES_MAX} bytes")
     return text
 
 
 def check_result(result: str, *, done: bool) -> None:
-    """Check the result that a person reports for a tool call. Raises RequestRefused."""
+    """Check the result that a person reports for a tool call. Raises Refused."""
     if result and not done:
         raise bad_request("result: only a call that is done has one; leave it out, the call is made again")
     if len(result.encode()) > limits.RESULT_BYTES_MAX:
-        raise RequestRefused("payload_too_large", f"result: at most {limits.RESULT_BYTES_MAX} bytes")
+        raise Refused("payload_too_large", f"result: at most {limits.RESULT_BYTES_MAX} bytes")
 
 
 def sanitize_reason(reason: str) -> str:

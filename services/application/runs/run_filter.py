@@ -65,7 +65,7 @@ class RunFilterExpression:
 
 
 def parse_filter(text: str) -> RunFilterExpression:
-    """Parse a filter. Raises RequestRefused(bad_request) that names the invalid part and what is expected."""
+    """Parse a filter. Raises Refused(bad_request) that names the invalid part and what is expected."""
     if not text.strip():
         raise bad_request("where is empty: say which runs, for example status=running for every live one")
     if len(text) > limits.FILTER_CHARACTERS_MAX:

@@ -38,14 +38,7 @@ from loomlog.schemas.records import Record, replace
 from loomlog.services.application import limits
 from loomlog.services.application.authentication import require_control, require_scope
 from loomlog.services.application.command_publisher import CommandPublisher
-from loomlog.services.application.errors import (
-    RETRY_LATER_S,
-    RETRY_SOON_S,
-    RequestRefused,
-    bad_request,
-    owner_refusal,
-    unavailable,
-)
+from loomlog.services.application.errors import RETRY_LATER_S, RETRY_SOON_S, bad_request, owner_refusal, unavailable
 from loomlog.services.application.payloads import offload_payloads
 from loomlog.services.application.queries.runs import RunQueries
 from loomlog.services.application.runs.requests import (
@@ -64,6 +57,7 @@ from loomlog.services.application.streaming.run_stream import RunStream, StreamS
 from loomlog.services.application.streaming.subscription import Subscription
 from loomlog.services.core.access.decide import Caller, ResourceOwner, RunIdentity, can_see, resolve_identity
 from loomlog.services.core.access.scopes import RUNS_CREATE
+from loomlog.services.core.refusals import Refused
 from loomlog.services.stream.encryption.content_fields import encrypt_content
 from loomlog.services.stream.encryption.subject_keys import ContentEncryptor
 
@@ -202,7 +196,7 @@ class RunStarts:
     # --- launching ---------------------------------------------------------------------------------------------------
 
     async def launch(self, attempt: StartAttempt) -> StartedRun:
-        """Publish the command and wait for the owner's decision. Raises RequestRefused."""
+        """Publish the command and wait for the owner's decision. Raises Refused."""
         check_signatures(self._secrets, attempt.request.on_complete, attempt.requester.tenant)
         content, who = self._sources.content, attempt.requester
         if content.keys is not None:
@@ -254,7 +248,7 @@ class RunStarts:
             raise
 
     async def _check_not_erased(self, attempt: StartAttempt) -> None:
-        """Raise RequestRefused(content_erased) when the run that the request started is erased.
+        """Raise Refused(content_erased) when the run that the request started is erased.
 
         Called before the subject gets a new key, under which older digests cannot be compared.
         """
@@ -265,12 +259,12 @@ class RunStarts:
             await self._sources.barrier.wait_for_own_writes(self._sources.partition_of(run_id))
             row = await self._sources.projection.run(who.tenant, run_id)
             erasure = None if row is None else await self._reads.erasure_of(row)
-        except RequestRefused as declined:
+        except Refused as declined:
             if declined.code != "projection_unavailable":
                 raise
             return  # treated like no known earlier run
         if erasure is not None:
-            raise RequestRefused(
+            raise Refused(
                 "content_erased",
                 f"this Idempotency-Key started {run_id}, and its content is erased (erasure "
                 f"{erasure.record.erasure_id}); use a new key to ask again",
@@ -280,13 +274,13 @@ class RunStarts:
     async def _store_credentials(self, attempt: StartAttempt) -> None:
         """Store the credentials before the command is in the log: from then on an owner may need them.
 
-        Raises RequestRefused.
+        Raises Refused.
         """
         credentials = attempt.request.credentials
         if not credentials:
             return
         if self._credentials is None:
-            raise RequestRefused(
+            raise Refused(
                 "credentials_off",
                 "user_bearer and user_credentials cannot be kept here: the operator has set no LOOMLOG_SECRET_KEY to "
                 "seal them with",
@@ -304,7 +298,7 @@ class RunStarts:
 
     async def _prepare_request(self, request: RunRequest, encryptor: ContentEncryptor | None) -> RunRequest:
         """Return the request as the log stores it: encrypted, large payloads in the blob store.
-        Raises RequestRefused.
+        Raises Refused.
         """
         segments = request.segments
         if encryptor is not None:
@@ -420,9 +414,9 @@ class RunStarts:
             StreamChunk(None, "agent", orjson.dumps(ids)),
         ]
 
-    def _pending_error(self, attempt: StartAttempt) -> RequestRefused:
+    def _pending_error(self, attempt: StartAttempt) -> Refused:
         names = attempt.names
-        return RequestRefused(
+        return Refused(
             "run_pending",
             f"the run {names.run_id} is accepted and in the log, but no runtime has taken it up within "
             f"{self._decision_wait_s:g} s; it starts as soon as one is up. Follow it under its ids, start no other",
@@ -448,7 +442,7 @@ class RunStarts:
                 await self._sources.barrier.wait_for_own_writes(self._sources.partition_of(partition_key(run_id)))
             row = await self._sources.projection.run(tenant, run_id)
             place = None if row is not None else await self._sources.projection.audit_row(tenant, run_id)
-        except RequestRefused as declined:
+        except Refused as declined:
             if declined.code != "projection_unavailable":
                 raise
             return None
@@ -472,7 +466,7 @@ class RunStarts:
         return None
 
     async def _check_handle(self, attempt: StartAttempt) -> None:
-        """Raise RequestRefused when the handle is live in another partition; within its own the owner decides.
+        """Raise Refused when the handle is live in another partition; within its own the owner decides.
 
         A fresh run is in the partition of its handle, so only a stray run may have it elsewhere, and those this process
         remembers. The others may be anywhere, and wait for the read models in any case.
@@ -492,20 +486,20 @@ class RunStarts:
         try:
             await self._sources.barrier.wait_for_own_writes(None)
             row = await self._sources.projection.run_of_handle(attempt.requester.tenant, attempt.names.agent_id)
-        except RequestRefused as declined:
+        except Refused as declined:
             if declined.code != "projection_unavailable":
                 raise
             return None
         return row if row is not None and row.status == "running" else None
 
 
-def _handle_in_use(attempt: StartAttempt, holder: RunRow | None) -> RequestRefused:
+def _handle_in_use(attempt: StartAttempt, holder: RunRow | None) -> Refused:
     """Return the refusal; it names the run that has the handle only to callers that may see it."""
     holder_name, instead = "a live run", "choose another"
     if holder is not None and can_see(attempt.caller, ResourceOwner(tenant=holder.tenant, user_id=holder.user_id)):
         holder_name, instead = f"the live run {holder.run_id}", "choose another or cancel it"
     message = f"{HANDLE_IN_USE}: {holder_name} has the handle {attempt.names.agent_id}; {instead}"
-    return RequestRefused(HANDLE_IN_USE, message, retry_after_s=RETRY_SOON_S)
+    return Refused(HANDLE_IN_USE, message, retry_after_s=RETRY_SOON_S)
 
 
 def _key_digest(request: RunRequest) -> str:
@@ -514,7 +508,7 @@ def _key_digest(request: RunRequest) -> str:
 
 def _check_digest(stored_digest: str, attempt: StartAttempt) -> None:
     if attempt.digest and stored_digest != attempt.digest:
-        raise RequestRefused(
+        raise Refused(
             "idempotency_key_reused",
             f"this Idempotency-Key started {attempt.names.run_id} with another request; use a new key for a "
             "new request",

@@ -160,7 +160,7 @@ class RunStates:
 
     def follow(self, caller: Caller, state_filter: StateFilter) -> "StateStream":
         """Open a stream of what the caller may see: nothing of a foreign tenant or user. Raises
-        RequestRefused(insufficient_scope).
+        Refused(insufficient_scope).
         """
         require_scope(caller, RUNS_READ)
         allowed = access_filter(caller)
@@ -209,7 +209,7 @@ class StateStream:
         """Live runs; None for those that are not to be shown, so that they are not read again."""
 
     async def next(self) -> list[StreamChunk] | None:
-        """Return chunks, [] for a keepalive, None at the end. Raises RequestRefused when the read models are
+        """Return chunks, [] for a keepalive, None at the end. Raises Refused when the read models are
         unavailable.
         """
         if not self._is_open:

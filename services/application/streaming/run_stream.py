@@ -93,7 +93,7 @@ class RunStream:
         self._last_sent = self._clock()
 
     async def next(self) -> list[StreamChunk] | None:
-        """Return the next chunks, as the module describes. Raises RequestRefused when the read models are needed and
+        """Return the next chunks, as the module describes. Raises Refused when the read models are needed and
         unavailable.
         """
         while not self.end_reason:

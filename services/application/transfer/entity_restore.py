@@ -19,9 +19,10 @@ from loomlog.schemas.generated.entity_events import AggregateEventImported, Comm
 from loomlog.schemas.generated.values import CommandEnvelope, ImportOrigin
 from loomlog.schemas.records import replace
 from loomlog.services.application import limits
-from loomlog.services.application.errors import RETRY_LATER_S, RequestRefused, unavailable
+from loomlog.services.application.errors import RETRY_LATER_S, unavailable
 from loomlog.services.core.entity_import import original_event
 from loomlog.services.core.families import no_refill
+from loomlog.services.core.refusals import Refused
 from loomlog.services.stream.archive.state_file import StatedAggregate
 from loomlog.services.stream.entities.answers import Answer, CommandInvalid, CommandUnanswered
 from loomlog.services.stream.entities.hosting import EntityParts
@@ -88,7 +89,7 @@ class EntityRestore:
         """By topic and partition."""
 
     async def open(self) -> None:
-        """Note how far the log reaches: what is answered from below was here before. Raises RequestRefused."""
+        """Note how far the log reaches: what is answered from below was here before. Raises Refused."""
         try:
             self._ends = {
                 (one.topics.events, number): await self._ranges.end_offset(one.topics.events, number)
@@ -113,7 +114,7 @@ class EntityRestore:
         return AggregateImport(head, origin, problem=problem)
 
     async def add(self, imported: AggregateImport, value: bytes, codec: Codec) -> None:
-        """Add the next event; sends a part that is full. `codec` reads the file. Raises RequestRefused."""
+        """Add the next event; sends a part that is full. `codec` reads the file. Raises Refused."""
         if imported.problem:
             return
         self._keep_refill(imported, value, codec)
@@ -132,7 +133,7 @@ class EntityRestore:
         imported.size += size
 
     async def finish(self, imported: AggregateImport) -> RestoredAggregate:
-        """Send the last part. Raises RequestRefused when the owner does not answer."""
+        """Send the last part. Raises Refused when the owner does not answer."""
         position, refilled = "", len(imported.refill)
         if not imported.problem and not imported.was_here:
             position = await self._send_part(imported)
@@ -210,14 +211,14 @@ class EntityRestore:
         try:
             return await self._parts.of(aggregate).client.ask(command, wait_s=self._wait_s)
         except CommandUnanswered as error:
-            raise RequestRefused(
+            raise Refused(
                 "import_pending",
                 f"{error}; send the same file again, it adds nothing twice",
                 retry_after_s=RETRY_LATER_S,
                 details={"aggregate": aggregate},
             ) from error
         except CommandInvalid as error:
-            raise RequestRefused("restore_failed", str(error)) from error
+            raise Refused("restore_failed", str(error)) from error
         except ConnectorError as error:
             raise unavailable("log", error) from error
 

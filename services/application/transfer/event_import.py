@@ -21,10 +21,11 @@ from loomlog.schemas.generated.values import BlobRef, CommandEnvelope, ImportOri
 from loomlog.schemas.ids import partition_key
 from loomlog.services.application import limits
 from loomlog.services.application.command_publisher import CommandPublisher
-from loomlog.services.application.errors import RETRY_LATER_S, RequestRefused, owner_refusal, unavailable
+from loomlog.services.application.errors import RETRY_LATER_S, owner_refusal, unavailable
 from loomlog.services.application.streaming.items import EventItem
 from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.application.streaming.subscription import Subscription
+from loomlog.services.core.refusals import Refused
 from loomlog.services.stream.archive.bundle import BrokenBundle
 
 ENDED_STATUSES = frozenset({"completed", "failed", "cancelled"})
@@ -60,25 +61,25 @@ class EventImporter:
         """Return the position of the newest event of the run here; empty when there is none, or its import is
         unfinished.
 
-        Raises RequestRefused(run_id_taken) when it is another tenant's, or is being imported from elsewhere than
+        Raises Refused(run_id_taken) when it is another tenant's, or is being imported from elsewhere than
         `origin`.
         """
         if own_writes:
             await self._sources.barrier.wait_for_own_writes(self._sources.partition_of(run_id))
         place = await self._sources.projection.audit_row(EVERY_TENANT, run_id)
         if place is not None and place.tenant != tenant:
-            raise RequestRefused("run_id_taken", f"there is a run {run_id} here that does not belong to your tenant")
+            raise Refused("run_id_taken", f"there is a run {run_id} here that does not belong to your tenant")
         if place is None:
             return ""
         if place.status == "refused":
-            raise RequestRefused("run_id_taken", f"an import of {run_id} was refused here before ({place.reason})")
+            raise Refused("run_id_taken", f"an import of {run_id} was refused here before ({place.reason})")
         if place.status not in ENDED_STATUSES:
             row = await self._sources.projection.run(tenant, run_id)
             if row is None:
                 return ""
             if row.told_events:
                 if origin is not None and not _has_origin(row, origin):
-                    raise RequestRefused(
+                    raise Refused(
                         "run_id_taken",
                         f"{run_id} is partly imported here, from another file: one of {row.told_events} events of "
                         f"{row.imported_from}. Send that one again, or cancel the run, which ends it as it is",
@@ -87,7 +88,7 @@ class EventImporter:
         return self._sources.barrier.token(place.partition, place.last_offset)
 
     async def store_blob(self, ref: BlobRef, data: bytes) -> None:
-        """Store a payload in the blob store. Raises RequestRefused, and BrokenBundle when its hash is not that of
+        """Store a payload in the blob store. Raises Refused, and BrokenBundle when its hash is not that of
         `ref`.
         """
         try:
@@ -107,7 +108,7 @@ class EventImporter:
         *,
         continues: bool = False,
     ) -> None:
-        """Publish a batch; it is durable in the commands topic on return. Raises RequestRefused."""
+        """Publish a batch; it is durable in the commands topic on return. Raises Refused."""
         command_id = f"{run_id}@{batch.first_seq}.{origin.bundle_sha256[:16]}"
         command = ImportRun(
             envelope=CommandEnvelope(
@@ -126,7 +127,7 @@ class EventImporter:
         return self._sources.hub.subscribe(run_id)
 
     async def wait_for_end(self, tenant: str, run_id: str, event_count: int, subscription: Subscription) -> str:
-        """Wait until the run is imported to its end; returns that position. Raises RequestRefused."""
+        """Wait until the run is imported to its end; returns that position. Raises Refused."""
         clock = asyncio.get_running_loop().time
         deadline = clock() + self._wait_s
         while (left := deadline - clock()) > 0 and not subscription.close_reason:
@@ -141,7 +142,7 @@ class EventImporter:
                     return self._sources.barrier.token(item.partition, item.raw.offset)
             if position := await self.existing_position(tenant, run_id):
                 return position
-        raise RequestRefused(
+        raise Refused(
             "import_pending",
             f"the run {run_id} is in the log to be imported, but no runtime has done it within {self._wait_s:g} s; "
             "send the same file again, it adds nothing twice. A run whose import was begun from another file "
@@ -164,9 +165,9 @@ def reencode_event(codec: Codec, value: bytes) -> bytes:
     return local_codec().encode_event(decoded.envelope, decoded.record)
 
 
-def plaintext_refusal(count: int, total: int, file: str, first: str) -> RequestRefused:
+def plaintext_refusal(count: int, total: int, file: str, first: str) -> Refused:
     """Return the refusal for `count` of `total` runs with plaintext content that the request does not allow."""
-    return RequestRefused(
+    return Refused(
         "content_in_clear",
         f"{count} of the {total} runs of the {file}, {first} first, have content in plaintext, and content is "
         "encrypted here: no erasure could remove it. Leave them out, or import them as they are, readable for good, "

@@ -31,7 +31,7 @@ from loomlog.schemas.ids import ID_PATTERN, partition_key
 from loomlog.services.application import limits
 from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.command_publisher import CommandPublisher
-from loomlog.services.application.errors import RequestRefused, bad_request
+from loomlog.services.application.errors import bad_request
 from loomlog.services.application.queries.runs import GENERATED_ID_PREFIXES
 from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.application.streaming.subscription import Subscription
@@ -44,6 +44,7 @@ from loomlog.services.application.transfer.event_import import (
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import TENANT
 from loomlog.services.core.bounded_resources import IMPORTS
+from loomlog.services.core.refusals import Refused
 from loomlog.services.core.run.lifecycle.import_validation import value_error
 from loomlog.services.stream.archive.bundle import (
     BlobPart,
@@ -116,7 +117,7 @@ class RunImports:
     async def import_bundle(self, caller: Caller, file: IO[bytes], *, in_clear: bool = False) -> ImportResult:
         """Import every run of the bundle. `file` must be readable from its beginning more than once.
 
-        Raises RequestRefused, also content_in_clear: where content is encrypted, runs in plaintext are imported only
+        Raises Refused, also content_in_clear: where content is encrypted, runs in plaintext are imported only
         with `in_clear`; ShareExhausted.
         """
         require_scope(caller, TENANT)
@@ -154,7 +155,7 @@ class RunImports:
         """Return the position of the newest event of the run here; empty when there is none, or its import is
         unfinished.
 
-        Raises RequestRefused(run_id_taken) when it is another tenant's, or is being imported from another file.
+        Raises Refused(run_id_taken) when it is another tenant's, or is being imported from another file.
         """
         if not ID_PATTERN.match(run_id):
             raise bad_request(f"the bundle names a run {run_id[:80]!r}, which is no id")
@@ -163,21 +164,19 @@ class RunImports:
     async def _check_names(self, caller: Caller, run_id: str, known: _KnownRun) -> None:
         """Check the names of a run.
 
-        Raises RequestRefused when session or handle are invalid, or when one of them or the run id is derived from a
+        Raises Refused when session or handle are invalid, or when one of them or the run id is derived from a
         run of another tenant here.
         """
         for what, name in (("session", known.session_id), ("handle", known.agent_id)):
             if not ID_PATTERN.match(name):
                 raise bad_request(f"the bundle gives {run_id} the {what} {name[:80]!r}, which is no id")
             if name.startswith(GENERATED_ID_PREFIXES) and not await self._is_free(caller, f"r_{name[2:]}"):
-                raise RequestRefused(
+                raise Refused(
                     "run_id_taken",
                     f"the bundle gives {run_id} the {what} {name}, which does not belong to your tenant here",
                 )
         if not await self._is_free(caller, f"r_{partition_key(run_id)}"):
-            raise RequestRefused(
-                "run_id_taken", f"{run_id} is named after a run that does not belong to your tenant here"
-            )
+            raise Refused("run_id_taken", f"{run_id} is named after a run that does not belong to your tenant here")
         if partition_key(known.session_id) != partition_key(run_id):
             raise bad_request(
                 f"the bundle gives {run_id} the session {known.session_id}, whose runs begin with "

@@ -33,7 +33,7 @@ from loomlog.services.application.admin.pauses import Pauses
 from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.command_publisher import CommandPublisher
 from loomlog.services.application.content import ContentAccess
-from loomlog.services.application.errors import RETRY_LATER_S, RequestRefused, unavailable
+from loomlog.services.application.errors import RETRY_LATER_S, unavailable
 from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.application.transfer.entity_restore import AggregateImport, EntityRestore, RestoredAggregate
 from loomlog.services.application.transfer.event_import import (
@@ -46,6 +46,7 @@ from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN
 from loomlog.services.core.families import StateFiles
 from loomlog.services.core.pauses import WidePause
+from loomlog.services.core.refusals import Refused
 from loomlog.services.core.run.lifecycle.fork import conversation_origin
 from loomlog.services.stream.archive.bundle import BlobPart, BrokenBundle
 from loomlog.services.stream.archive.state_file import (
@@ -150,7 +151,7 @@ class StateRestore:
     ) -> RestoreResult:
         """Restore a state file; `file` must be readable from its beginning more than once.
 
-        Raises RequestRefused: snapshot_version_too_new, snapshot_version_unknown, restore_failed, keys_missing,
+        Raises Refused: snapshot_version_too_new, snapshot_version_unknown, restore_failed, keys_missing,
         content_in_clear, import_pending.
 
         `sealed`: live runs whose keys are missing here are imported as well, and end here as cancelled. `in_clear`: so
@@ -158,7 +159,7 @@ class StateRestore:
         """
         require_scope(caller, ADMIN)
         if self._busy:
-            raise RequestRefused("backpressure", "a restore is under way here", retry_after_s=RETRY_LATER_S)
+            raise Refused("backpressure", "a restore is under way here", retry_after_s=RETRY_LATER_S)
         self._busy = True
         try:
             parts = () if self._entities is None else self._entities.each
@@ -181,12 +182,12 @@ class StateRestore:
             work.tell_left_out([*checked.left_out, *_unmentioned(checked, parts)])
             return await work.run(file, _missing_keys(checked.aggregate_key_ids, self._content))
         except UnsupportedStateFile as error:
-            raise RequestRefused("snapshot_version_too_new", str(error)) from error
+            raise Refused("snapshot_version_too_new", str(error)) from error
         except UnknownStateSection as error:
-            raise RequestRefused("snapshot_version_unknown", str(error)) from error
+            raise Refused("snapshot_version_unknown", str(error)) from error
         except (BrokenStateFile, BrokenBundle) as error:
             text = f"the file cannot be restored: {error}; nothing was written"
-            raise RequestRefused("restore_failed", text) from error
+            raise Refused("restore_failed", text) from error
         finally:
             self._busy = False
 
@@ -221,7 +222,7 @@ def _missing_keys(key_ids: AbstractSet[str], content: ContentAccess) -> int:
 
 
 async def _find_unreadable(checked: ValidatedState, content: ContentAccess, *, accepts_sealed: bool) -> frozenset[str]:
-    """Return the runs whose content cannot be decrypted here. Raises RequestRefused: keys_missing, log_unavailable."""
+    """Return the runs whose content cannot be decrypted here. Raises Refused: keys_missing, log_unavailable."""
     keys = content.keys
     if keys is not None and checked.encrypted_runs:
         try:
@@ -233,7 +234,7 @@ async def _find_unreadable(checked: ValidatedState, content: ContentAccess, *, a
     missing = {key_id for key_id in gone if keys is None or not keys.is_erased(key_id)}
     lost = [name for name, run in checked.encrypted_runs.items() if not run.is_over and run.key_ids & missing]
     if lost and not accepts_sealed:
-        raise RequestRefused(
+        raise Refused(
             "keys_missing",
             f"{len(lost)} of the {checked.live_runs} live runs of the file could not continue here, {lost[0]} first: "
             f"keys of their content are missing ({len(missing)} keys). Mirror the topic loom.subject.keys from "
@@ -298,7 +299,7 @@ class _RestoreWork:
             for run in reversed(self._parents.values()):
                 await self._finish_import(run)
         except BaseExceptionGroup as errors:
-            declined, others = errors.split(RequestRefused)
+            declined, others = errors.split(Refused)
             if declined is None or others is not None:
                 raise
             first = declined
@@ -409,7 +410,7 @@ class _RestoreWork:
             if await self._importer.existing_position(head.tenant, head.run_id, origin=origin, own_writes=False):
                 self._result.skipped_runs += 1
                 run.is_skipped = True
-        except RequestRefused as declined:
+        except Refused as declined:
             self._mark_failed(run, declined)
         return run
 
@@ -421,7 +422,7 @@ class _RestoreWork:
             self._child_request_ids = reader.codec.schema_ids_of(frozenset({ChildRequested.SCHEMA}))
         run.has_children = run.has_children or item.event.schema_id in self._child_request_ids
         if item.event.seq == 1 and not await self._has_origin(reader.codec.decode(item.event.value).record):
-            self._mark_failed(run, RequestRefused("run_id_taken", "the run it continues is not here"))
+            self._mark_failed(run, Refused("run_id_taken", "the run it continues is not here"))
             return
         if run.batch.values and run.batch.size + len(value) > limits.IMPORT_BATCH_BYTES:
             await self._send_batch(run, run.batch)
@@ -466,7 +467,7 @@ class _RestoreWork:
         try:
             await self._send_batch(run, run.batch)
             position = await self._importer.wait_for_end(head.tenant, head.run_id, head.events, subscription)
-        except RequestRefused as declined:
+        except Refused as declined:
             if declined.code in FATAL_CODES:
                 raise
             self._mark_failed(run, declined)
@@ -495,7 +496,7 @@ class _RestoreWork:
         self._result.sealed_runs += run.head.run_id in self._unreadable
         self._result.events += run.head.events
 
-    def _mark_failed(self, run: _RestoredRun, refusal: RequestRefused) -> None:
+    def _mark_failed(self, run: _RestoredRun, refusal: Refused) -> None:
         run.is_skipped = True
         self._unavailable.add(run.head.run_id)
         self._result.failed_runs += 1

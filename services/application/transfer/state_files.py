@@ -31,7 +31,7 @@ from loomlog.schemas.codec import Codec
 from loomlog.services.application import limits
 from loomlog.services.application.admin.pauses import Pauses
 from loomlog.services.application.authentication import require_scope
-from loomlog.services.application.errors import RETRY_LATER_S, RequestRefused, bad_request, key_reused, unavailable
+from loomlog.services.application.errors import RETRY_LATER_S, bad_request, key_reused, unavailable
 from loomlog.services.application.queries.json_types import LeftOut, StateFile
 from loomlog.services.application.request_context import key_digests
 from loomlog.services.application.streaming.run_stream import StreamSources
@@ -39,6 +39,7 @@ from loomlog.services.application.transfer.budget_limits import export_limits
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN
 from loomlog.services.core.families import StateFiles
+from loomlog.services.core.refusals import Refused
 from loomlog.services.core.run.evolve import REDUCER_VERSION
 from loomlog.services.families.budget.accounts import BudgetAccounts
 from loomlog.services.stream.archive.entity_export import EntityExport
@@ -64,7 +65,7 @@ class StateFileRequest:
 
 
 class Backups:
-    """The use cases. All methods raise RequestRefused."""
+    """The use cases. All methods raise Refused."""
 
     def __init__(
         self,
@@ -98,7 +99,7 @@ class Backups:
         if not request.label.isprintable() or len(request.label) > limits.NAME_BYTES_MAX:
             raise bad_request(f"label: expected at most {limits.NAME_BYTES_MAX} printable characters")
         if self._busy:
-            raise RequestRefused("backpressure", "a state file is being written here", retry_after_s=RETRY_LATER_S)
+            raise Refused("backpressure", "a state file is being written here", retry_after_s=RETRY_LATER_S)
         self._busy = True
         try:
             return await self._earlier() or await self._create(caller, request)
@@ -119,7 +120,7 @@ class Backups:
         async with self._file_store() as files:
             manifest = await files.read_manifest(file_id)
         if manifest is None:
-            raise RequestRefused("snapshot_not_found", f"there is no snapshot {file_id[:80]}")
+            raise Refused("snapshot_not_found", f"there is no snapshot {file_id[:80]}")
         return cast("StateFile", manifest)
 
     async def open(self, caller: Caller, file_id: str) -> tuple[StateFile, IO[bytes]]:
@@ -131,7 +132,7 @@ class Backups:
             except Permanent as error:
                 if error.kind != "not_found":
                     raise
-                raise RequestRefused("snapshot_not_found", f"the snapshot {file_id[:80]} was removed") from error
+                raise Refused("snapshot_not_found", f"the snapshot {file_id[:80]} was removed") from error
 
     async def remove(self, caller: Caller, file_id: str) -> bool:
         """Remove a state file; returns whether it existed."""
@@ -144,7 +145,7 @@ class Backups:
     async def _earlier(self) -> StateFile | None:
         """Return the file that a request with the same Idempotency-Key made: its id ends as key and body say.
 
-        Raises RequestRefused(idempotency_key_reused) when the body was another one.
+        Raises Refused(idempotency_key_reused) when the body was another one.
         """
         suffix = _keyed_suffix()
         if not suffix:
@@ -299,7 +300,7 @@ class Backups:
 
     def _require_files(self) -> StateFileStore:
         if self._state_files is None:
-            raise RequestRefused("blobs_unavailable", "this process was not given a folder for state files")
+            raise Refused("blobs_unavailable", "this process was not given a folder for state files")
         return self._state_files
 
     @asynccontextmanager
@@ -343,10 +344,10 @@ class _StateOutput:
         self._size_max = size_max
 
     def write(self, piece: bytes) -> None:
-        """Write a piece. Raises RequestRefused(snapshot_too_large)."""
+        """Write a piece. Raises Refused(snapshot_too_large)."""
         self.size += len(piece)
         if self.size > self._size_max:
-            raise RequestRefused("snapshot_too_large", f"the snapshot is over {self._size_max} bytes; nothing was kept")
+            raise Refused("snapshot_too_large", f"the snapshot is over {self._size_max} bytes; nothing was kept")
         self._file.write(piece)
 
     def write_all(self, pieces: Iterator[bytes]) -> None:

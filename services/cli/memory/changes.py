@@ -29,10 +29,10 @@ from loomlog.services.cli.runs.runs import Json, open_api
 from loomlog.services.cli.terminal.formatting import pluralize, size
 from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, WARNING, console, fact_line, print_json
 from loomlog.services.cli.terminal.times import UNIT_S
+from loomlog.services.core.refusals import Refused
 from loomlog.services.families.memory import values
 from loomlog.services.families.memory.author import Scope
 from loomlog.services.families.memory.limits import TTL_MS_MAX, VALUE_BYTES_MAX
-from loomlog.services.families.operation import OperationRefused
 
 USAGE_HEADER = "x-loomlog-memory-usage"
 WRITE_TIMEOUT_S = 90.0
@@ -235,7 +235,7 @@ def _check_value(text: str, *, is_text: bool) -> str:
         raise UsageError(
             f"VALUE is not JSON: {error}. A text needs --text, or quotes of its own: '\"red\"'."
         ) from error
-    except OperationRefused as refused:
+    except Refused as refused:
         raise UsageError(f"{refused}.") from refused
     return json.dumps(text) if is_text else text
 

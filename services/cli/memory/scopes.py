@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from loomlog.connectors.configuration.findings import did_you_mean
 from loomlog.services.cli.errors import UsageError
 from loomlog.services.cli.http.api import quote_segment
+from loomlog.services.core.refusals import Refused
 from loomlog.services.families.memory.author import SCOPES, TENANT, Scope, named_scope
 from loomlog.services.families.memory.decide import key_problem
-from loomlog.services.families.operation import OperationRefused
 
 PATH = "/v1/_memory"
 NO_ID = "-"
@@ -34,7 +34,7 @@ def scope_named(name: str, scope_id: str) -> Scope:
         raise UsageError(f"The tenant has one scope, which has no id: leave {scope_id[:60]!r} out.")
     try:
         return named_scope("", name, scope_id)
-    except OperationRefused as refused:
+    except Refused as refused:
         raise UsageError(f"{refused}.") from refused
 
 

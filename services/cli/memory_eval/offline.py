@@ -58,8 +58,8 @@ from loomlog.services.cli.memory_eval.stand_in import DIMENSIONS, StandInEmbedde
 from loomlog.services.cli.runs.runs import Json
 from loomlog.services.cli.terminal.formatting import pluralize
 from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, console, print_json, print_table
+from loomlog.services.core.refusals import Refused
 from loomlog.services.families.memory.search_fields import SearchRequest, recall_request, search_request
-from loomlog.services.families.operation import OperationRefused
 
 STAND_IN = "stand-in"
 EMBEDDERS = (STAND_IN, STUB, AUTO)
@@ -149,7 +149,7 @@ def _rank_options(config: Any) -> tuple[SearchRequest, float]:
     recalling = {"threshold": config["threshold"]} if "threshold" in config else {}
     try:
         return search_request({"query": "-", **searching}), recall_request({"query": "-", **recalling})[1]
-    except OperationRefused as refused:
+    except Refused as refused:
         raise UsageError(f"--rank-config: {refused}.") from refused
 
 

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from loomlog.connectors.configuration.channel_block import ANY, SYSTEM, SYSTEM_PREFIX
+from loomlog.services.core.refusals import Refused
 from loomlog.services.families.channel.caller import (
     AGENT,
     GLOBAL,
@@ -30,7 +31,6 @@ from loomlog.services.families.channel.caller import (
     Queue,
 )
 from loomlog.services.families.channel.limits import NAME_CHARACTERS_MAX
-from loomlog.services.families.operation import OperationRefused
 
 
 def may_publish(declaration: Declaration, origin: Origin) -> bool:
@@ -53,26 +53,26 @@ def is_system_name(name: str) -> bool:
 
 
 def require_publisher(declaration: Declaration, origin: Origin) -> None:
-    """Raise OperationRefused unless messages of the origin may be published to the channel."""
+    """Raise Refused unless messages of the origin may be published to the channel."""
     if may_publish(declaration, origin):
         return
     code = "insufficient_scope" if origin is Origin.MEMBER else "channel_not_granted"
     if is_system_channel(declaration):
-        raise OperationRefused(code, f"{declaration.name[:80]!r}: only the system and administrators publish to it")
+        raise Refused(code, f"{declaration.name[:80]!r}: only the system and administrators publish to it")
     text = "it is seen by all tenants, so administrators publish to it, unless it is declared with publisher: any"
-    raise OperationRefused(code, f"{declaration.name[:80]!r}: {text}")
+    raise Refused(code, f"{declaration.name[:80]!r}: {text}")
 
 
 def require_channel(declarations: Declarations, caller: ChannelCaller, name: str, *, publishes: bool) -> Declaration:
-    """Return the declaration of a channel that the caller may publish to or read. Raises OperationRefused."""
+    """Return the declaration of a channel that the caller may publish to or read. Raises Refused."""
     patterns = caller.publish if publishes else caller.subscribe
     if patterns is not None and not is_granted(patterns, name):
         listed = ", ".join(patterns) or "none"
         what = "publish to" if publishes else "read"
-        raise OperationRefused("channel_not_granted", f"{name[:80]!r}: this agent may {what}: {listed}")
+        raise Refused("channel_not_granted", f"{name[:80]!r}: this agent may {what}: {listed}")
     declared = declarations.find(caller.tenant, name)
     if declared is None:
-        raise OperationRefused("channel_not_declared", f"there is no channel {name[:80]!r}: declare it first")
+        raise Refused("channel_not_declared", f"there is no channel {name[:80]!r}: declare it first")
     if publishes:
         require_publisher(declared, caller.origin)
     return declared
@@ -89,14 +89,14 @@ def is_granted(patterns: Sequence[str], name: str) -> bool:
 
 
 def resolve_queue(declared: Declaration, caller: ChannelCaller, scope_id: Any = None) -> Queue:
-    """Return the queue of a channel for a caller. Raises OperationRefused(channel_scope_invalid, insufficient_scope).
+    """Return the queue of a channel for a caller. Raises Refused(channel_scope_invalid, insufficient_scope).
 
     `scope_id` is that of an operator; None or empty: the caller's own user or agent.
     """
     if scope_id is not None and not isinstance(scope_id, str):
-        raise OperationRefused("channel_scope_invalid", f"scope_id: expected text, not {str(scope_id)[:60]}")
+        raise Refused("channel_scope_invalid", f"scope_id: expected text, not {str(scope_id)[:60]}")
     if caller.is_isolated and declared.scope not in (USER, AGENT):
-        raise OperationRefused(
+        raise Refused(
             "insufficient_scope",
             f"{declared.name[:80]!r} has the scope {declared.scope}: this caller is confined to user and agent scope",
         )
@@ -113,11 +113,9 @@ def resolve_queue(declared: Declaration, caller: ChannelCaller, scope_id: Any = 
     chosen = own if is_agent or not scope_id else scope_id
     if not chosen:
         what = hint if is_agent else f"name the {declared.scope} as scope_id"
-        raise OperationRefused(
-            "channel_scope_invalid", f"{declared.name[:80]!r} has a queue for each {declared.scope}: {what}"
-        )
+        raise Refused("channel_scope_invalid", f"{declared.name[:80]!r} has a queue for each {declared.scope}: {what}")
     if len(chosen) > NAME_CHARACTERS_MAX or not chosen.isprintable():
-        raise OperationRefused(
+        raise Refused(
             "channel_scope_invalid",
             f"scope_id: expected 1 to {NAME_CHARACTERS_MAX} characters that can be printed, not {chosen[:60]!r}",
         )

@@ -14,10 +14,11 @@ from typing import Any
 from loomlog.connectors.configuration.findings import did_you_mean
 from loomlog.connectors.definitions import DefinitionProblem, canonical_json
 from loomlog.schemas.generated.definition_commands import DefineVersion, DeleteLine
+from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.families.channel.access import is_system_name
 from loomlog.services.families.channel.caller import GLOBAL, SCOPES, SHARED_TENANT, Declaration
 from loomlog.services.families.channel.declarations import ChannelDeclarations
-from loomlog.services.families.definition.author import Author, DefinitionRefused, DefinitionsUnavailable
+from loomlog.services.families.definition.author import Author
 from loomlog.services.families.definition.channel_content import (
     FIELDS,
     block_content,
@@ -28,7 +29,6 @@ from loomlog.services.families.definition.content import parse_content
 from loomlog.services.families.definition.decide import CONFLICT
 from loomlog.services.families.definition.operations import DefinitionOperations, command_envelope
 from loomlog.services.families.definition.state import CHANNEL, Line
-from loomlog.services.families.operation import OperationRefused, OperationUnavailable
 
 CREATE_FIELDS = frozenset({"name", *FIELDS})
 UPDATE_FIELDS = frozenset({"description", "default_ttl", "max_messages", "semantic"})
@@ -38,7 +38,7 @@ DEFAULT_SCOPE = "tenant"
 
 
 class DeclarationOperations:
-    """The operations. All raise OperationRefused and OperationUnavailable; each returns the position of its events."""
+    """The operations. All raise Refused and Unavailable; each returns the position of its events."""
 
     def __init__(self, operations: DefinitionOperations, declarations: ChannelDeclarations) -> None:
         self._operations = operations
@@ -57,13 +57,13 @@ class DeclarationOperations:
         content.setdefault("scope", DEFAULT_SCOPE)
         if content["scope"] not in SCOPES:
             text = f"scope is {str(content['scope'])[:40]!r}: expected one of {', '.join(SCOPES)}"
-            raise OperationRefused("channel_scope_invalid", text)
+            raise Refused("channel_scope_invalid", text)
         author = _of_scope(author, content["scope"])
         self._check_free(name, author)
         try:
             block = parse_channel(author.tenant, name, content)
         except DefinitionProblem as problem:
-            raise OperationRefused("invalid_request", problem.message) from problem
+            raise Refused("invalid_request", problem.message) from problem
         position = await self._define(name, block_content(block), author, expect_active="")
         return self._require(author.tenant, name), position
 
@@ -77,7 +77,7 @@ class DeclarationOperations:
         try:
             block = parse_channel(line.tenant, name, content)
         except DefinitionProblem as problem:
-            raise OperationRefused("invalid_request", problem.message) from problem
+            raise Refused("invalid_request", problem.message) from problem
         position = await self._define(name, block_content(block), author, expect_active=line.id_of(line.active))
         return self._require(line.tenant, name), position
 
@@ -93,28 +93,28 @@ class DeclarationOperations:
     def _name(self, fields: Mapping[str, Any]) -> str:
         name = fields.get("name")
         if not isinstance(name, str):
-            raise OperationRefused("invalid_request", "name: expected 1 to 128 letters, digits, _ and -")
+            raise Refused("invalid_request", "name: expected 1 to 128 letters, digits, _ and -")
         self._check_file(name)
         try:
             return check_channel_name(name)
         except DefinitionProblem as problem:
-            raise OperationRefused("invalid_request", problem.message) from problem
+            raise Refused("invalid_request", problem.message) from problem
 
     def _check_file(self, name: str) -> None:
         if name in self.declarations.files:
             owner = "the system's" if is_system_name(name) else "a channel of the configuration file"
-            raise OperationRefused(IMMUTABLE, f"{name} is {owner}: change it in the file")
+            raise Refused(IMMUTABLE, f"{name} is {owner}: change it in the file")
 
     def _check_free(self, name: str, author: Author) -> None:
         """Refuse a name that is taken. A repeated command may have taken it itself: its owner knows."""
         for tenant in dict.fromkeys((author.tenant, SHARED_TENANT)):
             is_own_repetition = tenant == author.tenant and not author.issued_at_ms
             if not is_own_repetition and self.declarations.made(tenant, name) is not None:
-                raise OperationRefused(IN_USE, f"there is a channel {name} already")
+                raise Refused(IN_USE, f"there is a channel {name} already")
         try:
             self._operations.check_room(CHANNEL, name, author.tenant)
-        except DefinitionRefused as refused:
-            raise OperationRefused("invalid_request", refused.message) from refused
+        except Refused as refused:
+            raise Refused("invalid_request", refused.message) from refused
 
     def _line(self, name: str, author: Author, *, is_deleting: bool = False) -> Line:
         """Return the line of a channel that the author may change."""
@@ -126,14 +126,14 @@ class DeclarationOperations:
             if line is None or not is_known:
                 continue
             if tenant == SHARED_TENANT and not author.is_admin:
-                raise OperationRefused("insufficient_scope", f"{name} is global: only an administrator changes it")
+                raise Refused("insufficient_scope", f"{name} is global: only an administrator changes it")
             return line
-        raise OperationRefused(NOT_FOUND, f"there is no channel {name[:128]}")
+        raise Refused(NOT_FOUND, f"there is no channel {name[:128]}")
 
     def _require(self, tenant: str, name: str) -> Declaration:
         declaration = self.declarations.made(tenant, name)
         if declaration is None:
-            raise OperationRefused(NOT_FOUND, f"the channel {name} was deleted meanwhile")
+            raise Refused(NOT_FOUND, f"the channel {name} was deleted meanwhile")
         return declaration
 
     # --- sending -----------------------------------------------------------------------------------------------------
@@ -152,29 +152,29 @@ class DeclarationOperations:
         )
         try:
             return await self._ask(command, author)
-        except OperationRefused as refused:
+        except Refused as refused:
             if refused.code == CONFLICT and not expect_active:
-                raise OperationRefused(IN_USE, f"there is a channel {name} already") from refused
+                raise Refused(IN_USE, f"there is a channel {name} already") from refused
             raise
 
     async def _ask(self, command: DefineVersion | DeleteLine, author: Author) -> str:
         try:
             answer = await self._operations.ask(command)
-        except DefinitionRefused as refused:
+        except Refused as refused:
             codes = {CONFLICT: CONFLICT, "not_found": NOT_FOUND}
-            raise OperationRefused(codes.get(refused.reason, "invalid_request"), refused.message) from refused
-        except DefinitionsUnavailable as error:
-            raise OperationUnavailable(str(error), is_unknown=error.is_pending) from error
+            raise Refused(codes.get(refused.code, "invalid_request"), refused.message) from refused
+        except Unavailable as error:
+            raise Unavailable(str(error), is_unknown=error.is_unknown) from error
         self._written[author.tenant] = answer.position
         return answer.position
 
 
 def _present(fields: Mapping[str, Any], known: frozenset[str]) -> dict[str, Any]:
-    """Return the fields that are not null. Raises OperationRefused for others than the known ones."""
+    """Return the fields that are not null. Raises Refused for others than the known ones."""
     for key in fields:
         if key not in known:
             text = f"{key[:60]!r} is unknown{did_you_mean(key, known)}: expected {', '.join(sorted(known))}"
-            raise OperationRefused("invalid_request", text)
+            raise Refused("invalid_request", text)
     return {key: value for key, value in fields.items() if value is not None}
 
 
@@ -182,9 +182,9 @@ def _of_scope(author: Author, scope: str) -> Author:
     """Return the author in the tenant in which channels of a scope are declared."""
     if scope != GLOBAL:
         if not author.tenant:
-            raise OperationRefused("channel_scope_invalid", "the shared tenant has channels of the scope global only")
+            raise Refused("channel_scope_invalid", "the shared tenant has channels of the scope global only")
         return author
     if not author.is_admin:
         text = "a channel of the scope global is made by an administrator; take tenant, user or agent"
-        raise OperationRefused("insufficient_scope", text)
+        raise Refused("insufficient_scope", text)
     return replace(author, tenant=SHARED_TENANT)

@@ -1,4 +1,4 @@
-"""Checks of the fields of operations: each returns the value or raises OperationRefused(invalid_request) that names it.
+"""Checks of the fields of operations: each returns the value or raises Refused(invalid_request) that names it.
 
 Before: operations.py. After: nothing. Pure.
 """
@@ -9,8 +9,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from loomlog.connectors.configuration.channel_block import MAX_TTL_S, parse_duration_s
+from loomlog.services.core.refusals import Refused
 from loomlog.services.families.channel import limits
-from loomlog.services.families.operation import OperationRefused, json_text, whole_number
+from loomlog.services.families.operation import json_text, whole_number
 
 CHANNELS_MAX = 32
 """Channels of one await or broadcast."""
@@ -22,9 +23,9 @@ MODES = ("any", "all", "at_least")
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)")
 
 
-def refuse(message: str) -> OperationRefused:
+def refuse(message: str) -> Refused:
     """Return the refusal of a field."""
-    return OperationRefused("invalid_request", message)
+    return Refused("invalid_request", message)
 
 
 def text_field(fields: Mapping[str, Any], name: str, *, default: str | None = None, most: int) -> str:
@@ -71,15 +72,13 @@ def channel_names(fields: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def value_text(value: Any, bytes_max: int) -> str:
-    """Return the JSON text of a value. Raises OperationRefused(payload_too_large) too."""
+    """Return the JSON text of a value. Raises Refused(payload_too_large) too."""
     if value is None:
         raise refuse("value: it is missing or null; expected any other JSON")
     text = json_text(value, code="invalid_request")
     size = len(text.encode())
     if size > bytes_max:
-        raise OperationRefused(
-            "payload_too_large", f"value: it has {size} bytes as JSON, at most {bytes_max} are taken"
-        )
+        raise Refused("payload_too_large", f"value: it has {size} bytes as JSON, at most {bytes_max} are taken")
     return text
 
 

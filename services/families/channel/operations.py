@@ -40,6 +40,7 @@ from loomlog.schemas.generated.channel_events import (
 from loomlog.schemas.generated.run_commands import ReportWait
 from loomlog.schemas.generated.values import ChannelUse, CommandEnvelope, LeaseRef
 from loomlog.schemas.records import Value, replace
+from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.families.channel import limits as bounds
 from loomlog.services.families.channel.access import require_channel, resolve_queue
 from loomlog.services.families.channel.caller import ChannelCaller, Declaration, Declarations, Queue
@@ -59,7 +60,7 @@ from loomlog.services.families.channel.fields import (
     value_text,
 )
 from loomlog.services.families.channel.store import ChannelStore, Message, message_json
-from loomlog.services.families.operation import OperationRefused, OperationUnavailable, Reply
+from loomlog.services.families.operation import Reply
 from loomlog.services.stream.entities.answers import Answer
 
 log = logging.getLogger(__name__)
@@ -114,7 +115,7 @@ class Batch(Value, frozen=True, kw_only=True):
 
 
 class ChannelOperations:
-    """The handler. All operations raise OperationRefused and OperationUnavailable.
+    """The handler. All operations raise Refused and Unavailable.
 
     `fields` are the input of the operation, of JSON; null is an absent field. `scope_id` is taken of operators only.
     """
@@ -212,7 +213,7 @@ class ChannelOperations:
         for declared, queue in places:
             try:
                 done = await self._publish(declared, queue, fields, caller)
-            except OperationRefused as refused:
+            except Refused as refused:
                 rows.append({"channel": queue.channel, "error": str(refused), "code": refused.code})
                 continue
             rows.append({"channel": queue.channel, **done.fields})
@@ -340,9 +341,9 @@ class ChannelOperations:
             try:
                 await self.store.ask(command, queue)
                 return
-            except OperationUnavailable as error:
+            except Unavailable as error:
                 log.warning("the lease %s of %s is not settled yet: %s", command.lease_id, queue.aggregate, error)
-            except OperationRefused as refused:
+            except Refused as refused:
                 log.error("the lease %s of %s cannot be settled: %s", command.lease_id, queue.aggregate, refused)
                 return
 
@@ -513,7 +514,7 @@ class ChannelOperations:
         name = channel_name(fields.get("channel"))
         declared = self.declarations.find(caller.tenant, name)
         if declared is None:
-            raise OperationRefused("channel_not_found", f"there is no channel {name[:80]!r}")
+            raise Refused("channel_not_found", f"there is no channel {name[:80]!r}")
         queues = await self.store.queues(declared, caller.tenant)
         purged, positions = 0, list[str]()
         for start in range(0, len(queues), PURGES_AT_ONCE):
@@ -564,7 +565,7 @@ class Awaited(Value, frozen=True, kw_only=True):
 
 
 def parse_operation(arguments: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the operation of a call and its fields; a null is an absent field. Raises OperationRefused."""
+    """Return the operation of a call and its fields; a null is an absent field. Raises Refused."""
     op = arguments.get("op")
     if not isinstance(op, str) or op not in OPERATIONS:
         raise refuse(f"op: expected one of {', '.join(OPERATIONS)}, not {str(op)[:60]!r}")

@@ -20,6 +20,7 @@ from loomlog.connectors.errors import ConnectorError
 from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.schemas.position import Position
 from loomlog.schemas.records import Value
+from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.families.channel.caller import (
     FAMILY_NAME,
     GLOBAL,
@@ -33,7 +34,7 @@ from loomlog.services.families.channel.fields import format_ns
 from loomlog.services.families.channel.items import DELAYED_ITEM, MESSAGE_ITEM, row_id, row_prefix
 from loomlog.services.families.channel.message_cache import CachedMessage, MessageCache, full_id
 from loomlog.services.families.channel.state import QueueState, expiry_ms, initial
-from loomlog.services.families.operation import OperationRefused, OperationUnavailable, ask_owner
+from loomlog.services.families.operation import ask_owner
 from loomlog.services.stream.entities.answers import Answer, EntityCommands
 from loomlog.services.stream.entities.reads import EntityReads, EntityRow, PositionNotRead
 
@@ -78,7 +79,7 @@ class ChannelStats(Value, frozen=True, kw_only=True):
 
 
 class ChannelStore:
-    """The queues that this installation has. Everything raises OperationUnavailable."""
+    """The queues that this installation has. Everything raises Unavailable."""
 
     def __init__(
         self,
@@ -102,11 +103,11 @@ class ChannelStore:
     # --- commands ----------------------------------------------------------------------------------------------------
 
     async def ask(self, command: Any, queue: Queue) -> Answer:
-        """Return the answer of the owner. Raises OperationRefused with the reason of the rules."""
+        """Return the answer of the owner. Raises Refused with the reason of the rules."""
         answer = await ask_owner(self._commands, command, wait_s=self._wait_s, invalid_code="invalid_request")
         last = answer.events[-1]
         if isinstance(last, CommandRefused):
-            raise OperationRefused(last.code, await self._plain(last.message, queue))
+            raise Refused(last.code, await self._plain(last.message, queue))
         for event in answer.events:
             self.cache.add(full_id(queue), event, answer.partition, answer.offset)
         return answer
@@ -183,10 +184,10 @@ class ChannelStore:
                 return await read()
             except PositionNotRead as error:
                 if asyncio.get_running_loop().time() > deadline:
-                    raise OperationUnavailable(f"the messages cannot be read yet: {error}") from error
+                    raise Unavailable(f"the messages cannot be read yet: {error}") from error
                 await self._sleep(POLL_S)
             except ConnectorError as error:
-                raise OperationUnavailable(f"the messages cannot be read: {error}") from error
+                raise Unavailable(f"the messages cannot be read: {error}") from error
 
     async def _message(self, queue: Queue, position: int, message: CachedMessage) -> Message:
         return Message(
@@ -203,7 +204,7 @@ class ChannelStore:
         try:
             plain: str = await self._decrypt(text, queue.tenant)
         except ConnectorError as error:
-            raise OperationUnavailable(f"the content cannot be decrypted: {error}") from error
+            raise Unavailable(f"the content cannot be decrypted: {error}") from error
         return plain
 
     async def peek(
@@ -221,7 +222,7 @@ class ChannelStore:
 
         Without a cursor they begin at the oldest message; with `is_committed`, behind what all readers together took.
         With `newest_first` they are those before the message of the cursor, without one the last ones.
-        Raises OperationRefused(invalid_request).
+        Raises Refused(invalid_request).
         """
         state = await self.state(queue, positions)
         next_positions = state.positions_before if newest_first else state.positions_after
@@ -229,7 +230,7 @@ class ChannelStore:
         try:
             place = state.position_of_cursor(after) if after else first
         except InvalidCursor as error:
-            raise OperationRefused("invalid_request", str(error)) from error
+            raise Refused("invalid_request", str(error)) from error
         messages, size = list[Message](), 0
         while numbers := next_positions(place, limit - len(messages), self._clock_ms()):
             for message in await self.load(queue, numbers):

@@ -32,6 +32,7 @@ from loomlog.schemas.generated.run_commands import StartRun
 from loomlog.schemas.generated.values import RunOptions
 from loomlog.schemas.ids import ID_PATTERN, hashed_token
 from loomlog.services.core.families import FROM_OUTBOX, At, Send, TimerFired, aggregate_id
+from loomlog.services.core.refusals import Refused
 from loomlog.services.families.consolidation import limits
 from loomlog.services.families.consolidation.state import (
     FAMILY_NAME,
@@ -42,7 +43,6 @@ from loomlog.services.families.consolidation.state import (
     pending_id,
 )
 from loomlog.services.families.memory.author import USER, aggregate_name, named_scope
-from loomlog.services.families.operation import OperationRefused
 
 CONSOLIDATOR = "memory/consolidator"
 """Agent that a target's timer starts; connectors/configuration/presets/memory.yaml has it."""
@@ -87,7 +87,7 @@ def decide(
 def _scope_problem(command: ConsolidationCommand) -> str:
     try:
         scope = named_scope("", command.scope, command.scope_id)
-    except OperationRefused as refused:
+    except Refused as refused:
         return str(refused)
     return "" if scope.id == command.scope_id else "scope tenant has no scope_id"
 

@@ -24,7 +24,7 @@ PENDING, DONE = "pending", "done"
 
 SetFact = Callable[[Scope, Author, str, Mapping[str, Any], Provenance], Awaitable[Reply]]
 """Sets a fact: takes scope, author, key, value and provenance. The value has `memory`, the text to be found by its
-meaning, and may have `metadata`. Raises OperationRefused, OperationUnavailable.
+meaning, and may have `metadata`. Raises Refused, Unavailable.
 """
 
 
@@ -63,11 +63,11 @@ class FactLearning:
         )
 
     async def pending_origin(self, scope: Scope, pending_id: str, author: Author) -> Mapping[str, str]:
-        """Return origin, source_session_id and source_run_id of a pending entry. Raises OperationRefused(not_found)."""
+        """Return origin, source_session_id and source_run_id of a pending entry. Raises Refused(not_found)."""
         return await self._consolidation.pending_source(scope, pending_id, author)
 
     async def require_lease(self, scope: Scope, author: Author) -> None:
-        """Raise OperationRefused(lease_lost) unless the author's run has the lease of the scope."""
+        """Raise Refused(lease_lost) unless the author's run has the lease of the scope."""
         await self._consolidation.require_lease(scope, author)
 
 

@@ -31,6 +31,7 @@ from loomlog.schemas.generated.consolidation_events import PendingAcked, Pending
 from loomlog.schemas.generated.entity_events import CommandHadNoEffect, CommandRefused
 from loomlog.schemas.generated.values import BlobRef
 from loomlog.schemas.records import Value
+from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.families.consolidation import limits
 from loomlog.services.families.consolidation.chats import Chats, Decrypt
 from loomlog.services.families.consolidation.decide import has_lease, lease_lost
@@ -39,14 +40,7 @@ from loomlog.services.families.consolidation.state import FAMILY_NAME, Target
 from loomlog.services.families.memory.author import USER, Author, Scope
 from loomlog.services.families.memory.fields import flag_field, integer_field, refuse, text_field
 from loomlog.services.families.memory.values import value_text
-from loomlog.services.families.operation import (
-    OperationRefused,
-    OperationUnavailable,
-    Reply,
-    ask_owner,
-    plain_text,
-    plaintext,
-)
+from loomlog.services.families.operation import Reply, ask_owner, plain_text, plaintext
 from loomlog.services.stream.entities.answers import Answer, EntityCommands
 from loomlog.services.stream.entities.reads import EntityReads, PositionNotRead
 
@@ -77,7 +71,7 @@ class ConsolidationPolicy(Value, frozen=True, kw_only=True):
 
 
 class ConsolidationOperations:
-    """The handler (protocol ScopeOperations). All methods raise OperationRefused and OperationUnavailable."""
+    """The handler (protocol ScopeOperations). All methods raise Refused and Unavailable."""
 
     def __init__(
         self,
@@ -123,7 +117,7 @@ class ConsolidationOperations:
         if handler is None:
             raise refuse(f"op: {op[:60]!r} is none of {', '.join(self._handlers)}")
         if author.grants is not None and not author.grants.memory_consolidation:
-            raise OperationRefused(
+            raise Refused(
                 "capability_unsupported", f"{op}: this agent may not consolidate; it takes memory_consolidation: true"
             )
         return await handler(fields, author, scope)
@@ -133,10 +127,10 @@ class ConsolidationOperations:
         self._passes.pop(run_id, None)
 
     async def require_lease(self, scope: Scope, author: Author) -> None:
-        """Raise OperationRefused(lease_lost) unless the author's run has the lease of the scope."""
+        """Raise Refused(lease_lost) unless the author's run has the lease of the scope."""
         target, now_ms = await self._target(scope, author), self._clock_ms()
         if not has_lease(target, author.run_id, now_ms):
-            raise OperationRefused("lease_lost", lease_lost(target, author.run_id, now_ms))
+            raise Refused("lease_lost", lease_lost(target, author.run_id, now_ms))
 
     async def bank(
         self, scope: Scope, payload: Mapping[str, Any], origin: str, author: Author, *, step: str = ""
@@ -172,14 +166,12 @@ class ConsolidationOperations:
         return Reply(fields={"ok": True}, positions=((await self._ask(command)).position,))
 
     async def pending_source(self, scope: Scope, pending_id: str, author: Author) -> Mapping[str, str]:
-        """Return origin, source_session_id and source_run_id of a pending entry. Raises OperationRefused(not_found)."""
+        """Return origin, source_session_id and source_run_id of a pending entry. Raises Refused(not_found)."""
         rows = await self._read(
             self._reads.load_items(FAMILY_NAME, scope.tenant, PENDING_ITEM, [pending_id], positions=author.positions)
         )
         if not rows or rows[0].key_a != scope.aggregate:
-            raise OperationRefused(
-                "not_found", f"from_pending: {scope.aggregate} has no pending entry {pending_id[:80]}"
-            )
+            raise Refused("not_found", f"from_pending: {scope.aggregate} has no pending entry {pending_id[:80]}")
         document = orjson.loads(rows[0].document)
         return {name: document[name] for name in ("origin", "source_session_id", "source_run_id")}
 
@@ -267,11 +259,11 @@ class ConsolidationOperations:
         chat = await self._read(self._chats.find(scope, session_id))
         refusal = None
         if named_ms > self._clock_ms() + limits.CLOCK_SKEW_MS:
-            refusal = OperationRefused("not_yet", "completed_at is in the future: only settled chats are passed")
+            refusal = Refused("not_yet", "completed_at is in the future: only settled chats are passed")
         elif chat is None or abs(chat.completed_at_ms - named_ms) > ADVANCE_TOLERANCE_MS:
             settled = "" if chat is None else f"; it was completed at {format_rfc3339(chat.completed_at_ms)}"
             message = f"{scope.aggregate} has no settled chat {session_id[:80]} of that time{settled}: scan again"
-            refusal = OperationRefused("not_found", message)
+            refusal = Refused("not_found", message)
         if refusal is not None and author.issued_at_ms:
             raise refusal
         command = AdvanceTarget(
@@ -284,7 +276,7 @@ class ConsolidationOperations:
         )
         try:
             answer = await self._ask(command)
-        except OperationRefused as unknown:
+        except Refused as unknown:
             # An earlier attempt was not carried out, so this one is judged by the chat as it is now.
             raise refusal or unknown from unknown
         event = answer.events[-1]
@@ -375,7 +367,7 @@ class ConsolidationOperations:
         )
         chat = await self._read(self._chats.find(scope, session_id))
         if chat is None:
-            raise OperationRefused("not_found", f"{scope.aggregate} has no settled chat {session_id[:80]}")
+            raise Refused("not_found", f"{scope.aggregate} has no settled chat {session_id[:80]}")
         dialogue = await self._read(self._chats.dialogue(scope, session_id, bytes_max=bytes_max))
         return Reply(
             fields={
@@ -406,25 +398,25 @@ class ConsolidationOperations:
         try:
             return await self._blobs.put((await self._encrypt(text, tenant, subject)).encode())
         except ConnectorError as error:
-            raise OperationUnavailable(f"the payload cannot be stored: {error}") from error
+            raise Unavailable(f"the payload cannot be stored: {error}") from error
 
     async def _ask(self, command: Any) -> Answer:
         answer = await ask_owner(self._commands, command, wait_s=self._wait_s)
         last = answer.events[-1]
         if isinstance(last, CommandRefused):
-            raise OperationRefused(last.code, last.message)
+            raise Refused(last.code, last.message)
         return answer
 
     async def _read(self, reading: Awaitable[Any]) -> Any:
         try:
             return await reading
         except (PositionNotRead, ConnectorError) as error:
-            raise OperationUnavailable(f"the target cannot be read: {error}") from error
+            raise Unavailable(f"the target cannot be read: {error}") from error
 
 
 def _owner(author: Author, op: str) -> str:
     if not author.run_id:
-        raise OperationRefused("capability_unsupported", f"{op} is for runs: a lease belongs to one")
+        raise Refused("capability_unsupported", f"{op} is for runs: a lease belongs to one")
     return author.run_id
 
 

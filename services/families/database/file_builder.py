@@ -16,12 +16,12 @@ from loomlog.connectors.sqlite.errors import FileFailed
 from loomlog.connectors.sqlite.messages import StoredChange
 from loomlog.connectors.sqlite.pages import GENESIS
 from loomlog.services.core.families import aggregate_id
+from loomlog.services.core.refusals import Unavailable
 from loomlog.services.families.database.files import COMMITTED, CachedFile, DatabaseFiles, ScopeFiles
 from loomlog.services.families.database.items import CHANGE_ITEM, COPY_ITEM, change_id, change_prefix
 from loomlog.services.families.database.page_store import PageStore
 from loomlog.services.families.database.state import FAMILY_NAME, Database, Head, Transaction, initial
 from loomlog.services.families.memory.author import Scope
-from loomlog.services.families.operation import OperationUnavailable
 from loomlog.services.stream.entities.reads import EntityReads, PositionNotRead
 
 ROW_WAIT_S, POLL_S = 5.0, 0.02
@@ -37,7 +37,7 @@ class RowsMissing(Exception):
 
 
 class FileBuilder:
-    """See the module. All methods raise OperationUnavailable; OperationRefused when the content was erased."""
+    """See the module. All methods raise Unavailable; Refused when the content was erased."""
 
     def __init__(self, reads: EntityReads, files: DatabaseFiles, pages: PageStore) -> None:
         self._reads = reads
@@ -70,7 +70,7 @@ class FileBuilder:
                 return state, await self._current(held, scope, root_run_id, state)
             except RowsMissing as error:
                 if loop.time() >= deadline:
-                    raise OperationUnavailable(str(error)) from error
+                    raise Unavailable(str(error)) from error
             await asyncio.sleep(POLL_S)
             state = await self.state(scope, positions)
 
@@ -151,5 +151,5 @@ class FileBuilder:
             file.head = Head(head.revision + applied.count, last.chain, applied.page_count)
 
 
-def _unread(error: Exception) -> OperationUnavailable:
-    return OperationUnavailable(f"the database cannot be read: {error}")
+def _unread(error: Exception) -> Unavailable:
+    return Unavailable(f"the database cannot be read: {error}")

@@ -37,6 +37,7 @@ from loomlog.schemas.generated.database_commands import (
 )
 from loomlog.schemas.generated.database_events import SqlChanged, SqlDropped, SqlTransactionBegan, SqlTransactionEnded
 from loomlog.schemas.generated.entity_events import CommandRefused
+from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.core.shares import Holder, ShareExhausted, ShareLimits
 from loomlog.services.families.database.decide import ANY_REVISION, BAD_REQUEST, BUSY, CONFLICT, EXPIRED, HELD
 from loomlog.services.families.database.file_builder import FileBuilder
@@ -53,14 +54,7 @@ from loomlog.services.families.database.state import Database, Head, evolve
 from loomlog.services.families.database.subject import subject_of
 from loomlog.services.families.memory.author import Author, Scope
 from loomlog.services.families.memory.fields import integer_field
-from loomlog.services.families.operation import (
-    OperationRefused,
-    OperationUnavailable,
-    Reply,
-    ask_owner,
-    plain_text,
-    plaintext,
-)
+from loomlog.services.families.operation import Reply, ask_owner, plain_text, plaintext
 from loomlog.services.stream.entities.answers import Answer, EntityCommands
 from loomlog.services.stream.entities.reads import EntityReads
 
@@ -74,7 +68,7 @@ TIMEOUT_MS_MAX = 24 * 3_600_000
 """Longest time that a call may name; that of the operator bounds it."""
 
 Embed = Callable[[Sequence[str]], Awaitable[Sequence[Sequence[float]]]]
-"""Returns the vectors of texts. Raises OperationRefused and OperationUnavailable."""
+"""Returns the vectors of texts. Raises Refused and Unavailable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +83,7 @@ class Attempt:
 class Failure(Exception):
     """A statement is refused here, as it is on a revision: `base` is None when that does not matter."""
 
-    def __init__(self, refusal: OperationRefused, base: Head | None = None, root_run_id: str = "") -> None:
+    def __init__(self, refusal: Refused, base: Head | None = None, root_run_id: str = "") -> None:
         super().__init__(str(refusal))
         self.refusal, self.base, self.root_run_id = refusal, base, root_run_id
 
@@ -104,7 +98,7 @@ Prepare = Callable[[ScopeFiles, Database, str], Awaitable[Attempt]]
 class DatabaseOperations:
     """The handler (protocol services/families/memory/operations.py::ScopeOperations).
 
-    All methods raise OperationRefused and OperationUnavailable.
+    All methods raise Refused and Unavailable.
     """
 
     def __init__(
@@ -144,7 +138,7 @@ class DatabaseOperations:
         try:
             return await self._handlers[op](fields, author, scope)
         except ShareExhausted as error:
-            raise OperationUnavailable(str(error)) from error
+            raise Unavailable(str(error)) from error
 
     async def drop(self, scope: Scope, author: Author, reason: str = "") -> Reply:
         """Delete a database: when its run has ended, its user is erased, or an operator asks."""
@@ -154,7 +148,7 @@ class DatabaseOperations:
         async with self._files.hold(scope, math.inf) as held:
             answer = await self._ask(command)
             if isinstance(last := answer.events[-1], CommandRefused):
-                raise OperationRefused(last.code, last.message)
+                raise Refused(last.code, last.message)
             for name in list(held.files):
                 await self._files.remove(held, name)
             held.state = None
@@ -194,9 +188,9 @@ class DatabaseOperations:
                 _, result = await self._on_file(held, scope, author, state, work)
                 await self._keep_open(held, state, author, scope)
         except StatementRefused as refusal:
-            raise OperationRefused(refusal.code, str(refusal)) from refusal
+            raise Refused(refusal.code, str(refusal)) from refusal
         except ScopeBusy as error:
-            raise OperationRefused(BUSY, "another statement uses the database; try again") from error
+            raise Refused(BUSY, "another statement uses the database; try again") from error
         columns, rows = list(result.columns), list(result.rows)
         return Reply(fields={"columns": columns, "rows": rows, "truncated": result.truncated})
 
@@ -215,8 +209,8 @@ class DatabaseOperations:
                 values[:] = values or await self._values(fields.get("args"))
                 _check_expired(state, author)
             except StatementRefused as refusal:
-                raise Failure(OperationRefused(refusal.code, str(refusal))) from refusal
-            except OperationRefused as refusal:
+                raise Failure(Refused(refusal.code, str(refusal))) from refusal
+            except Refused as refusal:
                 raise Failure(refusal) from refusal
             try:
                 file, written = await self._on_file(held, scope, author, state, work)
@@ -257,7 +251,7 @@ class DatabaseOperations:
         transaction = state.transaction_of(author.root_run_id)
         file = held.files.get(COMMITTED if transaction is None else author.root_run_id)
         root_run_id = "" if transaction is None else author.root_run_id
-        return Failure(OperationRefused(refusal.code, str(refusal)), None if file is None else file.head, root_run_id)
+        return Failure(Refused(refusal.code, str(refusal)), None if file is None else file.head, root_run_id)
 
     # --- transactions ------------------------------------------------------------------------------------------------
 
@@ -272,7 +266,7 @@ class DatabaseOperations:
             try:
                 is_new = self._transactions.reserve(key, _holder(author), now_ms=now_ms, ends_ms=now_ms + self._idle_ms)
             except (TreeBusy, ShareExhausted) as error:
-                raise Failure(OperationRefused(BUSY, str(error))) from error
+                raise Failure(Refused(BUSY, str(error))) from error
             is_reserved = is_reserved or is_new
             command = BeginTransaction(
                 envelope=author.envelope(step),
@@ -287,7 +281,7 @@ class DatabaseOperations:
 
         try:
             answer = await self._carry_out(author, scope, prepare)
-        except OperationRefused:
+        except Refused:
             if is_reserved:
                 self._transactions.end(key)
             raise
@@ -332,7 +326,7 @@ class DatabaseOperations:
         )
         try:
             await self._ask(command)
-        except (OperationRefused, OperationUnavailable) as error:
+        except (Refused, Unavailable) as error:
             log.info(
                 "a transaction of %s may end as idle: %s",
                 author.root_run_id,
@@ -362,7 +356,7 @@ class DatabaseOperations:
                 return answer
             if last.code != CONFLICT:
                 is_own = failure is not None and last.code in (failure.refusal.code, BAD_REQUEST)
-                raise failure.refusal if failure is not None and is_own else OperationRefused(last.code, last.message)
+                raise failure.refusal if failure is not None and is_own else Refused(last.code, last.message)
             positions = (*author.positions, answer.position)
         raise AssertionError("steps have no end")
 
@@ -381,7 +375,7 @@ class DatabaseOperations:
         loop = asyncio.get_running_loop()
         while True:
             if step and loop.time() >= deadline:
-                raise Failure(OperationRefused(BUSY, "other runs write to the database all the time; try again"))
+                raise Failure(Refused(BUSY, "other runs write to the database all the time; try again"))
             try:
                 async with self._files.hold(scope, deadline - loop.time(), _holder(author)) as held:
                     is_remembered = held.state is not None
@@ -394,7 +388,7 @@ class DatabaseOperations:
                         return answer
                     held.state = None
             except ScopeBusy as error:
-                raise Failure(OperationRefused(BUSY, "another statement uses the database; try again")) from error
+                raise Failure(Refused(BUSY, "another statement uses the database; try again")) from error
             except Failure:
                 held.state = None
                 if not is_remembered:
@@ -403,7 +397,7 @@ class DatabaseOperations:
             if is_remembered:
                 continue
             if loop.time() >= deadline:
-                raise Failure(OperationRefused(BUSY, HELD))
+                raise Failure(Refused(BUSY, HELD))
             await asyncio.sleep(POLL_S)
 
     async def _record(self, author: Author, scope: Scope, step: str, failure: Failure) -> Answer:
@@ -484,7 +478,7 @@ class DatabaseOperations:
             )
             await self._ask(command)
             held.state = None
-        except (OperationRefused, OperationUnavailable, FileFailed, ShareExhausted) as error:
+        except (Refused, Unavailable, FileFailed, ShareExhausted) as error:
             log.warning("the database %s/%s has no new copy: %s", scope.tenant, scope.aggregate[:80], error)
 
     async def _on_file(
@@ -501,7 +495,7 @@ class DatabaseOperations:
                 if is_last and isinstance(error, FileDamaged):
                     raise StatementRefused(REFUSED, str(error)) from error
                 if is_last:
-                    raise OperationUnavailable(str(error)) from error
+                    raise Unavailable(str(error)) from error
                 for name in list(held.files):
                     await self._files.remove(held, name)
         raise AssertionError("the last attempt returns or raises")
@@ -518,17 +512,17 @@ class DatabaseOperations:
         return most if author.grants is None else author.grants.quota("sql_quota_bytes", most)
 
     async def _values(self, args: Any) -> tuple[Any, ...]:
-        """Return the values to bind. Raises StatementRefused, OperationRefused."""
+        """Return the values to bind. Raises StatementRefused, Refused."""
         texts = texts_to_embed(args)
         if texts and self._embed is None:
-            raise OperationRefused("embedder_not_configured", "args: $embed needs an embedder, and none is configured")
+            raise Refused("embedder_not_configured", "args: $embed needs an embedder, and none is configured")
         vectors = await self._embed(texts) if texts and self._embed is not None else ()
         return bind_values(args, vectors)
 
 
 def _statement(fields: Mapping[str, Any]) -> Any:
     if "statement" not in fields:
-        raise OperationRefused("missing_value", "statement: it is missing")
+        raise Refused("missing_value", "statement: it is missing")
     return fields["statement"]
 
 
@@ -542,13 +536,13 @@ def _holder(author: Author) -> Holder:
 
 def _check_in_run(author: Author, op: str) -> None:
     if not author.root_run_id:
-        raise OperationRefused(REFUSED, f"{op} needs a run: transactions are those of a tree of runs")
+        raise Refused(REFUSED, f"{op} needs a run: transactions are those of a tree of runs")
 
 
 def _check_expired(state: Database, author: Author) -> None:
     is_open = state.transaction_of(author.root_run_id) is not None
     if author.root_run_id and state.expired == author.root_run_id and not is_open:
-        raise OperationRefused(TIMEOUT, EXPIRED)
+        raise Refused(TIMEOUT, EXPIRED)
 
 
 def _is_committed(event: Any) -> bool:

@@ -14,8 +14,9 @@ from loomlog.connectors.protocols import Blobs
 from loomlog.connectors.sqlite.pages import base64_bytes
 from loomlog.schemas.generated.values import BlobRef
 from loomlog.schemas.records import Value
+from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.families.database.limits import INLINE_BYTES
-from loomlog.services.families.operation import OperationRefused, OperationUnavailable, plain_text, plaintext
+from loomlog.services.families.operation import plain_text, plaintext
 from loomlog.services.stream.encryption.subject_keys import ERASED
 
 Decrypt = Callable[[Any, str], Awaitable[Any]]
@@ -33,7 +34,7 @@ class StoredPages(Value, frozen=True):
 
 
 class PageStore:
-    """See the module. All methods raise OperationUnavailable when the blob store or a key does not answer."""
+    """See the module. All methods raise Unavailable when the blob store or a key does not answer."""
 
     def __init__(self, blobs: Blobs, *, decrypt: Decrypt = plaintext, encrypt: Encrypt = plain_text) -> None:
         self._blobs = blobs
@@ -48,20 +49,20 @@ class PageStore:
         try:
             blobs = [await self._blobs.put((await self._encrypt(part, tenant, subject)).encode()) for part in parts]
         except ConnectorError as error:
-            raise OperationUnavailable(f"the pages of the database cannot be stored: {error}") from error
+            raise Unavailable(f"the pages of the database cannot be stored: {error}") from error
         return StoredPages(blobs=tuple(blobs), packed_bytes=packed_bytes)
 
     async def load(self, document: Mapping[str, Any], tenant: str) -> tuple[str, ...]:
-        """Return the parts of the change of a row, as base64. Raises OperationRefused when the content was erased."""
+        """Return the parts of the change of a row, as base64. Raises Refused when the content was erased."""
         texts = [document["pages"]] if document["pages"] else []
         try:
             for blob in document["blobs"]:
                 texts.append((await self._blobs.get(BlobRef(**blob))).decode())
             plain = tuple([await self._decrypt(text, tenant) for text in texts])
         except ConnectorError as error:
-            raise OperationUnavailable(f"the pages of the database cannot be read: {error}") from error
+            raise Unavailable(f"the pages of the database cannot be read: {error}") from error
         if ERASED in plain:
-            raise OperationRefused(
+            raise Refused(
                 "sqlmem_unavailable", "the content of this database was erased with its user; an operator can drop it"
             )
         return plain

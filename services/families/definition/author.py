@@ -9,23 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 
-class DefinitionRefused(Exception):
-    """The operation is refused. `reason` is of the list in docs/OPERATING.md."""
-
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
-        self.message = message
-
-
-class DefinitionsUnavailable(Exception):
-    """A store or the owner does not answer. `is_pending`: the command may still be carried out."""
-
-    def __init__(self, message: str, *, is_pending: bool = False) -> None:
-        super().__init__(message)
-        self.is_pending = is_pending
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunDefinition:
     """What a run may do: the version of its agent that it is pinned to, and what its caller has left of it."""

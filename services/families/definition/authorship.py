@@ -11,7 +11,8 @@ Before: operations.py, volumes.py, batches.py. After: table.py has the lines.
 
 from collections.abc import Mapping
 
-from loomlog.services.families.definition.author import Author, DefinitionRefused
+from loomlog.services.core.refusals import Refused
+from loomlog.services.families.definition.author import Author
 from loomlog.services.families.definition.state import Line
 from loomlog.services.families.definition.table import SHARED, DefinitionTable
 
@@ -36,7 +37,7 @@ class Authorship:
         self._table = table
 
     def require(self, kind: str, name: str, author: Author, *, activates: bool, is_of_run: bool = False) -> None:
-        """Raise DefinitionRefused(scope_denied) when the author may not write the line, or not what is active of it.
+        """Raise Refused(scope_denied) when the author may not write the line, or not what is active of it.
 
         `is_of_run`: what is written ends with the tree of the author's run, and no other run sees it.
         """
@@ -110,5 +111,5 @@ def _shown(author: Author, field: str) -> str:
     return ", ".join(_scopes(author, field)) or "none"
 
 
-def _denied(message: str) -> DefinitionRefused:
-    return DefinitionRefused("scope_denied", message)
+def _denied(message: str) -> Refused:
+    return Refused("scope_denied", message)

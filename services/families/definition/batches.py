@@ -17,9 +17,10 @@ from loomlog.connectors.errors import ConnectorError
 from loomlog.schemas.generated.definition_commands import ApplyDefinitions
 from loomlog.schemas.generated.values import DefinitionChange
 from loomlog.schemas.ids import command_identity
+from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.families.definition import limits
 from loomlog.services.families.definition.apply import APPLIED, CHANGES_MAX, KIND, REFUSED, RUNNING, Batch
-from loomlog.services.families.definition.author import Author, DefinitionRefused, DefinitionsUnavailable
+from loomlog.services.families.definition.author import Author
 from loomlog.services.families.definition.composition import Composition
 from loomlog.services.families.definition.operations import (
     MISSING,
@@ -43,7 +44,7 @@ COPIES = 4
 
 
 class DefinitionBatches:
-    """The operation. Raises DefinitionRefused and DefinitionsUnavailable."""
+    """The operation. Raises Refused and Unavailable."""
 
     def __init__(self, operations: DefinitionOperations) -> None:
         self._operations = operations
@@ -80,9 +81,9 @@ class DefinitionBatches:
             batch = await self._decided(command.name, author.tenant)
             return await self._reply(batch, author.tenant)
         except DefinitionProblem as problem:
-            raise DefinitionRefused(problem.reason, str(problem)) from problem
+            raise Refused(problem.reason, str(problem)) from problem
         except (PositionNotRead, ConnectorError) as error:
-            raise DefinitionsUnavailable(str(error)) from error
+            raise Unavailable(str(error)) from error
 
     async def _compose(
         self, kind: Kind, name: str, row: Mapping[str, Any], author: Author, inline_bytes_max: int
@@ -99,9 +100,9 @@ class DefinitionBatches:
                 inline_bytes_max=inline_bytes_max,
             )
         except DefinitionProblem as problem:
-            raise DefinitionRefused(problem.reason, f"{kind.name} {name}: {problem}") from problem
-        except DefinitionRefused as refused:
-            raise DefinitionRefused(refused.reason, f"{kind.name} {name}: {refused.message}") from refused
+            raise Refused(problem.reason, f"{kind.name} {name}: {problem}") from problem
+        except Refused as refused:
+            raise Refused(refused.code, f"{kind.name} {name}: {refused.message}") from refused
 
     def _check_room(self, rows: list[tuple[Kind, str, Mapping[str, Any]]], author: Author) -> None:
         new = [(kind.name, name) for kind, name, _ in rows if self._table.line(kind.name, author.tenant, name) is None]
@@ -120,7 +121,7 @@ class DefinitionBatches:
         batch = table.batch(tenant, name)
         if batch is None or batch.status == RUNNING:
             text = f"the batch {name} is not decided yet; the same request with the same Idempotency-Key waits for it"
-            raise DefinitionsUnavailable(text, is_pending=True)
+            raise Unavailable(text, is_unknown=True)
 
         def is_settled() -> bool:
             places = [table.find(change.def_id) for change in batch.changes if change.def_id]
@@ -129,10 +130,10 @@ class DefinitionBatches:
         # The next write of the caller must not meet a line that still waits.
         await table.until(is_settled, timeout_s=self._operations.wait_s)
         if batch.status == REFUSED:
-            raise DefinitionRefused(batch.reason, batch.message)
+            raise Refused(batch.reason, batch.message)
         if not table.is_applied(tenant, name):
             text = f"the batch {name} is applied, and this process has not read all of it yet"
-            raise DefinitionsUnavailable(text, is_pending=True)
+            raise Unavailable(text, is_unknown=True)
         return batch
 
     async def _reply(self, batch: Batch, tenant: str) -> Reply:
@@ -159,11 +160,11 @@ def batch_id(author: Author) -> str:
 def _rows(fields: Mapping[str, Any]) -> list[tuple[Kind, str, Mapping[str, Any]]]:
     definitions = fields.get(DEFINITIONS)
     if definitions is None:
-        raise DefinitionRefused(MISSING, f"missing required field: {DEFINITIONS}")
+        raise Refused(MISSING, f"missing required field: {DEFINITIONS}")
     if not isinstance(definitions, list) or not definitions:
-        raise DefinitionRefused("invalid_definition", f"{DEFINITIONS}: expected a list with at least one definition")
+        raise Refused("invalid_definition", f"{DEFINITIONS}: expected a list with at least one definition")
     if len(definitions) > CHANGES_MAX:
-        raise DefinitionRefused("too_many", f"{DEFINITIONS}: {len(definitions)} of at most {CHANGES_MAX}")
+        raise Refused("too_many", f"{DEFINITIONS}: {len(definitions)} of at most {CHANGES_MAX}")
     rows: dict[tuple[str, str], tuple[Kind, str, Mapping[str, Any]]] = {}
     for number, value in enumerate(definitions):
         row = _checked(value, CHANGE_FIELDS, f"{DEFINITIONS}[{number}]")
@@ -172,21 +173,21 @@ def _rows(fields: Mapping[str, Any]) -> list[tuple[Kind, str, Mapping[str, Any]]
         if kind is None:
             hint = did_you_mean(kind_name, KINDS)
             text = f"{DEFINITIONS}[{number}].kind is {kind_name[:60]!r}{hint}: expected {', '.join(sorted(KINDS))}"
-            raise DefinitionRefused("invalid_definition", text)
+            raise Refused("invalid_definition", text)
         if (kind_name, name) in rows:
-            raise DefinitionRefused("invalid_definition", f"{kind_name} {name[:80]} is named twice")
+            raise Refused("invalid_definition", f"{kind_name} {name[:80]} is named twice")
         rows[kind_name, name] = kind, name, row
     return list(rows.values())
 
 
 def _checked(value: Any, known: frozenset[str], what: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise DefinitionRefused("invalid_definition", f"{what}: expected a JSON object")
+        raise Refused("invalid_definition", f"{what}: expected a JSON object")
     for name in value:
         if name not in known:
             hint = did_you_mean(name, known)
             text = f"unknown field {name[:60]!r} in {what}{hint}: expected {', '.join(sorted(known))}"
-            raise DefinitionRefused(UNKNOWN_FIELD, text)
+            raise Refused(UNKNOWN_FIELD, text)
     return {name: field for name, field in value.items() if field is not None}
 
 
@@ -212,4 +213,4 @@ def _check_size(command: ApplyDefinitions) -> None:
     size = len(canonical_json(command.to_avro()).encode())
     if size > limits.BATCH_BYTES_MAX:
         text = f"the definitions have {size} bytes together: at most {limits.BATCH_BYTES_MAX}; apply fewer at once"
-        raise DefinitionRefused("too_large", text)
+        raise Refused("too_large", text)

@@ -30,9 +30,10 @@ from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.ids import ALPHABET
 from loomlog.schemas.records import Value
 from loomlog.services.core.families import name_problem
+from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.families.definition import limits
 from loomlog.services.families.definition.answers import format_time
-from loomlog.services.families.definition.author import Author, DefinitionRefused, DefinitionsUnavailable
+from loomlog.services.families.definition.author import Author
 from loomlog.services.families.definition.items import DIMENSION_ITEM, JUDGEMENT_ITEM, ROLE_ITEM, dimension_problem
 from loomlog.services.families.definition.lineage import DEPTH_MAX, ancestors
 from loomlog.services.families.definition.operations import (
@@ -167,7 +168,7 @@ async def plaintext(value: Any, tenant: str) -> Any:
 
 
 class Evaluations:
-    """The handler. `run` and `aggregate` raise DefinitionRefused and DefinitionsUnavailable."""
+    """The handler. `run` and `aggregate` raise Refused and Unavailable."""
 
     def __init__(
         self,
@@ -198,11 +199,11 @@ class Evaluations:
                 raise _scope_denied(f"read judgements: that takes {READ_ANY}", author)
             return Reply(fields=await self._read(op, fields, author.tenant, positions))
         except DefinitionProblem as problem:
-            raise DefinitionRefused(problem.reason, str(problem)) from problem
+            raise Refused(problem.reason, str(problem)) from problem
         except InvalidPageToken as error:
-            raise DefinitionRefused("invalid_definition", "cursor: expected `next` of an earlier answer") from error
+            raise Refused("invalid_definition", "cursor: expected `next` of an earlier answer") from error
         except (PositionNotRead, ConnectorError) as error:
-            raise DefinitionsUnavailable(str(error)) from error
+            raise Unavailable(str(error)) from error
 
     # --- submitting --------------------------------------------------------------------------------------------------
 
@@ -214,7 +215,7 @@ class Evaluations:
             raise _scope_denied("judge runs", author)
         run = await self._known_run(author.tenant, run_id)
         if run is None:
-            raise DefinitionRefused("unknown_run", f"run {run_id[:80]} not found")
+            raise Refused("unknown_run", f"run {run_id[:80]} not found")
         role = await self._role(run, author)
         if role != EXTERNAL and not _scopes(author) & {SCOPE_OF_ROLE[role], SUBMIT_ANY}:
             raise _scope_denied(f"judge {run_id} as {role}: that takes {SCOPE_OF_ROLE[role]}", author)
@@ -289,14 +290,14 @@ class Evaluations:
             case _:
                 with_lineage = fields.get("include_lineage", False)
                 if not isinstance(with_lineage, bool):
-                    raise DefinitionRefused("invalid_definition", "include_lineage: expected true or false")
+                    raise Refused("invalid_definition", "include_lineage: expected true or false")
                 judged = _required(fields, "def_id")
                 return await self.aggregate(tenant, judged, include_lineage=with_lineage, positions=positions)
 
     async def _load(self, tenant: str, judgement_id: str, positions: Sequence[str]) -> ItemRow:
         rows = await self._reads.load_items(NAME, tenant, JUDGEMENT_ITEM, [judgement_id], positions=positions)
         if not rows:
-            raise DefinitionRefused(NOT_FOUND, f"judgement {judgement_id[:80]} not found")
+            raise Refused(NOT_FOUND, f"judgement {judgement_id[:80]} not found")
         return rows[0]
 
     async def _list(
@@ -310,7 +311,7 @@ class Evaluations:
     ) -> dict[str, Any]:
         limit = fields.get("limit", LIST_MAX)
         if isinstance(limit, bool) or not isinstance(limit, int) or not 0 < limit <= LIST_MAX:
-            raise DefinitionRefused("invalid_definition", f"limit: expected a whole number from 1 to {LIST_MAX}")
+            raise Refused("invalid_definition", f"limit: expected a whole number from 1 to {LIST_MAX}")
         page = await self._reads.list_items(
             NAME,
             tenant,
@@ -372,9 +373,9 @@ def _scopes(author: Author) -> set[str]:
     return set((author.grants or {}).get("evaluation_scopes") or ())
 
 
-def _scope_denied(what: str, author: Author) -> DefinitionRefused:
+def _scope_denied(what: str, author: Author) -> Refused:
     shown = ", ".join(sorted(_scopes(author))) or "none"
-    return DefinitionRefused("scope_denied", f"the agent may not {what}; its evaluation_scopes are {shown}")
+    return Refused("scope_denied", f"the agent may not {what}; its evaluation_scopes are {shown}")
 
 
 def _row(row: ItemRow, document: Mapping[str, Any]) -> dict[str, Any]:
@@ -422,19 +423,19 @@ def _sums_json(sums: ItemSums) -> dict[str, Any]:
 def _text(fields: Mapping[str, Any], name: str) -> str:
     value = fields.get(name, "")
     if not isinstance(value, str):
-        raise DefinitionRefused("invalid_definition", f"{name}: expected text")
+        raise Refused("invalid_definition", f"{name}: expected text")
     try:
         canonical_json(value)
     except DefinitionProblem as problem:
-        raise DefinitionRefused(problem.reason, f"{name}: has characters that no store takes") from problem
+        raise Refused(problem.reason, f"{name}: has characters that no store takes") from problem
     return value
 
 
 def _required(fields: Mapping[str, Any], name: str) -> str:
     if not (value := _text(fields, name)):
-        raise DefinitionRefused(MISSING, f"missing required field: {name}")
+        raise Refused(MISSING, f"missing required field: {name}")
     if problem := name_problem(value):
-        raise DefinitionRefused("invalid_definition", f"{name}: {problem}")
+        raise Refused("invalid_definition", f"{name}: {problem}")
     return value
 
 
@@ -444,25 +445,25 @@ def _finite(value: Any, name: str) -> float:
     except OverflowError:
         number = math.nan
     if not math.isfinite(number):
-        raise DefinitionRefused("invalid_definition", f"{name}: expected a finite number")
+        raise Refused("invalid_definition", f"{name}: expected a finite number")
     return number
 
 
 def _score(fields: Mapping[str, Any]) -> float:
     if "score" not in fields:
-        raise DefinitionRefused(MISSING, "missing required field: score")
+        raise Refused(MISSING, "missing required field: score")
     return _finite(fields["score"], "score")
 
 
 def _dimensions(fields: Mapping[str, Any]) -> dict[str, float]:
     dimensions = fields.get("dimensions", {})
     if not isinstance(dimensions, Mapping):
-        raise DefinitionRefused("invalid_definition", "dimensions: expected an object of numbers")
+        raise Refused("invalid_definition", "dimensions: expected an object of numbers")
     if len(dimensions) > limits.DIMENSIONS_MAX:
-        raise DefinitionRefused("too_many", f"dimensions: {len(dimensions)}, at most {limits.DIMENSIONS_MAX}")
+        raise Refused("too_many", f"dimensions: {len(dimensions)}, at most {limits.DIMENSIONS_MAX}")
     for name in dimensions:
         if problem := dimension_problem(name):
-            raise DefinitionRefused("bad_name", f"dimensions: the name {name[:80]!r} {problem}")
+            raise Refused("bad_name", f"dimensions: the name {name[:80]!r} {problem}")
     return {name: _finite(value, f"dimensions.{name}") for name, value in dimensions.items()}
 
 
@@ -480,5 +481,5 @@ def _rationale(fields: Mapping[str, Any]) -> str:
 def _bounded(name: str, text: str, bytes_max: int) -> str:
     size = len(text.encode())
     if size > bytes_max:
-        raise DefinitionRefused("too_large", f"{name}: {size} bytes, at most {bytes_max}")
+        raise Refused("too_large", f"{name}: {size} bytes, at most {bytes_max}")
     return text

@@ -18,8 +18,8 @@ from loomlog.connectors.protocols import Blobs
 from loomlog.schemas.generated.definition_commands import ObserveStatic
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.ids import hashed_token
+from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.families.definition import limits
-from loomlog.services.families.definition.author import DefinitionRefused, DefinitionsUnavailable
 from loomlog.services.families.definition.composition import store_content
 from loomlog.services.families.definition.operations import WAIT_S, ask_owner
 from loomlog.services.families.definition.table import SHARED, DefinitionTable, FileDefinition
@@ -55,12 +55,12 @@ class FileObserver:
         while True:
             try:
                 await self.observe()
-            except (ConnectorError, DefinitionsUnavailable) as error:
+            except (ConnectorError, Unavailable) as error:
                 log.warning("what the files define is not told yet: %s", error)
             await asyncio.sleep(EVERY_S)
 
     async def observe(self) -> int:
-        """Tell what is new; returns the number of definitions. Raises DefinitionsUnavailable, ConnectorError."""
+        """Tell what is new; returns the number of definitions. Raises Unavailable, ConnectorError."""
         new = self._untold()
         count = 0
         while files := list(islice(new, AT_ONCE)):
@@ -99,5 +99,5 @@ class FileObserver:
         )
         try:
             await ask_owner(self._commands, command, wait_s=WAIT_S)
-        except DefinitionRefused as refused:
+        except Refused as refused:
             log.error("what the files say of the %s %s is refused: %s", file.kind, file.name, refused.message)

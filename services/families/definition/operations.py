@@ -32,9 +32,10 @@ from loomlog.schemas.generated.definition_commands import (
 from loomlog.schemas.generated.definition_events import DefVersionCreated
 from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.schemas.generated.values import CommandEnvelope
+from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.families.definition import limits
 from loomlog.services.families.definition.answers import names_row, version_row
-from loomlog.services.families.definition.author import Author, DefinitionRefused, DefinitionsUnavailable
+from loomlog.services.families.definition.author import Author
 from loomlog.services.families.definition.authorship import Authorship
 from loomlog.services.families.definition.composition import Composer, Composition, Origin
 from loomlog.services.families.definition.content import parse_time_ms
@@ -79,7 +80,7 @@ class Reply:
 
 
 class DefinitionOperations:
-    """The handler. All methods raise DefinitionRefused and DefinitionsUnavailable."""
+    """The handler. All methods raise Refused and Unavailable."""
 
     def __init__(
         self,
@@ -120,11 +121,11 @@ class DefinitionOperations:
         try:
             reply = await self._handlers[op](kind, fields, author)
         except DefinitionProblem as problem:
-            raise DefinitionRefused(problem.reason, str(problem)) from problem
+            raise Refused(problem.reason, str(problem)) from problem
         except PositionNotRead as error:
-            raise DefinitionsUnavailable(str(error)) from error
+            raise Unavailable(str(error)) from error
         except ConnectorError as error:
-            raise DefinitionsUnavailable(str(error)) from error
+            raise Unavailable(str(error)) from error
         if self.after_change is not None and op not in READS:
             place = self.table.find(str(reply.fields.get("def_id", "")))
             if place is not None:
@@ -139,7 +140,7 @@ class DefinitionOperations:
         self.authorship.require(kind.name, name, author, activates=promote)
         if self.is_static(kind, name):
             text = f"{name} is defined by a configuration file: fork it instead of creating it"
-            raise DefinitionRefused("static_name", text)
+            raise Refused("static_name", text)
         overlay = overlay_field(fields)
         self.check_room(kind.name, name, author.tenant)
         made = await self.composer.compose(kind, name, overlay, Origin(), author)
@@ -152,7 +153,7 @@ class DefinitionOperations:
             return await self._made(line, created[-1], made.content, answer)
         same = next((one for one in reversed(line.versions) if one.digest == made.stored.digest), None)
         if same is None:
-            raise DefinitionRefused(CONFLICT, f"{name} has changed meanwhile: ask again")
+            raise Refused(CONFLICT, f"{name} has changed meanwhile: ask again")
         return Reply(fields=await self.describe(line, same) | {"deduplicated": True}, position=answer.position)
 
     async def _fork(self, kind: Kind, fields: Mapping[str, Any], author: Author) -> Reply:
@@ -160,7 +161,7 @@ class DefinitionOperations:
         parent_id = text_field(fields, "parent_def_id")
         name, origin = self.origin(kind, text_field(fields, "name"), parent_id, author, activates=promote)
         if origin == Origin():
-            raise DefinitionRefused("parent_not_found", f"{kind.name} {name} not found: there is nothing to fork")
+            raise Refused("parent_not_found", f"{kind.name} {name} not found: there is nothing to fork")
         self.check_room(kind.name, name, author.tenant)
         made = await self.composer.compose(kind, name, overlay_field(fields), origin, author)
         self.check_shares(kind, author, {name: made.content})
@@ -178,18 +179,18 @@ class DefinitionOperations:
 
     async def _add_hook(self, kind: Kind, fields: Mapping[str, Any], author: Author) -> Reply:
         if not isinstance(fields.get("hook"), Mapping):
-            raise DefinitionRefused(MISSING, "missing required field: hook, an object")
+            raise Refused(MISSING, "missing required field: hook, an object")
         line, version, hooks = await self._hooks(kind, fields, author)
         return await self._with_hooks(kind, line, version, [*hooks, fields["hook"]], author)
 
     async def _remove_hook(self, kind: Kind, fields: Mapping[str, Any], author: Author) -> Reply:
         index = fields.get("hook_index")
         if not isinstance(index, int) or isinstance(index, bool):
-            raise DefinitionRefused(MISSING, "missing required field: hook_index, a number from 0")
+            raise Refused(MISSING, "missing required field: hook_index, a number from 0")
         line, version, hooks = await self._hooks(kind, fields, author)
         if not 0 <= index < len(hooks):
             text = f"hook_index is {index}: {line.name} has {len(hooks)} hooks in this version, counted from 0"
-            raise DefinitionRefused("invalid_definition", text)
+            raise Refused("invalid_definition", text)
         return await self._with_hooks(kind, line, version, [*hooks[:index], *hooks[index + 1 :]], author)
 
     async def _hooks(
@@ -210,7 +211,7 @@ class DefinitionOperations:
         """Return the name of a fork and what it is made from: the parent that is named, or what is active."""
         parent = self.visible(kind, parent_id, author) if parent_id else None
         if parent_id and parent is None:
-            raise DefinitionRefused("parent_not_found", f"parent_def_id {parent_id[:80]} not found")
+            raise Refused("parent_not_found", f"parent_def_id {parent_id[:80]} not found")
         name = name or (parent[0].name if parent is not None else "")
         name = self._name(kind, {"name": name}, author)
         self.authorship.require(kind.name, name, author, activates=activates)
@@ -218,7 +219,7 @@ class DefinitionOperations:
             return name, self.composer.default_origin(kind, name, author.tenant)
         if parent[0].name != name:
             text = f"parent_def_id {parent_id} is a version of {parent[0].name}, not of {name}"
-            raise DefinitionRefused("name_mismatch", text)
+            raise Refused("name_mismatch", text)
         return name, Origin(parent=parent)
 
     def _version_fields(
@@ -290,7 +291,7 @@ class DefinitionOperations:
     async def _render_diagram(self, kind: Kind, fields: Mapping[str, Any], author: Author) -> Reply:
         """Draw a team: a version, the active one, or what an overlay would make of it."""
         if text_field(fields, "format") not in ("", MERMAID):
-            raise DefinitionRefused("invalid_definition", f"format: expected {MERMAID}")
+            raise Refused("invalid_definition", f"format: expected {MERMAID}")
         name, content, version_id = text_field(fields, "name"), None, ""
         if text_field(fields, "def_id"):
             line, version = self._require(kind, text_field(fields, "def_id"), author)
@@ -301,7 +302,7 @@ class DefinitionOperations:
         if is_preview:
             content, version_id = kind.compose(name, overlay_field(fields), content), ""
         if content is None:
-            raise DefinitionRefused(NOT_FOUND, f"{kind.name} {name[:80]} not found")
+            raise Refused(NOT_FOUND, f"{kind.name} {name[:80]} not found")
         diagram = render_diagram(content, text_field(fields, "highlight_state"))
         drawn = {"name": name, "def_id": version_id, "format": MERMAID, "diagram": diagram}
         return Reply(fields=drawn | ({"preview": True} if is_preview else {}))
@@ -362,7 +363,7 @@ class DefinitionOperations:
         line = self.table.line(kind.name, author.tenant, name)
         target = rollback_target(line) if line is not None else None
         if line is None or target is None:
-            raise DefinitionRefused(NOT_FOUND, f"{kind.name} {name}: an earlier active version is not found")
+            raise Refused(NOT_FOUND, f"{kind.name} {name}: an earlier active version is not found")
         await self.composer.require_within(kind, name, await self.table.content(line, target), author)
         self.check_shares(kind, author, {name: await self.table.content(line, target)})
         command = RollBack(
@@ -386,7 +387,7 @@ class DefinitionOperations:
     async def _retire(self, kind: Kind, fields: Mapping[str, Any], author: Author) -> Reply:
         line, version = self._require(kind, required_field(fields, "def_id"), author)
         if "retired" not in fields:
-            raise DefinitionRefused(MISSING, "missing required field: retired")
+            raise Refused(MISSING, "missing required field: retired")
         retired = flag_field(fields, "retired", default=True)
         self._require_own(line, author)
         self.authorship.require(kind.name, line.name, author, activates=True)
@@ -431,32 +432,30 @@ class DefinitionOperations:
     def _require(self, kind: Kind, def_id: str, author: Author) -> tuple[Line, Version]:
         place = self.visible(kind, def_id, author)
         if place is None:
-            raise DefinitionRefused(NOT_FOUND, f"{kind.name} version {def_id[:80]} not found")
+            raise Refused(NOT_FOUND, f"{kind.name} version {def_id[:80]} not found")
         return place
 
     def _require_own(self, line: Line, author: Author) -> None:
         if line.tenant != author.tenant and not author.is_admin:
-            raise DefinitionRefused(
-                "scope_denied", f"{line.name} is shared by all tenants: only an administrator changes it"
-            )
+            raise Refused("scope_denied", f"{line.name} is shared by all tenants: only an administrator changes it")
 
     def check_room(self, kind: str, name: str, tenant: str, *, count: int = 1) -> None:
-        """Check that a line may be added, the last of `count` new ones. Raises DefinitionRefused(too_many)."""
+        """Check that a line may be added, the last of `count` new ones. Raises Refused(too_many)."""
         if self.table.line(kind, tenant, name) is not None:
             return
         if self.table.count(tenant) + count > limits.LINES_PER_TENANT_MAX:
-            raise DefinitionRefused("too_many", f"the tenant has {limits.LINES_PER_TENANT_MAX} definitions already")
+            raise Refused("too_many", f"the tenant has {limits.LINES_PER_TENANT_MAX} definitions already")
         if self.table.count() + count > limits.LINES_MAX:
-            raise DefinitionRefused("too_many", f"the installation has {limits.LINES_MAX} definitions already")
+            raise Refused("too_many", f"the installation has {limits.LINES_MAX} definitions already")
 
     def check_shares(self, kind: Kind, author: Author, additions: Mapping[str, Mapping[str, Any]]) -> None:
         """Check that an author may have these definitions, by name, besides those there are. Raises
-        DefinitionRefused(too_many).
+        Refused(too_many).
         """
         if kind.name == SCHEDULE.name and (
             problem := schedules_problem(self.table, author.tenant, author.subject, additions)
         ):
-            raise DefinitionRefused("too_many", problem)
+            raise Refused("too_many", problem)
 
     # --- sending -----------------------------------------------------------------------------------------------------
 
@@ -470,23 +469,23 @@ class DefinitionOperations:
         answer = await ask_owner(self._commands, command, wait_s=self.wait_s)
         if await self._replicas.wait(answer.partition, answer.offset, timeout_s=self.wait_s):
             text = f"the change is in the log at {answer.position}, and this process has not read it yet"
-            raise DefinitionsUnavailable(text, is_pending=True)
+            raise Unavailable(text, is_unknown=True)
         return answer
 
 
 async def ask_owner(commands: EntityCommands, command: Any, *, wait_s: float) -> Answer:
-    """Return the answer of the owner of a line. Raises DefinitionRefused and DefinitionsUnavailable."""
+    """Return the answer of the owner of a line. Raises Refused and Unavailable."""
     try:
         answer = await commands.ask(command, wait_s=wait_s)
     except CommandInvalid as error:
-        raise DefinitionRefused("invalid_definition", str(error)) from error
+        raise Refused("invalid_definition", str(error)) from error
     except (CommandUnanswered, Transient) as error:
-        raise DefinitionsUnavailable(
-            f"no owner has answered, and the command may still be carried out: {error}", is_pending=True
+        raise Unavailable(
+            f"no owner has answered, and the command may still be carried out: {error}", is_unknown=True
         ) from error
     last = answer.events[-1]
     if isinstance(last, CommandRefused):
-        raise DefinitionRefused(last.code, last.message)
+        raise Refused(last.code, last.message)
     return answer
 
 
@@ -503,34 +502,34 @@ def operations_of(kind: Kind) -> tuple[str, ...]:
 def parse_operation(
     body: Any, operations: tuple[str, ...], fields: Mapping[str, frozenset[str]]
 ) -> tuple[str, Mapping[str, Any]]:
-    """Return the operation of a body and its fields that are not null. Raises DefinitionRefused."""
+    """Return the operation of a body and its fields that are not null. Raises Refused."""
     if not isinstance(body, Mapping):
-        raise DefinitionRefused("invalid_definition", "expected a JSON object with op")
+        raise Refused("invalid_definition", "expected a JSON object with op")
     op = body.get("op")
     if op is None:
-        raise DefinitionRefused(MISSING, f"missing required field: op; expected one of {', '.join(operations)}")
+        raise Refused(MISSING, f"missing required field: op; expected one of {', '.join(operations)}")
     if not isinstance(op, str) or op not in operations:
         hint = did_you_mean(op, operations) if isinstance(op, str) else ""
-        raise DefinitionRefused(UNKNOWN_OP, f"unknown op {str(op)[:60]!r}{hint}: expected {', '.join(operations)}")
+        raise Refused(UNKNOWN_OP, f"unknown op {str(op)[:60]!r}{hint}: expected {', '.join(operations)}")
     present = {name: value for name, value in body.items() if name != "op" and value is not None}
     for name in present:
         if name not in fields[op]:
             hint = did_you_mean(name, fields[op])
             expected = ", ".join(sorted(fields[op]))
-            raise DefinitionRefused(UNKNOWN_FIELD, f"unknown field {name[:60]!r}{hint}: {op} takes {expected}")
+            raise Refused(UNKNOWN_FIELD, f"unknown field {name[:60]!r}{hint}: {op} takes {expected}")
     return op, present
 
 
 def overlay_field(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     overlay = fields.get("overlay", {})
     if not isinstance(overlay, Mapping):
-        raise DefinitionRefused("invalid_definition", "overlay: expected an object")
+        raise Refused("invalid_definition", "overlay: expected an object")
     return overlay
 
 
 def required_field(fields: Mapping[str, Any], name: str) -> str:
     if not (value := text_field(fields, name)):
-        raise DefinitionRefused(MISSING, f"missing required field: {name}")
+        raise Refused(MISSING, f"missing required field: {name}")
     return value
 
 
@@ -541,9 +540,9 @@ def text_field(fields: Mapping[str, Any], name: str) -> str:
 def optional_text(fields: Mapping[str, Any], name: str) -> str | None:
     value = fields.get(name)
     if value is not None and not isinstance(value, str):
-        raise DefinitionRefused("invalid_definition", f"{name}: expected text")
+        raise Refused("invalid_definition", f"{name}: expected text")
     if value is not None and ("\0" in value or not _is_text(value)):
-        raise DefinitionRefused("invalid_definition", f"{name}: has characters that no store takes")
+        raise Refused("invalid_definition", f"{name}: has characters that no store takes")
     return value
 
 
@@ -558,7 +557,7 @@ def _is_text(value: str) -> bool:
 def flag_field(fields: Mapping[str, Any], name: str, *, default: bool) -> bool:
     value = fields.get(name, default)
     if not isinstance(value, bool):
-        raise DefinitionRefused("invalid_definition", f"{name}: expected true or false")
+        raise Refused("invalid_definition", f"{name}: expected true or false")
     return value
 
 

@@ -29,9 +29,10 @@ from loomlog.connectors.tools.thread_pool import ThreadPool
 from loomlog.connectors.tools.volume_folders import FolderProblem, VolumeFolders
 from loomlog.schemas.generated.definition_commands import DefineVersion, DeleteLine
 from loomlog.schemas.generated.values import CommandEnvelope
+from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.families.definition.answers import format_time
 from loomlog.services.families.definition.attenuation import exceeding
-from loomlog.services.families.definition.author import Author, DefinitionRefused, DefinitionsUnavailable
+from loomlog.services.families.definition.author import Author
 from loomlog.services.families.definition.decide import CONFLICT
 from loomlog.services.families.definition.operations import (
     NOT_FOUND,
@@ -97,7 +98,7 @@ NO_NAMES_YET = "this version has no tree of names yet: {} is kept with the volum
 
 
 class VolumeOperations:
-    """The handler. All methods raise DefinitionRefused and DefinitionsUnavailable."""
+    """The handler. All methods raise Refused and Unavailable."""
 
     def __init__(self, operations: DefinitionOperations, volumes: VolumeTable) -> None:
         self.volumes = volumes
@@ -117,13 +118,13 @@ class VolumeOperations:
         try:
             return await self._handlers[op](fields, author)
         except DefinitionProblem as problem:
-            raise DefinitionRefused(problem.reason, str(problem)) from problem
+            raise Refused(problem.reason, str(problem)) from problem
         except FolderProblem as problem:
             log.warning("volumes of %s: %s", author.tenant, problem)
             text = str(problem) if author.is_admin else FOLDER_PROBLEM
-            raise DefinitionRefused("invalid_definition", text) from problem
+            raise Refused("invalid_definition", text) from problem
         except (ConnectorError, PositionNotRead) as error:
-            raise DefinitionsUnavailable(str(error)) from error
+            raise Unavailable(str(error)) from error
 
     # --- making ------------------------------------------------------------------------------------------------------
 
@@ -132,11 +133,11 @@ class VolumeOperations:
         name = self._writable_name(fields, author, is_of_run=is_ephemeral)
         mode = text_field(fields, "mode") or MODES[0]
         if mode not in MODES:
-            raise DefinitionRefused("invalid_definition", f"mode is {mode[:20]!r}: expected rw or ro")
+            raise Refused("invalid_definition", f"mode is {mode[:20]!r}: expected rw or ro")
         folders = self._folders()
         if is_ephemeral and not author.root_run_id:
             text = "an ephemeral volume ends with the run that makes it: only a run can make one"
-            raise DefinitionRefused("invalid_definition", text)
+            raise Refused("invalid_definition", text)
         mount_at = "" if is_ephemeral else _mount_at(fields)
         root_run = author.root_run_id if is_ephemeral else ""
         if is_ephemeral:
@@ -152,20 +153,18 @@ class VolumeOperations:
         position = await self._define(name, content, author, expect_active=None)
         made = self.volumes.made(author.tenant, name)
         if made is None:
-            raise DefinitionRefused(CONFLICT, f"{name} was deleted meanwhile: ask again")
+            raise Refused(CONFLICT, f"{name} was deleted meanwhile: ask again")
         warning = NO_NAMES_YET.format(mount_at or f"/vol/{name}")
         return Reply(fields=_row(made, author) | {"mount_warning": warning}, position=position)
 
     def _check_run(self, name: str, author: Author) -> None:
         if self.volumes.find(author.tenant, name) is not None:
-            raise DefinitionRefused(CONFLICT, f"there is a volume {name} that lasts: choose another name")
+            raise Refused(CONFLICT, f"there is a volume {name} that lasts: choose another name")
         own = {one.content.name for one in self.volumes.ephemeral(author.tenant, author.root_run_id)}
         if name not in own and len(own) >= RUN_VOLUMES_MAX:
-            raise DefinitionRefused(
-                "too_many", f"the runs of this tree have {RUN_VOLUMES_MAX} ephemeral volumes already"
-            )
+            raise Refused("too_many", f"the runs of this tree have {RUN_VOLUMES_MAX} ephemeral volumes already")
         if self.volumes.ephemeral_count(author.tenant) >= EPHEMERAL_MAX:
-            raise DefinitionRefused("too_many", f"the tenant has {EPHEMERAL_MAX} ephemeral volumes already")
+            raise Refused("too_many", f"the tenant has {EPHEMERAL_MAX} ephemeral volumes already")
 
     async def _create_ephemeral(self, content: VolumeContent, author: Author) -> Reply:
         known = self.volumes.ephemeral(author.tenant, content.root_run, content.name)
@@ -177,7 +176,7 @@ class VolumeOperations:
             position = await self._take_slot(content, author)
         made = self.volumes.ephemeral(author.tenant, content.root_run, content.name)
         if not made:
-            raise DefinitionRefused(CONFLICT, f"{content.name} was deleted meanwhile: ask again")
+            raise Refused(CONFLICT, f"{content.name} was deleted meanwhile: ask again")
         return Reply(fields=_row(made[-1], author), position=position)
 
     async def _take_slot(self, content: VolumeContent, author: Author) -> str:
@@ -187,8 +186,8 @@ class VolumeOperations:
             self.operations.check_room(VOLUME, line, author.tenant)
             try:
                 return await self._define(line, content, author, expect_active="")
-            except DefinitionRefused as refused:
-                if refused.reason != CONFLICT or len(tried) >= SLOT_TRIES:
+            except Refused as refused:
+                if refused.code != CONFLICT or len(tried) >= SLOT_TRIES:
                     raise
                 tried.append(line)
 
@@ -214,7 +213,7 @@ class VolumeOperations:
         lasting = (self.volumes.made(owner, name) for owner in dict.fromkeys((author.tenant, SHARED)))
         made = next(filter(None, (*own, *lasting)), None)
         if made is None:
-            raise DefinitionRefused(NOT_FOUND, f"volume {name} not found")
+            raise Refused(NOT_FOUND, f"volume {name} not found")
         return Reply(fields=_row(made, author))
 
     async def _list(self, fields: Mapping[str, Any], author: Author) -> Reply:
@@ -240,14 +239,14 @@ class VolumeOperations:
         line = self.volumes.definitions.line(VOLUME, author.tenant, name)
         is_known = line is not None and line.active_version is not None
         if not is_known and author.issued_at_ms:
-            raise DefinitionRefused(NOT_FOUND, f"volume {name} not found")
+            raise Refused(NOT_FOUND, f"volume {name} not found")
         # A command without a time may be a repeated one that was carried out: then its owner answers as before.
         if is_known and with_files:
             made = self.volumes.made(author.tenant, name)
             if made is None:
                 root = self._folders().root if author.is_admin else "the root of such folders"
                 text = f"the folder of {name} is not below {root}: nothing was removed; delete it instead"
-                raise DefinitionRefused("invalid_definition", text)
+                raise Refused("invalid_definition", text)
             await self._remove_folder(made)
         command = DeleteLine(envelope=command_envelope(author), kind=VOLUME, name=name, why=why)
         answer = await self.operations.ask(command)
@@ -273,8 +272,8 @@ class VolumeOperations:
             )
             try:
                 position = (await self.operations.ask(command)).position
-            except DefinitionRefused as refused:
-                if refused.reason not in (CONFLICT, NOT_FOUND):  # others have removed it
+            except Refused as refused:
+                if refused.code not in (CONFLICT, NOT_FOUND):  # others have removed it
                     raise
         return position
 
@@ -290,23 +289,23 @@ class VolumeOperations:
 
     def _folders(self) -> VolumeFolders:
         if self.volumes.folders is None:
-            raise DefinitionRefused("invalid_definition", NO_ROOT)
+            raise Refused("invalid_definition", NO_ROOT)
         return self.volumes.folders
 
     def _check_mode(self, content: VolumeContent, author: Author) -> None:
-        """Raise DefinitionRefused(grants_exceeded) for a run that would open a volume that it may only read."""
+        """Raise Refused(grants_exceeded) for a run that would open a volume that it may only read."""
         made = self.volumes.made(author.tenant, content.name)
         own = self.volumes.ephemeral(author.tenant, content.root_run, content.name) if content.root_run else ()
         for one in filter(None, (*own, made)):
             excesses = exceeding(VolumeContent, content.name, content, None, one.content)
             if excesses and author.grants is not None:
-                raise DefinitionRefused("grants_exceeded", f"cannot widen {content.name}: {excesses[0]}")
+                raise Refused("grants_exceeded", f"cannot widen {content.name}: {excesses[0]}")
 
     def _writable_name(self, fields: Mapping[str, Any], author: Author, *, is_of_run: bool) -> str:
         """Return the name of a volume that the author may make and remove."""
         name = check_volume_name(required_field(fields, "name"))
         if (VOLUME, name) in self.operations.table.files:
-            raise DefinitionRefused("static_name", f"{name} is a volume of the configuration file: change it there")
+            raise Refused("static_name", f"{name} is a volume of the configuration file: change it there")
         self.operations.authorship.require(VOLUME, name, author, activates=False, is_of_run=is_of_run)
         return name
 
@@ -321,7 +320,7 @@ def _mount_at(fields: Mapping[str, Any]) -> str:
     mount_at = text_field(fields, "mount_at")
     if mount_at and (not mount_at.startswith("/") or len(mount_at) > MOUNT_CHARACTERS_MAX):
         text = f"mount_at: expected a path of at most {MOUNT_CHARACTERS_MAX} characters that begins with /"
-        raise DefinitionRefused("invalid_definition", text)
+        raise Refused("invalid_definition", text)
     return mount_at
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from loomlog.schemas.generated.values import CommandEnvelope, MemorySource
 from loomlog.schemas.records import Value
-from loomlog.services.families.operation import OperationRefused
+from loomlog.services.core.refusals import Refused
 
 AGENT, USER, TENANT, RUN = "agent", "user", "tenant", "run"
 SCOPES = (AGENT, USER, TENANT)
@@ -130,25 +130,25 @@ class Author(Value, frozen=True, kw_only=True):
 def resolve_scope(
     author: Author, name: Any, scopes: tuple[str, ...] = SCOPES, *, granted: str = "memory_scopes"
 ) -> Scope:
-    """Return the scope that a call of an agent names. Raises OperationRefused(invalid_scope).
+    """Return the scope that a call of an agent names. Raises Refused(invalid_scope).
 
     `granted` is the field of Grants that must list it.
     """
     assert author.grants is not None, "an operator names the scope id"
     allowed: tuple[str, ...] = getattr(author.grants, granted)
     if not isinstance(name, str) or name not in scopes:
-        raise OperationRefused("invalid_scope", f"scope: expected one of {', '.join(scopes)}, not {str(name)[:60]!r}")
+        raise Refused("invalid_scope", f"scope: expected one of {', '.join(scopes)}, not {str(name)[:60]!r}")
     if name not in allowed:
         listed = ", ".join(allowed) or "none"
-        raise OperationRefused("invalid_scope", f"scope {name}: this agent may use {listed} ({granted})")
+        raise Refused("invalid_scope", f"scope {name}: this agent may use {listed} ({granted})")
     if author.is_isolated and name != USER:
-        raise OperationRefused("invalid_scope", f"scope {name}: this caller is confined to its own memory; use user")
+        raise Refused("invalid_scope", f"scope {name}: this caller is confined to its own memory; use user")
     match name:
         case "agent":
             return Scope(author.tenant, AGENT, _consolidated_agent(author) or author.agent)
         case "user":
             if not author.user_id:
-                raise OperationRefused("invalid_scope", "scope user: this run has no user_id; start it with one")
+                raise Refused("invalid_scope", "scope user: this run has no user_id; start it with one")
             return Scope(author.tenant, USER, author.user_id)
         case "run":
             return Scope(author.tenant, RUN, author.root_run_id)
@@ -166,13 +166,13 @@ def _consolidated_agent(author: Author) -> str:
 
 
 def named_scope(tenant: str, name: str, scope_id: str) -> Scope:
-    """Return the scope that an operator names; the tenant has one, whatever id is named. Raises OperationRefused."""
+    """Return the scope that an operator names; the tenant has one, whatever id is named. Raises Refused."""
     if name not in SCOPES:
-        raise OperationRefused("invalid_scope", f"scope: expected one of {', '.join(SCOPES)}, not {name[:60]!r}")
+        raise Refused("invalid_scope", f"scope: expected one of {', '.join(SCOPES)}, not {name[:60]!r}")
     if name == TENANT:
         return Scope(tenant, TENANT, TENANT_SCOPE_ID)
     if not 0 < len(scope_id) <= SCOPE_ID_CHARACTERS_MAX or not scope_id.isprintable():
-        raise OperationRefused(
+        raise Refused(
             "invalid_scope",
             f"scope_id: expected 1 to {SCOPE_ID_CHARACTERS_MAX} characters that can be printed, not {scope_id[:60]!r}",
         )

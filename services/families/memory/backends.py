@@ -32,13 +32,14 @@ from loomlog.connectors.configuration.principals import DEFAULT_TENANT
 from loomlog.connectors.configuration.secret_registry import Purpose, SecretRefused, SecretRegistry, host_of
 from loomlog.connectors.definitions import KINDS, DefinitionProblem
 from loomlog.connectors.errors import ConnectorError, Permanent
+from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.families.definition.table import TENANT, Resolved
 from loomlog.services.families.memory.author import Author, Scope
 from loomlog.services.families.memory.entry_operations import EntryOperations
 from loomlog.services.families.memory.operations import ScopeOperations
 from loomlog.services.families.memory.remote_backend import Peer, PeerDown, RemoteBackend
 from loomlog.services.families.memory.store import Backend, Change, StoredEntry, Written
-from loomlog.services.families.operation import OperationRefused, OperationUnavailable, Reply
+from loomlog.services.families.operation import Reply
 from loomlog.services.stream.entities.reads import PositionNotRead
 
 log = logging.getLogger(__name__)
@@ -92,37 +93,37 @@ class Backends:
         self._closing: set[asyncio.Task[None]] = set()
 
     async def run(self, op: str, fields: Mapping[str, Any], author: Author, scope: Scope) -> Reply:
-        """Carry out an operation on entries. Raises OperationRefused, OperationUnavailable."""
+        """Carry out an operation on entries. Raises Refused, Unavailable."""
         remote = await self._select(author)
         if remote is None:
             return await self._entries.run(op, fields, author, scope)
         try:
             return await remote.run(op, fields, author, scope)
-        except OperationUnavailable as error:
+        except Unavailable as error:
             if not remote.has_fallback:
                 raise
             log.warning("%s; the memory here is used instead", error)
         try:
             reply = await self._entries.run(op, fields, author, scope)
-        except OperationRefused as refused:
+        except Refused as refused:
             where = (
                 f"{refused} (answered by the memory here, because the backend {remote.backend.name} does not answer)"
             )
-            raise OperationRefused(refused.code, where, {**refused.details, FALLBACK_FIELD: True}) from refused
+            raise Refused(refused.code, where, details={**refused.details, FALLBACK_FIELD: True}) from refused
         return Reply(fields={**reply.fields, FALLBACK_FIELD: True}, positions=reply.positions)
 
     async def search(self, scope: Scope, fields: Mapping[str, Any], author: Author) -> Mapping[str, Any]:
-        """Return the answer of op search (protocol Finder). Raises OperationRefused, OperationUnavailable."""
+        """Return the answer of op search (protocol Finder). Raises Refused, Unavailable."""
         return (await self.run("search", fields, author, scope)).fields
 
     async def recall(self, scope: Scope, fields: Mapping[str, Any], author: Author) -> Mapping[str, Any]:
-        """Return the answer of op recall. Raises OperationRefused, OperationUnavailable."""
+        """Return the answer of op recall. Raises Refused, Unavailable."""
         return (await self.run("recall", fields, author, scope)).fields
 
     async def backend_of(self, author: Author) -> Backend:
         """Return where the author's entries are, for the prompt of one run.
 
-        Raises OperationRefused, OperationUnavailable.
+        Raises Refused, Unavailable.
 
         Once a peer has not answered a read within READ_WAIT_S, all further reads are of the fallback.
         """
@@ -130,12 +131,12 @@ class Backends:
         return store if remote is None else _RemoteEntries(remote, store if remote.has_fallback else None)
 
     async def require_local(self, op: str, author: Author) -> None:
-        """Raise OperationRefused(capability_unsupported) when the author's entries are in another installation."""
+        """Raise Refused(capability_unsupported) when the author's entries are in another installation."""
         remote = await self._select(author)
         if remote is not None:
             name = remote.backend.name
             text = f"{op}: the memory backend {name} is another installation, which has entries and search only"
-            raise OperationRefused("capability_unsupported", text)
+            raise Refused("capability_unsupported", text)
 
     async def close(self) -> None:
         """Close the connections to all peers."""
@@ -153,7 +154,7 @@ class Backends:
         resolved = self._definitions.resolve(KIND, author.tenant, name)
         if resolved is None:
             text = f"there is no memory backend {name[:80]!r}, in memory_backends of the files or made by the tenant"
-            raise OperationRefused("capability_unsupported", text)
+            raise Refused("capability_unsupported", text)
         is_own = resolved.source == TENANT
         place = (resolved.source, author.tenant if is_own else "", name, resolved.digest)
         remote = self._remotes.get(place)
@@ -171,7 +172,7 @@ class Backends:
         try:
             block: MemoryBackendBlock = KINDS[KIND].block_of(await self._definitions.load(resolved))
         except (ConnectorError, PositionNotRead) as error:
-            raise OperationUnavailable(f"the memory backend {resolved.name}: it cannot be read: {error}") from error
+            raise Unavailable(f"the memory backend {resolved.name}: it cannot be read: {error}") from error
         except DefinitionProblem as problem:
             raise _unusable(resolved.name, str(problem)) from problem
         for broken in iter_backend_problems(block):
@@ -231,7 +232,7 @@ class _RemoteEntries:
             return await read(self._fallback)
         try:
             return await self._remote.guard(author, lambda: read(self._remote.backend), READ_WAIT_S)
-        except OperationUnavailable as error:
+        except Unavailable as error:
             self._is_down = True
             if self._fallback is None:
                 raise
@@ -264,12 +265,12 @@ class _Remote:
     async def guard(
         self, author: Author, ask: Callable[[], Awaitable[ValueT]], timeout_s: float | None = None
     ) -> ValueT:
-        """Return what the peer answers, unless it is left alone. Raises OperationUnavailable."""
+        """Return what the peer answers, unless it is left alone. Raises Unavailable."""
         name = self.backend.name
         if self._check_at_s is not None:
             self._start_check(author.tenant)
             text = f"it did not answer, and is asked again every {self._interval_s:g} s"
-            raise OperationUnavailable(f"the memory backend {name}: {text}")
+            raise Unavailable(f"the memory backend {name}: {text}")
         try:
             async with asyncio.timeout(timeout_s):
                 return await ask()
@@ -278,7 +279,7 @@ class _Remote:
             raise
         except TimeoutError as error:
             self._leave_alone()
-            raise OperationUnavailable(f"the memory backend {name}: no answer within {timeout_s:g} s") from error
+            raise Unavailable(f"the memory backend {name}: no answer within {timeout_s:g} s") from error
 
     def _leave_alone(self) -> None:
         if self._interval_s:
@@ -321,7 +322,7 @@ class _Tenancy:
         self._owner = owner
 
     def key(self, tenant: str) -> str:
-        """Return the API key for the requests of a tenant; empty when none is configured. Raises OperationRefused."""
+        """Return the API key for the requests of a tenant; empty when none is configured. Raises Refused."""
         variable = self._variable
         match self._strategy:
             case None if not self._owner and tenant != DEFAULT_TENANT:
@@ -352,5 +353,5 @@ class _Tenancy:
         return prefix.replace("%", "%25").replace("/", "%2F")
 
 
-def _unusable(name: str, problem: str) -> OperationRefused:
-    return OperationRefused("capability_unsupported", f"the memory backend {name[:80]}: {problem}")
+def _unusable(name: str, problem: str) -> Refused:
+    return Refused("capability_unsupported", f"the memory backend {name[:80]}: {problem}")

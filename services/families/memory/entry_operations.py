@@ -15,13 +15,14 @@ from msgspec import convert, to_builtins
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.schemas.generated.values import Provenance
 from loomlog.schemas.records import Value
+from loomlog.services.core.refusals import Refused
 from loomlog.services.families.memory import limits
 from loomlog.services.families.memory.author import Author, Scope
 from loomlog.services.families.memory.decide import key_problem
 from loomlog.services.families.memory.fields import flag_field, integer_field, refuse, text_field
 from loomlog.services.families.memory.store import Backend, Change, MemoryStore, StoredEntry, Written
 from loomlog.services.families.memory.values import appended, bounded, incremented, merged, parse_value, value_text
-from loomlog.services.families.operation import OperationRefused, Reply
+from loomlog.services.families.operation import Reply
 from loomlog.services.stream.encryption.subject_keys import ERASED
 
 CONFLICTS_MAX = 30
@@ -67,11 +68,11 @@ class Finder(Protocol):
     """Searches entries."""
 
     async def search(self, scope: Scope, fields: Mapping[str, Any], author: Author) -> Mapping[str, Any]:
-        """Return the answer of op search. Raises OperationRefused, OperationUnavailable."""
+        """Return the answer of op search. Raises Refused, Unavailable."""
         ...
 
     async def recall(self, scope: Scope, fields: Mapping[str, Any], author: Author) -> Mapping[str, Any]:
-        """Return the answer of op recall. Raises OperationRefused, OperationUnavailable."""
+        """Return the answer of op recall. Raises Refused, Unavailable."""
         ...
 
 
@@ -79,20 +80,20 @@ class Learning(Protocol):
     """What becomes of op add, and where facts come from."""
 
     async def add(self, scope: Scope, fields: Mapping[str, Any], author: Author) -> Reply:
-        """Carry out op add. Raises OperationRefused, OperationUnavailable."""
+        """Carry out op add. Raises Refused, Unavailable."""
         ...
 
     async def pending_origin(self, scope: Scope, pending_id: str, author: Author) -> Mapping[str, str]:
-        """Return origin, source_session_id and source_run_id of a pending entry. Raises OperationRefused(not_found)."""
+        """Return origin, source_session_id and source_run_id of a pending entry. Raises Refused(not_found)."""
         ...
 
     async def require_lease(self, scope: Scope, author: Author) -> None:
-        """Raise OperationRefused(lease_lost) unless the author holds the lease of the scope's target."""
+        """Raise Refused(lease_lost) unless the author holds the lease of the scope's target."""
         ...
 
 
 class EntryOperations:
-    """The handler (protocol ScopeOperations). `run` raises OperationRefused, OperationUnavailable."""
+    """The handler (protocol ScopeOperations). `run` raises Refused, Unavailable."""
 
     def __init__(
         self,
@@ -145,7 +146,7 @@ class EntryOperations:
                 return await self._supersede(fields, author, scope)
             case "search" | "recall":
                 if self._finder is None:
-                    raise OperationRefused("search_unavailable", "there is no search index here")
+                    raise Refused("search_unavailable", "there is no search index here")
                 find = self._finder.search if op == "search" else self._finder.recall
                 return Reply(fields=await find(scope, fields, author))
             case "add":
@@ -185,9 +186,7 @@ class EntryOperations:
         embed = flag_field(fields, "embed", default=False)
         embed_text = text_field(fields, "embed_text", default="")
         if len(embed_text.encode()) > self.limits.value_bytes_max:
-            raise OperationRefused(
-                "memory_value_too_large", f"embed_text: at most {self.limits.value_bytes_max} bytes are kept"
-            )
+            raise Refused("memory_value_too_large", f"embed_text: at most {self.limits.value_bytes_max} bytes are kept")
         if_revision = -1
         if "if_revision" in fields:
             if_revision = integer_field(fields, "if_revision", default=None, least=0, most=2**53)
@@ -251,7 +250,7 @@ class EntryOperations:
                 step = str(number) if number else ""
                 try:
                     written = await self._reduce_once(op, reduce, key, ttl_ms, embed, author, scope, step)
-                except OperationRefused as refused:
+                except Refused as refused:
                     if refused.code != "revision_conflict":
                         raise
                     continue
@@ -259,9 +258,7 @@ class EntryOperations:
                 if op == "bounded_list":
                     reply["dropped"] = written.dropped
                 return Reply(fields=reply, positions=_positions(written.position))
-        raise OperationRefused(
-            "revision_conflict", f"{op}: others changed {key[:120]!r} {CONFLICTS_MAX} times; try again"
-        )
+        raise Refused("revision_conflict", f"{op}: others changed {key[:120]!r} {CONFLICTS_MAX} times; try again")
 
     async def _reduce_once(
         self, op: str, reduce: Reducer, key: str, ttl_ms: int, embed: bool, author: Author, scope: Scope, step: str
@@ -272,14 +269,14 @@ class EntryOperations:
             value, dropped = reduce(_old_value(op, entry))
             text = value_text(value, self.limits.value_bytes_max)
             self._require_writable(scope, key, author, text)
-        except OperationRefused as refused:
+        except Refused as refused:
             if author.issued_at_ms:
                 raise
             # An earlier attempt may have had its effect, before others changed the value.
             change = Change(text="null", op=op, if_revision=NEVER_CURRENT)
             try:
                 return await backend.set(scope, key, change, author, step)
-            except OperationRefused as unknown:
+            except Refused as unknown:
                 raise refused from unknown
         change = Change(
             text=text,
@@ -329,7 +326,7 @@ class EntryOperations:
 
     def _require_learning(self, op: str) -> Learning:
         if self.learning is None:
-            raise OperationRefused("capability_unsupported", f"{op}: there is no consolidation here")
+            raise Refused("capability_unsupported", f"{op}: there is no consolidation here")
         return self.learning
 
     def _require_writable(self, scope: Scope, key: str, author: Author, text: str = "") -> None:
@@ -341,12 +338,10 @@ class EntryOperations:
             if block.get("label") != label or (block.get("scope") or "agent") != scope.name:
                 continue
             if block.get("read_only"):
-                raise OperationRefused("bad_request", f"key: the core block {label} is read-only for this agent")
+                raise Refused("bad_request", f"key: the core block {label} is read-only for this agent")
             most = block.get("limit_bytes") or 0
             if most and len(text.encode()) > most:
-                raise OperationRefused(
-                    "memory_value_too_large", f"value: the core block {label} has at most {most} bytes"
-                )
+                raise Refused("memory_value_too_large", f"value: the core block {label} has at most {most} bytes")
 
     def _quota(self, author: Author) -> int:
         most = self.limits.scope_bytes_max
@@ -458,7 +453,7 @@ def _old_value(op: str, entry: StoredEntry | None) -> Any:
     if entry.text != ERASED:  # JSON text of a string has quotes
         return parse_value(entry.text)
     if op == "incr":
-        raise OperationRefused("invalid_value", "incr: the value of the key was erased with its writer; set it first")
+        raise Refused("invalid_value", "incr: the value of the key was erased with its writer; set it first")
     return None
 
 
@@ -471,7 +466,7 @@ def _key(fields: Mapping[str, Any]) -> str:
 
 def _value(fields: Mapping[str, Any]) -> Any:
     if "value" not in fields:
-        raise OperationRefused("missing_value", "value: it is missing; null is a value too")
+        raise Refused("missing_value", "value: it is missing; null is a value too")
     return fields["value"]
 
 

@@ -1,4 +1,4 @@
-"""Checks of the fields of operations: each returns the value or raises OperationRefused(bad_request).
+"""Checks of the fields of operations: each returns the value or raises Refused(bad_request).
 
 Before: the handlers of operations. After: nothing.
 """
@@ -6,12 +6,13 @@ Before: the handlers of operations. After: nothing.
 from collections.abc import Mapping
 from typing import Any
 
-from loomlog.services.families.operation import OperationRefused, whole_number
+from loomlog.services.core.refusals import Refused
+from loomlog.services.families.operation import whole_number
 
 
-def refuse(message: str) -> OperationRefused:
+def refuse(message: str) -> Refused:
     """Return the refusal of a field."""
-    return OperationRefused("bad_request", message)
+    return Refused("bad_request", message)
 
 
 def text_field(fields: Mapping[str, Any], name: str, *, default: str | None = None) -> str:

@@ -15,10 +15,11 @@ from loomlog.projections.memory_index.embedding import BATCH, EmbedderRefused, E
 from loomlog.projections.memory_index.reads import IndexMissing, MemoryIndex
 from loomlog.projections.memory_index.vectors import Embedder, EmbeddingSet, VectorStore, Waiting, is_of
 from loomlog.services.core.families import aggregate_id, name_in_tenant
+from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.families.memory.author import Scope, scope_of_aggregate
 from loomlog.services.families.memory.items import ENTRY_ITEM, entry_id
 from loomlog.services.families.memory.store import FAMILY_NAME, Decrypt
-from loomlog.services.families.operation import OperationRefused, OperationUnavailable, plaintext
+from loomlog.services.families.operation import plaintext
 from loomlog.services.stream.entities.reads import EntityReads, PositionNotRead
 
 ENTRIES_MAX = 10_000
@@ -44,7 +45,7 @@ def load_by(reads: EntityReads) -> LoadEntries:
 class IndexAdministration:
     """The operations.
 
-    All raise OperationRefused(vector_unsupported, embedder_not_configured) and OperationUnavailable.
+    All raise Refused(vector_unsupported, embedder_not_configured) and Unavailable.
     """
 
     def __init__(
@@ -139,18 +140,18 @@ class IndexAdministration:
         try:
             store = await self._index.vectors()
         except IndexMissing as error:
-            raise OperationRefused("vector_unsupported", str(error)) from error
+            raise Refused("vector_unsupported", str(error)) from error
         except ConnectorError as error:
             raise _unavailable(error) from error
         if store is None:
-            raise OperationRefused("vector_unsupported", "this Postgres has no pgvector, so there are no vectors")
+            raise Refused("vector_unsupported", "this Postgres has no pgvector, so there are no vectors")
         return store
 
     async def _target(self, dry_run: bool) -> tuple[EntryEmbedder, EmbeddingSet]:
         """Return the set of the embedder; of a dry run it may be one that nothing was written to yet."""
         store = await self._store()
         if self._embedder is None:
-            raise OperationRefused(
+            raise Refused(
                 "embedder_not_configured", "no embedder is configured: set memory.embedder in the configuration"
             )
         work = EntryEmbedder(
@@ -198,5 +199,5 @@ def _model_json(of: EmbeddingSet) -> Mapping[str, Any]:
     return {"provider": of.provider, "model": of.model, "dimension": of.dimension}
 
 
-def _unavailable(error: Exception) -> OperationUnavailable:
-    return OperationUnavailable(f"the vectors of memory cannot be read or made: {error}")
+def _unavailable(error: Exception) -> Unavailable:
+    return Unavailable(f"the vectors of memory cannot be read or made: {error}")

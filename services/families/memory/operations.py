@@ -12,8 +12,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from loomlog.connectors.configuration.findings import did_you_mean
+from loomlog.services.core.refusals import Refused
 from loomlog.services.families.memory.author import RUN, SCOPES, Author, Scope, resolve_scope
-from loomlog.services.families.operation import OperationRefused, Reply
+from loomlog.services.families.operation import Reply
 
 SQL_SCOPES = (*SCOPES, RUN)
 TEXT: Mapping[str, Any] = {"type": "string"}
@@ -119,7 +120,7 @@ class ScopeOperations(Protocol):
     """The operations of one part."""
 
     async def run(self, op: str, fields: Mapping[str, Any], author: Author, scope: Scope) -> Reply:
-        """Carry out an operation. Raises OperationRefused, OperationUnavailable."""
+        """Carry out an operation. Raises Refused, Unavailable."""
         ...
 
 
@@ -141,7 +142,7 @@ class MemoryOperations:
         self._require_local = require_local
 
     async def run(self, body: Mapping[str, Any], author: Author) -> Reply:
-        """Carry out a call; `body` is its input. Raises OperationRefused, OperationUnavailable."""
+        """Carry out a call; `body` is its input. Raises Refused, Unavailable."""
         op, fields = parse_operation(body)
         grants, name = author.grants, fields.pop("scope", None)
         assert grants is not None, "calls of agents only"
@@ -149,13 +150,13 @@ class MemoryOperations:
             await self._require_local(op, author)
         if op in SQL:
             if self._databases is None:
-                raise OperationRefused("sqlmem_unavailable", "SQL memory is off here (LOOMLOG_SQLMEM_ENABLED)")
+                raise Refused("sqlmem_unavailable", "SQL memory is off here (LOOMLOG_SQLMEM_ENABLED)")
             scope = resolve_scope(author, _default_scope(name, grants.sql_scopes), SQL_SCOPES, granted="sql_scopes")
             return await self._databases.run(op, fields, author, scope)
         scope = resolve_scope(author, _default_scope(name, grants.memory_scopes))
         if op in CONSOLIDATION and op != "supersede":
             if self._consolidation is None:
-                raise OperationRefused("capability_unsupported", f"{op}: this backend has no consolidation")
+                raise Refused("capability_unsupported", f"{op}: this backend has no consolidation")
             return await self._consolidation.run(op, fields, author, scope)
         return await self._entries.run(op, fields, author, scope)
 
@@ -168,21 +169,19 @@ def _default_scope(name: Any, granted: Sequence[str]) -> Any:
 def parse_operation(body: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return the operation and its fields, scope included; a null is an absent field, except for a value.
 
-    Raises OperationRefused(bad_request).
+    Raises Refused(bad_request).
     """
     op = body.get("op")
     if not isinstance(op, str) or op not in OPERATIONS:
         hint = did_you_mean(op, list(OPERATIONS)) if isinstance(op, str) else ""
-        raise OperationRefused(
-            "bad_request", f"op: expected one of {', '.join(OPERATIONS)}, not {str(op)[:60]!r}{hint}"
-        )
+        raise Refused("bad_request", f"op: expected one of {', '.join(OPERATIONS)}, not {str(op)[:60]!r}{hint}")
     known = OPERATIONS[op] | {"scope"}
     fields = {name: value for name, value in body.items() if name != "op" and (value is not None or name == "value")}
     if unknown := sorted(set(fields) - known):
         foreign = [name for name in unknown if name not in FIELD_SCHEMAS]
         if foreign:
             listed = ", ".join(sorted(known))
-            raise OperationRefused("bad_request", f"{op}: {foreign[0][:60]!r} is unknown, expected are {listed}")
+            raise Refused("bad_request", f"{op}: {foreign[0][:60]!r} is unknown, expected are {listed}")
         # Fields of other operations: several providers send every property of the schema.
         fields = {name: value for name, value in fields.items() if name in known}
     return op, fields

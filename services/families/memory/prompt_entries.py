@@ -14,6 +14,7 @@ from loomlog.connectors.errors import Permanent
 from loomlog.schemas.generated.values import AgentGrants, CoreBlock
 from loomlog.schemas.position import Position
 from loomlog.schemas.records import replace
+from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.families.memory import limits
 from loomlog.services.families.memory.author import SCOPES, TENANT, TENANT_SCOPE_ID, Author, Scope, resolve_scope
 from loomlog.services.families.memory.entry_operations import CORE_PREFIX, Finder
@@ -27,7 +28,6 @@ from loomlog.services.families.memory.prompt import (
 )
 from loomlog.services.families.memory.store import Backend, StoredEntry
 from loomlog.services.families.memory.values import parse_value
-from loomlog.services.families.operation import OperationRefused, OperationUnavailable
 
 SEARCH_HITS = 10
 UNREADABLE = StoredEntry(key="", text='"(it cannot be read)"', bytes=0, revision=0, created_at_ms=0, updated_at_ms=0)
@@ -35,7 +35,7 @@ UNREADABLE = StoredEntry(key="", text='"(it cannot be read)"', bytes=0, revision
 
 
 class PromptEntries:
-    """Reads the entries of one prompt. All methods raise OperationUnavailable."""
+    """Reads the entries of one prompt. All methods raise Unavailable."""
 
     def __init__(self, backend: Backend, author: Author, grants: AgentGrants) -> None:
         """`author` has the grants of the agent, in the form of calls; `grants` are the same as declared."""
@@ -91,7 +91,7 @@ class PromptEntries:
         return entries
 
     async def search(self, finder: Finder, query: str) -> Sequence[PromptEntry]:
-        """Return what a search of each scope finds. Raises OperationRefused too."""
+        """Return what a search of each scope finds. Raises Refused too."""
         entries: list[PromptEntry] = []
         for scope in self._granted():
             answer = await finder.search(scope, {"query": query, "top_k": SEARCH_HITS}, self._author)
@@ -110,14 +110,14 @@ class PromptEntries:
     async def _get(self, scope: Scope, key: str) -> StoredEntry | None:
         try:
             entry = await self._backend.get(scope, key, self._author)
-        except (OperationRefused, OperationUnavailable) as error:
+        except (Refused, Unavailable) as error:
             return _unreadable(key, error)
         return None if entry is None else self._noted(entry)
 
     async def _list(self, scope: Scope, prefix: str) -> Sequence[StoredEntry]:
         try:
             entries, _ = await self._backend.list(scope, self._author, prefix=prefix, limit=limits.LIST_MAX)
-        except (OperationRefused, OperationUnavailable) as error:
+        except (Refused, Unavailable) as error:
             return [_unreadable(f"{prefix}*", error)]
         return list(map(self._noted, entries))
 
@@ -142,12 +142,12 @@ def _written(value: Any) -> str:
 def _scope(author: Author, name: str) -> Scope | None:
     try:
         return resolve_scope(author, name)
-    except OperationRefused:
+    except Refused:
         return None
 
 
-def _unreadable(key: str, error: OperationRefused | OperationUnavailable) -> StoredEntry:
+def _unreadable(key: str, error: Refused | Unavailable) -> StoredEntry:
     """Return what stands for entries that no later attempt can read; raise the error of one that may."""
-    if isinstance(error, OperationUnavailable) and not isinstance(error.__cause__, Permanent):
+    if isinstance(error, Unavailable) and not isinstance(error.__cause__, Permanent):
         raise error
     return replace(UNREADABLE, key=key)

@@ -26,12 +26,12 @@ from loomlog.connectors.memory_peer.client import PeerAnswer
 from loomlog.schemas.ids import hashed_token
 from loomlog.schemas.position import Position
 from loomlog.schemas.records import replace
+from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.families.memory import limits
 from loomlog.services.families.memory.author import TENANT, Author, Scope
 from loomlog.services.families.memory.decide import key_problem
 from loomlog.services.families.memory.store import Change, StoredEntry, Written
 from loomlog.services.families.memory.values import value_text
-from loomlog.services.families.operation import OperationRefused, OperationUnavailable
 
 POSITION_HEADER, USAGE_HEADER = "x-loomlog-position", "x-loomlog-memory-usage"
 POSITIONS_MAX = 10_000
@@ -67,7 +67,7 @@ REFUSALS: Mapping[str, str] = {
 """What a refusal of the peer means, by its code."""
 
 
-class PeerDown(OperationUnavailable):
+class PeerDown(Unavailable):
     """The peer does not answer, or has no room: it is the same for every caller."""
 
 
@@ -89,9 +89,9 @@ class Peer(Protocol):
 
 
 class RemoteBackend:
-    """A backend of that name. `key_of` returns the key of a tenant and raises OperationRefused; empty: none is sent.
+    """A backend of that name. `key_of` returns the key of a tenant and raises Refused; empty: none is sent.
 
-    `prefix_of` returns the prefix of a tenant. All methods raise OperationRefused and OperationUnavailable.
+    `prefix_of` returns the prefix of a tenant. All methods raise Refused and Unavailable.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class RemoteBackend:
             await self._send("GET", ["scopes"], Scope(tenant, TENANT))
         except PeerDown:
             return False
-        except (OperationRefused, OperationUnavailable):
+        except (Refused, Unavailable):
             pass  # it answers, and calls tell what is wrong
         return True
 
@@ -157,16 +157,16 @@ class RemoteBackend:
         ]
         is_truncated = answer.fields.get("truncated") is True
         if is_truncated and rows and not shown:
-            raise OperationRefused("capability_unsupported", self._text("it cannot list `after` a key; use a prefix"))
+            raise Refused("capability_unsupported", self._text("it cannot list `after` a key; use a prefix"))
         return shown[:limit], is_truncated or len(shown) > limit
 
     async def set(self, scope: Scope, key: str, change: Change, author: Author, step: str = "") -> Written:
-        """Set a key. Raises OperationRefused(revision_conflict) too."""
+        """Set a key. Raises Refused(revision_conflict) too."""
         if change.provenance is not None:
             text = "it keeps no facts with their provenance; set a note, without provenance, at another key"
-            raise OperationRefused("capability_unsupported", self._text(text))
+            raise Refused("capability_unsupported", self._text(text))
         if change.embed_text:
-            raise OperationRefused("capability_unsupported", self._text("it takes no embed_text; leave it out"))
+            raise Refused("capability_unsupported", self._text("it takes no embed_text; leave it out"))
         body: dict[str, Any] = {"value": json.loads(change.text)}
         if change.embed:
             body["embed"] = True
@@ -175,7 +175,7 @@ class RemoteBackend:
         body |= self._condition(change, author)
         try:
             answer = await self._send("PUT", self._path(scope, key), scope, body=body, author=author, step=step)
-        except OperationRefused as refused:
+        except Refused as refused:
             if refused.code == "revision_conflict" and change.op != "set":
                 await asyncio.sleep(CONFLICT_PAUSE_S)
             raise
@@ -228,7 +228,7 @@ class RemoteBackend:
 
     async def recall(self, scope: Scope, fields: Mapping[str, Any], author: Author) -> Mapping[str, Any]:
         """Refuse: the peer's route finds facts and notes, not facts alone."""
-        raise OperationRefused("capability_unsupported", self._text("it cannot recall facts; use op search"))
+        raise Refused("capability_unsupported", self._text("it cannot recall facts; use op search"))
 
     def _hit(self, row: Any, own: str) -> dict[str, Any]:
         if not isinstance(row, Mapping):
@@ -272,7 +272,7 @@ class RemoteBackend:
         except UnknownOutcome as error:
             raise PeerDown(self._text(f"{error}; the write may have been carried out"), is_unknown=True) from error
         except Permanent as error:
-            raise OperationUnavailable(self._text(str(error))) from error
+            raise Unavailable(self._text(str(error))) from error
         except ConnectorError as error:
             raise PeerDown(self._text(str(error))) from error
         if 200 <= answer.status < 300:
@@ -284,25 +284,25 @@ class RemoteBackend:
             self._positions.pop(scope, None)  # it may be of a log that the peer no longer has
         raise self._failure(answer, is_write=author is not None)
 
-    def _failure(self, answer: PeerAnswer, *, is_write: bool) -> OperationRefused | OperationUnavailable:
+    def _failure(self, answer: PeerAnswer, *, is_write: bool) -> Refused | Unavailable:
         status, code = answer.status, answer.code
         if status in (401, 403):
-            return OperationUnavailable(self._text(f"it does not accept the key ({status}); see api_key_env"))
+            return Unavailable(self._text(f"it does not accept the key ({status}); see api_key_env"))
         if status in (408, 429) or status >= 500:
             is_unknown = is_write and status >= 500 and code not in NOT_DONE
             note = "; the write may have been carried out" if is_unknown else ""
             return PeerDown(self._text(f"it answered {status}{note}"), is_unknown=is_unknown)
         if status < 400:
-            return OperationUnavailable(self._text(f"it answered {status}: redirects are not followed"))
+            return Unavailable(self._text(f"it answered {status}: redirects are not followed"))
         if code in REFUSALS:
-            return OperationRefused(code, self._text(REFUSALS[code]))
+            return Refused(code, self._text(REFUSALS[code]))
         match status:
             case 404 | 405:
                 text = f"it has no such route ({status}); see base_url and api_version"
-                return OperationRefused("capability_unsupported", self._text(text))
+                return Refused("capability_unsupported", self._text(text))
             case 413:
-                return OperationRefused("memory_value_too_large", self._text(REFUSALS["memory_value_too_large"]))
-        return OperationRefused("bad_request", self._text(f"it refuses the request ({status})"))
+                return Refused("memory_value_too_large", self._text(REFUSALS["memory_value_too_large"]))
+        return Refused("bad_request", self._text(f"it refuses the request ({status})"))
 
     def _note_position(self, scope: Scope, answer: PeerAnswer) -> None:
         text = answer.headers.get(POSITION_HEADER, "")
@@ -316,20 +316,18 @@ class RemoteBackend:
             self._positions.popitem(last=False)
 
     def _condition(self, change: Change, author: Author) -> dict[str, int]:
-        """Return the condition of a write. Raises OperationRefused for one that the peer cannot keep."""
+        """Return the condition of a write. Raises Refused for one that the peer cannot keep."""
         if change.if_revision == NO_REVISION:
             if change.op in COUNTING and not author.issued_at_ms:
                 text = f"it tells no revisions, and an earlier attempt of this {change.op} may have had its effect; "
-                raise OperationRefused("capability_unsupported", self._text(text + "read the key first"))
+                raise Refused("capability_unsupported", self._text(text + "read the key first"))
             return {}
         if change.if_revision < 0:  # the write is only looked up
             if not self._has_revisions:
-                raise OperationRefused(
-                    "revision_conflict", self._text("it cannot tell what became of an earlier attempt")
-                )
+                raise Refused("revision_conflict", self._text("it cannot tell what became of an earlier attempt"))
             return {"if_revision": REVISION_MAX}
         if change.if_revision and self._has_revisions is False:
-            raise OperationRefused("capability_unsupported", self._text("it tells no revisions; leave if_revision out"))
+            raise Refused("capability_unsupported", self._text("it tells no revisions; leave if_revision out"))
         return {} if self._has_revisions is False else {"if_revision": change.if_revision}
 
     # --- names -------------------------------------------------------------------------------------------------------
@@ -350,7 +348,7 @@ class RemoteBackend:
         stored = self._key_prefix(scope) + key
         if len(stored) > limits.KEY_CHARACTERS_MAX:
             most = limits.KEY_CHARACTERS_MAX - len(stored) + len(key)
-            raise OperationRefused("bad_request", self._text(f"key: it has {len(key)} characters, at most {most} fit"))
+            raise Refused("bad_request", self._text(f"key: it has {len(key)} characters, at most {most} fit"))
         return stored
 
     # --- answers -----------------------------------------------------------------------------------------------------
@@ -390,11 +388,11 @@ class RemoteBackend:
     def _value_text(self, value: Any) -> str:
         try:
             return value_text(value, limits.VALUE_BYTES_MAX)
-        except OperationRefused as refused:
+        except Refused as refused:
             raise self._garbage("a value that cannot be kept") from refused
 
-    def _garbage(self, what: str) -> OperationUnavailable:
-        return OperationUnavailable(self._text(f"it answered with {what}"))
+    def _garbage(self, what: str) -> Unavailable:
+        return Unavailable(self._text(f"it answered with {what}"))
 
     def _text(self, problem: str) -> str:
         return f"the memory backend {self.name}: {problem}"

@@ -34,6 +34,7 @@ from loomlog.projections.memory_index.vectors import Embedder, EmbeddingSet, is_
 from loomlog.schemas.position import Position
 from loomlog.schemas.records import Value
 from loomlog.services.core.families import aggregate_id, aggregate_key
+from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.families.memory.author import Author, Scope
 from loomlog.services.families.memory.items import ENTRY_ITEM, entry_id
 from loomlog.services.families.memory.ranking import RankedHit, RankFacts, ranked, without_copies
@@ -48,7 +49,7 @@ from loomlog.services.families.memory.search_fields import (
 )
 from loomlog.services.families.memory.store import FAMILY_NAME, Decrypt
 from loomlog.services.families.memory.values import parse_value
-from loomlog.services.families.operation import OperationRefused, OperationUnavailable, plaintext
+from loomlog.services.families.operation import plaintext
 from loomlog.services.stream.entities.reads import EntityReads, PositionNotRead
 
 FETCH_FACTOR, FETCH_MAX = 4, 51
@@ -112,7 +113,7 @@ class Vectors(Value, frozen=True, kw_only=True):
 
 class MemorySearch:
     """Searches. `embedders`: that of this process first; former ones answer while the vectors of a new one are
-    computed. All methods raise OperationRefused and OperationUnavailable.
+    computed. All methods raise Refused and Unavailable.
     """
 
     def __init__(
@@ -133,7 +134,7 @@ class MemorySearch:
         await self._accesses.close()
 
     async def search(self, scope: Scope, request: SearchRequest, positions: Sequence[str] = ()) -> SearchResult:
-        """Return the best entries of a scope. Raises OperationRefused(search_unavailable); in the mode `semantic` also
+        """Return the best entries of a scope. Raises Refused(search_unavailable); in the mode `semantic` also
         embedder_not_configured, vector_unsupported and dimension_mismatch.
         """
         return await _translated(self._search(scope, request, positions))
@@ -155,9 +156,9 @@ class MemorySearch:
                 if asyncio.get_running_loop().time() >= deadline:
                     return False, "pending"
                 await asyncio.sleep(EMBED_POLL_S)
-        except (IndexMissing, ConnectorError, OperationUnavailable):
+        except (IndexMissing, ConnectorError, Unavailable):
             return False, "pending"
-        except OperationRefused as refused:
+        except Refused as refused:
             return False, refused.code
         # none: there is nothing to embed, or the key was changed again meanwhile.
         return state == "embedded", {"embedded": "", "failed": "embed_failed"}.get(state, "nothing_to_embed")
@@ -165,7 +166,7 @@ class MemorySearch:
     async def _state(self, scope: Scope, key: str, revision: int) -> str:
         store = await self._index.vectors()
         if store is None:
-            raise OperationRefused("vector_unsupported", "this Postgres has no pgvector")
+            raise Refused("vector_unsupported", "this Postgres has no pgvector")
         return await store.state(_aggregate(scope), key, revision)
 
     async def _search(self, scope: Scope, request: SearchRequest, positions: Sequence[str]) -> SearchResult:
@@ -218,13 +219,11 @@ class MemorySearch:
             try:
                 position = Position.parse(text)
             except ValueError as error:
-                raise OperationUnavailable(str(error)) from error
+                raise Unavailable(str(error)) from error
             if (position.topic, position.partition) == (self._reads.topic, partition):
                 offset = max(offset, position.offset)
         if offset >= 0 and (missing := await self._index.wait(self._reads.topic, partition, offset, timeout_s=WAIT_S)):
-            raise OperationUnavailable(
-                f"the search index has not read offset {offset} yet, {missing} records are missing"
-            )
+            raise Unavailable(f"the search index has not read offset {offset} yet, {missing} records are missing")
 
     async def _words(self, request: SearchRequest, where: Filter, limit: int) -> list[LexicalHit]:
         return [] if request.mode == SEMANTIC else await self._index.find_words(request.query, where, limit)
@@ -238,7 +237,7 @@ class MemorySearch:
         return vectors, await self._index.find_near(vectors.vector, vectors.of, where, limit)
 
     async def _vectors(self, request: SearchRequest, where: Filter) -> Vectors:
-        """Return the vector of the query in the set that answers. Raises OperationRefused in the mode `semantic`."""
+        """Return the vector of the query in the set that answers. Raises Refused in the mode `semantic`."""
         if not self._embedders:
             return _without_vectors(request, "embedder_not_configured", "no embedder is configured")
         if await self._index.vectors() is None:
@@ -262,7 +261,7 @@ class MemorySearch:
             replies = await call_embedder(embedder, [request.query], timeout_s=QUERY_EMBED_S)
         except EmbedderRefused as refused:
             if request.mode == SEMANTIC:
-                raise OperationUnavailable(f"the query cannot be embedded: {refused}") from refused
+                raise Unavailable(f"the query cannot be embedded: {refused}") from refused
             return Vectors(note=f"found by words only: {refused}")
         vector = vector_literal(replies[0], of.dimension) if len(replies) == 1 else None
         if vector is None:
@@ -448,7 +447,7 @@ def _name(one: EmbeddingSet) -> str:
 
 def _without_vectors(request: SearchRequest, code: str, text: str) -> Vectors:
     if request.mode == SEMANTIC:
-        raise OperationRefused(code, text)
+        raise Refused(code, text)
     return Vectors(note=f"found by words only: {text}")
 
 
@@ -456,6 +455,6 @@ async def _translated(reading: Awaitable[ResultT]) -> ResultT:
     try:
         return await reading
     except IndexMissing as error:
-        raise OperationRefused("search_unavailable", str(error)) from error
+        raise Refused("search_unavailable", str(error)) from error
     except (PositionNotRead, ConnectorError) as error:
-        raise OperationUnavailable(f"memory cannot be searched: {error}") from error
+        raise Unavailable(f"memory cannot be searched: {error}") from error

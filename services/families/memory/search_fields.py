@@ -9,9 +9,9 @@ from typing import Any
 from loomlog.connectors.configuration.findings import did_you_mean
 from loomlog.projections.memory_index.tables import DOCUMENT, FACT, NOTE
 from loomlog.schemas.records import Value
+from loomlog.services.core.refusals import Refused
 from loomlog.services.families.memory.fields import flag_field, integer_field, refuse, text_field
 from loomlog.services.families.memory.ranking import DEDUP_MODES, Dedup, Rank
-from loomlog.services.families.operation import OperationRefused
 
 TOP_K_DEFAULT, TOP_K_MAX = 10, 50
 QUERY_CHARACTERS_MAX = 8_000
@@ -37,7 +37,7 @@ class SearchRequest(Value, frozen=True, kw_only=True):
 
 
 def search_request(fields: Mapping[str, Any]) -> SearchRequest:
-    """Return the search of the fields of an operation. Raises OperationRefused(missing_query, invalid_sources,
+    """Return the search of the fields of an operation. Raises Refused(missing_query, invalid_sources,
     bad_request).
     """
     return SearchRequest(
@@ -59,7 +59,7 @@ def recall_request(fields: Mapping[str, Any]) -> tuple[SearchRequest, float]:
 def _query(fields: Mapping[str, Any]) -> str:
     query = fields.get("query")
     if query is None or (isinstance(query, str) and not query.strip()):
-        raise OperationRefused("missing_query", "query: expected the text to search for")
+        raise Refused("missing_query", "query: expected the text to search for")
     return text_field(fields, "query")[:QUERY_CHARACTERS_MAX]
 
 
@@ -71,7 +71,7 @@ def _sources(value: Any) -> tuple[str, ...]:
     if value is None:
         return ()
     if not isinstance(value, list | tuple) or not all(isinstance(one, str) and one in SOURCES for one in value):
-        raise OperationRefused("invalid_sources", f"sources: expected a list of {', '.join(SOURCES)}")
+        raise Refused("invalid_sources", f"sources: expected a list of {', '.join(SOURCES)}")
     return tuple(dict.fromkeys(value))
 
 

@@ -23,6 +23,7 @@ from loomlog.schemas.generated.memory_events import EntrySet
 from loomlog.schemas.generated.values import Provenance
 from loomlog.schemas.records import Value
 from loomlog.services.core.families import aggregate_id
+from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.families.memory import limits
 from loomlog.services.families.memory.author import Author, Scope
 from loomlog.services.families.memory.items import (
@@ -35,7 +36,7 @@ from loomlog.services.families.memory.items import (
     version_key,
 )
 from loomlog.services.families.memory.state import MemoryScope
-from loomlog.services.families.operation import OperationRefused, OperationUnavailable, ask_owner, plaintext
+from loomlog.services.families.operation import ask_owner, plaintext
 from loomlog.services.stream.entities.answers import Answer, EntityCommands
 from loomlog.services.stream.entities.reads import EntityReads, PositionNotRead
 
@@ -107,7 +108,7 @@ class Written(Value, frozen=True, kw_only=True):
 class Backend(Protocol):
     """Where the entries of an agent are: here, or in another installation.
 
-    All methods raise OperationRefused and OperationUnavailable.
+    All methods raise Refused and Unavailable.
     """
 
     async def get(self, scope: Scope, key: str, author: Author) -> StoredEntry | None: ...
@@ -183,7 +184,7 @@ class MemoryStore:
             if revision <= (0 if document is None else document["revision"]):
                 return document
             if asyncio.get_running_loop().time() > deadline:
-                raise OperationUnavailable(f"the read models have not read revision {revision} of {key[:80]!r} yet")
+                raise Unavailable(f"the read models have not read revision {revision} of {key[:80]!r} yet")
             await asyncio.sleep(POLL_S)
 
     async def _local(self, scope: Scope, positions: Sequence[str]) -> MemoryScope | None:
@@ -370,18 +371,18 @@ class MemoryStore:
         try:
             return await self._decrypt(value, scope.tenant)
         except ConnectorError as error:
-            raise OperationUnavailable(f"the content cannot be decrypted: {error}") from error
+            raise Unavailable(f"the content cannot be decrypted: {error}") from error
 
     async def _read(self, reading: Awaitable[Any]) -> Any:
         try:
             return await reading
         except (PositionNotRead, ConnectorError) as error:
-            raise OperationUnavailable(f"the entries cannot be read: {error}") from error
+            raise Unavailable(f"the entries cannot be read: {error}") from error
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
     async def set(self, scope: Scope, key: str, change: Change, author: Author, step: str = "") -> Written:
-        """Set a key. Raises OperationRefused(revision_conflict) too."""
+        """Set a key. Raises Refused(revision_conflict) too."""
         command = SetEntry(
             envelope=author.envelope(step),
             scope=scope.name,
@@ -408,8 +409,8 @@ class MemoryStore:
         )
         try:
             text = await self._plain(scope, event.value)
-        except OperationUnavailable as error:
-            raise OperationUnavailable(str(error), is_unknown=True) from error  # it is written
+        except Unavailable as error:
+            raise Unavailable(str(error), is_unknown=True) from error  # it is written
         return Written(
             text=text,
             revision=event.revision,
@@ -449,11 +450,11 @@ class MemoryStore:
         return (0 if isinstance(last, CommandHadNoEffect) else last.dropped_keys), answer.position
 
     async def _ask(self, command: Any, scope: Scope) -> Answer:
-        """Return the answer of the owner. Raises OperationRefused with the reason of the rules."""
+        """Return the answer of the owner. Raises Refused with the reason of the rules."""
         answer = await ask_owner(self._commands, command, wait_s=self._wait_s)
         last = answer.events[-1]
         if isinstance(last, CommandRefused):
-            raise OperationRefused(last.code, await self._plain(scope, last.message))
+            raise Refused(last.code, await self._plain(scope, last.message))
         self._written[scope.tenant, scope.aggregate] = answer.position
         self._written.move_to_end((scope.tenant, scope.aggregate))
         if len(self._written) > WRITTEN_MAX:

@@ -18,6 +18,7 @@ from loomlog.connectors.storage.postgres import PostgresOptions
 from loomlog.projections.memory_index.embedding import EmbedderRefused, call_embedder
 from loomlog.projections.memory_index.reads import MemoryIndex, open_index
 from loomlog.projections.memory_index.tokens import index_key
+from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.families.database.limits import SqlLimits
 from loomlog.services.families.memory.entry_operations import (
     DEFAULT_ENTRY_LIMITS,
@@ -28,7 +29,6 @@ from loomlog.services.families.memory.entry_operations import (
 from loomlog.services.families.memory.index_administration import IndexAdministration
 from loomlog.services.families.memory.search import MemoryFinder, MemorySearch
 from loomlog.services.families.memory.store import Decrypt, MemoryStore
-from loomlog.services.families.operation import OperationRefused, OperationUnavailable
 from loomlog.services.stream.entities.answers import EntityCommands
 from loomlog.services.stream.entities.reads import EntityReads
 
@@ -139,11 +139,11 @@ def build_memory_services(
 async def embed_for_sql(embedder: HealthTrackingEmbedder, texts: Sequence[str]) -> Sequence[Sequence[float]]:
     """Return the vectors of texts that a statement binds.
 
-    Raises OperationRefused(embed_failed), OperationUnavailable.
+    Raises Refused(embed_failed), Unavailable.
     """
     try:
         return await call_embedder(embedder, texts, timeout_s=SQL_EMBED_S)
     except EmbedderRefused as refused:
         if refused.is_temporary:
-            raise OperationUnavailable(str(refused)) from refused
-        raise OperationRefused("embed_failed", str(refused)) from refused
+            raise Unavailable(str(refused)) from refused
+        raise Refused("embed_failed", str(refused)) from refused

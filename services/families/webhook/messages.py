@@ -8,10 +8,10 @@ services/families/channel/operations.py.
 """
 
 from loomlog.services.core.families import aggregate_id
+from loomlog.services.core.refusals import Refused
 from loomlog.services.families.channel.access import resolve_queue
 from loomlog.services.families.channel.caller import FAMILY_NAME as CHANNEL_FAMILY
 from loomlog.services.families.channel.caller import ChannelCaller, Declarations, Origin
-from loomlog.services.families.operation import OperationRefused
 
 PUBLISH_STEP, REFUSED_STEP = ".publish", ".done"
 """What is added to the id of a delivery's command for the message, and for the note that it was refused."""
@@ -30,6 +30,6 @@ def queue_of_message(declarations: Declarations, tenant: str, channel: str, user
     )
     try:
         queue = resolve_queue(declared, caller, user_id)
-    except OperationRefused:
+    except Refused:
         return ""
     return aggregate_id(CHANNEL_FAMILY, queue.tenant, queue.aggregate)

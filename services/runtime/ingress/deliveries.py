@@ -19,8 +19,8 @@ from loomlog.connectors.protocols import Blobs
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.generated.webhook_commands import ReceiveDelivery, SubmitDelivery
 from loomlog.schemas.records import Value, replace
+from loomlog.services.core.refusals import Refused
 from loomlog.services.families.channel.fields import value_text
-from loomlog.services.families.operation import OperationRefused
 from loomlog.services.families.webhook import limits
 from loomlog.services.families.webhook.bodies import BodyInvalid, parse_body
 from loomlog.services.families.webhook.decide import CHANNEL, SPAWN
@@ -107,7 +107,7 @@ class DeliveryBuilder:
             raise DeliveryRefused(REJECTED_BODY, f"the body: {error}") from error
         except MappingInvalid as error:
             raise DeliveryRefused(REJECTED_MAPPING, str(error)) from error
-        except OperationRefused as error:
+        except Refused as error:
             raise DeliveryRefused(REJECTED_BODY, f"the body: {error}") from error
         command = self._command(definition, submitted, position, input_)
         if command.delivery == CHANNEL:

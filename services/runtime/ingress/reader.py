@@ -28,9 +28,9 @@ from loomlog.schemas.generated.webhook_commands import NoteRunEnded, ReceiveDeli
 from loomlog.schemas.generated.webhook_events import EventReceived
 from loomlog.schemas.position import Position
 from loomlog.schemas.records import replace
+from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.families.channel.access import require_publisher
 from loomlog.services.families.channel.caller import ChannelCaller, Origin
-from loomlog.services.families.operation import OperationRefused, OperationUnavailable
 from loomlog.services.families.webhook.bodies import BodyInvalid, parse_body
 from loomlog.services.families.webhook.decide import CHANNEL
 from loomlog.services.families.webhook.definition import WebhookDefinition, WebhookDefinitions
@@ -72,8 +72,8 @@ class GroupReader(Protocol):
 
 
 class ChannelPublisher(Protocol):
-    """Protocol of loomlog.services.families.channel.operations.ChannelOperations. Raises OperationRefused,
-    OperationUnavailable.
+    """Protocol of loomlog.services.families.channel.operations.ChannelOperations. Raises Refused,
+    Unavailable.
     """
 
     @property
@@ -175,7 +175,7 @@ class IngressReader:
                 kind = "undecodable" if isinstance(error, Unreadable) else "unroutable"
                 await self._park(record, kind, str(error))
                 return
-            except (ConnectorError, CommandUnanswered, OperationUnavailable, PositionNotRead) as error:
+            except (ConnectorError, CommandUnanswered, Unavailable, PositionNotRead) as error:
                 place = f"{record.topic}/{record.partition}:{record.offset}"
                 log.warning("%s waits: %s", place, error)
             await asyncio.sleep(pause_s)
@@ -249,7 +249,7 @@ class IngressReader:
             raise DeliveryRefused(REJECTED_PUBLISH, f"there is no channel {channel[:80]!r}")
         try:
             require_publisher(declared, Origin.DELIVERY)
-        except OperationRefused as refused:
+        except Refused as refused:
             raise DeliveryRefused(REJECTED_PUBLISH, str(refused)) from refused
 
     async def _reject(self, definition: WebhookDefinition, submitted: SubmitDelivery, refused: DeliveryRefused) -> None:
@@ -273,7 +273,7 @@ class IngressReader:
         fields = {"channel": command.channel, "value": parse_body(delivery.value), "scope_id": command.user_id or None}
         try:
             await self._channels.publish(fields, caller)
-        except OperationRefused as refused:
+        except Refused as refused:
             note = NoteRunEnded(
                 envelope=replace(command.envelope, command_id=command.envelope.command_id + REFUSED_STEP),
                 name=definition.name,
@@ -302,7 +302,7 @@ class IngressReader:
         try:
             caller = self._caller(submitted.envelope, Origin.EVENT, submitted.by or "_ingress", "")
             await self._channels.publish(fields, caller)
-        except OperationRefused as refused:
+        except Refused as refused:
             raise Unroutable(f"{refused.code}: {refused}") from refused
         self.taken += 1
 

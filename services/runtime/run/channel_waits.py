@@ -14,6 +14,7 @@ from loomlog.connectors.errors import Transient
 from loomlog.connectors.protocols import ToolResult
 from loomlog.schemas.generated.run_commands import ReportWait
 from loomlog.schemas.generated.values import CallRef, QueueRef, ToolCall
+from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import Wait
 from loomlog.services.families.channel.caller import ChannelCaller, Origin, queue_of_ref
@@ -23,7 +24,6 @@ from loomlog.services.families.channel.operations import (
     deliveries_by_position,
     settle_command,
 )
-from loomlog.services.families.operation import OperationRefused, OperationUnavailable
 from loomlog.services.runtime.tools.channel_tool import NAME, to_tool_result
 from loomlog.services.runtime.tools.operation_calls import refused_result
 from loomlog.services.runtime.tools.tool_calls import parse_arguments
@@ -54,9 +54,9 @@ class ChannelWaits:
             if report.lease_id or fields.get("op") == SUBSCRIBE or wait.mode == SUBSCRIBE:
                 return to_tool_result(await self._delivered(report, fields))
             return to_tool_result(await self._awaited(report, wait, fields, facts, tenant, satisfied=satisfied))
-        except OperationRefused as refused:
+        except Refused as refused:
             return refused_result(NAME, refused)
-        except OperationUnavailable as error:
+        except Unavailable as error:
             raise Transient(str(error), kind="unavailable") from error
 
     async def _delivered(self, report: ReportWait, fields: Mapping[str, Any]) -> Outcome:

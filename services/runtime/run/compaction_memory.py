@@ -23,13 +23,14 @@ from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.process.logs import about
 from loomlog.schemas.conversation import Message, TextBlock
 from loomlog.schemas.generated.values import MemoryBanked
+from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import Compacting
 from loomlog.services.families.consolidation.chats import Chats
 from loomlog.services.families.consolidation.chats import Message as ShownMessage
 from loomlog.services.families.consolidation.limits import PAYLOAD_BYTES_MAX
 from loomlog.services.families.memory.author import Author, Scope
-from loomlog.services.families.operation import OperationRefused, OperationUnavailable, Reply
+from loomlog.services.families.operation import Reply
 from loomlog.services.runtime.content.payloads import make_storable
 from loomlog.services.runtime.run.memory_author import author_of_run, is_internal, learning_scopes
 
@@ -50,7 +51,7 @@ class Targets(Protocol):
     """Targets of consolidation (services/families/consolidation/operations.py)."""
 
     async def bank(self, scope: Scope, payload: Mapping[str, Any], origin: str, author: Author) -> Reply:
-        """Keep dialogue; return pending_id. Raises OperationRefused, OperationUnavailable."""
+        """Keep dialogue; return pending_id. Raises Refused, Unavailable."""
         ...
 
 
@@ -67,7 +68,7 @@ class CompactionMemory:
         is_isolated: Callable[[str, str], bool] = lambda tenant, subject: False,
         clock_ms: Callable[[], int],
     ) -> None:
-        """`require_local` raises OperationRefused when the author's memory is in another installation."""
+        """`require_local` raises Refused when the author's memory is in another installation."""
         self._targets = targets
         self._chats = chats
         self._internal_agents = frozenset(internal_agents)
@@ -102,9 +103,9 @@ class CompactionMemory:
         try:
             async with asyncio.timeout(BANK_WAIT_S):
                 return await self._bank(scopes[0], facts, messages, author)
-        except OperationRefused as refused:
+        except Refused as refused:
             error = f"{refused.code}: {refused}"
-        except OperationUnavailable as unavailable:
+        except Unavailable as unavailable:
             error = str(unavailable)
         except TimeoutError:
             error = f"no answer in {BANK_WAIT_S:g} s; it may be kept all the same"
@@ -125,7 +126,7 @@ class CompactionMemory:
         kept = newest(with_places(messages, shown, facts.run_id), PAYLOAD_BYTES_MAX - PAYLOAD_OVERHEAD_BYTES)
         if not kept:
             text = f"the last message that is left out is longer than the {PAYLOAD_BYTES_MAX} bytes of a pending entry"
-            raise OperationRefused("memory_value_too_large", text)
+            raise Refused("memory_value_too_large", text)
         reply = await self._targets.bank(scope, {"messages": kept}, ORIGIN, author)
         return MemoryBanked(pending_id=reply.fields["pending_id"], messages=len(kept))
 

@@ -27,12 +27,13 @@ from loomlog.connectors.errors import ConnectorError, Permanent
 from loomlog.connectors.protocols import Blobs
 from loomlog.schemas.generated.callback_commands import RequestCallback
 from loomlog.schemas.generated.values import CommandEnvelope
+from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import Ended
 from loomlog.services.core.run.subagents.children import last_output
 from loomlog.services.families.channel.caller import ChannelCaller, Origin
 from loomlog.services.families.memory.author import AGENT, TENANT, TENANT_SCOPE_ID, USER, Author, Scope
-from loomlog.services.families.operation import OperationRefused, OperationUnavailable, Reply
+from loomlog.services.families.operation import Reply
 from loomlog.services.runtime.content.encryption import PLAINTEXT, ContentEncryption
 from loomlog.services.runtime.run.memory_author import author_of_run
 from loomlog.services.runtime.run.run_end_actions import ActionRefused, ActionUnavailable, RunEnd, ask_once
@@ -53,7 +54,7 @@ class Publisher(Protocol):
     """Publishes messages (services/families/channel/operations.py)."""
 
     async def publish(self, fields: Mapping[str, Any], caller: ChannelCaller) -> Any:
-        """Publish {channel, value}. Raises OperationRefused, OperationUnavailable."""
+        """Publish {channel, value}. Raises Refused, Unavailable."""
         ...
 
 
@@ -61,7 +62,7 @@ class Entries(Protocol):
     """Operations on entries of memory (services/families/memory/backends.py)."""
 
     async def run(self, op: str, fields: Mapping[str, Any], author: Author, scope: Scope) -> Reply:
-        """Carry out an operation. Raises OperationRefused, OperationUnavailable."""
+        """Carry out an operation. Raises Refused, Unavailable."""
         ...
 
 
@@ -172,9 +173,9 @@ class RunEndHooks:
         )
         try:
             await self._publisher.publish({"channel": hook.channel, "value": value}, caller)
-        except OperationRefused as refused:
+        except Refused as refused:
             raise ActionRefused(f"channel.publish: {refused}") from refused
-        except OperationUnavailable as error:
+        except Unavailable as error:
             raise ActionUnavailable(f"channel.publish to {hook.channel}: {error}") from error
 
     async def _set_entry(
@@ -196,9 +197,9 @@ class RunEndHooks:
         scope = _memory_scope(hook.scope, source, author)
         try:
             await self._entries.run("set", {"key": hook.key, "value": value}, author, scope)
-        except OperationRefused as refused:
+        except Refused as refused:
             raise ActionRefused(f"memory.set: {refused}") from refused
-        except OperationUnavailable as error:
+        except Unavailable as error:
             is_elsewhere = author.grants is not None and bool(author.grants.memory_backend)
             if is_elsewhere and self._clock_ms() > end.ended_at_ms + BACKEND_TRIES_MS:
                 raise ActionRefused(f"memory.set: {error}") from error

@@ -6,9 +6,9 @@ Before: run_end_memory.py, compaction_memory.py. After: services/families/memory
 from collections.abc import Collection
 
 from loomlog.projections.settled_sessions import MAINTENANCE_AGENTS
+from loomlog.services.core.refusals import Refused
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.families.memory.author import AGENT, USER, Author, Scope, resolve_scope
-from loomlog.services.families.operation import OperationRefused
 from loomlog.services.runtime.tools.memory_tool import grants_of_run
 
 
@@ -45,6 +45,6 @@ def learning_scopes(author: Author) -> tuple[Scope, ...]:
     for name in (USER, AGENT):
         try:
             scopes.append(resolve_scope(author, name))
-        except OperationRefused:
+        except Refused:
             continue
     return tuple(scopes)

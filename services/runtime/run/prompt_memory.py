@@ -17,6 +17,7 @@ from loomlog.connectors.process.logs import about
 from loomlog.connectors.protocols import Blobs
 from loomlog.schemas.generated.values import AgentDefinition, AgentGrants, MemoryContext, Segment
 from loomlog.schemas.records import Value, replace
+from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.core.run.commands import CommandRefusal, ForkCommand, StartCommand
 from loomlog.services.core.run.conversation.prompt import effective_segments
 from loomlog.services.core.run.lifecycle.fork import is_long
@@ -41,7 +42,6 @@ from loomlog.services.families.memory.prompt import (
 )
 from loomlog.services.families.memory.prompt_entries import PromptEntries
 from loomlog.services.families.memory.store import Backend
-from loomlog.services.families.operation import OperationRefused, OperationUnavailable
 from loomlog.services.runtime.content.definition_texts import DefinitionTexts
 from loomlog.services.runtime.content.encryption import PLAINTEXT, ContentEncryption
 from loomlog.services.runtime.content.payloads import make_storable
@@ -95,7 +95,7 @@ class PromptMemory:
         is_isolated: Callable[[str, str], bool] = lambda tenant, subject: False,
         wait_s: float = READ_WAIT_S,
     ) -> None:
-        """`backend` returns that of the author's agent, or raises OperationRefused, OperationUnavailable.
+        """`backend` returns that of the author's agent, or raises Refused, Unavailable.
 
         `bands` is the text of {{memory:consolidation_bands}}. `finder` None: there is no search here. `is_isolated`
         tells whether a subject of a tenant is confined to its own memory.
@@ -130,9 +130,9 @@ class PromptMemory:
             try:
                 async with asyncio.timeout(self._wait_s):
                     return await self._read(run)
-            except (OperationUnavailable, TimeoutError) as error:
+            except (Unavailable, TimeoutError) as error:
                 reason = str(error) or f"no answer in {self._wait_s:g} s"
-            except OperationRefused as refused:
+            except Refused as refused:
                 return CommandRefusal(code="memory_unavailable", message=f"{definition.name}: {refused}")
             log.warning(
                 "the start of %s waits for the memory of its prompt: %s",
@@ -179,7 +179,7 @@ class PromptMemory:
             try:
                 async with asyncio.timeout(SEARCH_WAIT_S):
                     shown[SEARCH_REQUEST] = await self._search(run, entries)
-            except (OperationRefused, OperationUnavailable, TimeoutError) as error:
+            except (Refused, Unavailable, TimeoutError) as error:
                 log.warning(
                     "the request of %s is not searched for: %s", run.run_id, error, extra=about(run.run_id, run.tenant)
                 )
@@ -201,7 +201,7 @@ class PromptMemory:
         if not query:
             return ()
         if self._finder is None:
-            raise OperationRefused("search_unavailable", "there is no search index here")
+            raise Refused("search_unavailable", "there is no search index here")
         return await entries.search(self._finder, query)
 
     def _author(self, run: PromptRun) -> Author:

@@ -18,10 +18,11 @@ from typing import Protocol
 
 from loomlog.connectors.process.logs import about
 from loomlog.schemas.records import Value, replace
+from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.families.memory.author import RUN, Author, Scope
 from loomlog.services.families.memory.prompt import NO_GRANTS
-from loomlog.services.families.operation import OperationRefused, OperationUnavailable, Reply
+from loomlog.services.families.operation import Reply
 from loomlog.services.runtime.run.memory_author import author_of_run, is_internal, learning_scopes
 
 log = logging.getLogger(__name__)
@@ -45,7 +46,7 @@ class SettledChats(Protocol):
         ...
 
     async def note_settled_chat(self, scope: Scope, author: Author) -> Reply:
-        """Say that a chat has settled. Raises OperationRefused, OperationUnavailable."""
+        """Say that a chat has settled. Raises Refused, Unavailable."""
         ...
 
 
@@ -55,11 +56,11 @@ class RunDatabases(Protocol):
     def has_files(self, scope: Scope) -> bool: ...
 
     async def exists(self, scope: Scope, positions: Sequence[str]) -> bool:
-        """Return whether there is something to drop. Raises OperationUnavailable."""
+        """Return whether there is something to drop. Raises Unavailable."""
         ...
 
     async def drop(self, scope: Scope, author: Author, reason: str = "") -> Reply:
-        """Delete a database. Raises OperationRefused, OperationUnavailable."""
+        """Delete a database. Raises Refused, Unavailable."""
         ...
 
 
@@ -86,7 +87,7 @@ class RunEndMemory:
         clock_ms: Callable[[], int],
     ) -> None:
         """`has_consolidator` tells whether a tenant has an agent that a target can start. `require_local` raises
-        OperationRefused when the author's memory is in another installation.
+        Refused when the author's memory is in another installation.
         """
         self._chats = chats
         self._databases = databases
@@ -175,7 +176,7 @@ class RunEndMemory:
                 await self._chats.note_settled_chat(scope, author)
             elif self._databases is not None and await self._databases.exists(scope, author.positions):
                 await self._databases.drop(scope, author, "the run has ended")
-        except OperationUnavailable as error:
+        except Unavailable as error:
             log.warning(
                 "the end of %s is not in the memory of %s yet: %s",
                 author.run_id,
@@ -184,7 +185,7 @@ class RunEndMemory:
                 extra=about(author.run_id, author.tenant),
             )
             self._add(scope, replace(author, issued_at_ms=0), RETRY_MS)
-        except OperationRefused as refused:
+        except Refused as refused:
             log.info(
                 "the end of %s changes nothing in %s: %s",
                 author.run_id,

@@ -34,6 +34,7 @@ from loomlog.schemas.ids import hashed_token
 from loomlog.schemas.reader import RawEvent
 from loomlog.schemas.records import Value
 from loomlog.services.core.availability import RATE_LIMITED, RECOVERED, STALLED, AvailabilityTable
+from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.families.channel.caller import (
     AGENT,
@@ -44,7 +45,7 @@ from loomlog.services.families.channel.caller import (
     Declaration,
     Origin,
 )
-from loomlog.services.families.operation import OperationRefused, OperationUnavailable, Reply
+from loomlog.services.families.operation import Reply
 from loomlog.services.runtime.run.context import Interruption
 
 log = logging.getLogger(__name__)
@@ -67,7 +68,7 @@ class Publisher(Protocol):
     """The part of ChannelOperations that this needs."""
 
     async def publish(self, fields: Mapping[str, Any], caller: ChannelCaller) -> Reply:
-        """Publish a message. Raises OperationRefused, OperationUnavailable."""
+        """Publish a message. Raises Refused, Unavailable."""
         ...
 
 
@@ -250,9 +251,9 @@ class SystemChannels:
                 value = await self._decrypt(message.value, message.tenant)
                 await self._publisher.publish({"channel": message.channel, "value": value}, caller)
                 return
-            except (OperationUnavailable, ConnectorError) as error:
+            except (Unavailable, ConnectorError) as error:
                 log.info("%s is not published yet: %s", message.channel, error)
-            except OperationRefused as refused:
+            except Refused as refused:
                 log.warning("%s refuses a message of the system: %s", message.channel, refused)
                 return
         log.error("%s: a message is left out after %d attempts", message.channel, TRIES)

@@ -26,7 +26,8 @@ from loomlog.schemas.generated.entity_events import CommandHadNoEffect, CommandR
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.services.core.command_fields import InvalidFields, fields_schema, parse_fields, to_json
 from loomlog.services.core.families import Command, Family, Query, name_problem
-from loomlog.services.families.operation import OperationRefused, OperationUnavailable, ask_owner
+from loomlog.services.core.refusals import Refused, Unavailable
+from loomlog.services.families.operation import ask_owner
 from loomlog.services.runtime.content.encryption import ContentEncryption
 from loomlog.services.runtime.tools.operation_calls import TIMEOUT_S, Ask, call_operation
 from loomlog.services.stream.entities.answers import EntityCommands
@@ -152,7 +153,7 @@ class EntityTool:
     async def _give(self, operation: str, command: Any, row: Command[Any], context: ToolContext) -> ToolResult:
         try:
             answer = await ask_owner(self._entities, command, wait_s=COMMAND_WAIT_S)
-        except OperationRefused as error:
+        except Refused as error:
             raise ToolCallRefused(f"{operation} was not carried out: {error}.") from error
         last = answer.events[-1]
         if isinstance(last, CommandRefused):
@@ -178,7 +179,7 @@ class EntityTool:
         return command
 
     async def _read(self, operation: str, checked: Mapping[str, Any], context: ToolContext) -> ToolResult:
-        """Answer a read. Raises ToolCallRefused, OperationUnavailable."""
+        """Answer a read. Raises ToolCallRefused, Unavailable."""
         tenant, positions = context.tenant, context.positions
         try:
             if operation == LIST:
@@ -196,7 +197,7 @@ class EntityTool:
             name = checked["id"]
             row = await self._reads.show(self._family.name, tenant, name, positions=positions)
         except (PositionNotRead, ConnectorError) as error:
-            raise OperationUnavailable(f"{operation} would miss what this run wrote: {error}") from error
+            raise Unavailable(f"{operation} would miss what this run wrote: {error}") from error
         if row is None:
             raise ToolCallRefused(f"there is no {self._family.name} {name[:80]!r}; op ls lists those there are.")
         query = self._queries.get(operation)

@@ -15,8 +15,8 @@ from typing import Protocol
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.process.logs import about
 from loomlog.connectors.tools.volume_folders import FolderProblem
+from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.core.run.run_facts import RunFacts
-from loomlog.services.families.definition.author import DefinitionRefused, DefinitionsUnavailable
 from loomlog.services.families.definition.volumes import VolumeOperations
 from loomlog.services.runtime.run.run_index import EndedRun
 
@@ -83,7 +83,7 @@ class EphemeralVolumes:
         tenant, run_id = tree
         try:
             await self._volumes.end_run(tenant, run_id, at_ms=self._clock_ms())
-        except (ConnectorError, DefinitionRefused, DefinitionsUnavailable, FolderProblem) as error:
+        except (ConnectorError, Refused, Unavailable, FolderProblem) as error:
             log.warning(
                 "the ephemeral volumes of %s could not be removed yet: %s", run_id, error, extra=about(run_id, tree[0])
             )

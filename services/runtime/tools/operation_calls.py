@@ -15,8 +15,7 @@ from collections.abc import Awaitable, Callable
 from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.protocols import ToolResult
 from loomlog.connectors.tools.results import ToolCallRefused, error_result
-from loomlog.services.families.definition.author import DefinitionRefused, DefinitionsUnavailable
-from loomlog.services.families.operation import OperationRefused, OperationUnavailable
+from loomlog.services.core.refusals import Refused, Unavailable
 
 TIMEOUT_S = 60.0
 """Seconds of a call: enough for another process to take over the partition of a dead owner."""
@@ -47,13 +46,10 @@ async def call_operation(
         try:
             async with asyncio.timeout_at(deadline):
                 return await ask()
-        except OperationRefused as refused:
+        except Refused as refused:
             return refused_result(tool, refused)
-        except DefinitionRefused as refused:
-            return refused_result(tool, OperationRefused(refused.reason, refused.message))
-        except (OperationUnavailable, DefinitionsUnavailable) as error:
-            is_pending = error.is_unknown if isinstance(error, OperationUnavailable) else error.is_pending
-            may_be_done, reason = may_be_done or is_pending, str(error)
+        except Unavailable as error:
+            may_be_done, reason = may_be_done or error.is_unknown, str(error)
             if isinstance(error.__cause__, Permanent):
                 break
         except (TimeoutError, Transient) as error:
@@ -66,6 +62,6 @@ async def call_operation(
     return ToolResult(text=f"{tool} has no answer: {reason}", is_error=True, is_unknown=is_unknown)
 
 
-def refused_result(tool: str, refused: OperationRefused) -> ToolResult:
+def refused_result(tool: str, refused: Refused) -> ToolResult:
     """Return the result of a call that was refused."""
     return error_result(ToolCallRefused(f"{tool} was refused ({refused.code}): {refused}"))

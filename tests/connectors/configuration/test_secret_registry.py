@@ -23,8 +23,8 @@ from loomlog.connectors.configuration.secret_registry import (
 )
 from loomlog.connectors.configuration.settings import Settings
 from loomlog.connectors.configuration.webhook_block import WebhookAuth, WebhookBlock
+from loomlog.services.core.refusals import Refused
 from loomlog.services.families.memory.backends import _Tenancy
-from loomlog.services.families.operation import OperationRefused
 from loomlog.services.families.webhook.definition import WebhookDefinition
 from loomlog.services.families.webhook.secrets import environment_credentials, proof_secrets
 from tests.connectors.configuration.conftest import Folder
@@ -190,7 +190,7 @@ def test_a_secret_of_one_use_is_refused_in_every_other_field(field: str, tenant:
     for variable in variables():
         try:
             value = FIELDS[field](secrets, variable, tenant)
-        except (SecretRefused, OperationRefused) as refused:
+        except (SecretRefused, Refused) as refused:
             refusals.append(str(refused))
             continue
         assert value == f"value-of-{variable}"

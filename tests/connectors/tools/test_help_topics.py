@@ -21,9 +21,9 @@ from loomlog.connectors.tools.registry import ToolOptions, build_tools
 from loomlog.connectors.tools.tool_guide import unknown_placeholders
 from loomlog.services.api import request_models
 from loomlog.services.api.openapi import build_document
-from loomlog.services.api.responses import STATUS_BY_CODE
 from loomlog.services.cli.main import app
 from loomlog.services.core.access.scopes import SCOPES
+from loomlog.services.core.error_codes import STATUS_BY_CODE
 from loomlog.services.families.definition.answers import version_row
 from loomlog.services.families.definition.evaluations import INPUT_SCHEMA as EVALUATION_SCHEMA
 from loomlog.services.families.definition.operation_schema import operation_schema

@@ -8,12 +8,12 @@ import pytest
 
 from loomlog.connectors.embedders.stub import StubEmbedder
 from loomlog.projections.memory_index.reads import Filter, MemoryIndex
+from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.families.memory.author import Author, Grants, Scope
 from loomlog.services.families.memory.index_administration import IndexAdministration
 from loomlog.services.families.memory.ranking import Rank
 from loomlog.services.families.memory.search import MemoryFinder, MemorySearch
 from loomlog.services.families.memory.search_fields import LEXICAL, SEMANTIC, SearchRequest
-from loomlog.services.families.operation import OperationRefused, OperationUnavailable
 from tests.projections.memory_index.world import AT_MS, FACT, SCOPE, World, entry_deleted, entry_set
 
 STUB = StubEmbedder()
@@ -183,7 +183,7 @@ async def test_without_an_embedder_words_answer_and_it_says_so(filled, make):
     result = await make().search(ANN, SearchRequest(query="kayak"))
     assert (result.hits[0].key, result.query_embedding_dim) == ("note", 0)
     assert result.rank_note == "found by words only: no embedder is configured"
-    with pytest.raises(OperationRefused) as refused:
+    with pytest.raises(Refused) as refused:
         await make().search(ANN, SearchRequest(query="kayak", mode=SEMANTIC))
     assert refused.value.code == "embedder_not_configured"
     assert (await make(STUB).search(ANN, SearchRequest(query="kayak", mode=LEXICAL))).rank_note == ""
@@ -195,7 +195,7 @@ async def test_another_model_leaves_words_and_names_what_to_do(filled, make):
     assert "stub/stub (256)" in result.rank_note
     assert "reembed" in result.rank_note
     assert {hit.key for hit in result.hits} == {"trip", "boat", "note"}
-    with pytest.raises(OperationRefused, match="reembed") as refused:
+    with pytest.raises(Refused, match="reembed") as refused:
         await make(other).search(ANN, SearchRequest(query="kayak", mode=SEMANTIC))
     assert refused.value.code == "dimension_mismatch"
 
@@ -237,14 +237,14 @@ async def test_an_embedder_that_hangs_or_fails_leaves_words(filled, make, monkey
         result = await make(embedder).search(ANN, SearchRequest(query="kayak"))
         assert len(result.hits) == 3
         assert result.rank_note.startswith("found by words only")
-    with pytest.raises(OperationUnavailable, match="429"):
+    with pytest.raises(Unavailable, match="429"):
         await make(Failing()).search(ANN, SearchRequest(query="kayak", mode=SEMANTIC))
 
 
 async def test_without_an_index_a_search_is_refused(world):
     nowhere = MemoryIndex(world.pool, f"{world.prefix}_nowhere", hasher=world.hasher)
     search = MemorySearch(nowhere, Reads(world), clock_ms=lambda: AT_MS)
-    with pytest.raises(OperationRefused) as refused:
+    with pytest.raises(Refused) as refused:
         await search.search(ANN, SearchRequest(query="kayak"))
     assert refused.value.code == "search_unavailable"
 
@@ -265,9 +265,9 @@ async def test_a_search_waits_for_the_positions_of_its_caller(filled, make, monk
     await filled.connection.execute(f"UPDATE {cursors} SET next_offset = 6")
     assert (await waiting).hits
     monkeypatch.setattr("loomlog.services.families.memory.search.WAIT_S", 0.05)
-    with pytest.raises(OperationUnavailable, match="offset 9 yet, 4 records"):
+    with pytest.raises(Unavailable, match="offset 9 yet, 4 records"):
         await search.search(ANN, SearchRequest(query="kayak"), [f"{TOPIC}/0:9"])
-    with pytest.raises(OperationUnavailable, match="not a position"):
+    with pytest.raises(Unavailable, match="not a position"):
         await search.search(ANN, SearchRequest(query="kayak"), ["x"])
 
 
@@ -357,10 +357,10 @@ async def test_missing_vectors_are_made_and_stale_ones_removed(filled, administr
 
 async def test_administration_needs_vectors_and_an_embedder(world, administration):
     nowhere = MemoryIndex(world.pool, f"{world.prefix}_nowhere", hasher=world.hasher)
-    with pytest.raises(OperationRefused) as refused:
+    with pytest.raises(Refused) as refused:
         await IndexAdministration(nowhere, Reads(world), embedder=STUB).embed_stats("acme")
     assert refused.value.code == "vector_unsupported"
-    with pytest.raises(OperationRefused) as refused:
+    with pytest.raises(Refused) as refused:
         await administration(None).reembed(ANN)
     assert refused.value.code == "embedder_not_configured"
 

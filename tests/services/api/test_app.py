@@ -11,10 +11,8 @@ from fastapi.routing import APIRoute
 from loomlog.connectors.errors import Transient
 from loomlog.services.api import request_parsing
 from loomlog.services.api.app import build_app
-from loomlog.services.api.responses import STATUS_BY_CODE
 from loomlog.services.api.route import Route
 from loomlog.services.api.routes import ROUTES
-from loomlog.services.application.errors import CODES
 from tests.services.api.serving import MAX_BODY, Served, Wire, served, service_of
 from tests.services.application.owner import WAIT_S
 from tests.services.application.world import ACME, READER
@@ -54,10 +52,6 @@ def test_every_route_is_looked_up(tmp_path: Path) -> None:
         route.path for route in ROUTES if app.lookup.find(route.method, re.sub(r"{.*?}", "x", route.path)) is None
     ]
     assert not missing
-
-
-def test_every_code_of_the_command_layer_has_a_status() -> None:
-    assert set(STATUS_BY_CODE) == CODES
 
 
 @pytest.mark.parametrize("path", sorted(PUBLIC))

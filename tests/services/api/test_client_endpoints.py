@@ -18,7 +18,7 @@ from loomlog.services.api.client_endpoints import SUBPROTOCOL, AsgiClientSocket,
 from loomlog.services.api.main import ApiServer, _server_config
 from loomlog.services.application.authentication import Authenticator
 from loomlog.services.application.clients.connection import ClientDisconnected
-from loomlog.services.application.errors import RequestRefused
+from loomlog.services.core.refusals import Refused
 from tests.services.api.serving import Served, served, service_of
 from tests.services.application.world import ACME, READER
 
@@ -165,7 +165,7 @@ def test_without_tokens_programs_and_pages_of_this_machine_may_connect(origin: s
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "http://localhost.evil.example", "http://10.0.0.1"])
 def test_without_tokens_pages_of_elsewhere_may_not(origin: str) -> None:
-    with pytest.raises(RequestRefused, match="pages of this machine"):
+    with pytest.raises(Refused, match="pages of this machine"):
         identify(Authenticator(TokenTable(rows=(), open_mode=True)), {"origin": origin}, [])
 
 

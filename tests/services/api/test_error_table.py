@@ -6,8 +6,10 @@ runtime 1.3 (setup), 1.12 (steering), 1.13 (stopping a turn), 1.14 (pauses), 5.8
 import orjson
 import pytest
 
-from loomlog.services.api.responses import STATUS_BY_CODE, refusal_response
-from loomlog.services.application.errors import CODES, RequestRefused, bad_request, share_refusal
+from loomlog.services.api.responses import refusal_response
+from loomlog.services.application.errors import bad_request, share_refusal
+from loomlog.services.core.error_codes import STATUS_BY_CODE
+from loomlog.services.core.refusals import Refused
 from loomlog.services.core.shares import Holder, ShareExhausted, ShareLimits, Shares
 
 KNOWN = {
@@ -56,11 +58,11 @@ KNOWN = {
 
 @pytest.mark.parametrize(("code", "status"), sorted(KNOWN.items()))
 def test_a_refusal_has_the_code_and_the_status_clients_know(code: str, status: int) -> None:
-    assert code in CODES
+    assert code in STATUS_BY_CODE
     assert STATUS_BY_CODE[code] == status
 
 
-@pytest.mark.parametrize("code", sorted(CODES))
+@pytest.mark.parametrize("code", sorted(STATUS_BY_CODE))
 def test_a_status_says_whose_turn_it_is(code: str) -> None:
     """What waits or is away can be sent again as it is; of what is wrong with a request that is never said."""
     if code == "search_unavailable":
@@ -73,7 +75,7 @@ def test_a_status_says_whose_turn_it_is(code: str) -> None:
 
 def test_what_is_wrong_with_the_request_is_400() -> None:
     assert refusal_response(bad_request("prompt: is empty")).status_code == 400
-    assert refusal_response(RequestRefused("runtime_paused", "why")).headers.get("retry-after") is None
+    assert refusal_response(Refused("runtime_paused", "why")).headers.get("retry-after") is None
 
 
 @pytest.mark.parametrize(

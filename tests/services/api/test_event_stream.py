@@ -8,9 +8,9 @@ import pytest
 
 from loomlog.services.api import event_stream as module
 from loomlog.services.api.event_stream import EventStream, encode_chunks, encode_comment
-from loomlog.services.application.errors import RequestRefused
 from loomlog.services.application.streaming.items import StreamChunk
 from loomlog.services.application.streaming.run_stream import ENDED, RunStream
+from loomlog.services.core.refusals import Refused
 
 TEXT = StreamChunk(513, "text", b'{"type":"text","text":"hi"}')
 PREVIEW = StreamChunk(None, "text", b'{"type":"text","text":"h"}')
@@ -88,7 +88,7 @@ async def test_a_stream_that_has_to_be_resumed_says_so() -> None:
 
 
 async def test_what_is_declined_in_the_middle_is_a_comment_because_the_answer_has_begun() -> None:
-    bodies, is_complete = await written(Script([TEXT], RequestRefused("projection_unavailable", "away")))
+    bodies, is_complete = await written(Script([TEXT], Refused("projection_unavailable", "away")))
     assert bodies[-1] == b": ended: projection_unavailable\n\n"
     assert is_complete
 

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from loomlog.schemas.generated.values import ContentBlock, Segment
-from loomlog.services.application.errors import RequestRefused
+from loomlog.services.core.refusals import Refused
 from loomlog.services.stream.archive.bundle_replay import replay_bundle
 from tests.projections.stories import requested, started
 from tests.services.api.serving import Served, Wire, frames_of, served
@@ -177,7 +177,7 @@ async def test_an_export_without_one_of_its_payloads_breaks_off_and_is_not_taken
     here.world.happen(run, started(run, segments=(Segment(role="user", content=(block,)),)), requested(1))
     here.world.blobs.blobs.clear()
     wire = Wire(here.app, "GET", f"/v1/runs/{run}/export").begin()
-    with pytest.raises(RequestRefused, match="blob store"):
+    with pytest.raises(Refused, match="blob store"):
         await wire.done()
     assert f"{ref.sha256} is not in memory" in caplog.text
     assert (wire.status, wire.ended) == (200, False)

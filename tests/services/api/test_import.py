@@ -15,8 +15,8 @@ from loomlog.schemas.generated.run_commands import ImportRun
 from loomlog.schemas.generated.values import ContentBlock, Segment
 from loomlog.schemas.records import replace
 from loomlog.services.application import limits
-from loomlog.services.application.errors import RequestRefused
 from loomlog.services.application.transfer.event_import import EventImporter, ImportBatch
+from loomlog.services.core.refusals import Refused
 from tests.projections.stories import completed, replied, requested, started
 from tests.services.api.serving import Served, frames_of, served
 from tests.services.application.world import ACME, ADMIN_CALLER, GLOBEX, IVY, READER, STARTER
@@ -123,7 +123,7 @@ async def test_a_run_that_broke_off_goes_on_with_the_file_it_began_with(
         self: EventImporter, tenant: str, subject: str, name: str, origin: Any, part: ImportBatch, **more: Any
     ) -> None:
         if part.first_seq > 1:
-            raise RequestRefused("log_unavailable", "the api was killed")
+            raise Refused("log_unavailable", "the api was killed")
         await send(self, tenant, subject, name, origin, part, **more)
 
     with monkeypatch.context() as patched:

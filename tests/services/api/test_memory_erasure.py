@@ -17,6 +17,7 @@ from loomlog.schemas.generated.database_commands import DropDatabase
 from loomlog.schemas.generated.memory_commands import DropScope, SetEntry
 from loomlog.schemas.generated.values import CommandEnvelope, MemorySource
 from loomlog.schemas.records import replace
+from loomlog.services.core.refusals import Refused
 from loomlog.services.families.consolidation import FAMILY as CONSOLIDATION
 from loomlog.services.families.database import FAMILY as DATABASE
 from loomlog.services.families.database.files import DatabaseFiles
@@ -26,7 +27,6 @@ from loomlog.services.families.memory import FAMILY as MEMORY
 from loomlog.services.families.memory.author import Author, Grants, Scope
 from loomlog.services.families.memory.entry_operations import DEFAULT_ENTRY_LIMITS, EntryOperations
 from loomlog.services.families.memory.store import MemoryStore
-from loomlog.services.families.operation import OperationRefused
 from loomlog.services.stream.entities.content import encrypt_content
 from tests.services.api.serving import Served, served
 from tests.services.application.world import ACME, IVY, until
@@ -193,7 +193,7 @@ async def test_memory_is_counted_and_deleted_and_its_past_reads_erased(here: Her
 async def test_a_database_is_empty_again_for_a_person_who_comes_back(here: Here) -> None:
     await here.remember()
     await here.erase()
-    with pytest.raises(OperationRefused, match="no such table"):
+    with pytest.raises(Refused, match="no such table"):
         await here.sql("sql_query", "SELECT * FROM t")
     await here.sql("sql_exec", "CREATE TABLE t (a)")
     assert (await here.sql("sql_query", "SELECT count(*) FROM t"))["rows"] == [[0]]
@@ -243,7 +243,7 @@ async def test_what_it_wrote_in_a_shared_scope_reads_erased_and_can_be_replaced(
     assert (await do("get", key="count"))["value"] == "[erased]"
     shown = {entry["key"]: entry["value"] for entry in (await do("list"))["entries"]}
     assert shown == dict.fromkeys(("count", "list", "object", "text"), "[erased]")
-    with pytest.raises(OperationRefused, match="erased with its writer") as refused:
+    with pytest.raises(Refused, match="erased with its writer") as refused:
         await do("incr", key="count")
     assert refused.value.code == "invalid_value"
     assert (await do("merge", key="object", value={"b": 2}))["value"] == {"b": 2}
@@ -256,7 +256,7 @@ async def test_what_it_wrote_in_a_shared_scope_reads_erased_and_can_be_replaced(
 
 async def test_a_text_that_only_looks_erased_is_a_value(here: Here) -> None:
     await here.entries.run("set", {"key": "k", "value": "[erased]"}, here.next(), IVYS)
-    with pytest.raises(OperationRefused, match="no object but str"):
+    with pytest.raises(Refused, match="no object but str"):
         await here.entries.run("merge", {"key": "k", "value": {}}, here.next(), IVYS)
 
 
@@ -288,7 +288,7 @@ async def test_a_process_that_dies_between_the_steps_leaves_an_erasure_that_can_
     assert [
         entry["value"] for entry in (await here.served.client(ACME).get(f"{KEYS}/user/ivy/keys")).json()["entries"]
     ] == (["[erased]", "[erased]"])
-    with pytest.raises(OperationRefused) as refused:
+    with pytest.raises(Refused) as refused:
         await here.sql("sql_query", "SELECT * FROM t")
     assert refused.value.code == "sqlmem_unavailable"
     here.families.failing.clear()

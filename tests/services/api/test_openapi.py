@@ -12,10 +12,10 @@ from loomlog.services.api.docs_page import curl, render_page
 from loomlog.services.api.entity_routes import entity_routes
 from loomlog.services.api.examples import BODY_EXAMPLES
 from loomlog.services.api.openapi import build_document, encode_document, response_types
-from loomlog.services.api.responses import STATUS_BY_CODE
 from loomlog.services.api.route import NamedSchema
 from loomlog.services.api.routes import ROUTES
 from loomlog.services.api.schema_examples import ENDINGS, REFERENCE, TEXTS, example_of
+from loomlog.services.core.error_codes import STATUS_BY_CODE
 from tests.services.api.serving import Wire, service_of
 from tests.services.entities import COUNTER
 

@@ -3,7 +3,7 @@ from starlette.requests import Request
 
 from loomlog.projections.frames.frame import SESSION_STRIDE
 from loomlog.services.api.request_parsing import parse_time_ms, query_flag, query_integer, query_text, resume_after
-from loomlog.services.application.errors import RequestRefused
+from loomlog.services.core.refusals import Refused
 
 
 def request(query: str = "", *, last_event_id: str | None = None) -> Request:
@@ -29,7 +29,7 @@ def test_times_are_understood_as_rfc_3339(value: str, at_ms: int) -> None:
 
 @pytest.mark.parametrize("value", ["", "now", "2026", "2026-02-30", "2026-01-01T25:00:00Z", "12:00", "1e9", "20260101"])
 def test_other_times_are_refused_by_name(value: str) -> None:
-    with pytest.raises(RequestRefused, match="from is"):
+    with pytest.raises(Refused, match="from is"):
         parse_time_ms("from", value)
 
 
@@ -56,14 +56,14 @@ def test_numbers_have_bounds_and_a_default() -> None:
     assert query_integer(request("limit="), "limit", 50, minimum=1, maximum=500) == 50
     assert query_integer(request("limit=007"), "limit", 50, minimum=1, maximum=500) == 7
     for bad in ("0", "501", "1.0", "+1", " 1", "x", "9" * 30, "%D9%A3"):
-        with pytest.raises(RequestRefused):
+        with pytest.raises(Refused):
             query_integer(request(f"limit={bad}"), "limit", 50, minimum=1, maximum=500)
 
 
 def test_texts_are_bounded_and_printable() -> None:
     assert query_text(request("user=zo%C3%AB"), "user") == "zoë"
     for bad in ("a%00b", "a%0Ab", "x" * 257):
-        with pytest.raises(RequestRefused):
+        with pytest.raises(Refused):
             query_text(request(f"user={bad}"), "user")
 
 

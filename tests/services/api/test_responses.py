@@ -1,13 +1,14 @@
 import orjson
 import pytest
 
-from loomlog.services.api.responses import STATUS_BY_CODE, json_response, position_headers, refusal_response
-from loomlog.services.application.errors import CODES, RequestRefused
+from loomlog.services.api.responses import json_response, position_headers, refusal_response
+from loomlog.services.core.error_codes import STATUS_BY_CODE
+from loomlog.services.core.refusals import Refused
 
 
-@pytest.mark.parametrize("code", sorted(CODES))
+@pytest.mark.parametrize("code", sorted(STATUS_BY_CODE))
 def test_every_refusal_has_the_one_shape(code: str) -> None:
-    answer = refusal_response(RequestRefused(code, "why", details={"scope": "runs:read"}))
+    answer = refusal_response(Refused(code, "why", details={"scope": "runs:read"}))
     assert answer.status_code == STATUS_BY_CODE[code]
     actual = orjson.loads(answer.body)
     assert (actual["code"], actual["error"]) == (code, "why")
@@ -15,13 +16,13 @@ def test_every_refusal_has_the_one_shape(code: str) -> None:
 
 
 def test_details_join_the_answer_and_cannot_hide_the_code() -> None:
-    actual = orjson.loads(refusal_response(RequestRefused("not_yet", "why", details={"lag": 3, "code": "ok"})).body)
+    actual = orjson.loads(refusal_response(Refused("not_yet", "why", details={"lag": 3, "code": "ok"})).body)
     assert (actual["lag"], actual["code"]) == (3, "not_yet")
 
 
 def test_when_to_come_again_is_a_header() -> None:
-    assert refusal_response(RequestRefused("backpressure", "x", retry_after_s=5)).headers["retry-after"] == "5"
-    assert "retry-after" not in refusal_response(RequestRefused("runtime_paused", "x")).headers
+    assert refusal_response(Refused("backpressure", "x", retry_after_s=5)).headers["retry-after"] == "5"
+    assert "retry-after" not in refusal_response(Refused("runtime_paused", "x")).headers
 
 
 def test_a_value_is_json_to_the_byte() -> None:

@@ -21,7 +21,7 @@ from loomlog.connectors.configuration.webhook_block import (
 )
 from loomlog.services.application import webhook_rejections
 from loomlog.services.application import webhooks as use_cases
-from loomlog.services.families.operation import OperationRefused
+from loomlog.services.core.refusals import Refused
 from loomlog.services.families.webhook.limits import INLINE_BYTES
 from loomlog.services.families.webhook.mapping import REMOVED
 from tests.services.api.serving import Served
@@ -524,7 +524,7 @@ async def test_a_body_that_no_channel_keeps_is_refused_for_good_and_shown_so(
 
 async def test_a_message_that_is_refused_later_is_no_accepted_delivery(here: WebhookWorld) -> None:
     for code, status in (("payload_too_large", 413), ("invalid_request", 400), ("channel_full", 503)):
-        here.channels.error = OperationRefused(code, "no")
+        here.channels.error = Refused(code, "no")
         assert (await here.send("feed", {"n": code}, delivery=code)).status_code == status
     rows = await here.recent("feed")
     assert [(row["verdict"], row["status"]) for row in rows] == [("rejected_publish", "refused")] * 3

@@ -4,9 +4,9 @@ import pytest
 
 from loomlog.connectors.configuration.principals import TokenTable
 from loomlog.services.application.authentication import Authenticator, require_scope
-from loomlog.services.application.errors import RequestRefused
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import RUNS_CREATE, RUNS_READ
+from loomlog.services.core.refusals import Refused
 from tests.services.application.world import ADMIN_CALLER, CALLERS, IVY, READER, STARTER, tokens
 
 
@@ -21,7 +21,7 @@ def test_a_token_is_its_caller_whatever_the_case_of_the_scheme(caller: Caller, s
     [None, "", "Bearer", "Bearer ", "shared-token", "Basic shared-token", "Bearer wrong", "Bearer shared-token x"],
 )
 def test_anything_else_is_nobody(header: str | None) -> None:
-    with pytest.raises(RequestRefused) as info:
+    with pytest.raises(Refused) as info:
         Authenticator(tokens()).identify(header)
     assert info.value.code == "unauthorized"
     assert "shared-token" not in info.value.message
@@ -58,6 +58,6 @@ def test_in_open_mode_everybody_is_the_administrator() -> None:
 def test_a_right_that_is_missing_is_named() -> None:
     require_scope(READER, RUNS_READ)
     require_scope(ADMIN_CALLER, RUNS_CREATE)
-    with pytest.raises(RequestRefused) as info:
+    with pytest.raises(Refused) as info:
         require_scope(READER, RUNS_CREATE)
     assert (info.value.code, info.value.details["scope"]) == ("insufficient_scope", RUNS_CREATE)

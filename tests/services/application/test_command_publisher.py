@@ -13,7 +13,7 @@ from loomlog.schemas.generated.run_commands import CancelRun
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.services.application import limits
 from loomlog.services.application.command_publisher import CommandPublisher
-from loomlog.services.application.errors import RequestRefused
+from loomlog.services.core.refusals import Refused
 
 TOPIC = "loom.run.commands"
 
@@ -102,7 +102,7 @@ async def test_a_partition_without_a_leader_does_not_hold_up_the_others() -> Non
     async with publishing(log, wait_s=0.05) as publisher:
         stuck = asyncio.create_task(publisher.publish(keys[0], "c_0", command(0)))
         assert (await publisher.publish(keys[1], "c_1", command(1))).partition == 1
-        with pytest.raises(RequestRefused):
+        with pytest.raises(Refused):
             await stuck
 
 
@@ -119,7 +119,7 @@ async def test_a_lost_acknowledgement_is_appended_again_with_the_same_id() -> No
 async def test_a_broker_that_is_away_is_an_answer_within_the_bound() -> None:
     log = StuckLog({TOPIC: 1})
     async with publishing(log, wait_s=0.05) as publisher:
-        with pytest.raises(RequestRefused) as info:
+        with pytest.raises(Refused) as info:
             await publisher.publish("k", "c_1", command())
     assert info.value.code == "log_unavailable"
     assert info.value.details["outcome"] == "unknown"
@@ -132,10 +132,10 @@ async def test_what_never_left_says_that_it_never_left() -> None:
         first = asyncio.create_task(publisher.publish("k", "c_1", command(1)))
         while not log.asked:
             await asyncio.sleep(0)
-        with pytest.raises(RequestRefused) as info:
+        with pytest.raises(Refused) as info:
             await publisher.publish("k", "c_2", command(2))
         assert info.value.details["outcome"] == "not_sent"
-        with pytest.raises(RequestRefused):
+        with pytest.raises(Refused):
             await first
         # And it never leaves: its sender was told so.
         log.go.set()
@@ -147,7 +147,7 @@ async def test_an_outcome_that_stays_unknown_is_given_up_at_the_deadline() -> No
     log = MemoryLog({TOPIC: 1})
     log.lose_acks = 10**9
     async with publishing(log, wait_s=0.05, retry_s=0.005) as publisher:
-        with pytest.raises(RequestRefused) as info:
+        with pytest.raises(Refused) as info:
             await publisher.publish("k", "c_1", command())
     assert info.value.details["outcome"] == "unknown"
 
@@ -170,7 +170,7 @@ async def test_too_many_waiting_commands_are_refused_at_once(monkeypatch: pytest
     async with publishing(log, wait_s=0.2) as publisher:
         asked = [asyncio.create_task(publisher.publish("k", f"c_{n}", command(n))) for n in range(2)]
         await asyncio.sleep(0)
-        with pytest.raises(RequestRefused) as info:
+        with pytest.raises(Refused) as info:
             await publisher.publish("k", "c_9", command(9))
         assert info.value.details["outcome"] == "not_sent"
         log.go.set()
@@ -180,7 +180,7 @@ async def test_too_many_waiting_commands_are_refused_at_once(monkeypatch: pytest
 async def test_a_command_too_large_for_one_append_is_refused_before_it_is_queued() -> None:
     log = MemoryLog({TOPIC: 1})
     async with publishing(log) as publisher:
-        with pytest.raises(RequestRefused) as info:
+        with pytest.raises(Refused) as info:
             await publisher.publish("k", "c_1", command(size=limits.COMMAND_BYTES_MAX))
     assert info.value.code == "payload_too_large"
     assert not log.records[TOPIC, 0]
@@ -208,7 +208,7 @@ async def test_an_append_that_breaks_in_a_way_nobody_knows_ends_the_publisher() 
     publisher = CommandPublisher(Buggy({TOPIC: 1}), local_codec(), topic=TOPIC, wait_s=0.2)
     await publisher.open()
     work = asyncio.create_task(publisher.run())
-    with pytest.raises(RequestRefused):
+    with pytest.raises(Refused):
         await publisher.publish("k", "c_1", command())
     with pytest.raises(ExceptionGroup):
         await work

@@ -6,7 +6,7 @@ import pytest
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.projections.transcript import TranscriptRow
 from loomlog.services.application.content import ContentAccess
-from loomlog.services.application.errors import RequestRefused
+from loomlog.services.core.refusals import Refused
 from tests.services.stream.encryption.test_subject_keys import KEK, TOPIC, keys_over
 
 SECRET = "sk-abcdefghijklmnop1234"
@@ -32,7 +32,7 @@ async def test_a_key_that_only_a_newer_key_encryption_key_opens_is_said_and_not_
     await keys_over(log, b"n" * 32, KEK).cipher_for("acme", "ada")
     here = ContentAccess(keys_over(log))
     for asked in (here.encryptor_for("acme", "ada"), here.keyed_digest("acme", "ada", "ab12")):
-        with pytest.raises(RequestRefused) as caught:
+        with pytest.raises(Refused) as caught:
             await asked
         assert caught.value.code == "keys_unavailable"
         assert "which this process was not started with: restart it with the new" in caught.value.message

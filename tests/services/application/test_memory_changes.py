@@ -14,9 +14,9 @@ from loomlog.projections.memory_feed.reads import PAGE_MAX
 from loomlog.projections.memory_feed.tables import DOCUMENT_TYPES, MEMORY_TYPES, feed_schema, prepare_feed
 from loomlog.projections.tables import EVERY_TENANT
 from loomlog.services.application import memory_changes
-from loomlog.services.application.errors import RequestRefused
 from loomlog.services.application.memory_changes import ChangeStream, MemoryChanges, SqlChangeFeed
 from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.refusals import Refused
 from tests.projections.conftest import options, prefix
 from tests.projections.memory_feed.test_memory_feed import written
 from tests.services.application.change_feed import MemoryChangeFeed
@@ -131,7 +131,7 @@ async def test_a_tenant_sees_itself_and_an_administrator_all(caller: Caller, ten
 @pytest.mark.parametrize(("caller", "tenant"), [(IVY, ""), (READER, ""), (ACME, "globex")])
 async def test_others_are_refused(caller: Caller, tenant: str) -> None:
     async with following(MemoryChangeFeed()) as changes:
-        with pytest.raises(RequestRefused) as refusal:
+        with pytest.raises(Refused) as refusal:
             await changes.follow(caller, MEMORY_TYPES, tenant=tenant)
         assert refusal.value.code == "insufficient_scope"
 
@@ -194,7 +194,7 @@ async def test_a_database_that_is_away_refuses_new_streams_and_open_ones_wait() 
         stream, _ = await opened(changes)
         await until(lambda: changes._newest == 0)
         feed.away = True
-        with pytest.raises(RequestRefused, match="cannot be reached"):
+        with pytest.raises(Refused, match="cannot be reached"):
             await changes.follow(ACME, MEMORY_TYPES)
         assert await stream.next() == []
         feed.add("a")
@@ -238,6 +238,6 @@ async def test_the_feed_in_postgres_is_empty_before_a_projector_has_made_it(
         assert [row.key for row in await feed.changes("acme", MEMORY_TYPES, after=1)] == ["b"]
     finally:
         await reader.close()
-    with pytest.raises(RequestRefused) as refusal:
+    with pytest.raises(Refused) as refusal:
         await feed.bounds()
     assert refusal.value.code == "projection_unavailable"

@@ -3,9 +3,9 @@ import pytest
 from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.storage.blobs import MemoryBlobs
 from loomlog.schemas.generated.values import BlobRef, ContentBlock, Segment
-from loomlog.services.application.errors import RequestRefused
 from loomlog.services.application.limits import COMMAND_BYTES_MAX, INLINE_BYTES
 from loomlog.services.application.payloads import COMMAND_OVERHEAD_BYTES, offload_payloads
+from loomlog.services.core.refusals import Refused
 
 
 def text(size: int, letter: str = "x") -> ContentBlock:
@@ -65,7 +65,7 @@ async def test_system_texts_stay_and_too_many_of_them_are_refused() -> None:
     system = Segment(role="system", content=(text(INLINE_BYTES * 2),))
     assert (await offload_payloads((system, user(text(1))), blobs))[0] == system
     too_much = Segment(role="system", content=(text(COMMAND_BYTES_MAX),))
-    with pytest.raises(RequestRefused) as info:
+    with pytest.raises(Refused) as info:
         await offload_payloads((too_much, user(text(1))), blobs)
     assert info.value.code == "payload_too_large"
 
@@ -76,6 +76,6 @@ async def test_a_store_that_is_away_is_an_answer_and_not_a_crash(error: Exceptio
         async def put(self, data: bytes, media_type: str = "text/plain") -> BlobRef:
             raise error
 
-    with pytest.raises(RequestRefused) as info:
+    with pytest.raises(Refused) as info:
         await offload_payloads((user(text(INLINE_BYTES + 1)),), Broken())
     assert info.value.code == "blobs_unavailable"

@@ -28,12 +28,12 @@ from loomlog.schemas.ids import fresh_token
 from loomlog.schemas.position import Position
 from loomlog.services.application.application import TOPICS, Application
 from loomlog.services.application.authentication import Authenticator
-from loomlog.services.application.errors import RequestRefused
 from loomlog.services.application.streaming.event_hub import EventHub, HubStart
 from loomlog.services.application.streaming.items import StreamChunk
 from loomlog.services.application.streaming.run_stream import RunStream
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN, RUNS_CREATE, RUNS_READ, TENANT, USER
+from loomlog.services.core.refusals import Refused
 from loomlog.services.core.run.state import State
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
 from tests.projections.twin import Twin
@@ -227,12 +227,12 @@ def types_of(pieces: Sequence[StreamChunk]) -> list[str]:
     return [piece.type for piece in pieces]
 
 
-async def declined(asked: Any) -> RequestRefused:
+async def declined(asked: Any) -> Refused:
     """What a use case was declined with."""
     try:
         async with asyncio.timeout(WAIT_S):
             values = await asked
-    except RequestRefused as found:
+    except Refused as found:
         return found
     raise AssertionError(f"it was not declined but gave {values!r}")
 

@@ -6,10 +6,10 @@ import typer
 from typer.testing import CliRunner
 
 from loomlog.connectors.errors import Permanent, Transient
-from loomlog.services.application.errors import RequestRefused
 from loomlog.services.cli.commands import QUIET_LOGGERS, CommandGroup, run
 from loomlog.services.cli.errors import CliError, Unreachable, UsageError
 from loomlog.services.cli.stack.errors import StackError
+from loomlog.services.core.refusals import Refused
 
 SLEEP_S = 5.0
 
@@ -35,10 +35,10 @@ def ends_with(error: BaseException):
         (UsageError("It was asked wrongly."), 2),
         (Unreachable("Nobody is there."), 3),
         (StackError("The disk is full."), 1),
-        (RequestRefused("command_refused", "It was replayed."), 1),
-        (RequestRefused("bad_request", "There is no partition 9."), 2),
-        (RequestRefused("log_unavailable", "The broker is away."), 3),
-        (RequestRefused("not_found", "There is no record."), 4),
+        (Refused("command_refused", "It was replayed."), 1),
+        (Refused("bad_request", "There is no partition 9."), 2),
+        (Refused("log_unavailable", "The broker is away."), 3),
+        (Refused("not_found", "There is no record."), 4),
     ],
 )
 def test_a_failure_is_its_sentence_on_stderr_and_its_code(error, code):

@@ -23,12 +23,12 @@ from loomlog.schemas.generated.values import (
     MemoryContext,
 )
 from loomlog.schemas.records import replace
+from loomlog.services.core.refusals import Refused
 from loomlog.services.core.run.commands import CommandRefusal
 from loomlog.services.families.memory import FAMILY
 from loomlog.services.families.memory.author import Author, Scope
 from loomlog.services.families.memory.prompt import INTRODUCTION
 from loomlog.services.families.memory.store import Change, MemoryStore
-from loomlog.services.families.operation import OperationRefused
 from loomlog.services.runtime.content.definition_texts import DefinitionTexts
 from loomlog.services.runtime.content.encryption import PLAINTEXT, ContentEncryption
 from loomlog.services.runtime.run import prompt_memory
@@ -256,7 +256,7 @@ async def test_the_request_is_searched_for_in_each_scope() -> None:
     assert '[notes/user: scope user]\n{"said": 1}' in system
 
 
-@pytest.mark.parametrize("error", [OperationRefused("search_unavailable", "no index"), None])
+@pytest.mark.parametrize("error", [Refused("search_unavailable", "no index"), None])
 async def test_a_search_that_fails_holds_back_no_run(error: Exception | None) -> None:
     stage = Remembering(replace(KEEPER, system_prompt="Be kind. {{memory:search_request}}"))
     if error is not None:

@@ -32,10 +32,11 @@ from loomlog.schemas.reader import TermReader
 from loomlog.schemas.records import replace
 from loomlog.services.core.bounded_resources import SCHEDULE_FIRES, SCHEDULES
 from loomlog.services.core.families import aggregate_id, aggregate_key
+from loomlog.services.core.refusals import Refused
 from loomlog.services.core.shares import ShareLimits
 from loomlog.services.families.definition import FAMILY as DEFINITION
 from loomlog.services.families.definition import schedule_shares
-from loomlog.services.families.definition.author import Author, DefinitionRefused
+from loomlog.services.families.definition.author import Author
 from loomlog.services.families.definition.operations import DefinitionOperations
 from loomlog.services.families.definition.table import DefinitionTable, FileDefinition, file_definition
 from loomlog.services.families.schedule import FAMILY as SCHEDULE
@@ -272,22 +273,22 @@ async def test_a_principal_has_its_share_of_schedules_and_of_fires_and_others_ar
         seldom = await create("two", "bob", "@daily")
         for name, subject, times in (("three", "ada", "@every 30m"), ("four", "ada", "@hourly")):
             text = "ada of acme would fire .* times a day, and may 48 times: let them"
-            with pytest.raises(DefinitionRefused, match=text) as no:
+            with pytest.raises(Refused, match=text) as no:
                 await create(name, subject, times)
             assert no.value.reason == "too_many"
         await ask("fork", "op", name="two", parent_def_id=seldom["def_id"], overlay={"schedule": "@every 30m"})
-        with pytest.raises(DefinitionRefused, match="bob of acme would fire"):
+        with pytest.raises(Refused, match="bob of acme would fire"):
             await create("five", "bob", "@daily")
         await create("one", "eve", "@every 30m", tenant="globex")
         await ask("fork", "op", name="one", parent_def_id=often["def_id"], overlay={"schedule": "@daily"})
         six = await create("six", "ada", "@hourly")
-        with pytest.raises(DefinitionRefused, match="ada of acme would fire"):
+        with pytest.raises(Refused, match="ada of acme would fire"):
             await ask("promote", "op", def_id=often["def_id"])
         few = replace(SCHEDULES, limits=ShareLimits.of(4, per_tenant=3, per_principal=2))
         monkeypatch.setattr(schedule_shares, "SCHEDULES", few)
-        with pytest.raises(DefinitionRefused, match="ada of acme would have 3 schedules, and may have 2: delete some"):
+        with pytest.raises(Refused, match="ada of acme would have 3 schedules, and may have 2: delete some"):
             await create("seven", "ada", "@daily")
-        with pytest.raises(DefinitionRefused, match="the tenant acme would have 4 schedules, and may have 3"):
+        with pytest.raises(Refused, match="the tenant acme would have 4 schedules, and may have 3"):
             await create("eight", "cat", "@daily")
         await ask("retire", "op", def_id=six["def_id"], retired=True)
         await create("seven", "ada", "@daily")

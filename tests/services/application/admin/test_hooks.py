@@ -10,9 +10,9 @@ from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.http.signed_callbacks import callback_secrets
 from loomlog.schemas.generated.hook_events import HookRegistered, HookRemoved
 from loomlog.services.application.admin.hooks import HookRequest
-from loomlog.services.application.errors import RequestRefused
 from loomlog.services.application.runs.requests import RunRequest
 from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.refusals import Refused
 from loomlog.services.families.hook import limits
 from loomlog.services.families.hook.state import Hook
 from tests.services.application.entity_owner import event_at
@@ -178,5 +178,5 @@ async def test_of_two_that_register_the_last_place_at_once_one_is_refused(monkey
     monkeypatch.setattr(limits, "HOOKS_PER_TENANT_MAX", 1)
     async with world() as made:
         results = await asyncio.gather(register(made), register(made, name="b"), return_exceptions=True)
-        assert [type(result) for result in results if not isinstance(result, str)] == [RequestRefused]
+        assert [type(result) for result in results if not isinstance(result, str)] == [Refused]
         assert len(seen(made, ACME)) == 1

@@ -13,12 +13,12 @@ from loomlog.schemas.generated.run_events import (
 from loomlog.schemas.generated.values import Spawn, ToolCall
 from loomlog.services.application.admin.pauses import PauseTarget
 from loomlog.services.application.application import TOPICS
-from loomlog.services.application.errors import RequestRefused
 from loomlog.services.application.queries.run_json import run_json
 from loomlog.services.application.runs.interrupts import InterruptResponse
 from loomlog.services.application.runs.requests import RunRequest
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.pauses import WidePause
+from loomlog.services.core.refusals import Refused
 from tests.services.application.entity_owner import event_at
 from tests.services.application.owner import NOW_MS
 from tests.services.application.world import ACME, ADMIN_CALLER, IVY, World, declined, pieces_of, until, world
@@ -219,8 +219,8 @@ async def test_a_log_that_does_not_acknowledge_is_said() -> None:
 async def test_of_two_pauses_at_once_one_is_set_and_the_other_is_refused() -> None:
     async with world() as made:
         one, other = await asyncio.gather(pause(made), pause(made), return_exceptions=True)
-        refused = one if isinstance(one, RequestRefused) else other
-        assert isinstance(refused, RequestRefused)
+        refused = one if isinstance(one, Refused) else other
+        assert isinstance(refused, Refused)
         assert refused.code == "already_pausing"
         assert "paused" in (one, other)
 

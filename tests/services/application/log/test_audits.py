@@ -132,7 +132,7 @@ async def test_one_verification_runs_at_a_time_and_its_end_makes_room() -> None:
     log = SlowLog(log_with_signatures())
     audits = AuditVerifications(verifier_of(log))
     first = audits.verify(ADMIN_CALLER, NO_BLOBS)
-    with pytest.raises(module.RequestRefused, match="a verification is running"):
+    with pytest.raises(module.Refused, match="a verification is running"):
         audits.verify(ADMIN_CALLER, NO_BLOBS)
     first.close()
     await until(lambda: not first.is_running)
@@ -186,14 +186,14 @@ async def test_a_broker_that_is_away_is_told() -> None:
     ],
 )
 async def test_what_contradicts_itself_is_refused(changes: dict[str, Any]) -> None:
-    with pytest.raises(module.RequestRefused) as caught:
+    with pytest.raises(module.Refused) as caught:
         AuditVerifications(verifier_of(log_with_signatures())).verify(ADMIN_CALLER, replace_request(**changes))
     assert caught.value.code == "bad_request"
 
 
 async def test_only_administrators_verify() -> None:
     audits = AuditVerifications(verifier_of(log_with_signatures()))
-    with pytest.raises(module.RequestRefused) as caught:
+    with pytest.raises(module.Refused) as caught:
         audits.verify(ACME, NO_BLOBS)
     assert caught.value.code == "insufficient_scope"
     assert (await declined(audits.checkpoints(ACME))).code == "insufficient_scope"

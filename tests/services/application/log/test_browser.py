@@ -8,12 +8,12 @@ from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.codec import local_codec
 from loomlog.services.application.content import ContentAccess
-from loomlog.services.application.errors import RequestRefused
 from loomlog.services.application.log import browser as module
 from loomlog.services.application.log.browser import LogBrowser, RecordQuery
 from loomlog.services.application.log.json_types import LogPage
 from loomlog.services.application.log.records import EVENTS_TOPIC
 from loomlog.services.application.queries.log_pages import LogReadQueue
+from loomlog.services.core.refusals import Refused
 from tests.projections.stories import Partition
 from tests.services.application.log.memory_access import memory_access
 from tests.services.application.log.test_records import COMMANDS, two_owners
@@ -131,7 +131,7 @@ async def test_the_work_of_a_page_is_bounded_and_told(monkeypatch: pytest.Monkey
     ],
 )
 async def test_a_place_that_is_not_there_is_said(query: dict[str, Any], code: str) -> None:
-    with pytest.raises(RequestRefused) as caught:
+    with pytest.raises(Refused) as caught:
         await page(log_of(two_owners()), **query)
     assert caught.value.code == code
 

@@ -9,7 +9,6 @@ from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.run_commands import CancelRun
 from loomlog.schemas.generated.stream_records import DeadLetter, Header
 from loomlog.schemas.generated.values import CommandEnvelope
-from loomlog.services.application.errors import RequestRefused
 from loomlog.services.application.log.dead_letters import (
     TOPIC,
     DeadLetters,
@@ -20,6 +19,7 @@ from loomlog.services.application.log.dead_letters import (
     replay_letter,
 )
 from loomlog.services.application.queries.log_pages import LogReadQueue
+from loomlog.services.core.refusals import Refused
 from tests.services.application.world import ACME, ADMIN_CALLER, declined
 
 COMMANDS = "loom.run.commands"
@@ -71,7 +71,7 @@ async def test_the_original_goes_back_as_it_was_and_that_is_noted():
 async def test_nothing_is_put_back_twice_by_mistake():
     log = log_of(letter())
     await replayed(log, 0)
-    with pytest.raises(RequestRefused, match=r"put back already, at .*:0\. To do it once more"):
+    with pytest.raises(Refused, match=r"put back already, at .*:0\. To do it once more"):
         await replayed(log, 0)
     assert await replayed(log, 0, again=True) == f"{COMMANDS}/{PLACE}:1"
     assert (await read_dead_letters(log, CODEC))[0].replay_positions == (
@@ -82,20 +82,20 @@ async def test_nothing_is_put_back_twice_by_mistake():
 
 async def test_an_event_is_never_put_back():
     log = log_of(letter(topic="loom.run.events", kind="undecodable"))
-    with pytest.raises(RequestRefused, match="only its owner writes there"):
+    with pytest.raises(Refused, match="only its owner writes there"):
         await replayed(log, 0)
 
 
 async def test_a_letter_without_the_bytes_says_where_they_are():
     log = log_of(letter(value=None))
-    with pytest.raises(RequestRefused, match=r"is at loom\.run\.commands/2:17 as long as"):
+    with pytest.raises(Refused, match=r"is at loom\.run\.commands/2:17 as long as"):
         await replayed(log, 0)
 
 
 async def test_an_unknown_outcome_is_told_and_not_noted():
     log = log_of(letter())
     log.lose_acks = 1
-    with pytest.raises(RequestRefused, match="is not known"):
+    with pytest.raises(Refused, match="is not known"):
         await replayed(log, 0)
     assert (await read_dead_letter(log, CODEC, 0)).replay_positions == ()
 
@@ -103,9 +103,9 @@ async def test_an_unknown_outcome_is_told_and_not_noted():
 async def test_what_is_no_letter_is_said():
     log = log_of(letter())
     await replayed(log, 0)
-    with pytest.raises(RequestRefused, match="There is no dead letter 7"):
+    with pytest.raises(Refused, match="There is no dead letter 7"):
         await read_dead_letter(log, CODEC, 7)
-    with pytest.raises(RequestRefused, match=r"dead-letter/0:1 is no dead letter"):
+    with pytest.raises(Refused, match=r"dead-letter/0:1 is no dead letter"):
         await read_dead_letter(log, CODEC, 1)
 
 
@@ -160,7 +160,7 @@ async def test_what_cannot_be_read_is_not_put_back_and_the_letter_says_so(value:
     log = log_of(letter(value=value, kind="undecodable"))
     entry = await read_dead_letter(log, CODEC, 0)
     assert reason in (dead_letter_json(entry, CODEC)["not_replayable"] or "")
-    with pytest.raises(RequestRefused, match=reason):
+    with pytest.raises(Refused, match=reason):
         await replayed(log, 0)
 
 

@@ -4,8 +4,8 @@ import pytest
 
 from loomlog.connectors.storage.postgres import PostgresReader, open_reader
 from loomlog.schemas.generated.entity_events import AggregateQuarantined
-from loomlog.services.application.errors import RequestRefused
 from loomlog.services.application.log.projection_problems import ProjectionProblems
+from loomlog.services.core.refusals import Refused
 from tests.projections.conftest import builds, connection, options, prefix, project, reader
 from tests.projections.counters import Counters, counter
 from tests.projections.entity_fixtures import entity_builds, entity_prefix, entity_reader, project_entities
@@ -73,6 +73,6 @@ async def test_tables_that_no_projector_has_made_lack_nothing(options: Any, pref
 
 
 async def test_the_report_is_for_administrators() -> None:
-    with pytest.raises(RequestRefused) as refused:
+    with pytest.raises(Refused) as refused:
         await ProjectionProblems(None, []).report(ACME)
     assert refused.value.code == "insufficient_scope"

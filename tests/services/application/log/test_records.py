@@ -10,7 +10,6 @@ from loomlog.schemas.codec import HERE, Codec, local_codec
 from loomlog.schemas.generated.run_commands import CancelRun
 from loomlog.schemas.generated.stream_records import ClientLeft, ModelDelta, SubjectKeyMade
 from loomlog.schemas.generated.values import CommandEnvelope
-from loomlog.services.application.errors import RequestRefused
 from loomlog.services.application.log.records import (
     CHUNK_RECORDS,
     CLAIM,
@@ -26,6 +25,7 @@ from loomlog.services.application.log.records import (
     record_json,
     to_json_value,
 )
+from loomlog.services.core.refusals import Refused
 from tests.projections.stories import Partition, completed, replied, requested, started
 
 COMMANDS, SUBJECTS, CLIENTS = "loom.run.commands", "loom.subject.keys", "loom.client.events"
@@ -114,7 +114,7 @@ async def test_a_record_in_the_middle_is_judged_by_the_term_in_force_there():
 
 @pytest.mark.parametrize("offset", [7, 99])
 async def test_an_offset_that_does_not_exist_says_what_does(offset):
-    with pytest.raises(RequestRefused, match="it holds 0 to 6"):
+    with pytest.raises(Refused, match="it holds 0 to 6"):
         await read_record(log_of(two_owners()), EVENTS_TOPIC, 0, offset)
 
 

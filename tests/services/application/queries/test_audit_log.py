@@ -316,7 +316,7 @@ async def test_too_many_who_wait_are_refused_at_once(monkeypatch: pytest.MonkeyP
         ]
         actual = await asyncio.gather(*asked, return_exceptions=True)
     assert [one.bound for one in actual if isinstance(one, ShareExhausted)] == [PRINCIPAL]
-    assert sorted(one.code for one in actual if isinstance(one, module.RequestRefused)) == [
+    assert sorted(one.code for one in actual if isinstance(one, module.Refused)) == [
         "log_unavailable",
         "log_unavailable",
     ]

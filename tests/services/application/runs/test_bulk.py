@@ -2,11 +2,11 @@ import pytest
 
 from loomlog.schemas.generated.run_commands import PauseRun, QuarantineRun
 from loomlog.schemas.generated.run_events import RunQuarantined
-from loomlog.services.application.errors import RequestRefused
 from loomlog.services.application.runs import bulk
 from loomlog.services.application.runs.bulk import BulkResult
 from loomlog.services.application.runs.requests import RunRequest
 from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.refusals import Refused
 from tests.services.application.world import ACME, ADMIN_CALLER, World, declined, world
 
 BAD = RunQuarantined(error="a bug", record_offset=1, record_topic="t")
@@ -47,7 +47,7 @@ async def test_a_preview_with_a_cursor_is_of_what_is_left(monkeypatch: pytest.Mo
         left = await made.layer.bulk.preview(ADMIN_CALLER, "pause", "agent=silent", after=page.next)
         assert {row.run_id for row in left.first} == runs - {one.run_id for one in page.results}
         assert left.matched == 1
-        with pytest.raises(RequestRefused, match="cursor"):
+        with pytest.raises(Refused, match="cursor"):
             await made.layer.bulk.preview(ADMIN_CALLER, "pause", "agent=silent", after="nonsense")
 
 

@@ -7,7 +7,6 @@ from loomlog.connectors.configuration.secret_registry import Purpose, SecretRegi
 from loomlog.schemas.generated.values import Compaction, ContentBlock, Sampling, Segment
 from loomlog.schemas.records import replace
 from loomlog.services.application import limits
-from loomlog.services.application.errors import RequestRefused
 from loomlog.services.application.runs.requests import (
     RunRequest,
     check_input,
@@ -18,6 +17,7 @@ from loomlog.services.application.runs.requests import (
     sanitize_reason,
     to_json_texts,
 )
+from loomlog.services.core.refusals import Refused
 
 PIXEL = base64.b64encode(b"\x89PNG fake").decode()
 
@@ -39,7 +39,7 @@ def request(**fields: Any) -> RunRequest:
 
 
 def why_not(given: RunRequest) -> str:
-    with pytest.raises(RequestRefused) as info:
+    with pytest.raises(Refused) as info:
         check_request(given)
     assert info.value.code == "bad_request"
     return info.value.message
@@ -351,10 +351,10 @@ def test_metadata_values_become_json_texts() -> None:
 
 
 def test_an_empty_input_is_refused_and_a_large_one_too() -> None:
-    with pytest.raises(RequestRefused) as info:
+    with pytest.raises(Refused) as info:
         check_input(" \n")
     assert info.value.code == "empty_text"
-    with pytest.raises(RequestRefused) as info:
+    with pytest.raises(Refused) as info:
         check_input("x" * (limits.INPUT_BYTES_MAX + 1))
     assert info.value.code == "payload_too_large"
     assert check_input("hello\0") == "hello\0"
@@ -376,7 +376,7 @@ def test_a_hook_is_signed_only_for_the_tenant_and_the_host_of_its_secret() -> No
     hooks = check_request(request(on_complete=(PUBLISH, hook, {**hook, "secret_env": None}))).on_complete
     check_signatures(SecretRegistry(uses, {}), hooks, "acme")
     for tenant, change in (("globex", {}), ("acme", {"url": "https://a.example/x"}), ("acme", {"secret_env": "HOME"})):
-        with pytest.raises(RequestRefused) as refused:
+        with pytest.raises(Refused) as refused:
             check_signatures(SecretRegistry(uses, {}), (PUBLISH, {**hook, **change}), tenant)
         assert refused.value.code == "bad_request"
         assert refused.value.message.startswith("on_complete[1].secret_env: ")

@@ -1,13 +1,13 @@
 import pytest
 
-from loomlog.services.application.errors import RequestRefused
 from loomlog.services.application.runs.run_filter import RunFilterExpression, parse_filter
+from loomlog.services.core.refusals import Refused
 
 NOW = 1_000_000_000
 
 
 def wrong(text: str) -> str:
-    with pytest.raises(RequestRefused) as info:
+    with pytest.raises(Refused) as info:
         parse_filter(text)
     assert info.value.code == "bad_request"
     return info.value.message

@@ -13,13 +13,13 @@ from loomlog.schemas.generated.values import ContentBlock, Segment
 from loomlog.schemas.ids import partition_key
 from loomlog.schemas.records import replace
 from loomlog.services.application import limits
-from loomlog.services.application.errors import RequestRefused
 from loomlog.services.application.queries.read_your_writes import PositionBarrier
 from loomlog.services.application.runs.forks import ForkRequest
 from loomlog.services.application.runs.requests import RunRequest
 from loomlog.services.application.runs.run_ids import new_run_names
 from loomlog.services.application.runs.start import StartedRun
 from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.refusals import Refused
 from loomlog.services.core.run.state import Ended
 from tests.services.application.tables import TwinProjection
 from tests.services.application.world import (
@@ -104,7 +104,7 @@ async def test_the_command_says_everything_the_owner_needs() -> None:
 async def test_a_caller_needs_the_scopes_of_its_hooks(hook: dict[str, str], scope: str) -> None:
     caller = Caller(name="app", tenant="default", subject="app", scopes=frozenset({"runs:create"}))
     async with world() as made:
-        with pytest.raises(RequestRefused) as refused:
+        with pytest.raises(Refused) as refused:
             await start(made, "soaker", caller=caller, on_complete=(hook,))
         assert made.commands() == []
         assert (refused.value.code, refused.value.details) == ("insufficient_scope", {"scope": scope})

@@ -18,10 +18,10 @@ from loomlog.schemas.reader import RawEvent
 from loomlog.schemas.records import replace
 from loomlog.services.application import limits
 from loomlog.services.application.application import TOPICS as ALL_TOPICS
-from loomlog.services.application.errors import RequestRefused
 from loomlog.services.application.transfer.restore import RestoreResult
 from loomlog.services.application.transfer.state_files import StateFileRequest
 from loomlog.services.core.entity_import import original_event
+from loomlog.services.core.refusals import Refused
 from loomlog.services.families.registry import all_families
 from loomlog.services.stream.archive.state_file import (
     SECTIONS,
@@ -170,7 +170,7 @@ async def test_an_installation_without_the_family_takes_nothing(tmp_path: Path) 
         await counted(there)
         data = await file_of(source)
     async with installed(tmp_path / "b", 1, dataclasses.replace(FAMILY, name="tally", commands=())) as (here, target):
-        with pytest.raises(RequestRefused, match=r"is of no family of .*LOOMLOG_FAMILIES adds families"):
+        with pytest.raises(Refused, match=r"is of no family of .*LOOMLOG_FAMILIES adds families"):
             await restored(target, data)
         assert len(here.log.records[TOPICS.events, 0]) == 1, "its owner's Claim"
 

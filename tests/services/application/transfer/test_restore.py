@@ -27,13 +27,14 @@ from loomlog.schemas.generated.values import ContentBlock, Segment
 from loomlog.schemas.records import replace
 from loomlog.services.application import limits
 from loomlog.services.application.admin.pauses import PauseTarget
-from loomlog.services.application.errors import RequestRefused
 from loomlog.services.application.transfer.restore import RestoreResult
 from loomlog.services.application.transfer.state_files import StateFileRequest
 from loomlog.services.core.pauses import WidePause
+from loomlog.services.core.refusals import Refused
+from loomlog.services.core.run import state as run_states
 from loomlog.services.core.run.conversation.conversation import build_conversation
 from loomlog.services.core.run.lifecycle.event_import import HISTORY_ONLY
-from loomlog.services.core.run.state import AwaitingModel, AwaitingTools, Ended, Refused
+from loomlog.services.core.run.state import AwaitingModel, AwaitingTools, Ended
 from loomlog.services.stream.archive.bundle import BlobPart
 from loomlog.services.stream.archive.state_file import BrokenStateFile, StatedEvent, StatedRun, StateWriter
 from loomlog.services.stream.archive.state_reader import StateReader
@@ -98,7 +99,7 @@ async def test_a_restored_state_folds_to_equal_states_at_other_partition_counts(
         before = await there.states()
         data = await file_of(there)
     assert len(before) == 15
-    live = {name for name, (_, state) in before.items() if not isinstance(state, Ended | Refused)}
+    live = {name for name, (_, state) in before.items() if not isinstance(state, Ended | run_states.Refused)}
     assert live
     async with installation(tmp_path / "b", partitions=counts[1], seed=seed) as here:
         actual = await restored(here, data)
@@ -205,7 +206,7 @@ async def test_runs_under_way_whose_keys_are_not_here_are_refused_and_nothing_is
     data = await sealed_file(tmp_path / "a", keys_over(MemoryLog({TOPIC: 1})))
     for here_keys in (keys_over(MemoryLog({TOPIC: 1})), None):
         async with installation(tmp_path / "b", partitions=1, keys=here_keys) as here:
-            with pytest.raises(RequestRefused) as caught:
+            with pytest.raises(Refused) as caught:
                 await restored(here, data, dry_run=dry_run)
             assert (caught.value.code, "1 of the 1 live runs" in caught.value.message) == ("keys_missing", True)
             assert "Mirror the topic loom.subject.keys" in caught.value.message
@@ -220,7 +221,7 @@ async def test_with_the_keys_mirrored_they_go_on(tmp_path: Path) -> None:
         assert (actual.runs, actual.live_runs, actual.sealed_runs) == (3, 1, 0)
         await here.world.finished("r_tok-2")
     async with installation(tmp_path / "c", partitions=1, keys=keys_over(log, b"x" * 32)) as here:
-        with pytest.raises(RequestRefused, match="under the same LOOMLOG_ENCRYPTION_KEY"):
+        with pytest.raises(Refused, match="under the same LOOMLOG_ENCRYPTION_KEY"):
             await restored(here, data)
 
 
@@ -259,7 +260,7 @@ async def test_content_in_clear_is_refused_where_content_is_encrypted_unless_it_
     log = MemoryLog({TOPIC: 1})
     data = await sealed_file(tmp_path / "a", keys_over(log), live=False)
     async with installation(tmp_path / "b", partitions=1, keys=keys_over(log)) as here:
-        with pytest.raises(RequestRefused) as caught:
+        with pytest.raises(Refused) as caught:
             await restored(here, data, dry_run=dry_run, in_clear=False)
         assert caught.value.code == "content_in_clear"
         assert "2 of the 2 runs of the file, " in caught.value.message
@@ -280,7 +281,7 @@ async def test_keys_of_payloads_are_looked_for_too(tmp_path: Path) -> None:
         await there.world.close()
         data = await file_of(there)
     async with installation(tmp_path / "b", partitions=1, keys=keys_over(MemoryLog({TOPIC: 1}))) as here:
-        with pytest.raises(RequestRefused, match="could not continue here, r_tok first"):
+        with pytest.raises(Refused, match="could not continue here, r_tok first"):
             await restored(here, data)
 
 
@@ -297,7 +298,7 @@ async def test_a_payload_in_clear_is_content_in_clear(tmp_path: Path) -> None:
             file = await file_of(there)
         async with installation(tmp_path / f"b{is_refused}", partitions=1, keys=keys_over(log)) as here:
             if is_refused:
-                with pytest.raises(RequestRefused, match="1 of the 1 runs of the file, r_tok first"):
+                with pytest.raises(Refused, match="1 of the 1 runs of the file, r_tok first"):
                     await restored(here, file, in_clear=False)
             else:
                 assert (await restored(here, file, in_clear=False)).live_runs == 1
@@ -568,9 +569,9 @@ async def good(tmp_path: Path) -> AsyncIterator[bytes]:
         yield await file_of(there, label="good")
 
 
-async def refusal(tmp_path: Path, data: bytes) -> RequestRefused:
+async def refusal(tmp_path: Path, data: bytes) -> Refused:
     async with installation(tmp_path / "here", partitions=1) as here:
-        with pytest.raises(RequestRefused) as caught:
+        with pytest.raises(Refused) as caught:
             await restored(here, data)
         assert here.log.records[("loom.run.commands", 0)] == []
     return caught.value
@@ -659,7 +660,7 @@ async def test_only_administrators_may(tmp_path: Path, good: bytes) -> None:
             here.layer.backups.open(ACME, "snap_1_00000000"),
             here.layer.backups.remove(ACME, "snap_1_00000000"),
         ):
-            with pytest.raises(RequestRefused, match="scope"):
+            with pytest.raises(Refused, match="scope"):
                 await asked
 
 
@@ -694,13 +695,13 @@ async def test_files_are_listed_newest_first_and_go_when_removed(tmp_path: Path)
         assert await there.layer.backups.remove(ADMIN_CALLER, made[0]["id"])
         assert not await there.layer.backups.remove(ADMIN_CALLER, made[0]["id"])
         assert len(list((tmp_path / "a").iterdir())) == 2
-        with pytest.raises(RequestRefused, match="there is no snapshot"):
+        with pytest.raises(Refused, match="there is no snapshot"):
             await there.layer.backups.open(ADMIN_CALLER, made[0]["id"])
 
 
 async def test_one_over_its_bound_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
     async with installation(tmp_path / "a", partitions=1) as there:
-        with pytest.raises(RequestRefused) as caught:
+        with pytest.raises(Refused) as caught:
             await there.layer.backups.create(ADMIN_CALLER, StateFileRequest(max_bytes=10))
         assert caught.value.code == "snapshot_too_large"
         assert list((tmp_path / "a").iterdir()) == []

@@ -11,12 +11,12 @@ from loomlog.schemas.reader import RawEvent
 from loomlog.schemas.records import replace
 from loomlog.services.core.entity import entity_rules
 from loomlog.services.core.families import TIMER_FIRED, At
+from loomlog.services.core.refusals import Refused
 from loomlog.services.families.channel import FAMILY
 from loomlog.services.families.channel.caller import ChannelCaller, Declaration, Origin, Queue
 from loomlog.services.families.channel.message_cache import MessageCache
 from loomlog.services.families.channel.operations import ChannelLimits, ChannelOperations, Outcome
 from loomlog.services.families.channel.store import ChannelStore
-from loomlog.services.families.operation import OperationRefused
 from loomlog.services.stream.entities.reads import EntityRow
 from tests.services.entities import NOW_MS, TOPIC, MemoryEntities
 
@@ -157,8 +157,8 @@ class Caller:
         """The values of the messages of an answer."""
         return [one["value"] for one in (await self(op, channel=channel, **fields))["messages"]]
 
-    async def refused(self, op: str, **fields: Any) -> OperationRefused:
-        with pytest.raises(OperationRefused) as caught:
+    async def refused(self, op: str, **fields: Any) -> Refused:
+        with pytest.raises(Refused) as caught:
             await self(op, **fields)
         assert str(caught.value)
         return caught.value

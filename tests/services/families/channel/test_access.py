@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from loomlog.services.core.refusals import Refused
 from loomlog.services.families.channel.access import may_publish, require_publisher
 from loomlog.services.families.channel.caller import Declaration, Origin
-from loomlog.services.families.operation import OperationRefused
 
 DECLARATIONS = {
     "tenant": Declaration(name="team", scope="tenant", tenant="acme"),
@@ -48,7 +48,7 @@ def test_who_may_publish(name: str, origin: Origin, is_allowed: bool) -> None:
     if is_allowed:
         require_publisher(declaration, origin)
         return
-    with pytest.raises(OperationRefused, match=declaration.name) as refused:
+    with pytest.raises(Refused, match=declaration.name) as refused:
         require_publisher(declaration, origin)
     assert refused.value.code == ("insufficient_scope" if origin is Origin.MEMBER else "channel_not_granted")
 

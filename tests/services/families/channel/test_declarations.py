@@ -7,10 +7,10 @@ from loomlog.connectors.configuration.channel_block import EVENT_CHANNELS, Chann
 from loomlog.schemas.generated.definition_commands import DefineVersion
 from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.schemas.generated.values import CommandEnvelope
+from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.families.channel.access import is_system_channel
 from loomlog.services.families.channel.declarations import declaration_json
 from loomlog.services.families.definition.state import CHANNEL
-from loomlog.services.families.operation import OperationRefused, OperationUnavailable
 from loomlog.services.stream.entities.answers import CommandUnanswered
 from tests.services.entities import NOW_MS
 from tests.services.families.channel.declared_channels import ADMIN, MEMBER, DeclaredChannels
@@ -72,13 +72,13 @@ async def test_what_is_declared_at_run_time_is_seen_by_its_tenant_only() -> None
 
 async def test_a_global_channel_is_made_by_an_administrator_and_seen_by_all() -> None:
     here = DeclaredChannels()
-    with pytest.raises(OperationRefused, match="made by an administrator") as refused:
+    with pytest.raises(Refused, match="made by an administrator") as refused:
         await here.create(name="all", scope="global")
     assert refused.value.code == "insufficient_scope"
     made = await here.create(ADMIN, name="all", scope="global")
     assert made.tenant == ""
     assert here.declarations.find("other", "all") == made
-    with pytest.raises(OperationRefused, match="only an administrator"):
+    with pytest.raises(Refused, match="only an administrator"):
         await here.update("all", description="x")
     assert (await here.update("all", ADMIN, description="x")).description == "x"
 
@@ -92,7 +92,7 @@ async def test_a_taken_name_is_refused() -> None:
     await here.create(ADMIN, name="all", scope="global")
     await here.create(name="mine")
     for name in ("all", "mine"):
-        with pytest.raises(OperationRefused) as refused:
+        with pytest.raises(Refused) as refused:
             await here.create(name=name)
         assert refused.value.code == "channel_name_in_use"
     await here.create(replace(MEMBER, tenant="other"), name="mine")
@@ -103,7 +103,7 @@ async def test_two_processes_that_declare_a_name_at_once_make_one_channel() -> N
     there = DeclaredChannels(entities=here.entities)  # has not read what the other one writes
     there.number = 100
     await here.create(name="mine", description="first")
-    with pytest.raises(OperationRefused) as refused:
+    with pytest.raises(Refused) as refused:
         await there.create(name="mine", description="second")
     assert refused.value.code == "channel_name_in_use"
     made = here.declarations.find("acme", "mine")
@@ -126,7 +126,7 @@ async def test_an_update_keeps_what_it_does_not_name() -> None:
     await here.create(name="mine", scope="user", description="d", max_messages=9)
     changed = await here.update("mine", description="e", default_ttl=60)
     assert (changed.scope, changed.description, changed.default_ttl_s, changed.max_messages) == ("user", "e", 60, 9)
-    with pytest.raises(OperationRefused, match="'scope' is unknown"):
+    with pytest.raises(Refused, match="'scope' is unknown"):
         await here.update("mine", scope="agent")
 
 
@@ -137,7 +137,7 @@ async def test_a_deleted_channel_is_gone_and_its_name_free() -> None:
     assert here.declarations.find("acme", "mine") is None
     assert "mine" not in names(here)
     for operation in (here.delete("mine"), here.update("mine", description="x"), here.delete("never")):
-        with pytest.raises(OperationRefused) as refused:
+        with pytest.raises(Refused) as refused:
             await operation
         assert refused.value.code == "channel_not_found"
     assert (await here.create(name="mine")).max_messages == 0
@@ -151,7 +151,7 @@ async def test_a_channel_of_the_file_is_changed_in_the_file() -> None:
         here.update("plaza", ADMIN, description="x"),
         here.delete("_system/runtime-state", ADMIN),
     ):
-        with pytest.raises(OperationRefused, match="in the file") as refused:
+        with pytest.raises(Refused, match="in the file") as refused:
             await operation
         assert refused.value.code == "channel_yaml_immutable"
 
@@ -177,7 +177,7 @@ async def test_a_channel_of_the_file_is_changed_in_the_file() -> None:
 )
 async def test_a_wrong_declaration_is_refused_with_what_was_expected(fields: Any, code: str, text: str) -> None:
     here = DeclaredChannels()
-    with pytest.raises(OperationRefused) as refused:
+    with pytest.raises(Refused) as refused:
         await here.operations.create(fields, MEMBER)
     assert refused.value.code == code
     assert text in str(refused.value)
@@ -203,7 +203,7 @@ async def test_what_was_written_is_what_a_run_of_the_tenant_has_to_read() -> Non
 async def test_an_owner_that_does_not_answer_is_unavailable_and_the_outcome_unknown() -> None:
     here = DeclaredChannels()
     here.entities.error = CommandUnanswered("30 s")
-    with pytest.raises(OperationUnavailable) as unavailable:
+    with pytest.raises(Unavailable) as unavailable:
         await here.create(name="mine")
     assert unavailable.value.is_unknown
 

@@ -10,6 +10,7 @@ from loomlog.connectors.errors import Transient
 from loomlog.schemas.generated.channel_commands import PublishMessage, ReadQueue, SettleLease, WatchQueue
 from loomlog.schemas.generated.channel_events import MessagesLeased
 from loomlog.schemas.generated.values import CommandEnvelope
+from loomlog.services.core.refusals import Unavailable
 from loomlog.services.families.channel import store
 from loomlog.services.families.channel.caller import Queue
 from loomlog.services.families.channel.limits import REQUEST_LEASE_MS
@@ -21,7 +22,6 @@ from loomlog.services.families.channel.operations import (
     settle_command,
 )
 from loomlog.services.families.channel.store import ChannelStore
-from loomlog.services.families.operation import OperationUnavailable
 from tests.services.entities import NOW_MS, UNANSWERED
 from tests.services.families.channel.callers import ALL, Caller, Declared, Installation
 
@@ -576,7 +576,7 @@ async def test_a_run_whose_await_is_satisfied_does_not_wait(here: Installation, 
 async def test_no_answer_is_unknown_and_a_repetition_publishes_once(here: Installation, app: Caller) -> None:
     for error in (UNANSWERED, Transient("no broker", kind="unavailable")):
         here.entities.error = error
-        with pytest.raises(OperationUnavailable) as caught:
+        with pytest.raises(Unavailable) as caught:
             await app("publish", channel="team", value=1, command_id="x")
         assert caught.value.is_unknown
     here.entities.error = None
@@ -589,7 +589,7 @@ async def test_rows_that_do_not_answer_are_unavailable(here: Installation, app: 
     await app("publish", channel="team", value=1)
     here.entities.is_owner = False
     here.entities.error = Transient("no rows", kind="unavailable")
-    with pytest.raises(OperationUnavailable):
+    with pytest.raises(Unavailable):
         await app("peek", channel="team")
 
 
@@ -627,7 +627,7 @@ async def test_rows_that_stay_behind_are_unavailable(
     await app("publish", channel="team", value=1)
     here.forget_messages()
     here.entities.unread_rows = True
-    with pytest.raises(OperationUnavailable, match="position 1"):
+    with pytest.raises(Unavailable, match="position 1"):
         await here.store.load(TEAM, [1])
 
 
@@ -641,5 +641,5 @@ async def test_values_are_decrypted_and_without_keys_unavailable(here: Installat
     await app("publish", channel="team", value="secret")
     assert [one.value for one in await plain.load(TEAM, [1])] == ["plain of acme"]
     here.entities.error = UNANSWERED
-    with pytest.raises(OperationUnavailable, match="no keys"):
+    with pytest.raises(Unavailable, match="no keys"):
         await plain.load(TEAM, [1])

@@ -13,13 +13,14 @@ from loomlog.projections.settled_sessions import SettledSession
 from loomlog.schemas.generated.consolidation_commands import BankPending
 from loomlog.schemas.generated.values import Provenance
 from loomlog.schemas.records import replace
+from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.families.consolidation import FAMILY, limits
 from loomlog.services.families.consolidation import operations as module
 from loomlog.services.families.consolidation.chats import Dialogue, Message
 from loomlog.services.families.consolidation.facts import FactLearning
 from loomlog.services.families.consolidation.operations import ConsolidationOperations
 from loomlog.services.families.memory.author import USER, Author, Grants, Scope
-from loomlog.services.families.operation import OperationRefused, OperationUnavailable, Reply
+from loomlog.services.families.operation import Reply
 from tests.services.entities import NOW_MS, UNANSWERED, MemoryEntities
 
 SCOPE = Scope("acme", USER, "ada")
@@ -93,7 +94,7 @@ class Here:
         return (await self.operations.run(op, fields, named, SCOPE)).fields
 
     async def refused(self, op: str, author: Author = CONSOLIDATOR, **fields: Any) -> str:
-        with pytest.raises(OperationRefused) as caught:
+        with pytest.raises(Refused) as caught:
             await self.do(op, author, **fields)
         return caught.value.code
 
@@ -239,7 +240,7 @@ async def test_a_repeated_advance_gives_the_first_answer_although_the_chat_goes_
     again = await here.restarted().run("cursor_advance", fields, replace(author, issued_at_ms=0), SCOPE)
     assert again == first
     late = replace(author, command_id="never made", issued_at_ms=0)
-    with pytest.raises(OperationRefused) as caught:
+    with pytest.raises(Refused) as caught:
         await here.operations.run("cursor_advance", fields, late, SCOPE)
     assert caught.value.code == "not_found"
 
@@ -248,10 +249,10 @@ async def test_require_lease_tells_the_owner_from_others(here: Here) -> None:
     await here.do("cursor_lease")
     await here.learning.require_lease(SCOPE, CONSOLIDATOR)
     for author in (replace(CONSOLIDATOR, run_id="r_other"), OPERATOR):
-        with pytest.raises(OperationRefused, match="does not have the lease of user/ada: r_c has it"):
+        with pytest.raises(Refused, match="does not have the lease of user/ada: r_c has it"):
             await here.learning.require_lease(SCOPE, author)
     here.now_ms += limits.LEASE_MS
-    with pytest.raises(OperationRefused, match="it has expired"):
+    with pytest.raises(Refused, match="it has expired"):
         await here.learning.require_lease(SCOPE, CONSOLIDATOR)
 
 
@@ -321,7 +322,7 @@ async def test_what_is_added_is_drained_oldest_first_and_acknowledged(here: Here
 async def test_the_pending_entry_of_another_scope_is_not_found(here: Here) -> None:
     added = await here.add(content="secret")
     for scope, entry in ((Scope("acme", USER, "bob"), added["event_id"]), (SCOPE, "mp_none")):
-        with pytest.raises(OperationRefused) as caught:
+        with pytest.raises(Refused) as caught:
             await here.learning.pending_origin(scope, entry, CONSOLIDATOR)
         assert caught.value.code == "not_found"
 
@@ -391,7 +392,7 @@ async def test_messages_without_inference_are_kept_with_their_roles(here: Here) 
     ],
 )
 async def test_bad_additions_are_refused_by_name(here: Here, fields: dict[str, Any], named: str) -> None:
-    with pytest.raises(OperationRefused) as caught:
+    with pytest.raises(Refused) as caught:
         await here.add(**fields)
     assert named in str(caught.value)
     assert not here.facts
@@ -417,11 +418,11 @@ async def test_a_settled_chat_that_is_noted_sets_the_timer(here: Here) -> None:
 
 async def test_silence_is_told_as_what_it_is(here: Here) -> None:
     here.entities.error = UNANSWERED
-    with pytest.raises(OperationUnavailable) as caught:
+    with pytest.raises(Unavailable) as caught:
         await here.do("cursor_lease")
     assert caught.value.is_unknown
     here.entities.error = Transient("Postgres is away", kind="unavailable")
-    with pytest.raises(OperationUnavailable) as caught:
+    with pytest.raises(Unavailable) as caught:
         await here.do("pending_drain")
     assert not caught.value.is_unknown
 

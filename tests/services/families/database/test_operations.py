@@ -13,12 +13,12 @@ from loomlog.connectors.sqlite.errors import FileFailed
 from loomlog.connectors.storage.blobs import MemoryBlobs
 from loomlog.schemas.generated.database_events import SqlChanged
 from loomlog.schemas.records import replace
+from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.core.shares import ShareExhausted
 from loomlog.services.families.database import file_builder, limits
 from loomlog.services.families.database.files import CachedFile
 from loomlog.services.families.database.limits import SqlLimits
 from loomlog.services.families.memory.author import Author, Grants, Scope
-from loomlog.services.families.operation import OperationRefused, OperationUnavailable
 from loomlog.services.stream.encryption.subject_keys import ERASED
 from tests.services.entities import UNANSWERED
 from tests.services.families.database.world import ADA, AUTHOR, LIMITS, OTHER, Log, Process
@@ -209,7 +209,7 @@ async def test_large_changes_are_in_blobs(world: World) -> None:
         "SELECT length(v), hex(substr(v, -1000)) FROM t"
     )
     world.blobs.blobs.clear()
-    with pytest.raises(OperationUnavailable, match="not in memory"):
+    with pytest.raises(Unavailable, match="not in memory"):
         await world.process().rows(COUNT)
 
 
@@ -253,7 +253,7 @@ async def test_pages_that_cannot_be_stored_change_nothing(world: World, monkeypa
 
     with monkeypatch.context() as patch:
         patch.setattr(world.blobs, "put", fail)
-        with pytest.raises(OperationUnavailable, match="no space"):
+        with pytest.raises(Unavailable, match="no space"):
             await here.exec("INSERT INTO t(v) VALUES (randomblob(900000))")
     assert await here.rows(COUNT) == [[0]]
     await here.exec("INSERT INTO t(v) VALUES (1)")
@@ -298,7 +298,7 @@ async def test_pages_that_were_altered_in_the_rows_are_noticed(world: World, mon
     rows = world.log.items.rows
     first, second = [key for key in rows if key[1] == "change"]
     rows[second] = rows[second]._replace(document=rows[first].document.replace('"revision":1', '"revision":2'))
-    with pytest.raises(OperationUnavailable, match="not read yet"):
+    with pytest.raises(Unavailable, match="not read yet"):
         await world.process().rows(COUNT)
     assert await here.rows(COUNT) == [[1]]
 
@@ -327,7 +327,7 @@ async def test_rows_that_come_late_are_waited_for(world: World, monkeypatch: pyt
     assert await other.rows(COUNT) == [[0]]
     monkeypatch.setattr(file_builder, "ROW_WAIT_S", 0.1)
     world.log.items.rows.clear()
-    with pytest.raises(OperationUnavailable, match="not read yet"):
+    with pytest.raises(Unavailable, match="not read yet"):
         await world.process().rows(COUNT)
 
 
@@ -452,7 +452,7 @@ async def begin(process: Process, author: Author) -> str:
     """Begin a transaction in a database of its own; return the code of the refusal."""
     try:
         await process.do("sql_begin", author, Scope(author.tenant, "run", author.root_run_id))
-    except OperationRefused as refused:
+    except Refused as refused:
         return refused.code
     return ""
 
@@ -534,11 +534,11 @@ async def test_a_statement_that_fails_is_recorded_in_a_repeated_call_only(world:
     await here.exec(CREATE)
     bad: dict[str, Any] = {"statement": "INSERT INTO missing VALUES (1)"}
     for author in (AUTHOR, REPEATED, REPEATED):
-        with pytest.raises(OperationRefused, match="no such table: missing"):
+        with pytest.raises(Refused, match="no such table: missing"):
             await here.again("sql_exec", author, **bad)
     assert world.log.refusals == ["sql_refused"]
     await here.exec("CREATE TABLE missing(a)")
-    with pytest.raises(OperationRefused, match="not carried out"):  # its failure is the answer
+    with pytest.raises(Refused, match="not carried out"):  # its failure is the answer
         await here.again("sql_exec", REPEATED, **bad)
     assert await here.rows("SELECT count(*) FROM missing") == [[0]]
 
@@ -551,7 +551,7 @@ async def test_a_repeated_call_behind_the_transaction_of_another_run_knows_its_a
     repeated = world.process()
     assert await repeated.again("sql_exec", REPEATED, statement="INSERT INTO t(v) VALUES (1)") == first
     assert await repeated.again("sql_begin", replace(OTHER, command_id="b", issued_at_ms=0)) == began
-    with pytest.raises(OperationRefused, match="another run has a transaction open") as caught:
+    with pytest.raises(Refused, match="another run has a transaction open") as caught:
         await repeated.again("sql_begin", replace(REPEATED, command_id="new"))
     assert caught.value.code == "sql_busy"
 
@@ -575,7 +575,7 @@ async def test_an_unanswered_command_has_an_unknown_outcome(world: World) -> Non
     world.log.error = UNANSWERED
     held = here.files._scopes["acme", "user/ada"]
     assert held.state is not None
-    with pytest.raises(OperationUnavailable) as caught:
+    with pytest.raises(Unavailable) as caught:
         await here.exec("INSERT INTO t(v) VALUES (1)")
     assert caught.value.is_unknown
     world.log.error = None
@@ -622,9 +622,9 @@ async def test_statements_that_take_minutes_end_and_starve_no_other_tenant(world
         scope = Scope("acme", "user", f"eve{number}")
         try:
             await here.rows(statement, author=author_of(number, user="eve"), scope=scope)
-        except OperationRefused as refused:
+        except Refused as refused:
             return refused.code
-        except OperationUnavailable as error:
+        except Unavailable as error:
             return error.__cause__.bound if isinstance(error.__cause__, ShareExhausted) else str(error)
         return "answered"
 
@@ -696,7 +696,7 @@ async def test_a_dropped_database_is_empty_and_can_be_used_again(world: World) -
     nothing = await one.operations.drop(Scope("acme", "user", "bob"), replace(AUTHOR, command_id="d2"))
     assert nothing.fields == {"dropped": False, "bytes": 0}
     world.log.quarantine("acme", ADA.aggregate)
-    with pytest.raises(OperationRefused, match="quarantined"):
+    with pytest.raises(Refused, match="quarantined"):
         await one.operations.drop(ADA, replace(AUTHOR, command_id="d3"))
 
 

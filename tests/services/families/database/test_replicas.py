@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from loomlog.connectors.storage.blobs import MemoryBlobs
 from loomlog.schemas.records import replace
+from loomlog.services.core.refusals import Refused
 from loomlog.services.families.database.files import COMMITTED
-from loomlog.services.families.operation import OperationRefused
 from tests.services.families.database.world import ADA, AUTHOR, OTHER, Log, Process
 
 STATEMENTS = (
@@ -100,7 +100,7 @@ class Replicas:
         op, fields = ("sql_exec", {"statement": step}) if " " in step else (f"sql_{step}", {})
         try:
             await self.processes[number].do(op, self.author, self.scope, **fields)
-        except OperationRefused:
+        except Refused:
             return False
         return True
 

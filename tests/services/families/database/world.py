@@ -10,13 +10,14 @@ from loomlog.connectors.storage.blobs import MemoryBlobs
 from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.schemas.records import replace
 from loomlog.services.core.families import TIMER_FIRED, At
+from loomlog.services.core.refusals import Refused
 from loomlog.services.families.database import FAMILY
 from loomlog.services.families.database.files import DatabaseFiles
 from loomlog.services.families.database.limits import SqlLimits
 from loomlog.services.families.database.operations import DatabaseOperations
 from loomlog.services.families.database.state import Database
 from loomlog.services.families.memory.author import Author, Grants, Scope
-from loomlog.services.families.operation import OperationRefused, Reply
+from loomlog.services.families.operation import Reply
 from tests.services.entities import NOW_MS, MemoryEntities
 
 ADA = Scope("acme", "user", "ada")
@@ -86,6 +87,6 @@ class Process:
         return (await self.do("sql_query", statement=statement, args=list(args), **more))["rows"]
 
     async def refused(self, op: str, author: Author = AUTHOR, **fields: Any) -> tuple[str, str]:
-        with pytest.raises(OperationRefused) as caught:
+        with pytest.raises(Refused) as caught:
             await self.do(op, author, **fields)
         return caught.value.code, str(caught.value)

@@ -25,13 +25,13 @@ from loomlog.schemas.generated.values import CommandEnvelope, DefinitionChange
 from loomlog.schemas.position import Position
 from loomlog.services.application.definition_history import DefinitionHistory
 from loomlog.services.application.definitions import Definitions
-from loomlog.services.application.errors import RequestRefused
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import TENANT as TENANT_SCOPE
 from loomlog.services.core.families import At
+from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.families.definition import FAMILY
 from loomlog.services.families.definition.apply import APPLIED, KIND, REFUSED, Batch, decide_batch
-from loomlog.services.families.definition.author import Author, DefinitionsUnavailable
+from loomlog.services.families.definition.author import Author
 from loomlog.services.families.definition.batches import DefinitionBatches
 from loomlog.services.families.definition.decide import decide
 from loomlog.services.families.definition.operations import DefinitionOperations
@@ -352,9 +352,9 @@ async def test_a_batch_that_is_not_decided_is_pending() -> None:
     async with operation(wait_s=0.05) as (world, batches, _):
         for process in world.owners:
             process.entities.outbox.start = lambda *_: None  # type: ignore[method-assign]
-        with pytest.raises(DefinitionsUnavailable) as caught:
+        with pytest.raises(Unavailable) as caught:
             await batches.apply(BODY, AUTHOR)
-        assert caught.value.is_pending
+        assert caught.value.is_unknown
         assert "not decided" in str(caught.value)
 
 
@@ -382,7 +382,7 @@ async def test_no_moment_of_the_past_has_a_part_of_a_batch(monkeypatch: pytest.M
                 position = f"{TOPICS.events}/{number}:{offset}"
                 try:
                     moments.append(await history.at_position(ADA, position))
-                except RequestRefused:
+                except Refused:
                     continue  # a claim of a partition has no time
         versions = {tuple(row["version"] for row in moment["definitions"]) for moment in moments}
         assert versions == {(), (1, 1, 1), (2, 2, 2)}

@@ -14,8 +14,9 @@ from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.records import replace as with_fields
 from loomlog.services.core.families import aggregate_id
+from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.families.definition import FAMILY
-from loomlog.services.families.definition.author import Author, DefinitionRefused, DefinitionsUnavailable
+from loomlog.services.families.definition.author import Author
 from loomlog.services.families.definition.evaluations import Evaluations, JudgedRun
 from loomlog.services.families.definition.state import def_id, line_id, static_def_id
 from loomlog.services.families.definition.table import DefinitionTable, file_definition
@@ -89,9 +90,9 @@ class Here:
         return await self.do("submit", author, **{"run_id": RUN.run_id, "score": score} | fields)
 
     async def refused(self, op: str, author: Author = OPERATOR, **fields: Any) -> tuple[str, str]:
-        with pytest.raises(DefinitionRefused) as caught:
+        with pytest.raises(Refused) as caught:
             await self.do(op, author, **fields)
-        return caught.value.reason, caught.value.message
+        return caught.value.code, caught.value.message
 
     async def refused_submit(self, author: Author = OPERATOR, **fields: Any) -> tuple[str, str]:
         return await self.refused("submit", author, **{"run_id": RUN.run_id, "score": 1} | fields)
@@ -348,16 +349,16 @@ async def test_bad_reads_are_refused(here: Here, op: str, fields: dict[str, Any]
 
 async def test_without_an_answer_it_may_still_be_carried_out(here: Here) -> None:
     here.entities.error = UNANSWERED
-    with pytest.raises(DefinitionsUnavailable) as caught:
+    with pytest.raises(Unavailable) as caught:
         await here.submit()
-    assert caught.value.is_pending
+    assert caught.value.is_unknown
 
 
 async def test_what_is_not_read_yet_is_unavailable_and_not_missing(here: Here) -> None:
     here.entities.unread = frozenset({f"{TOPIC}/1:1"})
-    with pytest.raises(DefinitionsUnavailable) as caught:
+    with pytest.raises(Unavailable) as caught:
         await here.submit()
-    assert not caught.value.is_pending
+    assert not caught.value.is_unknown
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------

@@ -12,8 +12,8 @@ from loomlog.connectors.definitions import KINDS
 from loomlog.connectors.storage.blobs import MemoryBlobs
 from loomlog.services.application.health.check import OK, WARN
 from loomlog.services.application.health.components import observed_files_check
+from loomlog.services.core.refusals import Unavailable
 from loomlog.services.families.definition import FAMILY, observation
-from loomlog.services.families.definition.author import DefinitionsUnavailable
 from loomlog.services.families.definition.limits import OBSERVED_AGAIN_MS, OBSERVED_FOR_MS
 from loomlog.services.families.definition.observation import FileObserver, observer_name
 from loomlog.services.families.definition.state import StaticContent
@@ -122,7 +122,7 @@ async def test_telling_is_tried_again_until_somebody_answers(here: Processes, mo
     monkeypatch.setattr(observation, "EVERY_S", 0)
     one = await here.start("one", a="x")
     here.entities[0].error = CommandUnanswered("no owner")
-    with pytest.raises(DefinitionsUnavailable):
+    with pytest.raises(Unavailable):
         await one.observe()
     running = asyncio.create_task(one.run())
     await asyncio.sleep(0)

@@ -13,8 +13,9 @@ from loomlog.connectors.configuration.resolve import GRANTED_FIELDS
 from loomlog.connectors.definitions import KINDS
 from loomlog.connectors.protocols import ToolContext, ToolResult
 from loomlog.schemas.records import replace
+from loomlog.services.core.refusals import Refused
 from loomlog.services.families.definition import FAMILY
-from loomlog.services.families.definition.author import Author, DefinitionRefused
+from loomlog.services.families.definition.author import Author
 from loomlog.services.families.definition.batches import DefinitionBatches
 from loomlog.services.families.definition.table import file_definition
 from loomlog.services.runtime.tools.definition_tools import build_definition_tools
@@ -317,11 +318,11 @@ async def test_an_isolated_user_has_schedules_of_its_own_and_touches_no_others(h
 async def test_the_same_holds_for_requests(here: Here, kind: str, overlay: Content) -> None:
     ivy = with_fields(OPERATOR, subject=ISOLATED, is_isolated=True)
     for body in ({"op": "create", "name": "new"}, {"op": "create", "name": "new", "promote": False}):
-        with pytest.raises(DefinitionRefused, match="is confined to what is its own") as caught:
+        with pytest.raises(Refused, match="is confined to what is its own") as caught:
             await here.operate(kind, ivy, **body, overlay=overlay)
-        assert caught.value.reason == "scope_denied"
+        assert caught.value.code == "scope_denied"
     batch = {"definitions": [{"kind": kind, "name": "new", "overlay": overlay}]}
-    with pytest.raises(DefinitionRefused, match="is confined to what is its own"):
+    with pytest.raises(Refused, match="is confined to what is its own"):
         await DefinitionBatches(here.operations.operations).apply(batch, ivy)
 
 

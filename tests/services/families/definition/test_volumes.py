@@ -13,9 +13,9 @@ from loomlog.schemas.generated.definition_commands import DefineVersion, DeleteL
 from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.services.core.families import At, aggregate_id
+from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.families.definition import FAMILY
 from loomlog.services.families.definition import volumes as volumes_module
-from loomlog.services.families.definition.author import DefinitionRefused, DefinitionsUnavailable
 from loomlog.services.families.definition.decide import decide
 from loomlog.services.families.definition.limits import VERSIONS_MAX
 from loomlog.services.families.definition.state import VOLUME, Line
@@ -124,9 +124,9 @@ async def test_bad_names_are_refused(here: Process, pool: Path, op: str, name: s
     ],
 )
 async def test_what_is_refused_says_what_to_do(here: Process, body: Any, reason: str, text: str) -> None:
-    with pytest.raises(DefinitionRefused, match=text) as caught:
+    with pytest.raises(Refused, match=text) as caught:
         await here.operations.run(body, OPERATOR)
-    assert caught.value.reason == reason
+    assert caught.value.code == reason
 
 
 async def test_without_a_dynamic_root_the_refusal_says_what_to_configure(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ async def test_a_folder_that_cannot_be_made_is_a_refusal_and_no_line(here: Proce
 async def test_a_purge_that_does_not_reach_the_owner_is_finished_by_the_next(here: Process, pool: Path) -> None:
     await here.do("create", name="notes")
     here.entities.error = Transient("gone", kind="unavailable")
-    with pytest.raises(DefinitionsUnavailable):
+    with pytest.raises(Unavailable):
         await here.do("purge", name="notes")
     here.entities.error = None
     assert await here.names() == ["notes"]  # what is listed can be purged again

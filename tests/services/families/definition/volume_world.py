@@ -10,7 +10,8 @@ import pytest
 from loomlog.connectors.storage.blobs import MemoryBlobs
 from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.services.core.families import aggregate_id
-from loomlog.services.families.definition.author import Author, DefinitionRefused
+from loomlog.services.core.refusals import Refused
+from loomlog.services.families.definition.author import Author
 from loomlog.services.families.definition.operations import DefinitionOperations
 from loomlog.services.families.definition.state import VOLUME, line_id
 from loomlog.services.families.definition.table import DefinitionTable, FileDefinition, file_definition
@@ -91,9 +92,9 @@ class Process:
         return (await self.operations.run({"op": op, **fields}, author)).fields
 
     async def refused(self, op: str, author: Author = OPERATOR, **fields: Any) -> tuple[str, str]:
-        with pytest.raises(DefinitionRefused) as caught:
+        with pytest.raises(Refused) as caught:
             await self.do(op, author, **fields)
-        return caught.value.reason, caught.value.message
+        return caught.value.code, caught.value.message
 
     async def names(self, author: Author = OPERATOR) -> list[str]:
         return [one["name"] for one in (await self.do("list", author))["volumes"]]

@@ -15,6 +15,7 @@ from loomlog.connectors.configuration.secret_registry import SecretRegistry, bui
 from loomlog.connectors.configuration.settings import Settings
 from loomlog.connectors.definitions import KINDS, DefinitionProblem
 from loomlog.connectors.memory_peer.client import PeerClient
+from loomlog.services.core.refusals import Refused
 from loomlog.services.families.definition.table import FILE, Resolved, file_definition
 from loomlog.services.families.memory import FAMILY
 from loomlog.services.families.memory.author import Author, Grants
@@ -22,7 +23,6 @@ from loomlog.services.families.memory.backends import KIND, Backends
 from loomlog.services.families.memory.entry_operations import EntryLimits, EntryOperations
 from loomlog.services.families.memory.operations import MemoryOperations
 from loomlog.services.families.memory.store import MemoryStore
-from loomlog.services.families.operation import OperationRefused
 from tests.connectors.tools.web_server import Names
 from tests.services.api.serving import served
 from tests.services.entities import NOW_MS, MemoryEntities
@@ -152,7 +152,7 @@ class RemoteAgent:
         author = self.author(call or self.calls, attempt, agent=agent, user_id=user_id)
         return (await self.operations.run({"op": op, "scope": scope, **fields}, author)).fields
 
-    async def refused(self, op: str, **fields: Any) -> OperationRefused:
-        with pytest.raises(OperationRefused) as caught:
+    async def refused(self, op: str, **fields: Any) -> Refused:
+        with pytest.raises(Refused) as caught:
             await self.call(op, **fields)
         return caught.value

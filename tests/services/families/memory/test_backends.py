@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from loomlog.connectors.configuration.secret_registry import TENANT_KEY_VARIABLE
+from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.families.definition.table import TENANT as TENANT_SOURCE
 from loomlog.services.families.memory import FAMILY
 from loomlog.services.families.memory.author import Scope
 from loomlog.services.families.memory.store import Change
-from loomlog.services.families.operation import OperationRefused, OperationUnavailable
 from tests.connectors.tools.web_server import Answer, Server, page, running
 from tests.services.entities import MemoryEntities
 from tests.services.families.memory.peer import NAME, Definitions, RemoteAgent, memory_peer
@@ -388,7 +388,7 @@ async def test_a_search_in_a_shared_scope_finds_only_keys_of_the_tenant() -> Non
         assert answer["entries"][0]["key"] == "k"
         assert json.loads(server.requests[0].partition("\r\n\r\n")[2])["prefix"] == "acme%2Fk"
         server.answers["/v1/_memory/search"] = page(json.dumps({"entries": [{**HIT, "key": "globex%2Fk"}]}))
-        with pytest.raises(OperationUnavailable, match="not asked for"):
+        with pytest.raises(Unavailable, match="not asked for"):
             await agent.call("search", scope="tenant", query="tea")
 
 
@@ -435,7 +435,7 @@ async def _hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 async def test_an_answer_that_is_none_is_a_clear_error_that_names_nothing(answer: Answer) -> None:
     async with odd(timeout_s=0.3) as (server, agent):
         server.answers[ENTRY] = answer
-        with pytest.raises(OperationUnavailable) as caught:
+        with pytest.raises(Unavailable) as caught:
             await agent.call("get", key="k")
         text = str(caught.value)
         assert text.startswith(f"the memory backend {NAME}: ")
@@ -475,7 +475,7 @@ async def test_a_refusal_has_a_code_and_none_of_the_peers_words(answer: bytes, e
 async def test_a_write_without_an_answer_may_have_been_made(answer: Answer, is_unknown: bool) -> None:
     async with odd(timeout_s=0.3) as (server, agent):
         server.answers[ENTRY] = answer
-        with pytest.raises(OperationUnavailable) as caught:
+        with pytest.raises(Unavailable) as caught:
             await agent.call("set", key="k", value=1)
         assert caught.value.is_unknown is is_unknown
 
@@ -485,7 +485,7 @@ async def test_a_list_with_keys_that_were_not_asked_for_is_an_error() -> None:
         path = "/v1/_memory/scopes/user/ada/keys?limit=100&prefix=a"
         for entries in ([{"key": "b", "value": 1}], [{"key": "a\n", "value": 1}], [7], 5):
             server.answers[path] = page(json.dumps({"entries": entries}))
-            with pytest.raises(OperationUnavailable, match="it answered with"):
+            with pytest.raises(Unavailable, match="it answered with"):
                 await agent.call("list", prefix="a")
 
 
@@ -537,7 +537,7 @@ async def test_a_reducer_that_loses_its_peer_in_the_middle_is_done_here_as_a_who
 async def test_without_a_fallback_nothing_is_done_here() -> None:
     async with odd(timeout_s=0.3) as (server, agent):
         server.answers[ENTRY] = page("", status="503 Busy")
-        with pytest.raises(OperationUnavailable):
+        with pytest.raises(Unavailable):
             await agent.call("set", key="k", value=1)
         assert agent.local.asked == []
 
@@ -555,7 +555,7 @@ async def test_a_dead_peer_is_left_alone_and_asked_in_the_background(fallback: d
         async def is_answered_here() -> bool:
             try:
                 return "backend_fallback" in await agent.call("get", key="k")
-            except OperationUnavailable:
+            except Unavailable:
                 return True
 
         server.answers[ENTRY] = _hang
@@ -606,7 +606,7 @@ async def test_a_prompt_reads_the_fallback_once_the_peer_hangs(monkeypatch: pyte
     async with odd() as (server, agent):
         server.answers[ENTRY] = _hang
         reader = await agent.backends.backend_of(agent.author(1, 1))
-        with pytest.raises(OperationUnavailable, match="no answer within"):
+        with pytest.raises(Unavailable, match="no answer within"):
             await reader.get(scope, "k", author)
 
 
@@ -620,5 +620,5 @@ async def test_a_read_waits_for_the_last_write_of_its_process(peer: Peer) -> Non
 
 async def test_refusals_are_of_this_family(peer: Peer) -> None:
     agent = peer.agent(scopes=("user",))
-    with pytest.raises(OperationRefused, match="this agent may use user"):
+    with pytest.raises(Refused, match="this agent may use user"):
         await agent.call("get", scope="tenant", key="k")

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from loomlog.schemas.records import replace
+from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.families.memory import FAMILY
 from loomlog.services.families.memory.author import Author, Grants, Scope, scopes_of_run
 from loomlog.services.families.memory.entry_operations import EntryLimits, EntryOperations
 from loomlog.services.families.memory.operations import MemoryOperations
 from loomlog.services.families.memory.store import MemoryStore
-from loomlog.services.families.operation import OperationRefused, OperationUnavailable
 from tests.services.entities import NOW_MS, TOPIC, UNANSWERED, MemoryEntities
 
 GRANTS = Grants(memory_scopes=("agent", "user", "tenant"))
@@ -51,7 +51,7 @@ class Agent:
         return (await self.operations.run(body, author)).fields
 
     async def refused(self, op: str, **fields: Any) -> str:
-        with pytest.raises(OperationRefused) as caught:
+        with pytest.raises(Refused) as caught:
             await self.call(op, **fields)
         assert str(caught.value)
         return caught.value.code
@@ -275,7 +275,7 @@ async def test_a_quota_of_a_version_is_no_larger_than_that_of_the_operator() -> 
 async def test_an_owner_that_does_not_answer_leaves_the_outcome_open(agent: Agent) -> None:
     await agent.call("set", key="k", value=1)
     agent.entities.error = UNANSWERED
-    with pytest.raises(OperationUnavailable) as caught:
+    with pytest.raises(Unavailable) as caught:
         await agent.call("set", key="k", value=2)
     assert caught.value.is_unknown
 

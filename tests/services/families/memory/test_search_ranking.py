@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loomlog.services.core.refusals import Refused
 from loomlog.services.families.memory.ranking import (
     HOUR_MS,
     Dedup,
@@ -17,7 +18,6 @@ from loomlog.services.families.memory.ranking import (
     without_copies,
 )
 from loomlog.services.families.memory.search_fields import SearchRequest, recall_request, search_request
-from loomlog.services.families.operation import OperationRefused
 
 NOW = 1_780_000_000_000
 BY_MEANING = Rank()
@@ -157,11 +157,11 @@ def test_the_fields_of_a_search_have_defaults_and_bounds():
     ],
 )
 def test_bad_fields_are_refused_by_name(fields, code, text):
-    with pytest.raises(OperationRefused, match=text) as refused:
+    with pytest.raises(Refused, match=text) as refused:
         search_request(fields)
     assert refused.value.code == code
 
 
 def test_a_threshold_of_recall_is_a_cosine():
-    with pytest.raises(OperationRefused, match="threshold: expected a number from -1 to 1"):
+    with pytest.raises(Refused, match="threshold: expected a number from -1 to 1"):
         recall_request({"query": "x", "threshold": 1.1})

@@ -16,8 +16,8 @@ from loomlog.connectors.protocols import ConsumerRecord
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.values import BlobRef, CommandEnvelope
 from loomlog.schemas.generated.webhook_commands import ReceiveDelivery, SubmitDelivery
+from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.families.channel.caller import Declaration
-from loomlog.services.families.operation import OperationRefused, OperationUnavailable
 from loomlog.services.families.webhook import state
 from loomlog.services.families.webhook.limits import GENERATIONS
 from loomlog.services.runtime.ingress import reader as ingress
@@ -89,7 +89,7 @@ async def test_a_delivery_that_waits_holds_commits_back_and_no_other_delivery(
     here: WebhookWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("loomlog.services.runtime.ingress.reader.RETRY_S", 0.001)
-    here.channels.error = OperationUnavailable("away")
+    here.channels.error = Unavailable("away")
     assert (await here.send("feed", {"n": 1}, delivery="d1")).status_code == 202
     answer = await here.send("issues", {"goal": "x"}, delivery="d2")
     assert (answer.status_code, "pending" in answer.json()) == (202, False)
@@ -111,7 +111,7 @@ async def test_owners_and_channels_that_are_away_are_waited_for(
         return await ask(command, wait_s=wait_s)
 
     monkeypatch.setattr(here.entities, "ask", failing)
-    here.channels.error = OperationUnavailable("away")
+    here.channels.error = Unavailable("away")
     assert (await here.send("feed", {"n": 1}, delivery="d1")).json()["pending"] is True
     await here.until(lambda: not failures)
     assert here.committed == {}
@@ -121,7 +121,7 @@ async def test_owners_and_channels_that_are_away_are_waited_for(
 
 
 async def test_a_message_that_is_refused_leaves_its_delivery_new(here: WebhookWorld) -> None:
-    here.channels.error = OperationRefused("channel_full", "no room")
+    here.channels.error = Refused("channel_full", "no room")
     refused = await here.send("feed", {"n": 1}, delivery="d1")
     assert (refused.status_code, refused.json()["detail"]) == (503, "no room")
     here.channels.error = None

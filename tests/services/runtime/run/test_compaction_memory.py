@@ -12,6 +12,7 @@ from loomlog.schemas.conversation import ImageBlock, Message, TextBlock, ToolRes
 from loomlog.schemas.generated.consolidation_commands import BankPending
 from loomlog.schemas.generated.values import AgentGrants, MemoryBanked, ParentCall
 from loomlog.schemas.records import replace
+from loomlog.services.core.refusals import Refused
 from loomlog.services.core.run.state import Compacting
 from loomlog.services.families.consolidation import FAMILY
 from loomlog.services.families.consolidation.chats import Dialogue
@@ -19,7 +20,6 @@ from loomlog.services.families.consolidation.chats import Message as Shown
 from loomlog.services.families.consolidation.limits import PAYLOAD_BYTES_MAX
 from loomlog.services.families.consolidation.operations import ConsolidationOperations
 from loomlog.services.families.memory.author import Author, Scope
-from loomlog.services.families.operation import OperationRefused
 from loomlog.services.runtime.run import compaction_memory as module
 from loomlog.services.runtime.run.compaction_memory import CompactionMemory, dialogue, newest, with_places
 from loomlog.services.stream.entities.answers import CommandUnanswered
@@ -69,7 +69,7 @@ class Here:
 
     async def _require_local(self, op: str, author: Author) -> None:
         if self.is_remote:
-            raise OperationRefused("capability_unsupported", "elsewhere")
+            raise Refused("capability_unsupported", "elsewhere")
 
     async def dialogue(self, scope: Scope, session_id: str, *, bytes_max: int) -> Dialogue:
         self.asked_for.append((scope, session_id))

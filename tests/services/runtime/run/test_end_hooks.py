@@ -14,11 +14,12 @@ from loomlog.schemas.conversation import Message, TextBlock
 from loomlog.schemas.generated.callback_commands import RequestCallback
 from loomlog.schemas.generated.values import AgentGrants
 from loomlog.schemas.records import replace
+from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.core.run.state import Ended
 from loomlog.services.families.callback import FAMILY
 from loomlog.services.families.channel.caller import ChannelCaller, Origin
 from loomlog.services.families.memory.author import Author, Scope
-from loomlog.services.families.operation import OperationRefused, OperationUnavailable, Reply
+from loomlog.services.families.operation import Reply
 from loomlog.services.runtime.run.end_hooks import BACKEND_TRIES_MS, TEXT_BYTES_MAX, RunEndHooks
 from loomlog.services.runtime.run.run_end_actions import ActionRefused, ActionUnavailable, RunEnd
 from tests.services.core.run.given import begun
@@ -157,16 +158,16 @@ async def test_a_message_is_published_for_the_user_once_and_to_no_other_channel(
 
 
 async def test_refusals_are_told_from_what_does_not_answer(here: Here) -> None:
-    here.error = OperationRefused("channel_not_declared", "there is no channel 'done'")
+    here.error = Refused("channel_not_declared", "there is no channel 'done'")
     with pytest.raises(ActionRefused, match="there is no channel 'done'"):
         await here.carry_out(publish())
-    here.error = OperationUnavailable("no owner")
+    here.error = Unavailable("no owner")
     with pytest.raises(ActionUnavailable, match="no owner"):
         await here.carry_out(publish())
-    here.error = OperationRefused("quota", "full")
+    here.error = Refused("quota", "full")
     with pytest.raises(ActionRefused, match="full"):
         await here.carry_out(remember())
-    here.error = OperationUnavailable("no rows")
+    here.error = Unavailable("no rows")
     with pytest.raises(ActionUnavailable, match="no rows"):
         await here.carry_out(remember())
     here.commands.error = UNANSWERED
@@ -224,7 +225,7 @@ async def test_a_scope_that_the_run_has_not_is_refused(here: Here) -> None:
 async def test_the_memory_of_another_installation_is_not_tried_for_ever(here: Here) -> None:
     grants = AgentGrants(memory_backend="elsewhere")
     here.facts = replace(here.facts, definition=replace(here.facts.definition, grants=grants))
-    here.error = OperationUnavailable("the peer is down")
+    here.error = Unavailable("the peer is down")
     with pytest.raises(ActionUnavailable):
         await here.carry_out(remember())
     here.now_ms += BACKEND_TRIES_MS

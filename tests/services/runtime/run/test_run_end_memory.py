@@ -11,11 +11,12 @@ from loomlog.schemas.generated.consolidation_commands import NoteSettledChat
 from loomlog.schemas.generated.run_events import RunCompleted
 from loomlog.schemas.generated.values import AgentGrants, ParentCall
 from loomlog.schemas.records import replace
+from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.families.consolidation import FAMILY
 from loomlog.services.families.consolidation.operations import ConsolidationOperations
 from loomlog.services.families.memory.author import Author, Scope
-from loomlog.services.families.operation import OperationRefused, OperationUnavailable, Reply, plaintext
+from loomlog.services.families.operation import Reply, plaintext
 from loomlog.services.runtime.run import run_end_memory as module
 from loomlog.services.runtime.run.run_end_memory import NOTE_INTERVAL_MS, RETRY_MS, RunEndMemory
 from loomlog.services.stream.entities.answers import CommandUnanswered
@@ -84,7 +85,7 @@ class Here:
 
     async def _require_local(self, op: str, author: Author) -> None:
         if self.is_remote:
-            raise OperationRefused("capability_unsupported", f"{op}: elsewhere")
+            raise Refused("capability_unsupported", f"{op}: elsewhere")
 
     def end(self, run_id: str = "r_1", grants: AgentGrants | None = BOTH, agent: str = "helper", **more: Any) -> None:
         facts = begun().live.facts
@@ -239,13 +240,13 @@ async def test_a_run_without_a_database_costs_no_command(here: Here) -> None:
 
 
 async def test_a_drop_without_an_answer_is_tried_again_and_a_refused_one_is_not(here: Here) -> None:
-    here.databases.errors = [OperationUnavailable("away")]
+    here.databases.errors = [Unavailable("away")]
     here.end(grants=SQL)
     await here.pass_ms()
     await here.pass_ms(RETRY_MS)
     first, second = [author for _, author in here.databases.dropped]
     assert (second.command_id, second.issued_at_ms) == (first.command_id, 0)
-    here.databases.errors = [OperationRefused("bad_request", "quarantined")]
+    here.databases.errors = [Refused("bad_request", "quarantined")]
     here.end("r_2", grants=SQL)
     await here.pass_ms()
     await here.pass_ms(RETRY_MS)

@@ -14,8 +14,9 @@ from loomlog.schemas.generated.run_events import InterruptionClosed, Interruptio
 from loomlog.schemas.generated.values import Envelope
 from loomlog.schemas.reader import RawEvent
 from loomlog.services.core.availability import AvailabilityTable, ModelStatus, ProviderStatus
+from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.families.channel.caller import ChannelCaller
-from loomlog.services.families.operation import OperationRefused, OperationUnavailable, Reply
+from loomlog.services.families.operation import Reply
 from loomlog.services.families.pause import PAUSES
 from loomlog.services.runtime.run.system_channels import SystemChannels, availability_changes
 from tests.services.families.channel.declared_channels import ADMIN, BEAT, DeclaredChannels
@@ -252,12 +253,12 @@ def test_changes_of_availability(before: Any, after: Any, events: list[tuple[str
 
 async def test_a_queue_without_an_owner_is_tried_again_and_a_refusal_is_not() -> None:
     here = Published()
-    here.failures = [OperationUnavailable("no owner"), OperationUnavailable("no owner")]
+    here.failures = [Unavailable("no owner"), Unavailable("no owner")]
     here.channels.on_interruption("acme", facts(), OPENED, False)
     ids = {caller.command_id for _, caller in await here.until(1)}
     assert len(ids) == 1
     refused = Published()
-    refused.failures = [OperationRefused("queue_full", "5,000 wait")]
+    refused.failures = [Refused("queue_full", "5,000 wait")]
     refused.channels.on_interruption("acme", facts(), OPENED, False)
     refused.channels.on_interruption("acme", facts(), CLOSED, False)
     ((fields, _),) = await refused.until(1)

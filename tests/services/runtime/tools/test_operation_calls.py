@@ -6,8 +6,7 @@ import pytest
 
 from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.protocols import ToolResult
-from loomlog.services.families.definition.author import DefinitionRefused, DefinitionsUnavailable
-from loomlog.services.families.operation import OperationRefused, OperationUnavailable
+from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.runtime.tools import operation_calls
 from loomlog.services.runtime.tools.operation_calls import call_operation
 
@@ -29,8 +28,8 @@ class Operation:
         return DONE
 
 
-AWAY = OperationUnavailable("loom.entity.events/0:25 is not read yet")
-MAYBE = OperationUnavailable("no answer from the owner", is_unknown=True)
+AWAY = Unavailable("loom.entity.events/0:25 is not read yet")
+MAYBE = Unavailable("no answer from the owner", is_unknown=True)
 
 
 @pytest.mark.parametrize(
@@ -38,8 +37,8 @@ MAYBE = OperationUnavailable("no answer from the owner", is_unknown=True)
     [
         AWAY,
         MAYBE,
-        DefinitionsUnavailable("no connection came free"),
-        DefinitionsUnavailable("no answer", is_pending=True),
+        Unavailable("no connection came free"),
+        Unavailable("no answer", is_unknown=True),
         Transient("the key store is away", kind="unavailable"),
     ],
 )
@@ -84,16 +83,15 @@ async def test_an_operation_that_hangs_ends_with_its_time() -> None:
     assert not (await call_operation("Memory", hang, is_read=True, attempt=1)).is_unknown
 
 
-@pytest.mark.parametrize("error", [OperationRefused("gone", "it is"), DefinitionRefused("gone", "it is")])
-async def test_a_refusal_is_final(error: Exception) -> None:
-    operation = Operation(error)
+async def test_a_refusal_is_final() -> None:
+    operation = Operation(Refused("gone", "it is"))
     result = await call_operation("Memory", operation, is_read=False, attempt=2)
     assert (result.text, result.is_error, result.is_unknown) == ("Memory was refused (gone): it is", True, False)
     assert operation.asked == 1
 
 
 async def test_what_can_never_be_read_is_asked_once() -> None:
-    error = OperationUnavailable("the content was erased")
+    error = Unavailable("the content was erased")
     error.__cause__ = Permanent("no key", kind="not_found")
     operation = Operation(error)
     assert (await call_operation("Memory", operation, is_read=True, attempt=1)).is_error
