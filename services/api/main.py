@@ -48,12 +48,10 @@ from loomlog.services.api.settings import ApiSettings, MissingApiSetting, api_se
 from loomlog.services.api.shared_insights import SharedInsights
 from loomlog.services.application.authentication import Authenticator
 from loomlog.services.application.bootstrap import open_application, wait_for
-from loomlog.services.application.channels import ChannelOptions
 from loomlog.services.application.webhooks import WebhookOptions
 from loomlog.services.core.bounded_resources import EVENT_STREAMS, REQUESTS, STARTED_STREAMS, WAITING_REQUESTS
 from loomlog.services.families import FamilyProblem
-from loomlog.services.families.channel.declarations import configured_channels
-from loomlog.services.families.channel.operations import ChannelLimits
+from loomlog.services.families.channel.services import read_options as channel_options
 from loomlog.services.families.definition.files import configured_definitions
 from loomlog.services.families.definition.observation import observer_name
 from loomlog.services.families.memory.wiring import memory_options
@@ -219,13 +217,7 @@ async def _run_application(service: Service, loaded: ProcessConfiguration, setti
         readiness=service.readiness,
         on_batch=service.metrics.batch_records.observe,
         files=configured_definitions(loaded.configuration),
-        channel_options=ChannelOptions(
-            files=configured_channels(loaded.configuration),
-            limits=ChannelLimits(
-                value_bytes_max=loaded.settings.channels_max_value_bytes,
-                longpoll_cap_ms=loaded.settings.channels_longpoll_cap_ms,
-            ),
-        ),
+        family_options=(channel_options(loaded),),
         schedules=schedule_options(
             loaded.configuration.scheduled_runs,
             is_enabled=loaded.settings.scheduler_enabled,

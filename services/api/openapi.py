@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import orjson
+from msgspec import Struct
 from pydantic import TypeAdapter
 
 from loomlog.services.api.answer_examples import ANSWER_EXAMPLES
@@ -25,6 +26,7 @@ from loomlog.services.api.routes import ROUTES
 from loomlog.services.api.schema_examples import example_of
 from loomlog.services.core.access.rules import Access
 from loomlog.services.core.error_codes import STATUS_BY_CODE
+from loomlog.services.core.operation_input import record_schemas
 
 TITLE = "loomlog"
 DESCRIPTION = (
@@ -111,14 +113,16 @@ def build_document(version: str, routes: Sequence[Route] = ROUTES) -> dict[str, 
     ]
     bodies = {route.body for route in routes if isinstance(route.body, type)}
     answers = {answer for route in routes for answer in response_types(route) if isinstance(answer, type)} | {Error}
+    records = {answer for answer in answers if issubclass(answer, Struct)}
     inputs: list[tuple[Any, Literal["validation", "serialization"], TypeAdapter[Any]]] = [
         *((body, "validation", TypeAdapter(body)) for body in sorted(bodies, key=lambda body: body.__name__)),
         *(
             (answer, "serialization", TypeAdapter(answer))
-            for answer in sorted(answers, key=lambda type_: type_.__name__)
+            for answer in sorted(answers - records, key=lambda type_: type_.__name__)
         ),
     ]
     _, definitions = TypeAdapter.json_schemas(inputs, ref_template="#/components/schemas/{model}")
+    definitions["$defs"] |= record_schemas(records)
     for body in bodies:
         definitions["$defs"][body.__name__]["examples"] = [BODY_EXAMPLES[body]]
     for one in described:

@@ -20,6 +20,7 @@ from loomlog.services.api.history_routes import HISTORY_ROUTES
 from loomlog.services.api.log_routes import LOG_ROUTES
 from loomlog.services.api.memory_feed_routes import MEMORY_FEED_ROUTES
 from loomlog.services.api.memory_routes import MEMORY_ROUTES
+from loomlog.services.api.operation_routes import operation_routes
 from loomlog.services.api.operator_routes import OPERATOR_ROUTES
 from loomlog.services.api.policy_routes import POLICY_ROUTES
 from loomlog.services.api.route import Route
@@ -27,7 +28,7 @@ from loomlog.services.api.run_routes import RUN_ROUTES
 from loomlog.services.api.schedule_routes import SCHEDULE_ROUTES
 from loomlog.services.api.ui_routes import UI_ROUTES
 from loomlog.services.api.webhook_routes import WEBHOOK_ROUTES
-from loomlog.services.families.registry import all_families
+from loomlog.services.families.registry import all_families, all_operations
 
 ROUTES: tuple[Route, ...] = (
     *RUN_ROUTES,
@@ -43,6 +44,7 @@ ROUTES: tuple[Route, ...] = (
     *WEBHOOK_ROUTES,
     *SCHEDULE_ROUTES,
     *CHANNEL_ROUTES,
+    *operation_routes(all_operations()),
     *UI_ROUTES,
     *entity_routes(all_families()),
 )

@@ -73,18 +73,14 @@ from loomlog.services.application.admin.pauses import Pauses
 from loomlog.services.application.admin.probes import ProviderProbes
 from loomlog.services.application.admin.repair import AggregateRepair
 from loomlog.services.application.authentication import Authenticator
-from loomlog.services.application.channels import (
-    DEFAULT_CHANNEL_OPTIONS,
-    ChannelOptions,
-    Channels,
-    build_channels,
-)
+from loomlog.services.application.channel_streams import ChannelStreams
 from loomlog.services.application.clients.connections import ClientConnections, ClientLimits
 from loomlog.services.application.command_publisher import CommandPublisher
 from loomlog.services.application.content import ContentAccess
 from loomlog.services.application.definition_history import DefinitionHistory
 from loomlog.services.application.definition_queries import DefinitionQueries
 from loomlog.services.application.definitions import Definitions
+from loomlog.services.application.dispatch import Dispatch
 from loomlog.services.application.entities import Entities
 from loomlog.services.application.errors import key_reused
 from loomlog.services.application.evaluations import ReadModelRuns, RunEvaluations
@@ -123,7 +119,9 @@ from loomlog.services.application.volumes import Volumes
 from loomlog.services.application.webhooks import DEFAULT_WEBHOOK_OPTIONS, WebhookOptions, Webhooks, run_until_cancelled
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.families.budget.accounts import BudgetAccounts
-from loomlog.services.families.channel.declarations import ChannelDeclarations
+from loomlog.services.families.channel.access import require_publisher
+from loomlog.services.families.channel.handlers import request_origin
+from loomlog.services.families.channel.services import ChannelServices
 from loomlog.services.families.definition.evaluations import Evaluations
 from loomlog.services.families.definition.operations import DefinitionOperations
 from loomlog.services.families.definition.table import DefinitionTable, FileDefinition
@@ -136,6 +134,8 @@ from loomlog.services.families.memory.wiring import (
     MemoryServices,
     build_memory_services,
 )
+from loomlog.services.families.opening import FamilyContext, FamilyServices, open_families
+from loomlog.services.families.registry import service_modules
 from loomlog.services.families.schedule.arming import ActiveSchedules, ScheduleArming, ScheduleOptions
 from loomlog.services.families.webhook.definition import WebhookDefinitions
 from loomlog.services.families.webhook.deliveries import DeliveryRows
@@ -237,7 +237,7 @@ class Application:
         files: Mapping[tuple[str, str], FileDefinition] = NO_FILES,
         memory_options: MemoryOptions = DEFAULT_MEMORY_OPTIONS,
         memory_index: MemoryIndex | None = None,
-        channel_options: ChannelOptions = DEFAULT_CHANNEL_OPTIONS,
+        family_options: Sequence[Any] = (),
         schedules: ScheduleOptions = DEFAULT_SCHEDULE_OPTIONS,
         webhooks: WebhookOptions = DEFAULT_WEBHOOK_OPTIONS,
         secrets: SecretRegistry = NO_SECRETS,
@@ -248,9 +248,9 @@ class Application:
         entity_tables: Sequence[EntityTables] = (),
         run_tables: PostgresReader | None = None,
     ) -> None:
-        """`files`: the definitions of the configuration, by kind and name. `hosts`: those that the network tools may
-        reach; None: not restricted. `entity_commands` and `entity_reads` None:
-        no transport offers families; `reads_beside`: of the further topic sets, for positions in their topics. `keys`
+        """`files`: the definitions of the configuration, by kind and name. `family_options`: what the configuration
+        says of families, such as a ChannelOptions. `hosts`: those that the network tools may reach; None: not
+        restricted. `entity_commands` and `entity_reads` None: no transport offers families; `reads_beside`: of the further topic sets, for positions in their topics. `keys`
         None: content is not encrypted. `installation_key` None: callbacks are not signed. `credentials` None: requests
         with credentials are refused. `change_feed` None: it is off. `log_access` None: no transport offers all topics.
         `entity_tables`: the rows that health is told of; these and `run_tables` have the problems of projections.
@@ -381,7 +381,10 @@ class Application:
         self._volumes: Volumes | None = None
         self._memory: Memory | None = None
         self._memory_sql: MemorySql | None = None
-        self._channels: Channels | None = None
+        self._dispatch: Dispatch | None = None
+        self._channels: ChannelServices | None = None
+        self._channel_streams: ChannelStreams | None = None
+        self._families: Sequence[FamilyServices] = ()
         self._schedules: Schedules | None = None
         self._webhooks: Webhooks | None = None
         self.memory_services: MemoryServices | None = None
@@ -423,18 +426,20 @@ class Application:
             self._schedules = Schedules(
                 self._definitions, active_schedules, self.entities, entity_reads, clock_ms=clock_ms
             )
-            self._channels = build_channels(
-                channel_options,
-                self._definitions,
-                entities,
-                entity_commands,
-                entity_reads,
-                codec,
+            context = FamilyContext(
+                parts=entities,
+                commands=entity_commands,
+                reads=entity_reads,
+                codec=codec,
+                blobs=blobs,
                 decrypt=sources.content.decrypt,
                 clock_ms=clock_ms,
-                new_token=command_tokens(new_token, "channel"),
-                keepalive_s=keepalive_s,
             )
+            context.provide(*family_options, table, operations)
+            handlers, self._families = open_families(context, service_modules())
+            self._dispatch = Dispatch(handlers, clock_ms=clock_ms, new_token=new_token)
+            self._channels = context.get(ChannelServices)
+            self._channel_streams = ChannelStreams(self._channels.operations, keepalive_s=keepalive_s)
             self._webhooks = Webhooks(
                 webhooks,
                 WebhookDefinitions(table, webhooks.files),
@@ -446,8 +451,8 @@ class Application:
                 channel_replicas=entities.of("channel:").replicas,
                 ranges=ranges,
                 codec=codec,
-                declarations=ChannelDeclarations(table, channel_options.files),
-                channel_value_bytes=channel_options.limits.value_bytes_max,
+                declarations=self._channels.declarations,
+                channel_value_bytes=self._channels.operations.limits.value_bytes_max,
                 secret=installation_key,
                 secrets=secrets,
                 read_positions=lambda tenant, agent: self._positions_of_start(tenant, agent, ""),
@@ -617,10 +622,16 @@ class Application:
         return self._memory_sql
 
     @property
-    def channels(self) -> Channels:
-        """The use cases of channels."""
-        assert self._channels is not None, "this process was not given commands and reads of families"
-        return self._channels
+    def dispatch(self) -> Dispatch:
+        """Carries out the operations of families."""
+        assert self._dispatch is not None, "this process was not given commands and reads of families"
+        return self._dispatch
+
+    @property
+    def channel_streams(self) -> ChannelStreams:
+        """The streams of channels."""
+        assert self._channel_streams is not None, "this process was not given commands and reads of families"
+        return self._channel_streams
 
     @property
     def schedules(self) -> Schedules:
@@ -666,12 +677,14 @@ class Application:
         of_installation = (self.accounts.limits_position(), self._replicas.position(HOOKS))
         known = self._definitions.read_positions(tenant, agent) if self._definitions is not None else ()
         remembered = self._memory.written_positions(tenant, agent, user_id) if self._memory is not None else ()
-        declared = self._channels.written_positions(tenant) if self._channels is not None else ()
+        declared = self._channels.declared.written_positions(tenant) if self._channels is not None else ()
         return (*(position for position in of_installation if position), *known, *remembered, *declared)
 
     def _require_publisher(self, caller: Caller, channel: str) -> None:
-        if self._channels is not None:
-            self._channels.require_publisher(caller, channel)
+        """Refuse a declared channel to which a request of the caller may not publish."""
+        declared = self._channels.declarations.find(caller.tenant, channel) if self._channels is not None else None
+        if declared is not None:
+            require_publisher(declared, request_origin(is_admin=caller.is_admin))
 
     def end_streams(self) -> None:
         """End the streams of all clients, because the process is shutting down; they reconnect to another."""
@@ -679,8 +692,8 @@ class Application:
         self.memory_changes.stop()
         if self._audits is not None:
             self._audits.stop()
-        if self._channels is not None:
-            self._channels.stop()
+        if self._channel_streams is not None:
+            self._channel_streams.stop()
 
     async def run(self, events: LogTail, previews: LogTail, *background_tasks: Callable[[], Awaitable[None]]) -> None:
         """Publish and read until cancelled, together with `background_tasks`."""
@@ -694,8 +707,8 @@ class Application:
                 for task in background_tasks:
                     group.create_task(_run_task(task))
         finally:
-            if self._channels is not None:
-                await self._channels.close()
+            for opened in reversed(self._families):
+                await opened.close()
             for parts in self.entity_parts.each:
                 parts.client.close()
 

@@ -44,7 +44,6 @@ from loomlog.services.application.application import (
     clock_ms,
 )
 from loomlog.services.application.authentication import Authenticator
-from loomlog.services.application.channels import DEFAULT_CHANNEL_OPTIONS, ChannelOptions
 from loomlog.services.application.clients.connections import ClientLimits
 from loomlog.services.application.health.components import CHANNELS, ENTITIES
 from loomlog.services.application.health.health_checks import EntityTables
@@ -129,7 +128,7 @@ async def open_application(
     on_batch: Callable[[int], None] = lambda records: None,
     files: Mapping[tuple[str, str], FileDefinition] = NO_FILES,
     memory_options: MemoryOptions = DEFAULT_MEMORY_OPTIONS,
-    channel_options: ChannelOptions = DEFAULT_CHANNEL_OPTIONS,
+    family_options: Sequence[Any] = (),
     schedules: ScheduleOptions = DEFAULT_SCHEDULE_OPTIONS,
     webhooks: WebhookOptions = DEFAULT_WEBHOOK_OPTIONS,
     secrets: SecretRegistry = NO_SECRETS,
@@ -235,7 +234,7 @@ async def open_application(
             reads_beside=entity_reads.beside,
             files=files,
             memory_options=memory_options,
-            channel_options=channel_options,
+            family_options=family_options,
             schedules=schedules,
             webhooks=webhooks,
             secrets=secrets,

@@ -3,20 +3,20 @@
 A stream holds a cursor and no messages: it reads the queue after its cursor when it is woken, so a slow client costs no
 memory, and one that comes back goes on after the last message it has (Last-Event-ID).
 
-Before: channels.py. After: services/families/channel/store.py, message_cache.py.
+Before: channel_streams.py. After: services/families/channel/store.py, message_cache.py.
 """
 
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 
-import orjson
+import msgspec
 
 from loomlog.services.application.streaming.items import StreamChunk
 from loomlog.services.application.streaming.subscription import CLIENT_LEFT
 from loomlog.services.families.channel.caller import Queue
 from loomlog.services.families.channel.message_cache import MessageCache
-from loomlog.services.families.channel.store import Message, message_json
+from loomlog.services.families.channel.store import Message, shown_message
 
 KEEPALIVE_S = 20.0
 READ_AGAIN_S = 30.0
@@ -83,5 +83,5 @@ class ChannelStream:
 
 
 def _chunk(message: Message) -> StreamChunk:
-    shown = {**message_json(message), "cursor": message.cursor, "position": message.log_position}
-    return StreamChunk(None, MESSAGE, orjson.dumps(shown), id=message.cursor)
+    shown = shown_message(message, with_place=True)
+    return StreamChunk(None, MESSAGE, msgspec.json.encode(shown), id=message.cursor)

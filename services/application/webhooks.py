@@ -38,7 +38,6 @@ from loomlog.schemas.ids import hashed_token
 from loomlog.schemas.position import Position
 from loomlog.schemas.records import Value, replace
 from loomlog.services.application.authentication import require_member, require_scope
-from loomlog.services.application.channels import origin_of
 from loomlog.services.application.command_publisher import CommandPublisher
 from loomlog.services.application.errors import RETRY_SOON_S, bad_request, is_invalid_code, request_refusal, unavailable
 from loomlog.services.application.queries.read_your_writes import not_yet_error
@@ -52,6 +51,7 @@ from loomlog.services.core.refusals import Refused
 from loomlog.services.families.channel.access import require_publisher
 from loomlog.services.families.channel.caller import Declarations, Origin
 from loomlog.services.families.channel.fields import value_text
+from loomlog.services.families.channel.handlers import request_origin
 from loomlog.services.families.webhook import verdicts
 from loomlog.services.families.webhook.bodies import BodyInvalid, BodyTooLong, parse_body, unpack_body
 from loomlog.services.families.webhook.cloud_events import CloudEvent
@@ -550,7 +550,7 @@ class Webhooks:
             if declared is None:
                 raise Refused("channel_not_declared", f"there is no channel {event.channel[:80]!r}")
             try:
-                for origin in (origin_of(caller), Origin.EVENT):
+                for origin in (request_origin(is_admin=caller.is_admin), Origin.EVENT):
                     require_publisher(declared, origin)
                 value_text(parse_body(event.text), self._channel_value_bytes)
             except Refused as refused:

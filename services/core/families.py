@@ -28,6 +28,7 @@ from msgspec import field as struct_field
 from loomlog.schemas.generated.values import CommandEnvelope, Envelope
 from loomlog.schemas.records import Value
 from loomlog.services.core.access.scopes import TENANT
+from loomlog.services.core.operations import AnyOperation, Tool
 
 StateT = TypeVar("StateT")
 CommandT = TypeVar("CommandT")
@@ -361,6 +362,12 @@ class Family(Generic[StateT, CommandT, EventT]):
     items: Callable[[StateT, EventT, Envelope], Sequence[Item]] = no_items
     """Rows that follow from an event, given the state after it; pure. Raise `rules.version` when the same events give
     others. The envelope is that of the event: of an imported one, where it happened first."""
+    operations: Sequence[AnyOperation] = ()
+    """What transports and tools offer of it, in the order in which routes are matched."""
+    tools: Sequence[Tool] = ()
+    """Tools of agents that are made of operations."""
+    services: str = ""
+    """Module that opens its services in a process (services/families/opening.py); empty: it has none."""
     topics: str = ENTITY_SET
     """Name of its topic set, one of TOPIC_SETS."""
     refill: Callable[[Refill, EventT, int], None] = no_refill

@@ -7,13 +7,18 @@ services/stream/entities/client.py.
 import json
 import math
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from loomlog.connectors.errors import Transient
+from loomlog.connectors.protocols import CallWait
+from loomlog.schemas.generated.values import ChannelUse, LeaseRef
 from loomlog.schemas.records import Value
+from loomlog.services.core.operations import Answer as Answered
 from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.stream.entities.answers import Answer, CommandInvalid, CommandUnanswered, EntityCommands
 
+OutputT = TypeVar("OutputT")
 DEPTH_MAX = 100
 INTEGER_MAX = 2**63 - 1
 
@@ -24,6 +29,18 @@ class Reply(Value, frozen=True, kw_only=True):
     fields: Mapping[str, Any]
     positions: tuple[str, ...] = ()
     """Position tokens of what was written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunAnswer(Answered[OutputT]):
+    """Answer of an operation to a tool call, with what its run records of it."""
+
+    channels: tuple[ChannelUse, ...] = ()
+    """Messages that were published or delivered."""
+    leases: tuple[LeaseRef, ...] = ()
+    """What a call of a run took; the run settles it."""
+    waiting: CallWait | None = None
+    """There is no answer yet: the call waits in its run. The other fields say nothing."""
 
 
 async def ask_owner(

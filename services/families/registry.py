@@ -5,7 +5,7 @@ removing it takes it out of all of them. Before: a family's declaration. After: 
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
@@ -13,6 +13,7 @@ from typing import Any
 
 from loomlog.services import families
 from loomlog.services.core.families import Family
+from loomlog.services.core.operations import AnyOperation, Tool
 from loomlog.services.families import FamilyProblem
 from loomlog.services.families.declaration import declaration_problem
 
@@ -50,6 +51,21 @@ def all_families() -> tuple[Family[Any, Any, Any], ...]:
 def families_of(topic_set: str) -> tuple[Family[Any, Any, Any], ...]:
     """Return the families of this process that live in a topic set. Raises FamilyProblem."""
     return tuple(family for family in all_families() if family.topics == topic_set)
+
+
+def all_operations() -> tuple[AnyOperation, ...]:
+    """Return the operations of the families of this process, by family. Raises FamilyProblem."""
+    return tuple(operation for family in all_families() for operation in family.operations)
+
+
+def all_tools() -> tuple[Tool, ...]:
+    """Return the tools of agents that are made of operations. Raises FamilyProblem."""
+    return tuple(tool for family in all_families() for tool in family.tools)
+
+
+def service_modules() -> Mapping[str, str]:
+    """Return the module that opens the services of each family that has some, by its name. Raises FamilyProblem."""
+    return {family.name: family.services for family in all_families() if family.services}
 
 
 def family_tools() -> frozenset[str]:

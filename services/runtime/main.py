@@ -22,6 +22,7 @@ import uvloop
 
 from loomlog.connectors.configuration.findings import ConfigurationError
 from loomlog.connectors.configuration.load import ProcessConfiguration
+from loomlog.connectors.configuration.principals import isolated_subjects
 from loomlog.connectors.configuration.volumes import prepare_volumes
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.process import logs
@@ -29,17 +30,21 @@ from loomlog.connectors.process.file_limits import raise_open_file_limit
 from loomlog.connectors.process.gc_tuning import tune_gc
 from loomlog.connectors.process.hardening import disable_process_dumping
 from loomlog.connectors.process.liveness_sockets import request_handover, wait_for_disconnect
+from loomlog.connectors.storage.blobs import FileBlobs
 from loomlog.connectors.tools.remote_calls import RESULTS_TOPIC
 from loomlog.schemas.ids import fresh_token
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.families import FamilyProblem
 from loomlog.services.families.budget.accounts import BudgetAccounts
+from loomlog.services.families.channel.api import TOOL as CHANNEL_TOOL
+from loomlog.services.families.channel.services import ChannelServices
+from loomlog.services.families.channel.services import read_options as channel_options
+from loomlog.services.families.opening import FamilyContext, open_families
 from loomlog.services.families.pause import FAMILY as PAUSE
 from loomlog.services.families.process_start import load_for_start
-from loomlog.services.families.registry import all_families
+from loomlog.services.families.registry import all_families, all_operations, all_tools, service_modules
 from loomlog.services.runtime import topics
 from loomlog.services.runtime.admission.queue import build_admission_queue
-from loomlog.services.runtime.channel_setup import open_channels
 from loomlog.services.runtime.content.encryption import ContentEncryption
 from loomlog.services.runtime.definition_setup import open_definitions
 from loomlog.services.runtime.effects import NO_TOOLS, build_effect_handlers
@@ -48,6 +53,7 @@ from loomlog.services.runtime.memory_setup import open_memory
 from loomlog.services.runtime.models.budget_reservation import BudgetReservations
 from loomlog.services.runtime.models.previews import Previews
 from loomlog.services.runtime.resources import RuntimeResources, open_resources
+from loomlog.services.runtime.run.channel_waits import ChannelWaits
 from loomlog.services.runtime.run.context import RunContext
 from loomlog.services.runtime.run.family import RunFamily
 from loomlog.services.runtime.run.interrupt_responses import InterruptionAnswers
@@ -62,6 +68,7 @@ from loomlog.services.runtime.telemetry.metrics import RunMetrics
 from loomlog.services.runtime.telemetry.metrics_server import ADDRESS, bind_socket, serve
 from loomlog.services.runtime.telemetry.run_summaries import RunSummaries
 from loomlog.services.runtime.tools.entity_tools import build_entity_tools
+from loomlog.services.runtime.tools.operation_tools import build_operation_tools
 from loomlog.services.runtime.webhook_setup import open_webhooks
 from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.encryption.content_fields import dead_letter_value
@@ -190,13 +197,30 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         encryption=encryption,
         clock_ms=clock_ms,
     )
-    channels = open_channels(
-        loaded,
-        resources.entities.parts,
-        resources.entities.reads,
-        definitions.table,
-        codec,
+    opening = FamilyContext(
+        parts=resources.entities.parts,
+        commands=resources.entities.parts.client,
+        reads=resources.entities.reads,
+        codec=codec,
+        blobs=FileBlobs(loaded.settings.effective_blob_folder),
         decrypt=encryption.decrypt_json,
+        clock_ms=clock_ms,
+    )
+    opening.provide(channel_options(loaded), definitions.table, definitions.operations)
+    handlers, opened = open_families(opening, service_modules())
+    isolated = isolated_subjects(loaded.configuration)
+    operation_tools = build_operation_tools(
+        all_tools(),
+        all_operations(),
+        handlers,
+        is_isolated=lambda tenant, subject: (tenant, subject) in isolated,
+        clock_ms=clock_ms,
+    )
+    channels = opening.get(ChannelServices)
+    channel_waits = ChannelWaits(
+        channels.operations,
+        operation_tools[CHANNEL_TOOL.name],
+        is_isolated=lambda tenant, subject: (tenant, subject) in isolated,
         clock_ms=clock_ms,
     )
     system_channels = SystemChannels(
@@ -227,7 +251,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
             **(remote_tools.tools if remote_tools is not None else NO_TOOLS),
             **definitions.tools,
             memory.tool.name: memory.tool,
-            channels.tool.name: channels.tool,
+            **operation_tools,
             **build_entity_tools(
                 all_families(),
                 resources.entities.parts.client,
@@ -280,8 +304,8 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         definition_texts=effects.definition_texts,
         prompt_memory=memory.prompt_memory(effects.definition_texts),
         complete_call=effects.complete_call,
-        wait_results=channels.waits,
-        release_lease=channels.waits.release_lease,
+        wait_results=channel_waits,
+        release_lease=channel_waits.release_lease,
         end_actions=run_ends.actions,
         on_run_ended=on_run_ended,
         on_interruption=system_channels.on_interruption,
@@ -403,7 +427,8 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
             task.cancel()
     await effects.close()
     await run_ends.close()
-    await channels.close()
+    for services in reversed(opened):
+        await services.close()
     await memory.close()
 
 

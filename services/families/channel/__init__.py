@@ -1,14 +1,16 @@
 """The family of channels: queues of messages between agents, applications and the world.
 
 An aggregate is a queue: the messages of a channel in one scope. Its state has counters, cursors, leases and who waits;
-messages are in the log and in rows. Its routes and its tool have the form that existing clients know; no transport
-makes any from the declaration. Microservices append PublishMessage and ReadQueue records.
+messages are in the log and in rows. Its routes have the form that existing clients know. Microservices append
+PublishMessage and ReadQueue records.
 
     caller.py             who asks, for which queue
     state.py, decide.py   the rules; entries.py, spans.py and sorted_chunks.py hold what a state has many of
     cursor.py             ids of messages and cursors
     items.py              the rows of messages
-    operations.py         what tools and requests do; access.py and fields.py check, store.py and message_cache.py read
+    api.py                the operations, as transports and tools offer them
+    handlers.py           carries them out; access.py and fields.py check, operations.py, store.py, message_cache.py do
+    services.py           opens all of it in a process
 """
 
 from typing import Any
@@ -32,6 +34,7 @@ from loomlog.services.core.families import (
     StateFiles,
     inner_commands,
 )
+from loomlog.services.families.channel.api import OPERATIONS, TOOL
 from loomlog.services.families.channel.caller import FAMILY_NAME, USER, queue_name
 from loomlog.services.families.channel.decide import decide as decide_channel
 from loomlog.services.families.channel.decide import sends as channel_sends
@@ -75,4 +78,7 @@ FAMILY = Family(
     sends=channel_sends,
     items=channel_items,
     topics=CHANNEL_SET,
+    operations=OPERATIONS,
+    tools=(TOOL,),
+    services="loomlog.services.families.channel.services",
 )

@@ -14,9 +14,9 @@ Before: operations.py. After: nothing.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from loomlog.connectors.configuration.channel_block import ANY, SYSTEM, SYSTEM_PREFIX
+from loomlog.services.core.access.scopes import ADMIN
 from loomlog.services.core.refusals import Refused
 from loomlog.services.families.channel.caller import (
     AGENT,
@@ -56,11 +56,12 @@ def require_publisher(declaration: Declaration, origin: Origin) -> None:
     """Raise Refused unless messages of the origin may be published to the channel."""
     if may_publish(declaration, origin):
         return
-    code = "insufficient_scope" if origin is Origin.MEMBER else "channel_not_granted"
-    if is_system_channel(declaration):
-        raise Refused(code, f"{declaration.name[:80]!r}: only the system and administrators publish to it")
     text = "it is seen by all tenants, so administrators publish to it, unless it is declared with publisher: any"
-    raise Refused(code, f"{declaration.name[:80]!r}: {text}")
+    if is_system_channel(declaration):
+        text = "only the system and administrators publish to it"
+    if origin is Origin.MEMBER:
+        raise Refused("insufficient_scope", f"{declaration.name[:80]!r}: {text}", details={"scope": ADMIN})
+    raise Refused("channel_not_granted", f"{declaration.name[:80]!r}: {text}")
 
 
 def require_channel(declarations: Declarations, caller: ChannelCaller, name: str, *, publishes: bool) -> Declaration:
@@ -88,17 +89,16 @@ def is_granted(patterns: Sequence[str], name: str) -> bool:
     )
 
 
-def resolve_queue(declared: Declaration, caller: ChannelCaller, scope_id: Any = None) -> Queue:
+def resolve_queue(declared: Declaration, caller: ChannelCaller, scope_id: str = "") -> Queue:
     """Return the queue of a channel for a caller. Raises Refused(channel_scope_invalid, insufficient_scope).
 
-    `scope_id` is that of an operator; None or empty: the caller's own user or agent.
+    `scope_id` is that of an operator; empty: the caller's own user or agent.
     """
-    if scope_id is not None and not isinstance(scope_id, str):
-        raise Refused("channel_scope_invalid", f"scope_id: expected text, not {str(scope_id)[:60]}")
     if caller.is_isolated and declared.scope not in (USER, AGENT):
         raise Refused(
             "insufficient_scope",
             f"{declared.name[:80]!r} has the scope {declared.scope}: this caller is confined to user and agent scope",
+            details={"scope": ADMIN},
         )
     match declared.scope:
         case "global":

@@ -11,6 +11,7 @@ Before: decide.py, store.py. After: state.py finds the position of a cursor.
 """
 
 import re
+from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -48,6 +49,17 @@ def message_id(queue_key: str, published_ns: int) -> str:
 def cursor_text(visible_ns: int, message: str) -> str:
     """Return the cursor behind the message with that id."""
     return f"cur_{visible_ns:016x}_{message}"
+
+
+def published_ns(message: str) -> int:
+    """Return when the message with that id was published."""
+    return int(message[4:20], 16)
+
+
+def format_ns(at_ns: int) -> str:
+    """Return a time as RFC 3339 with nine digits after the second."""
+    seconds, rest = divmod(at_ns, 1_000_000_000)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:09d}Z"
 
 
 def parse_cursor(text: str, queue_key: str) -> Cursor:

@@ -4,23 +4,22 @@ A channel of a file is changed there. A name is taken when the caller's tenant s
 global one, or one of the files. Deleting a channel keeps its messages; they expire, or are seen again once a channel
 of that name and scope is declared.
 
-Before: services/application/channels.py. After: services/families/definition, which decides and keeps the lines.
+Before: handlers.py. After: services/families/definition, which decides and keeps the lines.
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from loomlog.connectors.configuration.findings import did_you_mean
 from loomlog.connectors.definitions import DefinitionProblem, canonical_json
 from loomlog.schemas.generated.definition_commands import DefineVersion, DeleteLine
+from loomlog.services.core.access.scopes import ADMIN
 from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.families.channel.access import is_system_name
 from loomlog.services.families.channel.caller import GLOBAL, SCOPES, SHARED_TENANT, Declaration
 from loomlog.services.families.channel.declarations import ChannelDeclarations
 from loomlog.services.families.definition.author import Author
 from loomlog.services.families.definition.channel_content import (
-    FIELDS,
     block_content,
     check_channel_name,
     parse_channel,
@@ -30,8 +29,6 @@ from loomlog.services.families.definition.decide import CONFLICT
 from loomlog.services.families.definition.operations import DefinitionOperations, command_envelope
 from loomlog.services.families.definition.state import CHANNEL, Line
 
-CREATE_FIELDS = frozenset({"name", *FIELDS})
-UPDATE_FIELDS = frozenset({"description", "default_ttl", "max_messages", "semantic"})
 NOT_FOUND, IN_USE, IMMUTABLE = "channel_not_found", "channel_name_in_use", "channel_yaml_immutable"
 DEFAULT_SCOPE = "tenant"
 """Scope of a channel that names none: the widest one that a member of a tenant may make."""
@@ -51,9 +48,8 @@ class DeclarationOperations:
         return tuple(self._written[one] for one in dict.fromkeys((tenant, SHARED_TENANT)) if one in self._written)
 
     async def create(self, fields: Mapping[str, Any], author: Author) -> tuple[Declaration, str]:
-        """Declare a channel; return it."""
-        present = _present(fields, CREATE_FIELDS)
-        name, content = self._name(present), {key: value for key, value in present.items() if key != "name"}
+        """Declare a channel; return it. `fields`: those of api.ChannelCreate that are not null."""
+        name, content = self._name(fields["name"]), {key: value for key, value in fields.items() if key != "name"}
         content.setdefault("scope", DEFAULT_SCOPE)
         if content["scope"] not in SCOPES:
             text = f"scope is {str(content['scope'])[:40]!r}: expected one of {', '.join(SCOPES)}"
@@ -68,12 +64,12 @@ class DeclarationOperations:
         return self._require(author.tenant, name), position
 
     async def update(self, name: str, fields: Mapping[str, Any], author: Author) -> tuple[Declaration, str]:
-        """Change a channel; return it."""
+        """Change a channel; return it. `fields`: those of api.ChannelUpdate that are not null."""
         line = self._line(name, author)
         author = replace(author, tenant=line.tenant)
         version = line.active_version
         assert version is not None, "it is not deleted"
-        content = {**parse_content(version.content), **_present(fields, UPDATE_FIELDS)}
+        content = {**parse_content(version.content), **fields}
         try:
             block = parse_channel(line.tenant, name, content)
         except DefinitionProblem as problem:
@@ -90,10 +86,7 @@ class DeclarationOperations:
 
     # --- checks ------------------------------------------------------------------------------------------------------
 
-    def _name(self, fields: Mapping[str, Any]) -> str:
-        name = fields.get("name")
-        if not isinstance(name, str):
-            raise Refused("invalid_request", "name: expected 1 to 128 letters, digits, _ and -")
+    def _name(self, name: str) -> str:
         self._check_file(name)
         try:
             return check_channel_name(name)
@@ -126,7 +119,8 @@ class DeclarationOperations:
             if line is None or not is_known:
                 continue
             if tenant == SHARED_TENANT and not author.is_admin:
-                raise Refused("insufficient_scope", f"{name} is global: only an administrator changes it")
+                text = f"{name} is global: only an administrator changes it"
+                raise Refused("insufficient_scope", text, details={"scope": ADMIN})
             return line
         raise Refused(NOT_FOUND, f"there is no channel {name[:128]}")
 
@@ -169,15 +163,6 @@ class DeclarationOperations:
         return answer.position
 
 
-def _present(fields: Mapping[str, Any], known: frozenset[str]) -> dict[str, Any]:
-    """Return the fields that are not null. Raises Refused for others than the known ones."""
-    for key in fields:
-        if key not in known:
-            text = f"{key[:60]!r} is unknown{did_you_mean(key, known)}: expected {', '.join(sorted(known))}"
-            raise Refused("invalid_request", text)
-    return {key: value for key, value in fields.items() if value is not None}
-
-
 def _of_scope(author: Author, scope: str) -> Author:
     """Return the author in the tenant in which channels of a scope are declared."""
     if scope != GLOBAL:
@@ -186,5 +171,5 @@ def _of_scope(author: Author, scope: str) -> Author:
         return author
     if not author.is_admin:
         text = "a channel of the scope global is made by an administrator; take tenant, user or agent"
-        raise Refused("insufficient_scope", text)
+        raise Refused("insufficient_scope", text, details={"scope": ADMIN})
     return replace(author, tenant=SHARED_TENANT)

@@ -7,6 +7,12 @@ VALUE_BYTES_MAX = 256 * 1024
 """What a record can hold, encrypted and with everything else in it."""
 NAME_CHARACTERS_MAX = 256
 """Characters of the name of a channel, and of a user or an agent."""
+CHANNELS_MAX = 32
+"""Channels of one await or broadcast."""
+WAIT_ASKED_MS_MAX = 24 * 3_600_000
+"""Longest wait that may be asked for; the cap of the installation applies."""
+CURSOR_CHARACTERS_MAX = 200
+USER_ID_CHARACTERS_MAX = 256
 READ, READ_MAX = 10, 100
 """Messages of one read."""
 LEASED_MAX = 1_000

@@ -15,12 +15,14 @@ from typing import Any
 from urllib.parse import quote
 
 import orjson
+from msgspec import UNSET
 
 from loomlog.connectors.errors import ConnectorError
 from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.schemas.position import Position
 from loomlog.schemas.records import Value
 from loomlog.services.core.refusals import Refused, Unavailable
+from loomlog.services.families.channel.api import ChannelMessage
 from loomlog.services.families.channel.caller import (
     FAMILY_NAME,
     GLOBAL,
@@ -29,8 +31,7 @@ from loomlog.services.families.channel.caller import (
     Queue,
     queue_of_aggregate,
 )
-from loomlog.services.families.channel.cursor import NS_PER_MS, InvalidCursor, cursor_text
-from loomlog.services.families.channel.fields import format_ns
+from loomlog.services.families.channel.cursor import NS_PER_MS, InvalidCursor, cursor_text, format_ns
 from loomlog.services.families.channel.items import DELAYED_ITEM, MESSAGE_ITEM, row_id, row_prefix
 from loomlog.services.families.channel.message_cache import CachedMessage, MessageCache, full_id
 from loomlog.services.families.channel.state import QueueState, expiry_ms, initial
@@ -303,10 +304,18 @@ class ChannelStore:
         return await self.reads.list(FAMILY_NAME, tenant, prefix=prefix, after=after, limit=limit)
 
 
-def message_json(message: Message) -> dict[str, Any]:
+def shown_message(message: Message, *, with_place: bool = False) -> ChannelMessage:
     """Return a message as answers show it; one that is given again says so."""
-    shown = {"id": message.id, "value": message.value, "published_at": format_ns(message.published_ns)}
-    return shown | {"redelivered": True, "attempt": message.attempt} if message.attempt > 1 else shown
+    is_repeated = message.attempt > 1
+    return ChannelMessage(
+        id=message.id,
+        value=message.value,
+        published_at=format_ns(message.published_ns),
+        redelivered=True if is_repeated else UNSET,
+        attempt=message.attempt if is_repeated else UNSET,
+        cursor=message.cursor if with_place else UNSET,
+        position=message.log_position if with_place else UNSET,
+    )
 
 
 def parse_value(text: str) -> Any:

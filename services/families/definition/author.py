@@ -8,6 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from loomlog.connectors.tools.skill_patterns import parse_patterns
+from loomlog.services.core.operations import Call
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunDefinition:
@@ -49,3 +52,41 @@ class Author:
     """Its runs, and those of what it writes, may not use the operator's provider keys."""
     is_isolated: bool = False
     """It acts for a user who sees only what is their own; `subject` is the user."""
+
+
+def author_of(call: Call[Any]) -> Author:
+    """Return the caller of an operation as an author: a principal, or a run with what its agent may do."""
+    caller, run = call.caller, call.caller.run
+    if run is None:
+        return Author(
+            tenant=caller.tenant,
+            subject=caller.subject,
+            command_id=call.command_id,
+            issued_at_ms=call.issued_at_ms,
+            is_admin=caller.is_admin,
+            is_isolated=caller.is_isolated,
+            operator_key_restricted=caller.operator_key_restricted,
+            agent_id=f"a_http-{caller.name or caller.subject}"[:64],
+        )
+    return Author(
+        tenant=caller.tenant,
+        subject=caller.user_id or caller.subject,
+        command_id=call.command_id,
+        issued_at_ms=call.issued_at_ms,
+        agent_id=run.agent_id,
+        agent=run.agent,
+        run_id=run.run_id,
+        root_run_id=run.root_run_id,
+        definition=RunDefinition(
+            def_id=run.agent_def_id,
+            tools=run.tool_grants,
+            hosts=run.allowed_hosts,
+            has_narrowed_hosts=run.hosts_source == "caller",
+            user_tier=run.user_tier,
+            user_id=caller.user_id,
+        ),
+        grants=run.grants,
+        allows_skill=parse_patterns(tuple(run.grants.get("skills") or ())).allows,
+        operator_key_restricted=run.operator_key_restricted,
+        is_isolated=caller.is_isolated,
+    )

@@ -30,6 +30,7 @@ from loomlog.schemas.position import Position
 from loomlog.schemas.records import replace
 from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.families.channel.access import require_publisher
+from loomlog.services.families.channel.api import ChannelPublish
 from loomlog.services.families.channel.caller import ChannelCaller, Origin
 from loomlog.services.families.webhook.bodies import BodyInvalid, parse_body
 from loomlog.services.families.webhook.decide import CHANNEL
@@ -78,7 +79,7 @@ class ChannelPublisher(Protocol):
 
     @property
     def declarations(self) -> Any: ...
-    async def publish(self, fields: Mapping[str, Any], caller: ChannelCaller) -> Any: ...
+    async def publish(self, asked: ChannelPublish, caller: ChannelCaller) -> Any: ...
 
 
 class Unroutable(Exception):
@@ -270,9 +271,9 @@ class IngressReader:
         """Publish the body of a delivery that was taken, or tell the webhook why it cannot be."""
         command = delivery.command
         caller = self._caller(command.envelope, Origin.DELIVERY, f"webhook:{definition.name}", command.user_id)
-        fields = {"channel": command.channel, "value": parse_body(delivery.value), "scope_id": command.user_id or None}
+        message = ChannelPublish(channel=command.channel, value=parse_body(delivery.value), scope_id=command.user_id)
         try:
-            await self._channels.publish(fields, caller)
+            await self._channels.publish(message, caller)
         except Refused as refused:
             note = NoteRunEnded(
                 envelope=replace(command.envelope, command_id=command.envelope.command_id + REFUSED_STEP),
@@ -298,10 +299,10 @@ class IngressReader:
             value = parse_body(await self._builder.body_text(submitted))
         except (BodyInvalid, Permanent) as error:
             raise Unroutable(f"its data cannot be read: {error}") from error
-        fields = {"channel": submitted.channel, "value": value, "scope_id": submitted.scope_id or None}
+        message = ChannelPublish(channel=submitted.channel, value=value, scope_id=submitted.scope_id)
         try:
             caller = self._caller(submitted.envelope, Origin.EVENT, submitted.by or "_ingress", "")
-            await self._channels.publish(fields, caller)
+            await self._channels.publish(message, caller)
         except Refused as refused:
             raise Unroutable(f"{refused.code}: {refused}") from refused
         self.taken += 1

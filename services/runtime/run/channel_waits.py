@@ -4,10 +4,10 @@ A queue reports to the run (services/runtime/run/wait_reports.py): messages that
 there are for one that awaits several queues, or that the time is over. The messages are loaded here, in a task that
 begins with the report; while a call waits there is none.
 
-Before: services/runtime/channel_setup.py; wait_reports.py asks. After: services/families/channel/operations.py.
+Before: services/runtime/main.py; wait_reports.py asks. After: services/families/channel/operations.py.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from loomlog.connectors.errors import Transient
@@ -17,18 +17,20 @@ from loomlog.schemas.generated.values import CallRef, QueueRef, ToolCall
 from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import Wait
+from loomlog.services.families.channel.api import SUBSCRIBE, TOOL, ChannelAwaited, ChannelBatch
 from loomlog.services.families.channel.caller import ChannelCaller, Origin, queue_of_ref
 from loomlog.services.families.channel.operations import (
     ChannelOperations,
-    Outcome,
     deliveries_by_position,
     settle_command,
 )
-from loomlog.services.runtime.tools.channel_tool import NAME, to_tool_result
+from loomlog.services.families.operation import RunAnswer
 from loomlog.services.runtime.tools.operation_calls import refused_result
+from loomlog.services.runtime.tools.operation_tools import OperationTool, to_tool_result
 from loomlog.services.runtime.tools.tool_calls import parse_arguments
 
-SUBSCRIBE = "subscribe"
+OF_SUBSCRIBE = "subscribe"
+"""Mode of a wait for messages of one queue."""
 
 
 class ChannelWaits:
@@ -37,11 +39,13 @@ class ChannelWaits:
     def __init__(
         self,
         operations: ChannelOperations,
+        tool: OperationTool,
         *,
         is_isolated: Callable[[str, str], bool] = lambda tenant, subject: False,
         clock_ms: Callable[[], int],
     ) -> None:
         self._operations = operations
+        self._tool = tool
         self._is_isolated = is_isolated
         self._clock_ms = clock_ms
 
@@ -49,43 +53,41 @@ class ChannelWaits:
         self, report: ReportWait, call: ToolCall, wait: Wait, facts: RunFacts, tenant: str, *, satisfied: bool
     ) -> ToolResult:
         """Return the result of the call. Raises Transient while the messages cannot be read."""
-        fields = parse_arguments(call.input)
         try:
-            if report.lease_id or fields.get("op") == SUBSCRIBE or wait.mode == SUBSCRIBE:
-                return to_tool_result(await self._delivered(report, fields))
-            return to_tool_result(await self._awaited(report, wait, fields, facts, tenant, satisfied=satisfied))
+            operation, of, asked = self._tool.parse(parse_arguments(call.input))
+            if report.lease_id or operation is SUBSCRIBE or wait.mode == OF_SUBSCRIBE:
+                return to_tool_result(await self._delivered(report, asked), of)
+            answer = await self._awaited(report, wait, asked, facts, tenant, satisfied=satisfied)
+            return to_tool_result(answer, of)
         except Refused as refused:
-            return refused_result(NAME, refused)
+            return refused_result(TOOL.name, refused)
         except Unavailable as error:
             raise Transient(str(error), kind="unavailable") from error
 
-    async def _delivered(self, report: ReportWait, fields: Mapping[str, Any]) -> Outcome:
+    async def _delivered(self, report: ReportWait, asked: Any) -> RunAnswer[ChannelBatch]:
         """Return the messages of a lease; none when the time of the wait is over."""
         return await self._operations.leased(
             queue_of_ref(report.queue),
             report.lease_id,
             deliveries_by_position(report),
-            after=_text(fields, "from_cursor"),
-            more=self._operations.cap_told(fields),
+            after=asked.from_cursor,
+            wait_ms=asked.wait_ms,
         )
 
     async def _awaited(
         self,
         report: ReportWait,
         wait: Wait,
-        fields: Mapping[str, Any],
+        asked: Any,
         facts: RunFacts,
         tenant: str,
         *,
         satisfied: bool,
-    ) -> Outcome:
-        asked = self._operations.parse_await(fields, self._caller(report, facts, tenant))
-        more = self._operations.cap_told(fields)
-        outcome, _ = await self._operations.look(
-            asked, facts.positions, more, satisfied=satisfied if wait.until_ms else None
-        )
-        self._operations.end_watches(asked, report.wait_id)
-        return outcome
+    ) -> RunAnswer[ChannelAwaited]:
+        awaited = self._operations.awaited(asked, self._caller(report, facts, tenant))
+        answer = await self._operations.look(awaited, facts.positions, satisfied=satisfied if wait.until_ms else None)
+        self._operations.end_watches(awaited, report.wait_id)
+        return answer
 
     def _caller(self, report: ReportWait, facts: RunFacts, tenant: str) -> ChannelCaller:
         grants = facts.definition.grants
@@ -109,8 +111,3 @@ class ChannelWaits:
         queue = queue_of_ref(ref)
         command = settle_command(queue, lease_id, taken, subject=lease_id, at_ms=self._clock_ms())
         self._operations.spawn(self._operations.settle(queue, command))
-
-
-def _text(fields: Mapping[str, Any], name: str) -> str:
-    value = fields.get(name)
-    return value if isinstance(value, str) else ""

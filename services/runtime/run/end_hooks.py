@@ -31,6 +31,7 @@ from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import Ended
 from loomlog.services.core.run.subagents.children import last_output
+from loomlog.services.families.channel.api import ChannelPublish
 from loomlog.services.families.channel.caller import ChannelCaller, Origin
 from loomlog.services.families.memory.author import AGENT, TENANT, TENANT_SCOPE_ID, USER, Author, Scope
 from loomlog.services.families.operation import Reply
@@ -53,8 +54,8 @@ _TEMPLATE = re.compile(r"\{\{\s*run\.(final_text|id|status)\s*\}\}")
 class Publisher(Protocol):
     """Publishes messages (services/families/channel/operations.py)."""
 
-    async def publish(self, fields: Mapping[str, Any], caller: ChannelCaller) -> Any:
-        """Publish {channel, value}. Raises Refused, Unavailable."""
+    async def publish(self, asked: ChannelPublish, caller: ChannelCaller) -> Any:
+        """Publish a message. Raises Refused, Unavailable."""
         ...
 
 
@@ -172,7 +173,7 @@ class RunEndHooks:
             positions=facts.positions,
         )
         try:
-            await self._publisher.publish({"channel": hook.channel, "value": value}, caller)
+            await self._publisher.publish(ChannelPublish(channel=hook.channel, value=value), caller)
         except Refused as refused:
             raise ActionRefused(f"channel.publish: {refused}") from refused
         except Unavailable as error:

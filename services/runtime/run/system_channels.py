@@ -36,6 +36,7 @@ from loomlog.schemas.records import Value
 from loomlog.services.core.availability import RATE_LIMITED, RECOVERED, STALLED, AvailabilityTable
 from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.core.run.run_facts import RunFacts
+from loomlog.services.families.channel.api import ChannelPublish
 from loomlog.services.families.channel.caller import (
     AGENT,
     GLOBAL,
@@ -45,7 +46,6 @@ from loomlog.services.families.channel.caller import (
     Declaration,
     Origin,
 )
-from loomlog.services.families.operation import Reply
 from loomlog.services.runtime.run.context import Interruption
 
 log = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ QUESTION = "question"
 class Publisher(Protocol):
     """The part of ChannelOperations that this needs."""
 
-    async def publish(self, fields: Mapping[str, Any], caller: ChannelCaller) -> Reply:
+    async def publish(self, asked: ChannelPublish, caller: ChannelCaller) -> Any:
         """Publish a message. Raises Refused, Unavailable."""
         ...
 
@@ -249,7 +249,7 @@ class SystemChannels:
                 await asyncio.sleep(self._retry_s)
             try:
                 value = await self._decrypt(message.value, message.tenant)
-                await self._publisher.publish({"channel": message.channel, "value": value}, caller)
+                await self._publisher.publish(ChannelPublish(channel=message.channel, value=value), caller)
                 return
             except (Unavailable, ConnectorError) as error:
                 log.info("%s is not published yet: %s", message.channel, error)

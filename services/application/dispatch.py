@@ -1,0 +1,69 @@
+"""Requests for operations, from every transport: the one place that decides access, reads the input and asks a handler.
+
+    access      the scopes of the declaration; a transport that reads a body asks before it does
+    tenant      the caller's own, or the one that an administrator names
+    command id  of the request's key, the operation's family and the tenant: a repetition gives the same command again
+    handler     found by the declaration; what it raises becomes a refusal with a code of the error table
+
+Before: services/api/operation_routes.py. After: the handlers of a family.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from loomlog.services.application.authentication import require_access
+from loomlog.services.application.entities import resolve_tenant
+from loomlog.services.application.errors import run_refusing
+from loomlog.services.application.request_context import command_id, command_tokens, current_request
+from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.access.rules import Access
+from loomlog.services.core.operation_input import parse_input
+from loomlog.services.core.operations import Answer, AnyOperation, Call, Handlers, OperationCaller, Origin
+
+FreshToken = Callable[[], str]
+
+
+class Dispatch:
+    """Carries out operations for callers outside of runs."""
+
+    def __init__(self, handlers: Handlers, *, clock_ms: Callable[[], int], new_token: FreshToken) -> None:
+        """`new_token` gives the command ids of requests without a key."""
+        self._handlers = dict(handlers)
+        self._clock_ms = clock_ms
+        self._tokens = {operation.family: command_tokens(new_token, operation.family) for operation in self._handlers}
+
+    async def request(
+        self,
+        operation: AnyOperation,
+        caller: Caller,
+        fields: Mapping[str, Any],
+        *,
+        tenant: str = "",
+        access: Access | None = None,
+    ) -> Answer[Any]:
+        """Carry out an operation; `fields` is its input, of JSON. Raises Refused.
+
+        `tenant` empty: the caller's. `access` is that of a route of its own; None: that of the operation.
+        """
+        require_access(caller, access or operation.access)
+        owner = resolve_tenant(caller, tenant)
+        call = Call(
+            input=parse_input(operation.input, fields, code=operation.invalid_code),
+            caller=OperationCaller(
+                tenant=owner,
+                subject=caller.subject,
+                origin=Origin.REQUEST,
+                name=caller.name,
+                is_admin=caller.is_admin,
+                is_isolated=caller.is_isolated,
+                operator_key_restricted=caller.operator_key_restricted,
+            ),
+            # One operation is one draw of its family's tokens: nothing else that a request does moves its ids.
+            command_id=command_id("entity", operation.family, owner, self._tokens[operation.family]()),
+            # A repetition was issued at a time that only its first sender knows: 0 makes the owner look it up.
+            issued_at_ms=0 if current_request.get().idempotency_key else self._clock_ms(),
+        )
+        return await run_refusing(
+            self._handlers[operation](call),
+            unavailable_code=operation.unavailable_code or f"{operation.family}_unavailable",
+        )

@@ -1,0 +1,218 @@
+"""The fields of operations: their JSON schema, and the strict parser with its sentences.
+
+A sentence names the field, what was expected and what came: `max_messages: expected a whole number from 1 to 100, not
+"many"`. 3.0 is a whole number, as in JSON Schema. No text may have NUL or half a surrogate pair, because no store takes
+them; a field of any JSON is checked by what keeps it.
+
+Before: dispatch. After: the record of the input.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct, ValidationError
+
+from loomlog.services.core.operations import PRINTABLE
+from loomlog.services.core.refusals import Refused
+
+InputT = TypeVar("InputT")
+REFERENCE = "#/components/schemas/{name}"
+SHOWN_CHARACTERS_MAX = 60
+"""Characters of a sender's own text that a message repeats."""
+RETRIES_MAX = 8
+"""Numbers such as 3.0 that one input may have where whole ones are expected."""
+
+
+def parse_input(record: type[InputT], fields: Any, *, code: str) -> InputT:
+    """Return the input with these fields, of JSON. Raises Refused(code)."""
+    if not isinstance(fields, Mapping):
+        raise Refused(code, f"expected an object with fields, not {_kind(fields)}")
+    values = fields
+    for _ in range(RETRIES_MAX):
+        try:
+            parsed = msgspec.convert(values, record)
+        except ValidationError as error:
+            path, problem = _split(str(error))
+            whole = _whole(values, path) if "Expected `int`, got `float`" in problem else None
+            if whole is None:
+                raise Refused(code, _sentence(record, fields, path, problem)) from error
+            values = {**values, path: whole}
+            continue
+        _check_texts(parsed, code)
+        return parsed
+    raise Refused(code, "more than one number is not a whole one")
+
+
+def input_schema(record: type[Any]) -> dict[str, Any]:
+    """Return the JSON schema (2020-12) of a record, its parts written out."""
+    schemas, parts = msgspec.json.schema_components([record], ref_template=REFERENCE)
+    return dict(_inline(schemas[0], {REFERENCE.format(name=name): part for name, part in parts.items()}))
+
+
+def record_schemas(records: Iterable[type[Any]]) -> dict[str, dict[str, Any]]:
+    """Return the JSON schemas of records and of what they consist of, by name, with references between them."""
+    ordered = sorted(records, key=lambda record: record.__name__)
+    return dict(msgspec.json.schema_components(ordered, ref_template=REFERENCE)[1])
+
+
+def field_schemas(record: type[Any]) -> Mapping[str, Mapping[str, Any]]:
+    """Return the schema of each field of a record, by name."""
+    return dict(input_schema(record).get("properties", {}))
+
+
+def required_fields(record: type[Any]) -> Sequence[str]:
+    """Return the fields that an input must have."""
+    return tuple(input_schema(record).get("required", ()))
+
+
+def _inline(schema: Any, parts: Mapping[str, Any]) -> Any:
+    if isinstance(schema, Mapping):
+        if "$ref" in schema:
+            rest = {word: value for word, value in schema.items() if word != "$ref"}
+            return {**_inline(parts[schema["$ref"]], parts), **rest}
+        return {word: _inline(value, parts) for word, value in schema.items()}
+    if isinstance(schema, list):
+        return [_inline(one, parts) for one in schema]
+    return schema
+
+
+# --- sentences -------------------------------------------------------------------------------------------------------
+
+
+def _split(message: str) -> tuple[str, str]:
+    """Return the path of the value and what is wrong with it; the path is empty at the top."""
+    problem, _, path = message.partition(" - at `$")
+    return path.rstrip("`").removeprefix("."), problem
+
+
+def _whole(values: Mapping[str, Any], path: str) -> int | None:
+    value = values.get(path)
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) <= 2**53 else None
+
+
+def _sentence(record: type[Any], fields: Mapping[str, Any], path: str, problem: str) -> str:
+    if problem.startswith("Object contains unknown field"):
+        return _unknown(record, problem.split("`")[1], path)
+    if problem.startswith("Object missing required field"):
+        name = problem.split("`")[1]
+        schema = field_schemas(record).get(name, {}) if not path else {}
+        return f"{_joined(path, name)} is missing: expected {_expected(schema)}"
+    schema, value = _find(input_schema(record), fields, path)
+    return f"{path or 'the fields'}: expected {_expected(schema)}, not {_shown(value)}"
+
+
+def _unknown(record: type[Any], name: str, path: str) -> str:
+    known = tuple(_find(input_schema(record), {}, path)[0].get("properties", ()))
+    near = get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"expected are {', '.join(known) or 'none'}"
+    return f"{_joined(path, _cut(name))!r} is unknown; {hint}"
+
+
+def _joined(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _find(schema: Mapping[str, Any], value: Any, path: str) -> tuple[Mapping[str, Any], Any]:
+    """Return the schema and the value at a path such as `items[0].name`."""
+    for step in path.replace("[", ".[").split(".") if path else ():
+        schema = next((one for one in schema.get("anyOf", ()) if "properties" in one or "items" in one), schema)
+        if step.startswith("["):
+            number = step[1:-1]
+            schema = schema.get("items") or schema.get("additionalProperties") or {}
+            is_item = isinstance(value, list | tuple) and number.isdecimal() and int(number) < len(value)
+            value = value[int(number)] if is_item else None
+        elif step:
+            schema = schema.get("properties", {}).get(step, {})
+            value = value.get(step) if isinstance(value, Mapping) else None
+    return schema, value
+
+
+def _expected(schema: Mapping[str, Any]) -> str:
+    """Return what a schema asks for, for people."""
+    if "enum" in schema:
+        return f"one of {', '.join(str(one) for one in schema['enum'])}"
+    if "anyOf" in schema:
+        return " or ".join(dict.fromkeys(_expected(one) for one in schema["anyOf"]))
+    low, high = schema.get("minimum"), schema.get("maximum")
+    least, most = schema.get("minLength"), schema.get("maxLength")
+    match schema.get("type"):
+        case "integer" | "number" as kind:
+            text = "a whole number" if kind == "integer" else "a number"
+            ends = (f"from {low}" if low is not None else "", f"to {high}" if high is not None else "")
+            return " ".join(filter(None, (text, *ends)))
+        case "string":
+            printable = " that can be printed" if schema.get("pattern") == PRINTABLE else ""
+            if most is not None:
+                return f"text of {least or 0} to {most} characters{printable}"
+            return f"text of at least {least} characters{printable}" if least else f"text{printable}"
+        case "boolean":
+            return "true or false"
+        case "array":
+            fewest, longest = schema.get("minItems"), schema.get("maxItems")
+            return f"a list of {fewest or 0} to {longest} entries" if longest is not None else "a list"
+        case "object":
+            return "an object"
+        case "null":
+            return "null"
+    return "any JSON"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, str):
+        return repr(_cut(value)) if len(value) <= SHOWN_CHARACTERS_MAX else f"a text of {len(value)} characters"
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return _cut(str(value))
+    return _kind(value)
+
+
+def _kind(value: Any) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return "text"
+        case int() | float():
+            return "a number"
+        case list() | tuple():
+            return f"a list of {len(value)}"
+    return "an object"
+
+
+def _cut(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()[:SHOWN_CHARACTERS_MAX]
+
+
+# --- texts -----------------------------------------------------------------------------------------------------------
+
+
+def _check_texts(parsed: Any, code: str) -> None:
+    """Refuse texts that no store takes; fields of any JSON are left to what keeps them."""
+    for name in parsed.__struct_fields__:
+        value = getattr(parsed, name)
+        if isinstance(value, str):
+            _check_text(name, value, code)
+        elif isinstance(value, Struct):
+            _check_texts(value, code)
+        elif isinstance(value, list | tuple):
+            for number, item in enumerate(value):
+                if isinstance(item, str):
+                    _check_text(f"{name}[{number}]", item, code)
+                elif isinstance(item, Struct):
+                    _check_texts(item, code)
+
+
+def _check_text(place: str, text: str, code: str) -> None:
+    if text.isascii():
+        if "\0" not in text:
+            return
+        raise Refused(code, f"{place}: it has the character NUL, which no store takes")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise Refused(code, f"{place}: it has half a surrogate pair, which is no text") from None
+    if "\0" in text:
+        raise Refused(code, f"{place}: it has the character NUL, which no store takes")

@@ -1,0 +1,284 @@
+"""An operation: what people, programs and agents do, declared once and served by every transport.
+
+    Operation     name, records of input and answer, access, effect, and where it is served
+    Http          a route of it: POST /v1/_channels/{channel:path}/publish
+    ToolOperation the `op` of a tool of agents
+    OperationCaller, Call, Answer     what its handler gets and returns, whichever transport asked
+
+A declaration is pure data: api, runtime, command line and documents read it without what carries it out. A handler is
+found by the operation's name in the services of its family, opened once in each process.
+
+    transport -> dispatch: access, input, tenant, ids of commands -> handler -> answer or refusal -> transport
+
+Input is a msgspec record whose fields say their bounds and have a sentence each. Unknown fields are refused. Answers
+are records too; a field that is absent is UNSET.
+
+Before: api.py of each family declares. After: services/application/dispatch.py for requests,
+services/runtime/tools/operation_tools.py for calls of agents.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Generic, Protocol, TypeVar
+
+from msgspec import Struct
+
+from loomlog.schemas.generated.values import CommandEnvelope
+from loomlog.services.core.access.rules import Access
+
+PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f]*$"
+"""Pattern of texts that can be printed."""
+InputT = TypeVar("InputT")
+OutputT = TypeVar("OutputT")
+
+
+class Effect(Enum):
+    """What a repeated operation does."""
+
+    READ = "read"
+    """Nothing."""
+    WRITE = "write"
+    """What the first one did, once: it carries the same command id."""
+    WAIT = "wait"
+    """As a write, and it may wait for a long time first."""
+
+
+class Input(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The fields that an operation takes."""
+
+
+class Output(Struct, frozen=True, kw_only=True):
+    """The fields of an answer."""
+
+
+class NoInput(Input, frozen=True, kw_only=True):
+    """An operation without fields."""
+
+
+class NoOutput(Output, frozen=True, kw_only=True):
+    """An answer that says only that it is done."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tag:
+    """A group of operations in documents."""
+
+    name: str
+    description: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Http:
+    """A route of an operation. Path parameters have the names of input fields; those of GET and DELETE are in the
+    query, others in the body.
+    """
+
+    route: str
+    """Method and path, such as `POST /v1/_channels/{channel:path}/publish`."""
+    id: str = ""
+    """Id in the OpenAPI document; empty: the name of the operation with _ for dots."""
+    summary: str = ""
+    """Empty: that of the operation."""
+    access: Access | None = None
+    """None: that of the operation."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Input fields that the path, the query or the body calls otherwise, with that name."""
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    """Fields that the route sets."""
+    without: Sequence[str] = ()
+    """Fields that the route does not take."""
+    query: Sequence[str] = ()
+    """Fields of the query, of a route whose other fields are in the body."""
+    whole_body: str = ""
+    """The field that is the whole body; empty: the body is an object of fields."""
+    body_optional: bool = False
+    body_bytes_max: int = 1024 * 1024
+    parts_escaped: bool = False
+    """Whether slashes within path parameters are escaped, so that they end at the next plain one."""
+    takes_tenant: bool = True
+    """Whether administrators may name a tenant in the query."""
+    codes: Mapping[str, str] = field(default_factory=dict)
+    """Codes that refuse a body or a field of this route, for the general ones such as bad_request."""
+    status: int = 200
+    """204: an answer without a body."""
+    body_name: str = ""
+    """Name of the body's schema in the OpenAPI document; empty: that of the input record."""
+    output: type[Any] | None = None
+    """Record of the answer of this route, which `answer` makes; None: that of the operation."""
+    answer: Callable[[Any], Any] | None = None
+    headers: Callable[[Any], Mapping[str, str]] | None = None
+    """Headers that follow from the answer of the handler."""
+    example: Mapping[str, Any] | None = None
+    """A body, for the OpenAPI document."""
+    refusal_statuses: Sequence[int] = ()
+    """Statuses of refusals beyond those that every operation of its form has."""
+    recognises_key: bool = False
+    """Whether the owner of what the path names refuses another body under a used Idempotency-Key by itself."""
+
+    @property
+    def method(self) -> str:
+        return self.route.partition(" ")[0]
+
+    @property
+    def path(self) -> str:
+        return self.route.partition(" ")[2]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolOperation:
+    """An operation of a tool of agents: `{"op": <op>, ...fields}`."""
+
+    tool: str
+    op: str
+    without: Sequence[str] = ()
+    """Fields that an agent cannot give."""
+    answer: Callable[[Any], Any] | None = None
+    """What the model sees of the answer; None: all of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """A tool of agents, of the operations that name it."""
+
+    name: str
+    description: str
+    usage_hint: str = ""
+    is_ordered: bool = True
+    """Calls of one turn are made one after the other."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Operation(Generic[InputT, OutputT]):
+    """The declaration. Two operations are one only if they are the same object."""
+
+    name: str
+    """`<family>.<verb>`, unique: id in logs, metrics, MCP and gRPC."""
+    summary: str
+    """A sentence that says what it does."""
+    input: type[InputT]
+    output: type[OutputT]
+    access: Access
+    effect: Effect
+    tag: Tag | None = None
+    http: Sequence[Http] = ()
+    tool: ToolOperation | None = None
+    invalid_code: str = "bad_request"
+    """Code of the refusal of a field."""
+    unavailable_code: str = ""
+    """Code when log, rows or keys do not answer; empty: `<family>_unavailable`."""
+
+    @property
+    def family(self) -> str:
+        return self.name.partition(".")[0]
+
+
+AnyOperation = Operation[Any, Any]
+
+
+class Origin(Enum):
+    """Where an operation comes from."""
+
+    REQUEST = "a request"
+    AGENT = "a tool call of a run"
+    SYSTEM = "the runtime"
+
+
+class CallingRun(Protocol):
+    """The run of an agent's call: what it knows of itself, never what a model says (connectors/protocols.py)."""
+
+    @property
+    def run_id(self) -> str: ...
+    @property
+    def root_run_id(self) -> str: ...
+    @property
+    def session_id(self) -> str: ...
+    @property
+    def agent_id(self) -> str: ...
+    @property
+    def agent(self) -> str: ...
+    @property
+    def agent_def_id(self) -> str:
+        """Version of the agent's definition; empty: a configuration file has it."""
+        ...
+
+    @property
+    def tool_grants(self) -> tuple[str, ...]: ...
+    @property
+    def allowed_hosts(self) -> tuple[str, ...]: ...
+    @property
+    def hosts_source(self) -> str: ...
+    @property
+    def user_tier(self) -> str: ...
+    @property
+    def grants(self) -> Mapping[str, Any]:
+        """Fields of values.AgentGrants."""
+        ...
+
+    @property
+    def operator_key_restricted(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationCaller:
+    """Who asks. Of a request: a principal; of an agent: its run, and the user it is for."""
+
+    tenant: str
+    """The tenant it is about: an administrator may have named another one than its own."""
+    subject: str
+    """Subject of the principal."""
+    origin: Origin
+    name: str = ""
+    """Name of the principal's token."""
+    user_id: str = ""
+    run: CallingRun | None = None
+    """None outside of runs."""
+    turn: int = 0
+    call: int = 0
+    """Index of the tool call in its turn."""
+    is_admin: bool = False
+    is_isolated: bool = False
+    """Whether it is confined to its own subject."""
+    operator_key_restricted: bool = False
+    """Its runs may not use the operator's provider keys."""
+    positions: tuple[str, ...] = ()
+    """Position tokens of earlier writes: reads include them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call(Generic[InputT]):
+    """An operation that is asked for."""
+
+    input: InputT
+    caller: OperationCaller
+    command_id: str
+    """The same for every attempt of a request with a key, and of a tool call."""
+    issued_at_ms: int
+    """0 when an earlier attempt may have been made: the owner looks its command id up."""
+
+    def command(self, step: str = "") -> str:
+        """Return the id of a command of the operation; `step` tells several apart."""
+        return f"{self.command_id}.{step}" if step else self.command_id
+
+    def envelope(self, step: str = "") -> CommandEnvelope:
+        """Return the envelope of a command in the name of the user, or else of the principal."""
+        return CommandEnvelope(
+            command_id=self.command(step),
+            tenant=self.caller.tenant,
+            subject=self.caller.user_id or self.caller.subject,
+            issued_at_ms=self.issued_at_ms,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer(Generic[OutputT]):
+    """What a handler returns."""
+
+    value: OutputT
+    positions: tuple[str, ...] = ()
+    """Position tokens of what was written."""
+
+
+Handler = Callable[[Call[Any]], Awaitable[Answer[Any]]]
+"""Carries an operation out. Raises Refused and Unavailable (refusals.py)."""
+Handlers = Mapping[AnyOperation, Handler]

@@ -1,0 +1,87 @@
+"""What a family gets to open its services in a process, and what it gives: the same for api and runtime.
+
+A family's folder with operations has a module `services` with
+
+    def open_family(context: FamilyContext) -> FamilyServices
+
+Families are opened one after the other; what one provides, such as the table of definitions, those that need it take
+from the context by its type. NEEDS of the module names the families that are opened before.
+
+Before: services/application/bootstrap.py, services/runtime/main.py. After: services.py of each family.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from dataclasses import dataclass, field
+from graphlib import TopologicalSorter
+from importlib import import_module
+from typing import Any, TypeVar
+
+from loomlog.connectors.protocols import Blobs
+from loomlog.schemas.codec import Codec
+from loomlog.services.core.operations import Handlers
+from loomlog.services.stream.entities.answers import EntityCommands
+from loomlog.services.stream.entities.hosting import EntityParts
+from loomlog.services.stream.entities.reads import EntityReads
+
+ServiceT = TypeVar("ServiceT")
+Decrypt = Callable[[Any, str], Awaitable[Any]]
+"""Returns JSON of a tenant in plaintext. Raises ConnectorError."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FamilyContext:
+    """What is open in a process. `parts` and `reads` are of the families of every topic set."""
+
+    parts: EntityParts
+    commands: EntityCommands
+    reads: EntityReads
+    codec: Codec
+    blobs: Blobs
+    decrypt: Decrypt
+    clock_ms: Callable[[], int]
+    provided: MutableMapping[type, Any] = field(default_factory=dict)
+    """Options of families and services of families opened before, by type."""
+
+    def provide(self, *services: Any) -> None:
+        """Add services that other families take."""
+        self.provided.update({type(service): service for service in services})
+
+    def get(self, kind: type[ServiceT]) -> ServiceT:
+        """Return the service, or the options, of a type. Raises LookupError when no family provides it."""
+        if kind not in self.provided:
+            raise LookupError(f"nothing provides {kind.__name__}: name its family in NEEDS")
+        service: ServiceT = self.provided[kind]
+        return service
+
+    def options(self, kind: type[ServiceT]) -> ServiceT:
+        """Return the options of a family; those by default when the process says nothing."""
+        given: ServiceT = self.provided.get(kind) or kind()
+        return given
+
+
+async def _close_nothing() -> None:
+    """Close what has nothing open."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FamilyServices:
+    """What a family has opened. What others take is provided to the context."""
+
+    handlers: Handlers = field(default_factory=dict)
+    close: Callable[[], Awaitable[None]] = _close_nothing
+
+
+def open_families(context: FamilyContext, modules: Mapping[str, str]) -> tuple[Handlers, list[FamilyServices]]:
+    """Open families; `modules`: the module of services of each, by the family's name. Return all handlers, and what
+    is to be closed, in the order of opening.
+    """
+    loaded = {name: import_module(module) for name, module in modules.items()}
+    needs = {name: getattr(module, "NEEDS", ()) for name, module in loaded.items()}
+    handlers: dict[Any, Any] = {}
+    opened: list[FamilyServices] = []
+    for name in TopologicalSorter(needs).static_order():
+        if name in loaded:
+            services: FamilyServices = loaded[name].open_family(context)
+            handlers.update(services.handlers)
+            opened.append(services)
+    return handlers, opened
