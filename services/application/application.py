@@ -250,10 +250,11 @@ class Application:
     ) -> None:
         """`files`: the definitions of the configuration, by kind and name. `family_options`: what the configuration
         says of families, such as a ChannelOptions. `hosts`: those that the network tools may reach; None: not
-        restricted. `entity_commands` and `entity_reads` None: no transport offers families; `reads_beside`: of the further topic sets, for positions in their topics. `keys`
-        None: content is not encrypted. `installation_key` None: callbacks are not signed. `credentials` None: requests
-        with credentials are refused. `change_feed` None: it is off. `log_access` None: no transport offers all topics.
-        `entity_tables`: the rows that health is told of; these and `run_tables` have the problems of projections.
+        restricted. `entity_commands` and `entity_reads` None: no transport offers families. `reads_beside`: of the
+        further topic sets, for positions in their topics. `keys` None: content is not encrypted. `installation_key`
+        None: callbacks are not signed. `credentials` None: requests with credentials are refused. `change_feed` None:
+        it is off. `log_access` None: no transport offers all topics. `entity_tables`: the rows that health is told of;
+        these and `run_tables` have the problems of projections.
         """
         budget_token = command_tokens(new_token, "budget")
         self.keys = keys

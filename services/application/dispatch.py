@@ -48,7 +48,7 @@ class Dispatch:
         require_access(caller, access or operation.access)
         owner = resolve_tenant(caller, tenant)
         call = Call(
-            input=parse_input(operation.input, fields, code=operation.invalid_code),
+            input=parse_input(operation.input, fields, code=operation.invalid_code, field_codes=operation.field_codes),
             caller=OperationCaller(
                 tenant=owner,
                 subject=caller.subject,

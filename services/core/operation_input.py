@@ -7,6 +7,7 @@ them; a field of any JSON is checked by what keeps it.
 Before: dispatch. After: the record of the input.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, TypeVar
@@ -25,8 +26,11 @@ RETRIES_MAX = 8
 """Numbers such as 3.0 that one input may have where whole ones are expected."""
 
 
-def parse_input(record: type[InputT], fields: Any, *, code: str) -> InputT:
-    """Return the input with these fields, of JSON. Raises Refused(code)."""
+NO_CODES: Mapping[str, str] = {}
+
+
+def parse_input(record: type[InputT], fields: Any, *, code: str, field_codes: Mapping[str, str] = NO_CODES) -> InputT:
+    """Return the input with these fields, of JSON. Raises Refused(code); `field_codes`: those of some fields."""
     if not isinstance(fields, Mapping):
         raise Refused(code, f"expected an object with fields, not {_kind(fields)}")
     values = fields
@@ -37,7 +41,8 @@ def parse_input(record: type[InputT], fields: Any, *, code: str) -> InputT:
             path, problem = _split(str(error))
             whole = _whole(values, path) if "Expected `int`, got `float`" in problem else None
             if whole is None:
-                raise Refused(code, _sentence(record, fields, path, problem)) from error
+                of_field = field_codes.get(re.split(r"[.\[]", path)[0], code)
+                raise Refused(of_field, _sentence(record, fields, path, problem)) from error
             values = {**values, path: whole}
             continue
         _check_texts(parsed, code)

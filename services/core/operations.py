@@ -165,6 +165,8 @@ class Operation(Generic[InputT, OutputT]):
     tool: ToolOperation | None = None
     invalid_code: str = "bad_request"
     """Code of the refusal of a field."""
+    field_codes: Mapping[str, str] = field(default_factory=dict)
+    """Codes of the refusals of some fields."""
     unavailable_code: str = ""
     """Code when log, rows or keys do not answer; empty: `<family>_unavailable`."""
 
@@ -221,7 +223,7 @@ class CallingRun(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationCaller:
-    """Who asks. Of a request: a principal; of an agent: its run, and the user it is for."""
+    """Caller of an operation: the principal of a request, or the run of an agent and the user it is for."""
 
     tenant: str
     """The tenant it is about: an administrator may have named another one than its own."""

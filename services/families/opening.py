@@ -55,8 +55,8 @@ class FamilyContext:
 
     def options(self, kind: type[ServiceT]) -> ServiceT:
         """Return the options of a family; those by default when the process says nothing."""
-        given: ServiceT = self.provided.get(kind) or kind()
-        return given
+        options: ServiceT = self.provided.get(kind) or kind()
+        return options
 
 
 async def _close_nothing() -> None:

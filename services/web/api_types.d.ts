@@ -45,7 +45,10 @@ declare namespace Api {
     why: string;
     position: string;
   }
-  type AgentCursors = Record<string, any>;
+  interface AgentCursors {
+    agent: string;
+    channels: ReaderRow[];
+  }
   type AgentDefAnswer = Record<string, any>;
   type AgentDefNames = Record<string, any>;
   interface AgentDefOperation {
@@ -144,6 +147,14 @@ declare namespace Api {
     media_type?: string | null;
     data?: string | null;
   }
+  interface BroadcastRow {
+    channel: string;
+    message_id?: string;
+    dropped_oldest?: number;
+    visible_at?: string;
+    error?: string;
+    code?: string;
+  }
   interface BulkAction {
     action: string;
     where: string;
@@ -204,55 +215,133 @@ declare namespace Api {
     mcp_allow_dynamic_stdio: boolean;
     http_host_allowlist_configured: boolean;
   }
-  type Channel = Record<string, any>;
+  interface Channel {
+    name: string;
+    description: string;
+    scope: string;
+    semantic: string;
+    publisher: string;
+    period: string;
+    default_ttl: number;
+    max_messages: number;
+    source: string;
+    message_count?: number;
+    oldest_visible_at?: string;
+    newest_visible_at?: string;
+  }
   interface ChannelAck {
     cursor: string;
     reader?: string;
     scope_id?: string;
   }
-  type ChannelAcknowledged = Record<string, any>;
+  interface ChannelAcknowledged {
+    ok: boolean;
+  }
   interface ChannelAwait {
     channels: string[];
     scope?: string;
     scope_id?: string;
-    mode?: string;
+    mode?: "all" | "any" | "at_least";
     n?: number;
     from_cursor?: string;
     max_messages?: number;
     wait_ms?: number;
   }
-  type ChannelAwaited = Record<string, any>;
-  type ChannelBatch = Record<string, any>;
+  interface ChannelAwaited {
+    satisfied: boolean;
+    timed_out: boolean;
+    mode: string;
+    fired: string[];
+    results: Record<string, ChannelResult>;
+    total_messages: number;
+    wait_capped_ms?: number;
+  }
+  interface ChannelBatch {
+    channel: string;
+    messages: ChannelMessage[];
+    next_cursor: string;
+    wait_capped_ms?: number;
+  }
   interface ChannelBroadcast {
     channels: string[];
+    payload: any;
     scope?: string;
     scope_id?: string;
-    payload: any;
     deliver_at?: string;
-    ttl?: any;
+    ttl?: number | string | null;
   }
-  type ChannelBroadcasted = Record<string, any>;
+  interface ChannelBroadcasted {
+    published: number;
+    failed: number;
+    results: BroadcastRow[];
+  }
   interface ChannelCreate {
     name: string;
-    scope?: string;
-    description?: string;
-    semantic?: string;
-    default_ttl?: any;
-    max_messages?: number;
-    publisher?: string;
-    period?: any;
+    scope?: string | null;
+    description?: string | null;
+    semantic?: string | null;
+    default_ttl?: number | string | null;
+    max_messages?: number | null;
+    publisher?: string | null;
+    period?: number | string | null;
   }
-  type ChannelMessages = Record<string, any>;
+  interface ChannelMessage {
+    id: string;
+    value: any;
+    published_at: string;
+    redelivered?: boolean;
+    attempt?: number;
+    cursor?: string;
+    position?: string;
+  }
+  interface ChannelMessages {
+    channel: string;
+    messages: ChannelMessage[];
+    next_cursor?: string;
+  }
   interface ChannelPublish {
     payload: any;
     deliver_at?: string;
-    ttl?: any;
+    ttl?: number | string | null;
     scope_id?: string;
   }
-  type ChannelPublished = Record<string, any>;
-  type ChannelPurged = Record<string, any>;
-  type ChannelQueues = Record<string, any>;
-  type ChannelReaders = Record<string, any>;
+  interface ChannelPublished {
+    msg_id: string;
+    channel: string;
+    created_at: string;
+    visible_at?: string;
+    dropped_oldest?: number;
+  }
+  interface ChannelPurged {
+    name: string;
+    purged: number;
+  }
+  interface ChannelQueues {
+    channel: string;
+    scope: string;
+    queues: QueueRow[];
+    next: string | null;
+  }
+  interface ChannelReaders {
+    scope: string;
+    scope_id: string;
+    message_count: number;
+    delayed: number;
+    leased: number;
+    waiting: number;
+    awaiting: number;
+    readers_count: number;
+    published: number;
+    oldest_visible_at?: string;
+    newest_visible_at?: string;
+    next_visible_at?: string;
+    channel: string;
+    readers: ReaderRow[];
+  }
+  interface ChannelResult {
+    messages: ChannelMessage[];
+    next_cursor: string;
+  }
   interface ChannelSubscribe {
     from_cursor?: string;
     max_messages?: number;
@@ -261,12 +350,14 @@ declare namespace Api {
     scope_id?: string;
   }
   interface ChannelUpdate {
-    description?: string;
-    semantic?: string;
-    default_ttl?: any;
-    max_messages?: number;
+    description?: string | null;
+    semantic?: string | null;
+    default_ttl?: number | string | null;
+    max_messages?: number | null;
   }
-  type Channels = Record<string, any>;
+  interface Channels {
+    channels: Channel[];
+  }
   interface CheckpointList {
     checkpoints: SignedCheckpointJson[];
   }
@@ -1139,6 +1230,30 @@ declare namespace Api {
     reason: string;
     halted_offset: number | null;
   }
+  interface QueueRow {
+    scope: string;
+    scope_id: string;
+    message_count: number;
+    delayed: number;
+    leased: number;
+    waiting: number;
+    awaiting: number;
+    readers_count: number;
+    published: number;
+    oldest_visible_at?: string;
+    newest_visible_at?: string;
+    next_visible_at?: string;
+  }
+  interface ReaderRow {
+    channel: string;
+    scope: string;
+    scope_id: string;
+    reader: string;
+    cursor: string;
+    behind: number;
+    waiting?: number;
+    leased?: number;
+  }
   interface Readiness {
     ready: boolean;
     missing: string[];
@@ -1702,6 +1817,21 @@ declare namespace Api {
     to: string | null;
     rows: Record<string, any>[];
   }
+  interface UserChannelAck {
+    cursor: string;
+    reader?: string;
+  }
+  interface UserChannelPublish {
+    payload: any;
+    deliver_at?: string;
+    ttl?: number | string | null;
+  }
+  interface UserChannelSubscribe {
+    from_cursor?: string;
+    max_messages?: number;
+    wait_ms?: number;
+    reader?: string;
+  }
   interface UserTier {
     name: string;
     tiers: TierCascade[];
@@ -1939,9 +2069,9 @@ declare namespace Api {
     | ["GET", `/v1/sessions/${string}/transcript`, Transcript, any]
     | ["GET", `/v1/users/${string}/agents`, AgentList, any]
     | ["GET", `/v1/users/${string}/agents/stream`, string, any]
-    | ["POST", `/v1/users/${string}/channels/${string}/ack`, ChannelAcknowledged, ChannelAck]
+    | ["POST", `/v1/users/${string}/channels/${string}/ack`, ChannelAcknowledged, UserChannelAck]
     | ["GET", `/v1/users/${string}/channels/${string}/peek`, ChannelMessages, any]
-    | ["POST", `/v1/users/${string}/channels/${string}/publish`, ChannelPublished, ChannelPublish]
-    | ["POST", `/v1/users/${string}/channels/${string}/subscribe`, ChannelBatch, ChannelSubscribe]
+    | ["POST", `/v1/users/${string}/channels/${string}/publish`, ChannelPublished, UserChannelPublish]
+    | ["POST", `/v1/users/${string}/channels/${string}/subscribe`, ChannelBatch, UserChannelSubscribe]
     | ["GET", `/v1/users/${string}/interrupts`, InterruptList, any];
 }

@@ -24,13 +24,14 @@ from loomlog.connectors.definitions import KINDS
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.protocols import LogRecord, ProducerRecord
 from loomlog.schemas.codec import local_codec
-from loomlog.services.application.channels import ChannelOptions
 from loomlog.services.application.webhooks import WebhookOptions
 from loomlog.services.core.refusals import Refused
+from loomlog.services.families.channel.api import ChannelPublish
 from loomlog.services.families.channel.caller import ChannelCaller, Declaration
 from loomlog.services.families.channel.limits import VALUE_BYTES_DEFAULT
 from loomlog.services.families.channel.message_cache import MessageCache
 from loomlog.services.families.channel.operations import ChannelOperations
+from loomlog.services.families.channel.services import ChannelOptions
 from loomlog.services.families.channel.store import ChannelStore
 from loomlog.services.families.definition.table import FileDefinition, file_definition
 from loomlog.services.families.webhook.definition import WebhookDefinitions
@@ -115,12 +116,12 @@ class Channels:
     def find(self, tenant: str, name: str) -> Declaration | None:
         return self.declared.get(name)
 
-    async def publish(self, fields: Mapping[str, Any], caller: ChannelCaller) -> None:
+    async def publish(self, asked: ChannelPublish, caller: ChannelCaller) -> None:
         if self.error is not None:
             raise self.error
-        self.messages.setdefault(caller.command_id, (fields["channel"], fields["value"], caller))
+        self.messages.setdefault(caller.command_id, (asked.channel, asked.value, caller))
         try:
-            await self._operations.publish(fields, caller)
+            await self._operations.publish(asked, caller)
         except Refused:
             del self.messages[caller.command_id]
             raise
@@ -259,7 +260,7 @@ async def webhook_world(
     parts["secrets"] = registry_of(files)
     parts |= {
         "installation_key": secret,
-        "channel_options": ChannelOptions(files=DECLARED),
+        "family_options": (ChannelOptions(files=DECLARED),),
         "files": {("webhook", name): _file(name, block) for name, block in files.items()},
     }
     async with served(folder, **parts, **more) as here:

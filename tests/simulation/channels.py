@@ -29,6 +29,8 @@ from loomlog.services.core.refusals import Unavailable
 from loomlog.services.core.run.commands import CommandRefusal, ModelAnswered
 from loomlog.services.core.run.react import CallTool
 from loomlog.services.families.channel import FAMILY
+from loomlog.services.families.channel.api import TOOL as CHANNEL_TOOL
+from loomlog.services.families.channel.api import ChannelSubscribe
 from loomlog.services.families.channel.caller import ChannelCaller, Declaration, Origin, Queue
 from loomlog.services.families.channel.message_cache import MessageCache
 from loomlog.services.families.channel.operations import ChannelOperations
@@ -37,11 +39,11 @@ from loomlog.services.runtime.models.definition_resolver import DefinitionResolv
 from loomlog.services.runtime.run.channel_waits import ChannelWaits
 from loomlog.services.runtime.run_host import StandbyEdges
 from loomlog.services.runtime.telemetry.tracing import NoTracing
-from loomlog.services.runtime.tools.channel_tool import ChannelTool
 from loomlog.services.runtime.tools.tool_calls import ToolCalls
 from loomlog.services.runtime.tools.toolset import ProcessToolset
 from loomlog.services.stream.entities.hosting import EntityParts
 from loomlog.services.stream.entities.reads import EntityRow
+from tests.services.families.channel.tool import channel_tool
 from tests.simulation.answers import AGENT, answered
 from tests.simulation.broker import Wire
 from tests.simulation.channel_ledger import AWAIT, PUBLISH, SUBSCRIBE, ChannelLedger, ChannelOrder, ChannelRun
@@ -56,7 +58,7 @@ CHANNEL_SHARE = 0.45
 MOST_RUNS, MOST_TURNS, MOST_CALLS = 4, 3, 3
 MOST_ORDERS = 4
 TENANT, USER_ID = "t", "ada"
-AGENT_NAME, TOOL = "talker", ChannelTool.name
+AGENT_NAME, TOOL = "talker", CHANNEL_TOOL.name
 CHANNELS = ("jobs", "news")
 TALKER = replace(
     AGENT,
@@ -198,8 +200,8 @@ class Channels(EntityLoad):
         order.issued_at_ms = order.issued_at_ms or clock_ms()
         fields = {name: value for name, value in order.fields.items() if name != "op"}
         try:
-            outcome = await self.operations[id(parts)].subscribe(fields, self._caller(order))
-            self.ledger.read(order, [message["id"] for message in outcome.fields["messages"]])
+            batch = await self.operations[id(parts)].subscribe(ChannelSubscribe(**fields), self._caller(order))
+            self.ledger.read(order, [message.id for message in batch.value.messages])
         except Unavailable:
             await asyncio.sleep(LOOK_S)
 
@@ -269,8 +271,9 @@ class ChannelHost(EntityHost):
             wait_s=ANSWER_S,
         )
         operations = load.operations[id(self.parts)] = ChannelOperations(Declared(), store, clock_ms=clock_ms)
-        self._waits = ChannelWaits(operations, clock_ms=clock_ms)
-        self._tools = ProcessToolset({TOOL: ChannelTool(operations, clock_ms=clock_ms)})
+        tool = channel_tool(operations, clock_ms=clock_ms)
+        self._waits = ChannelWaits(operations, tool, clock_ms=clock_ms)
+        self._tools = ProcessToolset({TOOL: tool})
         self._calls = ToolCalls(
             self._tools,
             volumes={},

@@ -6,12 +6,12 @@ one.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from loomlog.connectors.protocols import EffectClass, ToolContext
+from loomlog.connectors.protocols import EffectClass, ToolContext, ToolResult
 from loomlog.projections.engine import cursors
 from loomlog.projections.engine import fold as engine_fold
 from loomlog.projections.engine.batch import PositionedEvent
@@ -38,8 +38,9 @@ from loomlog.services.runtime.ingress.reader import IngressReader
 from loomlog.services.runtime.run import wait_reports
 from loomlog.services.runtime.run.command_handler import RunCommandHandler
 from loomlog.services.runtime.run.run_end_actions import RunEndActions
-from loomlog.services.runtime.tools import channel_tool, tool_calls
+from loomlog.services.runtime.tools import tool_calls
 from loomlog.services.runtime.tools.memory_tool import MemoryTool
+from loomlog.services.runtime.tools.operation_tools import OperationTool
 from loomlog.services.stream.entities.checkpoints import EntityCheckpoints
 from loomlog.services.stream.entities.handler import EntityCommandHandler
 from loomlog.services.stream.entities.hosting import HostedEntities
@@ -348,14 +349,14 @@ def leases_of_replaced_owners() -> AbstractContextManager[Any]:
 
 def publish_id_of_an_attempt() -> AbstractContextManager[Any]:
     """A call of Channel that is made again has another command id."""
-    caller_of = channel_tool.caller_of
+    call = OperationTool.call
 
-    def forgetful(context: ToolContext, **more: Any) -> Any:
-        first = caller_of(context, **more)
-        again = f"{first.command_id}.a{context.attempt}" if context.attempt > 1 else first.command_id
-        return replace(first, command_id=again)
+    async def forgetful(self: OperationTool, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        key = context.idempotency_key
+        again = f"{key}.a{context.attempt}" if context.attempt > 1 else key
+        return await call(self, arguments, replace(context, idempotency_key=again))
 
-    return patch.object(channel_tool, "caller_of", forgetful)
+    return patch.object(OperationTool, "call", forgetful)
 
 
 def wait_asleep() -> AbstractContextManager[Any]:

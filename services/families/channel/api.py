@@ -400,7 +400,12 @@ def to_agent_messages(peeked: ChannelMessages) -> ChannelMessages:
 
 # --- operations ------------------------------------------------------------------------------------------------------
 
-_operation = partial(Operation, tag=TAG, invalid_code="invalid_request")
+_operation = partial(
+    Operation,
+    tag=TAG,
+    invalid_code="invalid_request",
+    field_codes={"scope": "channel_scope_invalid", "scope_id": "channel_scope_invalid", "limit": "bad_request"},
+)
 _http = partial(Http, names=NAME, codes={"bad_request": "invalid_body"})
 
 

@@ -1,7 +1,7 @@
 """The caller of an operation on channels, and the queue it is for: the same for requests, tool calls and the
 publishers of the system.
 
-Before: services/application/channels.py, services/runtime/tools/channel_tool.py. After: operations.py.
+Before: handlers.py. After: operations.py.
 """
 
 from collections.abc import Sequence

@@ -87,10 +87,10 @@ class OperationTool:
         }
 
     def effect_class(self, arguments: Mapping[str, Any]) -> EffectClass:
-        found = self._operations.get(str(arguments.get(OPERATION)))
-        if found is None:
+        row = self._operations.get(str(arguments.get(OPERATION)))
+        if row is None:
             return EffectClass.PURE  # refused
-        return EffectClass.READ if found[0].effect is Effect.READ else EffectClass.IDEMPOTENT
+        return EffectClass.READ if row[0].effect is Effect.READ else EffectClass.IDEMPOTENT
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
         try:
@@ -200,8 +200,8 @@ def _merge(variants: Sequence[tuple[str, Mapping[str, Any]]], operations: int) -
     ops = [op for op, _ in variants]
     if len(set(texts)) > 1:
         return {**form, "description": " ".join(f"{op}: {text}" for op, text in zip(ops, texts, strict=True))}
-    told = f" For op {', '.join(ops)}." if len(ops) < operations else ""
-    return {**form, "description": f"{texts[0]}{told}".strip()}
+    suffix = f" For op {', '.join(ops)}." if len(ops) < operations else ""
+    return {**form, "description": f"{texts[0]}{suffix}".strip()}
 
 
 def _bare(schema: Mapping[str, Any]) -> dict[str, Any]:

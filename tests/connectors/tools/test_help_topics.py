@@ -24,13 +24,13 @@ from loomlog.services.api.openapi import build_document
 from loomlog.services.cli.main import app
 from loomlog.services.core.access.scopes import SCOPES
 from loomlog.services.core.error_codes import STATUS_BY_CODE
+from loomlog.services.core.operation_input import field_schemas
 from loomlog.services.families.definition.answers import version_row
 from loomlog.services.families.definition.evaluations import INPUT_SCHEMA as EVALUATION_SCHEMA
 from loomlog.services.families.definition.operation_schema import operation_schema
 from loomlog.services.families.definition.state import Line, Version
 from loomlog.services.families.definition.volumes import INPUT_SCHEMA as VOLUME_SCHEMA
-from loomlog.services.families.registry import all_families, family_tools
-from loomlog.services.runtime.tools.channel_tool import INPUT_SCHEMA as CHANNEL_SCHEMA
+from loomlog.services.families.registry import all_families, all_operations, family_tools
 
 CODE = re.compile(r"`([^`\n]+)`")
 COMMAND = re.compile(r"loomlog(?: |$)")
@@ -69,7 +69,11 @@ def known_names() -> frozenset[str]:
         names |= {*properties(tool.input_schema), *getattr(tool, "operations", ())}
     for kind in KINDS.values():
         names |= {kind.tool, *properties(operation_schema(kind))}
-    for tool, schema in (("Evaluation", EVALUATION_SCHEMA), ("VolumeDef", VOLUME_SCHEMA), ("Channel", CHANNEL_SCHEMA)):
+    for operation in all_operations():
+        if operation.tool is not None:
+            names |= {operation.tool.tool, operation.tool.op, *field_schemas(operation.input)}
+            names |= {word for schema in field_schemas(operation.input).values() for word in schema.get("enum", ())}
+    for tool, schema in (("Evaluation", EVALUATION_SCHEMA), ("VolumeDef", VOLUME_SCHEMA)):
         names |= {tool, *properties(schema)}
     line = Line(kind="agent", name="helper")
     names |= {*version_row(line, Version(number=1, digest=b""), {}, {}, promoted=True), *VERIFIED}

@@ -12,10 +12,11 @@ import pytest
 import pytest_asyncio
 
 from loomlog.connectors.errors import Transient
-from loomlog.services.application.channels import Channels
-from loomlog.services.application.definitions import Definitions
-from loomlog.services.application.request_context import command_tokens
+from loomlog.services.application.channel_streams import ChannelStreams
+from loomlog.services.application.dispatch import Dispatch
+from loomlog.services.families.channel.handlers import ChannelHandlers
 from loomlog.services.families.channel.operations import ChannelLimits, ChannelOperations
+from loomlog.services.families.channel.services import ChannelServices
 from loomlog.services.families.channel.store import ChannelStore
 from tests.services.api.serving import Served, Wire, frames_of, served
 from tests.services.application.world import ACME, ADMIN_CALLER, GLOBEX, IVY, READER
@@ -36,7 +37,6 @@ class Process:
         self.declared = DeclaredChannels()
         self.entities = HeardEntities()
         tokens = iter(range(10_000))
-        new_token = command_tokens(lambda: f"t{next(tokens)}", "channel")
 
         async def decrypt(value: Any, tenant: str) -> Any:
             return value
@@ -54,27 +54,30 @@ class Process:
             limits=ChannelLimits(longpoll_cap_ms=WAIT_CAP_MS),
             clock_ms=lambda: NOW_MS,
         )
-        self.channels = Channels(
-            operations,
-            self.declared.operations,
-            Definitions(self.declared.operations._operations, clock_ms=lambda: NOW_MS, new_token=new_token),
-            clock_ms=lambda: NOW_MS,
-            new_token=new_token,
-            keepalive_s=0.05,
-        )
+        handlers = ChannelHandlers(operations, self.declared.operations, clock_ms=lambda: NOW_MS)
+        self.operations = operations
+        self.dispatch = Dispatch(handlers.by_operation(), clock_ms=lambda: NOW_MS, new_token=lambda: f"t{next(tokens)}")
+        self.streams = ChannelStreams(operations, keepalive_s=0.05)
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def process() -> AsyncIterator[Process]:
     made = Process()
     yield made
-    await made.channels.close()
+    await made.operations.close()
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def here(tmp_path: Path, process: Process, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Served]:
     async with served(tmp_path) as made:
-        monkeypatch.setattr(made.world.layer, "_channels", process.channels)
+        services = ChannelServices(
+            declarations=process.declared.declarations,
+            declared=process.declared.operations,
+            operations=process.operations,
+        )
+        monkeypatch.setattr(made.world.layer, "_channels", services)
+        monkeypatch.setattr(made.world.layer, "_dispatch", process.dispatch)
+        monkeypatch.setattr(made.world.layer, "_channel_streams", process.streams)
         yield made
 
 
@@ -225,7 +228,7 @@ async def test_a_message_names_the_event_that_published_it(here: Served, process
     assert [message["position"] for message in peeked["messages"]] == positions
     wire = Wire(here.app, "GET", f"{PLAZA}/stream", caller=ACME).begin()
     await wire.until(positions[1])
-    process.channels.stop()
+    process.streams.stop()
     assert [frame.data["position"] for frame in frames_of(await wire.done())] == positions
     process.entities.cache._messages.clear()  # as in a process that has heard of none: they come from their rows
     assert (await send(here, "GET", f"{PLAZA}/peek"))["messages"] == peeked["messages"]
@@ -323,7 +326,7 @@ async def test_purge_empties_all_queues_of_a_channel(here: Served) -> None:
         ("_await", {"channels": ["plaza"], "scope_id": []}, (400, "channel_scope_invalid")),
         ("_broadcast", {"channels": ["plaza"], "payload": 1, "deliver_at": {}}, (400, "invalid_request")),
         ("_broadcast", {"channels": ["plaza"], "payload": 1, "scope_id": 0}, (400, "channel_scope_invalid")),
-        ("plaza/publish", {"payload": 1, "scope_id": None}, (400, "invalid_request")),
+        ("plaza/publish", {"payload": 1, "scope_id": None}, (400, "channel_scope_invalid")),
         ("_broadcast", {"channels": ["plaza", "none"], "payload": 1}, (404, "channel_not_declared")),
         ("_broadcast", {"channels": [f"c{n}" for n in range(33)], "payload": 1}, (400, "invalid_request")),
     ],
@@ -529,19 +532,19 @@ async def test_a_stream_has_each_message_with_its_cursor(here: Served, process: 
     await publish(here, {"n": 2})
     await wire.until('{"n":2}')
     await wire.until(": keepalive")
-    process.channels.stop()
+    process.streams.stop()
     one, two = frames_of(await wire.done())
     assert (one.event, one.data["id"], one.data["value"]) == ("message", first["msg_id"], {"n": 1})
     assert one.id == one.data["cursor"]
     assert two.data["value"] == {"n": 2}
     assert not process.entities.cache._watches
-    assert not process.channels._streams
+    assert not process.streams._streams
     # Nothing was taken, and a client that comes back goes on after what it has.
     assert values(await subscribe(here)) == [{"n": 1}, {"n": 2}]
     assert one.id is not None
     again = Wire(here.app, "GET", f"{PLAZA}/stream?from_cursor=cur_0", caller=ACME).header("last-event-id", one.id)
     await again.begin().until('{"n":2}')
-    process.channels.stop()
+    process.streams.stop()
     assert [frame.data["value"] for frame in frames_of(await again.done())] == [{"n": 2}]
 
 
@@ -554,7 +557,7 @@ async def test_a_stream_of_a_user_names_the_user(here: Served) -> None:
 async def test_streams_end_when_the_process_stops(here: Served, process: Process) -> None:
     wire = Wire(here.app, "GET", f"{CHANNELS}/inbox/stream?scope_id=ann", caller=ACME).begin()
     await wire.until(": keepalive")
-    process.channels.stop()
+    process.streams.stop()
     await wire.done()
     assert b"resume with Last-Event-ID" in wire.body
 

@@ -17,20 +17,23 @@ from loomlog.schemas.ids import partition_key
 from loomlog.schemas.reader import TermReader
 from loomlog.services.core.entity import Entity, entity_rules
 from loomlog.services.core.families import aggregate_id, aggregate_key
+from loomlog.services.core.operation_input import parse_input
 from loomlog.services.core.run.commands import CommandRefusal
 from loomlog.services.families.channel import FAMILY
 from loomlog.services.families.channel.caller import ChannelCaller, Declaration, Origin, Queue
 from loomlog.services.families.channel.message_cache import MessageCache
-from loomlog.services.families.channel.operations import ChannelOperations, Outcome
+from loomlog.services.families.channel.operations import ChannelOperations
 from loomlog.services.families.channel.state import QueueState
 from loomlog.services.families.channel.store import ChannelStore
+from loomlog.services.families.operation import RunAnswer
 from loomlog.services.runtime.clock import clock_ms
 from loomlog.services.runtime.run.channel_waits import ChannelWaits
 from loomlog.services.runtime.telemetry.tracing import NO_TRACING
-from loomlog.services.runtime.tools.channel_tool import ChannelTool
 from loomlog.services.stream.entities.hosting import EntityParts
 from loomlog.services.stream.entities.reads import EntityRow, PositionNotRead
 from tests.run_options import grouped
+from tests.services.families.channel.callers import DECLARED
+from tests.services.families.channel.tool import channel_tool
 from tests.services.memory_items import MemoryItems
 from tests.services.runtime.fakes import OneAgent
 from tests.services.runtime.small_runtime import TOPICS, SmallRuntime, running
@@ -139,7 +142,7 @@ class Runtime:
         self.small, self.operations = small, operations
         self.numbers = 0
 
-    async def ask(self, op: str, *, user_id: str = "ann", **fields: Any) -> Outcome:
+    async def ask(self, op: str, *, user_id: str = "ann", **fields: Any) -> RunAnswer[Any]:
         """An operation of an application."""
         self.numbers += 1
         caller = ChannelCaller(
@@ -151,8 +154,9 @@ class Runtime:
             user_id=user_id,
         )
         operation: Any = getattr(self.operations, op)
-        outcome: Outcome = await operation(fields, caller)
-        return outcome
+        asked = parse_input(DECLARED[op].input, fields, code="invalid_request")
+        answer: RunAnswer[Any] = await operation(asked, caller)
+        return answer
 
     def queue(self, channel: str) -> QueueState | None:
         """The state of a queue of ann, as its owner has it."""
@@ -185,9 +189,10 @@ class ChannelWorld:
         reads: Any = FoldedReads(self.log, parts)
         store = ChannelStore(parts.client, reads, cache, clock_ms=clock_ms, decrypt=plaintext)
         operations = ChannelOperations(Declared(), store, clock_ms=clock_ms)
-        waits = ChannelWaits(operations, clock_ms=clock_ms)
+        tool = channel_tool(operations, clock_ms=clock_ms)
+        waits = ChannelWaits(operations, tool, clock_ms=clock_ms)
         tools: dict[str, Tool] = {tool.name: tool for tool in (self.memory, self.context, self.evaluation)}
-        tools["Channel"] = ChannelTool(operations, clock_ms=clock_ms)
+        tools["Channel"] = tool
         commands = self.log.tail(TOPICS.commands, {0: 0})
         commands.pause([0])
         small = SmallRuntime(

@@ -111,7 +111,7 @@ async def test_a_run_whose_owner_dies_while_it_waits_gets_its_message_once() -> 
         here.start("researcher", "c7", "r_researcher")
         await completed(here, 2)
         await at_rest(second, "research-done/c7")
-        assert (await second.ask("subscribe", channel="research-done/c7")).fields["messages"] == []
+        assert (await second.ask("subscribe", channel="research-done/c7")).value.messages == []
     assert len(delivered(here, "r_editor")) == 1
     assert len(here.queue_events(MessagesLeased)) == len(here.events(CallWaiting)) == 1
 
@@ -148,8 +148,8 @@ async def test_what_a_cancelled_run_waited_for_is_there_for_others() -> None:
         await until(lambda: here.events(RunCancelled))
         await runtime.ask("publish", channel="research-done/c7", value="for others")
         await until(lambda: here.queue_events(LeaseSettled))
-        batch = (await runtime.ask("subscribe", channel="research-done/c7")).fields
-        assert [message["value"] for message in batch["messages"]] == ["for others"]
+        batch = (await runtime.ask("subscribe", channel="research-done/c7")).value
+        assert [message.value for message in batch.messages] == ["for others"]
         await at_rest(runtime, "research-done/c7")
 
 
@@ -174,7 +174,7 @@ async def test_a_run_awaits_all_of_several_channels_and_takes_nothing() -> None:
         await completed(here, 1)
         for channel in ("parts/a", "parts/b"):
             await at_rest(runtime, channel)
-        assert len((await runtime.ask("subscribe", channel="parts/a")).fields["messages"]) == 1
+        assert len((await runtime.ask("subscribe", channel="parts/a")).value.messages) == 1
     [returned] = here.events(ToolReturned)
     answer = json.loads(returned.text)
     assert (answer["satisfied"], answer["timed_out"], answer["mode"]) == (True, False, "all")

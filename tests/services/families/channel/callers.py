@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
+from msgspec import to_builtins
 
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.values import CallRef, Envelope
@@ -11,12 +12,15 @@ from loomlog.schemas.reader import RawEvent
 from loomlog.schemas.records import replace
 from loomlog.services.core.entity import entity_rules
 from loomlog.services.core.families import TIMER_FIRED, At
+from loomlog.services.core.operation_input import parse_input
 from loomlog.services.core.refusals import Refused
 from loomlog.services.families.channel import FAMILY
+from loomlog.services.families.channel.api import OPERATIONS
 from loomlog.services.families.channel.caller import ChannelCaller, Declaration, Origin, Queue
 from loomlog.services.families.channel.message_cache import MessageCache
-from loomlog.services.families.channel.operations import ChannelLimits, ChannelOperations, Outcome
+from loomlog.services.families.channel.operations import ChannelLimits, ChannelOperations
 from loomlog.services.families.channel.store import ChannelStore
+from loomlog.services.families.operation import RunAnswer
 from loomlog.services.stream.entities.reads import EntityRow
 from tests.services.entities import NOW_MS, TOPIC, MemoryEntities
 
@@ -31,6 +35,8 @@ CHANNELS = (
     Declaration(name="_system/runtime-state", scope="global", publisher="system"),
 )
 ALL = tuple(one.name for one in CHANNELS)
+DECLARED = {operation.tool.op: operation for operation in OPERATIONS if operation.tool is not None}
+"""The operations of the tool, by op."""
 
 
 class Declared:
@@ -133,7 +139,7 @@ class Caller:
         self.installation = installation
         self.caller = caller
 
-    async def outcome(self, op: str, *, command_id: str = "", attempt: int = 1, **fields: Any) -> Outcome:
+    async def answer(self, op: str, *, command_id: str = "", attempt: int = 1, **fields: Any) -> RunAnswer[Any]:
         operations = self.installation.operations
         self.installation.numbers += 1
         caller = replace(
@@ -143,15 +149,20 @@ class Caller:
             issued_at_ms=NOW_MS if attempt == 1 else 0,
         )
         if op == "purge":
-            return await operations.purge(fields, caller)
-        if self.caller.publish is not None:
-            return await operations.run({"op": op, **fields}, caller)
+            return await operations.purge(fields["channel"], caller)
+        present = {name: value for name, value in fields.items() if value is not None}
+        asked = parse_input(DECLARED[op].input, present, code=DECLARED[op].invalid_code)
         operation = operations.await_ if op == "await" else getattr(operations, op)
-        outcome: Outcome = await operation(fields, caller)
-        return outcome
+        answer: RunAnswer[Any] = await operation(asked, caller)
+        return answer
 
     async def __call__(self, op: str, **fields: Any) -> Mapping[str, Any]:
-        return (await self.outcome(op, **fields)).fields
+        """The answer as agents see it."""
+        answer = await self.answer(op, **fields)
+        tool = DECLARED[op].tool if op in DECLARED else None
+        value = answer.value if tool is None or tool.answer is None else tool.answer(answer.value)
+        shown: Mapping[str, Any] = to_builtins(value)
+        return shown
 
     async def values(self, op: str, channel: str, **fields: Any) -> list[Any]:
         """The values of the messages of an answer."""

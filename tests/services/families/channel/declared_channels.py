@@ -4,11 +4,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
 
+from msgspec.structs import asdict
+
 from loomlog.connectors.configuration.channel_block import ChannelBlock
 from loomlog.connectors.configuration.model import Configuration
 from loomlog.connectors.storage.blobs import MemoryBlobs
 from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.services.core.families import aggregate_id
+from loomlog.services.core.operation_input import parse_input
+from loomlog.services.families.channel.api import ChannelCreate, ChannelUpdate
 from loomlog.services.families.channel.caller import Declaration
 from loomlog.services.families.channel.declaration_operations import DeclarationOperations
 from loomlog.services.families.channel.declarations import ChannelDeclarations, configured_channels
@@ -28,6 +32,12 @@ NEWS = ChannelBlock(scope="global")
 INBOX = ChannelBlock(scope="user")
 BEAT = ChannelBlock(scope="global", publisher="system", period=60)
 FILE = {"plaza": PLAZA, "news": NEWS, "inbox": INBOX, "beat": BEAT, "research/c1": ChannelBlock(scope="tenant")}
+
+
+def given(record: type[Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a request that are not null, as its handler takes them."""
+    asked = asdict(parse_input(record, fields, code="invalid_request"))
+    return {name: value for name, value in asked.items() if value is not None}
 
 
 class DeclaredChannels:
@@ -58,10 +68,12 @@ class DeclaredChannels:
         return replace(author, command_id=f"c{self.number}")
 
     async def create(self, author: Author = MEMBER, **fields: Any) -> Declaration:
-        return (await self.operations.create(fields, self.author(author)))[0]
+        return (await self.operations.create(given(ChannelCreate, fields), self.author(author)))[0]
 
     async def update(self, name: str, author: Author = MEMBER, **fields: Any) -> Declaration:
-        return (await self.operations.update(name, fields, self.author(author)))[0]
+        asked = given(ChannelUpdate, {"channel": name, **fields})
+        del asked["channel"]
+        return (await self.operations.update(name, asked, self.author(author)))[0]
 
     async def delete(self, name: str, author: Author = MEMBER) -> str:
         return await self.operations.delete(name, self.author(author))

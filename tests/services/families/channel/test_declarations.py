@@ -159,13 +159,13 @@ async def test_a_channel_of_the_file_is_changed_in_the_file() -> None:
 @pytest.mark.parametrize(
     ("fields", "code", "text"),
     [
-        ({}, "invalid_request", "name: expected 1 to 128 letters"),
-        ({"name": 5}, "invalid_request", "name: expected 1 to 128 letters"),
+        ({}, "invalid_request", "name is missing: expected text"),
+        ({"name": 5}, "invalid_request", "name: expected text, not 5"),
         ({"name": "a/b"}, "invalid_request", "name is 'a/b': expected"),
         ({"name": "a" * 129}, "invalid_request", "expected 1 to 128 letters"),
         ({"name": "a", "scop": "user"}, "invalid_request", "'scop' is unknown; did you mean scope?"),
         ({"name": "a", "scope": "run"}, "channel_scope_invalid", "scope is 'run': expected one of global, tenant"),
-        ({"name": "a", "scope": ["user"]}, "channel_scope_invalid", "expected one of"),
+        ({"name": "a", "scope": ["user"]}, "invalid_request", "scope: expected text or null, not a list of 1"),
         ({"name": "a", "semantic": "stack"}, "invalid_request", "semantic: expected 'queue', 'topic' or 'broadcast'"),
         ({"name": "a", "max_messages": True}, "invalid_request", "max_messages: expected a whole number"),
         ({"name": "a", "max_messages": 1e300}, "invalid_request", "max_messages: expected a"),
@@ -178,7 +178,7 @@ async def test_a_channel_of_the_file_is_changed_in_the_file() -> None:
 async def test_a_wrong_declaration_is_refused_with_what_was_expected(fields: Any, code: str, text: str) -> None:
     here = DeclaredChannels()
     with pytest.raises(Refused) as refused:
-        await here.operations.create(fields, MEMBER)
+        await here.create(MEMBER, **fields)
     assert refused.value.code == code
     assert text in str(refused.value)
     assert here.entities.asked == []

@@ -5,6 +5,7 @@ import math
 from typing import Any
 
 import pytest
+from msgspec import to_builtins
 
 from loomlog.connectors.errors import Transient
 from loomlog.schemas.generated.channel_commands import PublishMessage, ReadQueue, SettleLease, WatchQueue
@@ -18,7 +19,6 @@ from loomlog.services.families.channel.operations import (
     BATCH_BYTES_MAX,
     ChannelOperations,
     deliveries_by_position,
-    parse_operation,
     settle_command,
 )
 from loomlog.services.families.channel.store import ChannelStore
@@ -73,10 +73,10 @@ async def test_a_repeated_publish_publishes_once(app: Caller) -> None:
 
 
 async def test_what_a_run_records_of_a_publish(agent: Caller) -> None:
-    outcome = await agent.outcome("publish", channel="inbox", value={"a": "ä"})
+    outcome = await agent.answer("publish", channel="inbox", value={"a": "ä"})
     (use,) = outcome.channels
     assert (use.kind, use.channel, use.scope, use.scope_id) == ("publish", "inbox", "user", "ann")
-    assert use.message_id == outcome.fields["message_id"]
+    assert use.message_id == outcome.value.message_id
     assert use.payload_bytes == len('{"a":"ä"}'.encode())
     assert outcome.positions == ("loom.entity.events/1:1",)
 
@@ -84,8 +84,8 @@ async def test_what_a_run_records_of_a_publish(agent: Caller) -> None:
 async def test_beyond_max_messages_the_oldest_is_dropped_and_told(agent: Caller) -> None:
     for number in range(3):
         assert (await agent("publish", channel="inbox", value=number))["dropped_oldest"] == 0
-    outcome = await agent.outcome("publish", channel="inbox", value=3)
-    assert outcome.fields["dropped_oldest"] == outcome.channels[0].dropped_oldest == 1
+    outcome = await agent.answer("publish", channel="inbox", value=3)
+    assert outcome.value.dropped_oldest == outcome.channels[0].dropped_oldest == 1
     assert await agent.values("peek", "inbox") == [1, 2, 3]
 
 
@@ -197,7 +197,7 @@ async def test_an_operator_names_the_user_or_the_agent(here: Installation, app: 
 
 async def test_an_agent_names_no_scope_id(here: Installation, agent: Caller) -> None:
     await agent("publish", channel="inbox", value=1)
-    assert (await here.agent(user_id="bob").refused("peek", channel="inbox", scope_id="ann")).code == "invalid_request"
+    assert await here.agent(user_id="bob").values("peek", "inbox", scope_id="ann") == []
     assert (await here.agent(user_id="").refused("peek", channel="inbox")).code == "channel_scope_invalid"
 
 
@@ -243,11 +243,6 @@ async def test_an_isolated_user_has_user_and_agent_scope_only(here: Installation
     for name in ("plaza", "team"):
         assert (await agent.refused("publish", channel=name, value=1)).code == "insufficient_scope"
         assert (await agent.refused("subscribe", channel=name)).code == "insufficient_scope"
-
-
-async def test_list_channels_tells_the_patterns(here: Installation) -> None:
-    agent = here.agent(publish=("work/*",), subscribe=())
-    assert await agent("list_channels") == {"publish": ["work/*"], "subscribe": []}
 
 
 # --- reading by applications -----------------------------------------------------------------------------------------
@@ -365,8 +360,8 @@ async def test_a_message_that_is_gone_is_taken_and_left_out(here: Installation, 
     await agent("publish", channel="inbox", value="short", ttl=1)
     await agent("publish", channel="inbox", value="long", ttl=100)
     here.pass_time(2_000)
-    outcome = await agent.outcome("subscribe", channel="inbox")
-    assert [one["value"] for one in outcome.fields["messages"]] == ["long"]
+    outcome = await agent.answer("subscribe", channel="inbox")
+    assert [one.value for one in outcome.value.messages] == ["long"]
 
 
 async def test_a_subscribe_with_the_same_id_gets_the_same_batch(app: Caller) -> None:
@@ -380,11 +375,11 @@ async def test_a_repeated_subscribe_that_had_waited_gets_the_batch_without_waiti
     here: Installation, app: Caller
 ) -> None:
     keyed: dict[str, Any] = {"channel": "team", "command_id": "x", "wait_ms": 30_000, "attempt": 2}
-    waiting = asyncio.create_task(app.outcome("subscribe", **keyed))
+    waiting = asyncio.create_task(app.answer("subscribe", **keyed))
     while not asked(here, ReadQueue):
         await asyncio.sleep(0)
     await app("publish", channel="team", value=1)
-    first = (await waiting).fields
+    first = to_builtins((await waiting).value)
     assert [one["value"] for one in first["messages"]] == [1]
     assert len(asked(here, ReadQueue)) == 2
     async with asyncio.timeout(5):
@@ -401,7 +396,7 @@ async def test_a_wait_beyond_the_cap_is_cut_and_told() -> None:
     assert (await app("subscribe", channel="team", wait_ms=60_000))["wait_capped_ms"] == 1
     assert (await app("await", channels=["team"], wait_ms=60_000))["wait_capped_ms"] == 1
     assert "wait_capped_ms" not in await app("subscribe", channel="team", wait_ms=1)
-    outcome = await agent.outcome("subscribe", channel="team", wait_ms=60_000)
+    outcome = await agent.answer("subscribe", channel="team", wait_ms=60_000)
     assert outcome.waiting is not None
     assert outcome.waiting.until_ms == NOW_MS + 1
 
@@ -478,14 +473,14 @@ async def test_await_counts_from_the_shared_cursor_or_a_named_one(app: Caller) -
 
 
 async def test_a_request_that_awaits_is_woken(here: Installation, app: Caller) -> None:
-    waiting = asyncio.create_task(app.outcome("await", channels=["work/in", "work/out"], mode="all", wait_ms=30_000))
+    waiting = asyncio.create_task(app.answer("await", channels=["work/in", "work/out"], mode="all", wait_ms=30_000))
     await asyncio.sleep(0)
     await app("publish", channel="work/in", value=1)
     await asyncio.sleep(0)
     assert not waiting.done()
     await app("publish", channel="work/out", value=2)
     async with asyncio.timeout(5):
-        got = (await waiting).fields
+        got = to_builtins((await waiting).value)
     assert got["satisfied"] is True
     assert got["fired"] == ["work/in", "work/out"]
 
@@ -510,31 +505,31 @@ async def test_a_bad_await_is_refused(app: Caller, fields: dict[str, Any]) -> No
 
 async def test_a_run_takes_messages_and_settles_them_itself(here: Installation, agent: Caller) -> None:
     await agent("publish", channel="team", value=1)
-    outcome = await agent.outcome("subscribe", channel="team", command_id="r_1:1.7")
+    outcome = await agent.answer("subscribe", channel="team", command_id="r_1:1.7")
     (lease,), (use,) = outcome.leases, outcome.channels
     assert (lease.lease_id, lease.taken, lease.queue) == ("r_1:1.7", 1, TEAM.to_ref())
-    assert (use.kind, use.payload_bytes, use.cursor) == ("delivery", 1, outcome.fields["next_cursor"])
+    assert (use.kind, use.payload_bytes, use.cursor) == ("delivery", 1, outcome.value.next_cursor)
     assert asked(here, SettleLease) == []
-    again = await agent.outcome("subscribe", channel="team", command_id="r_1:1.7", attempt=2)
+    again = await agent.answer("subscribe", channel="team", command_id="r_1:1.7", attempt=2)
     assert again == outcome
 
 
 async def test_a_run_whose_batch_is_too_large_gives_the_rest_back(here: Installation, agent: Caller) -> None:
     for _ in range(10):
         await agent("publish", channel="team", value="x" * 60_000)
-    outcome = await agent.outcome("subscribe", channel="team")
-    assert outcome.leases[0].taken == len(outcome.fields["messages"]) == BATCH_BYTES_MAX // 60_002
+    outcome = await agent.answer("subscribe", channel="team")
+    assert outcome.leases[0].taken == len(outcome.value.messages) == BATCH_BYTES_MAX // 60_002
 
 
 async def test_a_run_that_does_not_wait_gets_nothing(agent: Caller) -> None:
-    outcome = await agent.outcome("subscribe", channel="team")
+    outcome = await agent.answer("subscribe", channel="team")
     assert outcome.waiting is None
-    assert outcome.fields == {"channel": "team", "messages": [], "next_cursor": ""}
+    assert to_builtins(outcome.value) == {"channel": "team", "messages": [], "next_cursor": ""}
     assert outcome.leases == ()
 
 
 async def test_a_run_waits_in_the_queue_and_is_served_by_a_publish(here: Installation, agent: Caller) -> None:
-    outcome = await agent.outcome("subscribe", channel="team", wait_ms=5_000, command_id="r_1:1.7")
+    outcome = await agent.answer("subscribe", channel="team", wait_ms=5_000, command_id="r_1:1.7")
     assert outcome.waiting is not None
     assert (outcome.waiting.wait_id, outcome.waiting.until_ms) == ("r_1:1.7", NOW_MS + 5_000)
     assert (outcome.waiting.queues, outcome.waiting.mode) == ((TEAM.to_ref(),), "subscribe")
@@ -542,21 +537,21 @@ async def test_a_run_waits_in_the_queue_and_is_served_by_a_publish(here: Install
     answer = here.entities.answers[f"channel:acme/{TEAM.aggregate}", f"r_1:1.{here.numbers}"]
     leased = next(event for event in answer.events if isinstance(event, MessagesLeased))
     assert (leased.lease_id, leased.is_wait_over) == ("r_1:1.7", True)
-    served = await here.operations.leased(TEAM, leased.lease_id, deliveries_by_position(leased))
-    assert [one["value"] for one in served.fields["messages"]] == [1]
+    served = await here.operations.leased(TEAM, leased.lease_id, deliveries_by_position(leased), after="", wait_ms=0)
+    assert [one.value for one in served.value.messages] == [1]
     assert await here.application().values("subscribe", "team") == []
 
 
 async def test_a_run_awaits_in_each_queue(here: Installation, agent: Caller) -> None:
     await agent("publish", channel="work/in", value=1)
-    outcome = await agent.outcome(
+    outcome = await agent.answer(
         "await", channels=["work/in", "work/out"], mode="at_least", n=2, wait_ms=5_000, command_id="r_1:1.7"
     )
     assert outcome.waiting is not None
     assert (outcome.waiting.mode, outcome.waiting.needed) == ("at_least", 2)
     assert [queue.channel for queue in outcome.waiting.queues] == ["work/in", "work/out"]
     assert {command.envelope.command_id for command in asked(here, WatchQueue)} == {"r_1:1.7"}
-    again = await agent.outcome(
+    again = await agent.answer(
         "await", channels=["work/in", "work/out"], mode="at_least", n=2, wait_ms=9_000, command_id="r_1:1.7", attempt=2
     )
     assert again.waiting == outcome.waiting
@@ -564,9 +559,9 @@ async def test_a_run_awaits_in_each_queue(here: Installation, agent: Caller) -> 
 
 async def test_a_run_whose_await_is_satisfied_does_not_wait(here: Installation, agent: Caller) -> None:
     await agent("publish", channel="work/in", value=1)
-    outcome = await agent.outcome("await", channels=["work/in", "work/out"], wait_ms=5_000)
+    outcome = await agent.answer("await", channels=["work/in", "work/out"], wait_ms=5_000)
     assert outcome.waiting is None
-    assert outcome.fields["fired"] == ["work/in"]
+    assert outcome.value.fired == ["work/in"]
     assert asked(here, WatchQueue) == []
 
 
@@ -591,13 +586,6 @@ async def test_rows_that_do_not_answer_are_unavailable(here: Installation, app: 
     here.entities.error = Transient("no rows", kind="unavailable")
     with pytest.raises(Unavailable):
         await app("peek", channel="team")
-
-
-def test_fields_of_other_operations_are_left_out_and_unknown_ones_refused() -> None:
-    assert parse_operation({"op": "peek", "channel": "a", "value": 1, "reader": None}) == ("peek", {"channel": "a"})
-    for bad in ({"op": "drop"}, {"op": None}, {"op": "peek", "colour": 1}, {"op": "subscribe", "scope_id": "ann"}):
-        with pytest.raises(Exception, match="expected"):
-            parse_operation(bad)
 
 
 def test_all_channels_are_named_once() -> None:

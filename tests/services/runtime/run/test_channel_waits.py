@@ -17,6 +17,7 @@ from loomlog.services.families.channel.caller import Queue
 from loomlog.services.runtime.run.channel_waits import ChannelWaits
 from tests.services.entities import NOW_MS
 from tests.services.families.channel.callers import ALL, Installation
+from tests.services.families.channel.tool import channel_tool
 
 TEAM, WORK_IN, WORK_OUT = (Queue("acme", name, "tenant") for name in ("team", "work/in", "work/out"))
 WAIT_ID = "r_1:1.0"
@@ -48,7 +49,7 @@ class Run:
 
     def __init__(self, **arguments: Any) -> None:
         self.here = Installation()
-        self.waits = ChannelWaits(self.here.operations, clock_ms=lambda: NOW_MS)
+        self.waits = ChannelWaits(self.here.operations, channel_tool(self.here.operations), clock_ms=lambda: NOW_MS)
         self.call = ToolCall(id="c0", name="Channel", input=json.dumps(arguments))
 
     async def result(
@@ -128,10 +129,10 @@ async def test_messages_that_cannot_be_read_now_are_tried_again() -> None:
 
 async def test_a_lease_that_is_given_back_is_read_by_others() -> None:
     here = Installation()
-    waits = ChannelWaits(here.operations, clock_ms=lambda: NOW_MS)
+    waits = ChannelWaits(here.operations, channel_tool(here.operations), clock_ms=lambda: NOW_MS)
     agent, app = here.agent(), here.application()
     await app("publish", channel="team", value=1)
-    lease = (await agent.outcome("subscribe", channel="team")).leases[0]
+    lease = (await agent.answer("subscribe", channel="team")).leases[0]
     assert await app.values("subscribe", "team") == []
     waits.release_lease(lease.queue, lease.lease_id, 0)
     await here.operations.close()

@@ -17,6 +17,7 @@ from loomlog.schemas.records import replace
 from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.core.run.state import Ended
 from loomlog.services.families.callback import FAMILY
+from loomlog.services.families.channel.api import ChannelPublish
 from loomlog.services.families.channel.caller import ChannelCaller, Origin
 from loomlog.services.families.memory.author import Author, Scope
 from loomlog.services.families.operation import Reply
@@ -51,8 +52,8 @@ class Here:
         messages = (*facts.messages, Message(role="assistant", blocks=(TextBlock(text="the answer"),)))
         self.facts = replace(facts, run_id="r_1", agent_id="a_1", subject="app", user_id="ada", messages=messages)
 
-    async def publish(self, fields: Mapping[str, Any], caller: ChannelCaller) -> Any:
-        self.published.append((fields, caller))
+    async def publish(self, asked: ChannelPublish, caller: ChannelCaller) -> Any:
+        self.published.append(({"channel": asked.channel, "value": asked.value}, caller))
         if self.error is not None:
             raise self.error
 

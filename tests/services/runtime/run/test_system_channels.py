@@ -15,8 +15,8 @@ from loomlog.schemas.generated.values import Envelope
 from loomlog.schemas.reader import RawEvent
 from loomlog.services.core.availability import AvailabilityTable, ModelStatus, ProviderStatus
 from loomlog.services.core.refusals import Refused, Unavailable
+from loomlog.services.families.channel.api import ChannelPublish
 from loomlog.services.families.channel.caller import ChannelCaller
-from loomlog.services.families.operation import Reply
 from loomlog.services.families.pause import PAUSES
 from loomlog.services.runtime.run.system_channels import SystemChannels, availability_changes
 from tests.services.families.channel.declared_channels import ADMIN, BEAT, DeclaredChannels
@@ -67,15 +67,14 @@ class Published:
     async def _decrypt(self, value: Any, tenant: str) -> Any:
         return {name: f"{tenant}:{text}" if name == "question" else text for name, text in value.items()}
 
-    async def publish(self, fields: Mapping[str, Any], caller: ChannelCaller) -> Reply:
+    async def publish(self, asked: ChannelPublish, caller: ChannelCaller) -> None:
         if self.failures:
             failure = self.failures.pop(0)
             if not self.failures:
                 self.news.set()
             raise failure
-        self.sent.append((fields, caller))
+        self.sent.append(({"channel": asked.channel, "value": asked.value}, caller))
         self.news.set()
-        return Reply(fields={})
 
     async def until(self, count: int) -> list[tuple[Mapping[str, Any], ChannelCaller]]:
         """Publish until there are so many messages; return them."""

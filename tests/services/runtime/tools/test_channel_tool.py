@@ -9,10 +9,10 @@ from loomlog.connectors.errors import Transient
 from loomlog.connectors.protocols import EffectClass, ToolContext, ToolResult
 from loomlog.schemas.generated.values import CallRef
 from loomlog.schemas.records import replace
-from loomlog.services.families.channel.operations import OPERATIONS, READS
-from loomlog.services.runtime.tools.channel_tool import ChannelTool
+from loomlog.services.runtime.tools.operation_tools import IsIsolated
 from tests.services.entities import NOW_MS, UNANSWERED
 from tests.services.families.channel.callers import ALL, Installation
+from tests.services.families.channel.tool import channel_tool, nobody
 
 CONTEXT = ToolContext(
     run_id="r_1",
@@ -34,10 +34,10 @@ CONTEXT = ToolContext(
 class Here:
     """The tool over queues in memory."""
 
-    def __init__(self, context: ToolContext = CONTEXT, **more: Any) -> None:
+    def __init__(self, context: ToolContext = CONTEXT, *, is_isolated: IsIsolated = nobody) -> None:
         self.installation = Installation()
         self.entities = self.installation.entities
-        self.tool = ChannelTool(self.installation.operations, clock_ms=lambda: NOW_MS, **more)
+        self.tool = channel_tool(self.installation.operations, is_isolated=is_isolated)
         self.context = context
 
     async def call(self, op: str, *, attempt: int = 1, call: str = "2.3", **fields: Any) -> ToolResult:
@@ -117,10 +117,26 @@ async def test_a_read_without_an_answer_is_a_plain_error() -> None:
     assert not result.is_unknown
 
 
+async def test_list_channels_tells_the_patterns() -> None:
+    here = Here(replace(CONTEXT, grants={"channels_publish": ["work/*"]}))
+    assert json.loads((await here.call("list_channels")).text) == {"publish": ["work/*"], "subscribe": []}
+
+
+async def test_fields_of_other_operations_are_left_out_and_unknown_ones_refused() -> None:
+    here = Here()
+    assert not (await here.call("peek", channel="team", value=1, reader=None)).is_error
+    for op, fields in (("drop", {}), ("peek", {"channel": "team", "colour": 1}), ("peek", {"scope_id": "ann"})):
+        result = await here.call(op, **fields)
+        assert result.is_error
+        assert "expected" in result.text
+
+
 def test_effect_classes_and_the_schema() -> None:
     tool = Here().tool
-    classes = {op: tool.effect_class({"op": op}) for op in OPERATIONS}
-    assert {op for op, one in classes.items() if one is EffectClass.READ} == READS
-    assert set(classes.values()) == {EffectClass.READ, EffectClass.IDEMPOTENT}
+    ops = tool.input_schema["properties"]["op"]["enum"]
+    classes = {op: tool.effect_class({"op": op}) for op in (*ops, "drop")}
+    assert {op for op, one in classes.items() if one is EffectClass.READ} == {"peek", "list_channels"}
+    assert [op for op, one in classes.items() if one is EffectClass.PURE] == ["drop"]
     fields = set(tool.input_schema["properties"]) - {"op"}
-    assert fields == frozenset().union(*OPERATIONS.values())
+    assert not fields & {"scope", "scope_id", "user_id", "order"}
+    assert fields >= {"channel", "channels", "value", "wait_ms", "cursor", "reader"}
