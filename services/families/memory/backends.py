@@ -109,7 +109,12 @@ class Backends:
             where = (
                 f"{refused} (answered by the memory here, because the backend {remote.backend.name} does not answer)"
             )
-            raise Refused(refused.code, where, details={**refused.details, FALLBACK_FIELD: True}) from refused
+            raise Refused(
+                refused.code,
+                where,
+                details={**refused.details, FALLBACK_FIELD: True},
+                retry_after_s=refused.retry_after_s,
+            ) from refused
         return Reply(fields={**reply.fields, FALLBACK_FIELD: True}, positions=reply.positions)
 
     async def search(self, scope: Scope, fields: Mapping[str, Any], author: Author) -> Mapping[str, Any]:

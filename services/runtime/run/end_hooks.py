@@ -37,7 +37,7 @@ from loomlog.services.families.memory.author import AGENT, TENANT, TENANT_SCOPE_
 from loomlog.services.families.operation import Reply
 from loomlog.services.runtime.content.encryption import PLAINTEXT, ContentEncryption
 from loomlog.services.runtime.run.memory_author import author_of_run
-from loomlog.services.runtime.run.run_end_actions import ActionRefused, ActionUnavailable, RunEnd, ask_once
+from loomlog.services.runtime.run.run_end_actions import RunEnd, ask_once
 from loomlog.services.stream.encryption.subject_keys import ERASED
 from loomlog.services.stream.entities.answers import EntityCommands
 
@@ -91,20 +91,20 @@ class RunEndHooks:
         self._clock_ms = clock_ms
 
     async def carry_out(self, text: str, end: RunEnd, state: Ended, number: int) -> bool:
-        """Carry out hook `number`; False when it is not for such an end. Raises ActionRefused, ActionUnavailable."""
+        """Carry out hook `number`; False when it is not for such an end. Raises Refused, Unavailable."""
         try:
             hook, source = read_hook(text)
         except DefinitionProblem as problem:
-            raise ActionRefused(problem.message) from problem
+            raise Refused(problem.reason, problem.message) from problem
         if not hook.is_due(state.status):
             return False
         try:
             value = await self._value(hook, source, end, state)
             url = await self._encryption.decrypt_text(hook.url, end.tenant)
         except Permanent as error:
-            raise ActionRefused(str(error)) from error
+            raise Refused("keys_missing", str(error)) from error
         except ConnectorError as error:
-            raise ActionUnavailable(str(error)) from error
+            raise Unavailable(str(error)) from error
         facts, command_id = state.facts, f"{end.run_id}:end:{number}"
         match hook.kind:
             case "channel.publish":
@@ -113,10 +113,10 @@ class RunEndHooks:
                 await self._set_entry(hook, source, value, end, facts, command_id)
             case "http":
                 if url == ERASED:
-                    raise ActionRefused("http: its address is erased")
+                    raise Refused("content_erased", "http: its address is erased")
                 await self._request(replace(hook, url=url), value, end, facts, command_id, number)
             case _:
-                raise ActionRefused(f"{hook.kind} cannot be carried out here")
+                raise Refused("capability_unsupported", f"{hook.kind} cannot be carried out here")
         return True
 
     # --- what is sent ------------------------------------------------------------------------------------------------
@@ -175,9 +175,9 @@ class RunEndHooks:
         try:
             await self._publisher.publish(ChannelPublish(channel=hook.channel, value=value), caller)
         except Refused as refused:
-            raise ActionRefused(f"channel.publish: {refused}") from refused
+            raise Refused(refused.code, f"channel.publish: {refused}") from refused
         except Unavailable as error:
-            raise ActionUnavailable(f"channel.publish to {hook.channel}: {error}") from error
+            raise Unavailable(f"channel.publish to {hook.channel}: {error}") from error
 
     async def _set_entry(
         self,
@@ -199,12 +199,12 @@ class RunEndHooks:
         try:
             await self._entries.run("set", {"key": hook.key, "value": value}, author, scope)
         except Refused as refused:
-            raise ActionRefused(f"memory.set: {refused}") from refused
+            raise Refused(refused.code, f"memory.set: {refused}") from refused
         except Unavailable as error:
             is_elsewhere = author.grants is not None and bool(author.grants.memory_backend)
             if is_elsewhere and self._clock_ms() > end.ended_at_ms + BACKEND_TRIES_MS:
-                raise ActionRefused(f"memory.set: {error}") from error
-            raise ActionUnavailable(f"memory.set of {hook.key}: {error}") from error
+                raise Refused("memory_unavailable", f"memory.set: {error}") from error
+            raise Unavailable(f"memory.set of {hook.key}: {error}") from error
 
     async def _request(
         self,
@@ -232,16 +232,18 @@ class RunEndHooks:
 
 
 def _memory_scope(name: str, source: Mapping[str, str], author: Author) -> Scope:
-    """Return the scope that a hook names. Raises ActionRefused."""
+    """Return the scope that a hook names. Raises Refused."""
     if author.is_isolated and name != USER:
-        raise ActionRefused(f"memory.set: scope {name}: the subject of this run is confined to its own memory")
+        raise Refused(
+            "scope_denied", f"memory.set: scope {name}: the subject of this run is confined to its own memory"
+        )
     match name:
         case "agent":
             # The memory of a schedule is that of its name (reference surfaces 7).
             return Scope(author.tenant, AGENT, source.get(SCHEDULE_NAME) or author.agent)
         case "user":
             if not author.user_id:
-                raise ActionRefused("memory.set: scope user: the run has no user_id")
+                raise Refused("invalid_scope", "memory.set: scope user: the run has no user_id")
             return Scope(author.tenant, USER, author.user_id)
     return Scope(author.tenant, TENANT, TENANT_SCOPE_ID)
 

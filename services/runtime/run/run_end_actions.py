@@ -29,6 +29,7 @@ from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.schemas.generated.run_events import RunFailed, RunRefused
 from loomlog.schemas.generated.values import CommandEnvelope, RunPosition
 from loomlog.schemas.reader import RawEvent
+from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.core.run.lifecycle.event_import import is_importing
 from loomlog.services.core.run.state import Ended
 from loomlog.services.stream.entities.answers import CommandInvalid, CommandUnanswered, EntityCommands
@@ -52,19 +53,14 @@ MARKS = (b'"kind"', b"schedule:", b"webhook:")
 """What the first event of every run with actions has: the JSON of a hook, or the family of its trigger."""
 
 
-class ActionRefused(Exception):
-    """An action cannot be carried out, now or later; the text says why."""
-
-
-class ActionUnavailable(Exception):
-    """An action has no answer; asked for again it is carried out once."""
-
-
 class EndHooks(Protocol):
     """Carries hooks out (end_hooks.py)."""
 
     async def carry_out(self, text: str, end: "RunEnd", state: Ended, number: int) -> bool:
-        """Carry out hook `number`; False when it is not for such an end. Raises ActionRefused, ActionUnavailable."""
+        """Carry out hook `number`; False when it is not for such an end.
+
+        Raises Refused when it cannot be carried out, now or later; Unavailable when it can be asked for again.
+        """
         ...
 
 
@@ -222,10 +218,10 @@ class RunEndActions:
         try:
             if await action:
                 self.counts["done"] += 1
-        except ActionRefused as refused:
+        except Refused as refused:
             self.counts["refused"] += 1
             log.warning("%s:%s is not carried out: %s", end.run_id, name, refused, extra=about(end.run_id, end.tenant))
-        except ActionUnavailable as error:
+        except Unavailable as error:
             self.counts["unavailable"] += 1
             log.warning("%s:%s waits: %s", end.run_id, name, error, extra=about(end.run_id, end.tenant))
             return False
@@ -255,7 +251,7 @@ class RunEndActions:
         tenant, separator, name = place.partition("/")
         note = self._triggers.get(family)
         if note is None or not separator:
-            raise ActionRefused(f"{trigger[:80]!r} is no schedule and no webhook")
+            raise Refused("not_found", f"{trigger[:80]!r} is no schedule and no webhook")
         status, code, message = _outcome(end, loaded)
         command_id = f"{end.run_id}:ended"
         command = note(
@@ -289,16 +285,16 @@ def end_of_decision(aggregate: Aggregate, events: Sequence[Any], partition: int,
 
 
 async def ask_once(commands: EntityCommands, command: Any) -> Sequence[Any]:
-    """Return the events of a command. Raises ActionRefused, ActionUnavailable."""
+    """Return the events of a command. Raises Refused, Unavailable."""
     try:
         answer = await commands.ask(command, wait_s=ASK_WAIT_S)
     except CommandInvalid as error:
-        raise ActionRefused(str(error)) from error
+        raise Refused("bad_request", str(error)) from error
     except (CommandUnanswered, ConnectorError) as error:
-        raise ActionUnavailable(str(error)) from error
+        raise Unavailable(str(error)) from error
     for event in answer.events:
         if isinstance(event, CommandRefused):
-            raise ActionRefused(f"{event.code}: {event.message}")
+            raise Refused(event.code, f"{event.code}: {event.message}")
     return answer.events
 
 

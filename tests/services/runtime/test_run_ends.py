@@ -14,12 +14,13 @@ from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.run_events import RunCompleted, RunRefused, ToolReturned
 from loomlog.schemas.generated.values import RunOptions
+from loomlog.services.core.refusals import Unavailable
 from loomlog.services.families.callback import FAMILY
 from loomlog.services.families.callback.limits import PAUSES_MS
 from loomlog.services.families.callback.sends import RECEIVER
 from loomlog.services.runtime.run import run_end_actions as module
 from loomlog.services.runtime.run.callback_posts import CallbackPosts
-from loomlog.services.runtime.run.run_end_actions import ActionUnavailable, RunEnd, RunEndActions
+from loomlog.services.runtime.run.run_end_actions import RunEnd, RunEndActions
 from loomlog.services.stream.entities.answers import CommandUnanswered
 from loomlog.services.stream.entities.reads import EntityRow
 from loomlog.services.stream.partition.ended_aggregates import EndedAggregates
@@ -44,7 +45,7 @@ class Outside:
     async def carry_out(self, text: str, end: RunEnd, state: Any, number: int) -> bool:
         self.asked += 1
         if self.away:
-            raise ActionUnavailable("no owner")
+            raise Unavailable("no owner")
         self.published.setdefault(f"{end.run_id}:end:{number}", state.facts.definition.name)
         return True
 

@@ -22,7 +22,7 @@ from loomlog.services.families.channel.caller import ChannelCaller, Origin
 from loomlog.services.families.memory.author import Author, Scope
 from loomlog.services.families.operation import Reply
 from loomlog.services.runtime.run.end_hooks import BACKEND_TRIES_MS, TEXT_BYTES_MAX, RunEndHooks
-from loomlog.services.runtime.run.run_end_actions import ActionRefused, ActionUnavailable, RunEnd
+from loomlog.services.runtime.run.run_end_actions import RunEnd
 from tests.services.core.run.given import begun
 from tests.services.entities import NOW_MS, UNANSWERED, MemoryEntities
 
@@ -160,28 +160,28 @@ async def test_a_message_is_published_for_the_user_once_and_to_no_other_channel(
 
 async def test_refusals_are_told_from_what_does_not_answer(here: Here) -> None:
     here.error = Refused("channel_not_declared", "there is no channel 'done'")
-    with pytest.raises(ActionRefused, match="there is no channel 'done'"):
+    with pytest.raises(Refused, match="there is no channel 'done'"):
         await here.carry_out(publish())
     here.error = Unavailable("no owner")
-    with pytest.raises(ActionUnavailable, match="no owner"):
+    with pytest.raises(Unavailable, match="no owner"):
         await here.carry_out(publish())
     here.error = Refused("quota", "full")
-    with pytest.raises(ActionRefused, match="full"):
+    with pytest.raises(Refused, match="full"):
         await here.carry_out(remember())
     here.error = Unavailable("no rows")
-    with pytest.raises(ActionUnavailable, match="no rows"):
+    with pytest.raises(Unavailable, match="no rows"):
         await here.carry_out(remember())
     here.commands.error = UNANSWERED
-    with pytest.raises(ActionUnavailable, match="no owner answered"):
+    with pytest.raises(Unavailable, match="no owner answered"):
         await here.carry_out(request())
     here.commands.error = Transient("the log is away", kind="unavailable")
-    with pytest.raises(ActionUnavailable, match="the log is away"):
+    with pytest.raises(Unavailable, match="the log is away"):
         await here.carry_out(request())
 
 
 @pytest.mark.parametrize("text", ["no json", '{"kind":"mail"}', '{"kind":"mcp.call","server":"s","tool":"t"}'])
 async def test_what_is_no_hook_is_refused(here: Here, text: str) -> None:
-    with pytest.raises(ActionRefused):
+    with pytest.raises(Refused):
         await here.carry_out(text)
 
 
@@ -215,10 +215,10 @@ async def test_the_memory_of_an_agent_is_that_of_its_name(here: Here) -> None:
 
 async def test_a_scope_that_the_run_has_not_is_refused(here: Here) -> None:
     here.isolated = {"app"}
-    with pytest.raises(ActionRefused, match="confined to its own memory"):
+    with pytest.raises(Refused, match="confined to its own memory"):
         await here.carry_out(remember("tenant"))
     here.facts = replace(here.facts, user_id="")
-    with pytest.raises(ActionRefused, match="the run has no user_id"):
+    with pytest.raises(Refused, match="the run has no user_id"):
         await here.carry_out(remember("user"))
     assert here.entries == []
 
@@ -227,10 +227,10 @@ async def test_the_memory_of_another_installation_is_not_tried_for_ever(here: He
     grants = AgentGrants(memory_backend="elsewhere")
     here.facts = replace(here.facts, definition=replace(here.facts.definition, grants=grants))
     here.error = Unavailable("the peer is down")
-    with pytest.raises(ActionUnavailable):
+    with pytest.raises(Unavailable):
         await here.carry_out(remember())
     here.now_ms += BACKEND_TRIES_MS
-    with pytest.raises(ActionRefused, match="the peer is down"):
+    with pytest.raises(Refused, match="the peer is down"):
         await here.carry_out(remember())
 
 
@@ -256,5 +256,5 @@ async def test_a_request_without_a_payload_has_status_and_text(here: Here) -> No
 async def test_a_request_that_its_owner_refuses_is_refused(here: Here) -> None:
     here.facts = replace(here.facts, messages=())
     text = json.dumps({"kind": "http", "url": "https://a.example/" + "x" * 3_000})
-    with pytest.raises(ActionRefused, match="bad_request: url"):
+    with pytest.raises(Refused, match="bad_request: url"):
         await here.carry_out(text)

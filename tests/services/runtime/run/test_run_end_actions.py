@@ -10,9 +10,10 @@ from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.run_events import RunRefused
 from loomlog.schemas.generated.values import RunOptions
 from loomlog.schemas.records import replace
+from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.core.run.state import Ended
 from loomlog.services.runtime.run import run_end_actions as module
-from loomlog.services.runtime.run.run_end_actions import ActionRefused, ActionUnavailable, RunEnd, RunEndActions
+from loomlog.services.runtime.run.run_end_actions import RunEnd, RunEndActions
 from loomlog.services.stream.entities.answers import CommandUnanswered
 from tests.services.core.run.given import begun
 from tests.services.entities import NOW_MS
@@ -116,7 +117,7 @@ async def test_a_refused_run_is_told_too(here: Here) -> None:
 
 async def test_what_does_not_answer_is_tried_again_and_nothing_else(here: Here) -> None:
     here.commands.errors = [CommandUnanswered("no owner")]
-    here.hooks.errors = {0: [ActionUnavailable("no owner")]}
+    here.hooks.errors = {0: [Unavailable("no owner")]}
     end = here.end(trigger="schedule:acme/nightly")
     assert not await here.actions.carry_out(end)
     assert (len(here.commands.asked), here.hooks.done) == (0, [("r_1", 1)])
@@ -126,7 +127,7 @@ async def test_what_does_not_answer_is_tried_again_and_nothing_else(here: Here) 
 
 
 async def test_what_is_refused_is_not_tried_again(here: Here) -> None:
-    here.hooks.errors = {0: [ActionRefused("there is no channel")]}
+    here.hooks.errors = {0: [Refused("channel_not_declared", "there is no channel")]}
     assert await here.actions.carry_out(here.end(trigger="robot:acme/x"))
     assert here.hooks.done == [("r_1", 1)]
     assert here.actions.counts == {"refused": 2, "done": 1}
@@ -134,7 +135,7 @@ async def test_what_is_refused_is_not_tried_again(here: Here) -> None:
 
 async def test_an_end_is_pending_until_all_is_done(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "RETRY_S", 0.0)
-    here.hooks.errors = {1: [ActionUnavailable("no owner")] * 3}
+    here.hooks.errors = {1: [Unavailable("no owner")] * 3}
     here.actions._pending[0] = {}
     here.actions.on_ended(here.end(offset=9))
     assert [here.actions.is_done_below(0, offset) for offset in (8, 9, 10)] == [True, True, False]
