@@ -8,7 +8,6 @@ Before: routes.py. After: services/application/dispatch.py.
 """
 
 from collections.abc import Iterable, Mapping
-from functools import cache
 from typing import Any
 from urllib.parse import unquote
 
@@ -22,11 +21,11 @@ from loomlog.services.api.responses import JSON_MEDIA_TYPE, position_headers
 from loomlog.services.api.route import Handler, NamedSchema, QueryParameter, Route, Tag
 from loomlog.services.api.service import Service
 from loomlog.services.core.access.decide import Caller
-from loomlog.services.core.operation_input import field_schemas, required_fields
+from loomlog.services.core.operation_input import field_schemas, required_fields, unknown_field
+from loomlog.services.core.operation_requests import body_fields, path_fields, query_fields
 from loomlog.services.core.operations import AnyOperation, Effect, Http
 from loomlog.services.core.refusals import Refused
 
-BODY_METHODS = ("POST", "PUT", "PATCH")
 QUERY_CHARACTERS_MAX = 4_096
 """Longest text of the query; the field of the input has a bound of its own."""
 INTEGER_DIGITS_MAX = 18
@@ -40,7 +39,6 @@ def operation_routes(operations: Iterable[AnyOperation]) -> tuple[Route, ...]:
 
 
 def _route(operation: AnyOperation, http: Http) -> Route:
-    has_body = http.method in BODY_METHODS and bool(_body_fields(operation, http))
     return Route(
         method=http.method,
         path=http.path,
@@ -49,7 +47,7 @@ def _route(operation: AnyOperation, http: Http) -> Route:
         summary=http.summary or operation.summary,
         operation=http.id or operation.name.replace(".", "_"),
         tag=None if operation.tag is None else Tag(name=operation.tag.name, description=operation.tag.description),
-        body=_body_schema(operation, http) if has_body else None,
+        body=_body_schema(operation, http) if body_fields(operation, http) else None,
         body_optional=http.body_optional,
         response=None if http.status == 204 else http.output or operation.output,
         status=http.status,
@@ -83,16 +81,16 @@ class _FieldReader:
     def __init__(self, operation: AnyOperation, http: Http) -> None:
         self._http = http
         self._schemas = field_schemas(operation.input)
-        self._path = {name: _field_of(http, name) for name in _path_names(http)}
-        self._query = {http.names.get(name, name): name for name in _query_fields(operation, http)}
-        self._body = {http.names.get(name, name): name for name in _body_fields(operation, http)}
+        self._path = path_fields(http)
+        self._query = query_fields(operation, http)
+        self._body = body_fields(operation, http)
         self._code = operation.invalid_code
         self._segments = http.path.replace(":path}", "}").split("/")
 
     async def __call__(self, request: Request) -> dict[str, Any]:
         """Return the fields. Raises Refused."""
         try:
-            fields = await self._read_body(request) if self._http.method in BODY_METHODS and self._body else {}
+            fields = await self._read_body(request) if self._body else {}
             for name, field in self._query.items():
                 if text := query_text(request, name, max_length=QUERY_CHARACTERS_MAX):
                     fields[field] = _typed(text, self._schemas[field])
@@ -113,10 +111,8 @@ class _FieldReader:
         if not isinstance(body, dict):
             raise Refused("bad_request", "the body must be an object")
         for name in body:
-            if name not in self._body:
-                # The record refuses it with a hint: a field that another route has is unknown here.
-                known = ", ".join(self._body)
-                raise Refused(self._code, f"{name[:60]!r} is unknown, expected are {known}")
+            if name not in self._body:  # here, because another route may have it
+                raise Refused(self._code, unknown_field(name, tuple(self._body)))
         return {self._body[name]: value for name, value in body.items()}
 
     def _parameters(self, request: Request) -> Mapping[str, str]:
@@ -148,60 +144,30 @@ def _typed(text: str, schema: Mapping[str, Any]) -> Any:
     return text
 
 
-def _path_names(http: Http) -> tuple[str, ...]:
-    return tuple(
-        segment.strip("{}").removesuffix(":path") for segment in http.path.split("/") if segment.startswith("{")
-    )
-
-
-def _field_of(http: Http, name: str) -> str:
-    """Return the input field that a route calls so."""
-    return next((field for field, other in http.names.items() if other == name), name)
-
-
-@cache
-def _open_fields(operation: AnyOperation, http: Http) -> tuple[str, ...]:
-    """Return the fields that are neither in the path nor set or left out by the route."""
-    taken = {_field_of(http, name) for name in _path_names(http)} | set(http.fixed) | set(http.without)
-    return tuple(name for name in field_schemas(operation.input) if name not in taken)
-
-
-def _query_fields(operation: AnyOperation, http: Http) -> tuple[str, ...]:
-    if http.method in BODY_METHODS:
-        return tuple(name for name in _open_fields(operation, http) if name in http.query)
-    return _open_fields(operation, http)
-
-
-def _body_fields(operation: AnyOperation, http: Http) -> tuple[str, ...]:
-    if http.method not in BODY_METHODS:
-        return ()
-    return tuple(name for name in _open_fields(operation, http) if name not in http.query)
-
-
 def _query_parameters(operation: AnyOperation, http: Http) -> tuple[QueryParameter, ...]:
     schemas, required = field_schemas(operation.input), required_fields(operation.input)
     described = tuple(
         QueryParameter(
-            name=http.names.get(name, name),
-            description=schemas[name].get("description", ""),
-            required=name in required,
-            schema={word: value for word, value in schemas[name].items() if word != "description"},
+            name=name,
+            description=schemas[field].get("description", ""),
+            required=field in required,
+            schema={word: value for word, value in schemas[field].items() if word != "description"},
         )
-        for name in _query_fields(operation, http)
+        for name, field in query_fields(operation, http).items()
     )
     return (*described, TENANT) if http.takes_tenant else described
 
 
 def _body_schema(operation: AnyOperation, http: Http) -> NamedSchema:
-    name = http.body_name or operation.input.__name__
+    name = http.body_name or getattr(operation.input, "__name__", "")
     schemas, required = field_schemas(operation.input), required_fields(operation.input)
     if http.whole_body:
         return NamedSchema(name=name, schema=schemas[http.whole_body], example=http.example)
-    fields = _body_fields(operation, http)
-    needed = [http.names.get(field, field) for field in fields if field in required]
+    fields = body_fields(operation, http)
+    needed = [name for name, field in fields.items() if field in required]
     schema = {
         "type": "object",
-        "properties": {http.names.get(field, field): schemas[field] for field in fields},
+        "properties": {name: schemas[field] for name, field in fields.items()},
         **({"required": needed} if needed else {}),
         "additionalProperties": False,
     }

@@ -12,8 +12,7 @@ The `envelope` is never a field: it is made by the transport's use case. Types a
 
 Text never contains NUL or half a surrogate pair, because no store takes them.
 
-Before: services/application/entities.py, services/runtime/tools/entity_tools.py, services/cli/families.py. After: the
-record, or the JSON.
+Before: services/core/entity_operations.py, services/families/entity_handlers.py. After: the record, or the JSON.
 """
 
 import base64
@@ -45,7 +44,7 @@ INTEGER_MIN, INTEGER_MAX = -(2**63), 2**63 - 1
 """Integers outside are shown as text: most readers of JSON cannot hold them."""
 
 
-class InvalidFields(Exception):
+class InvalidFields(ValueError):
     """Fields that make no command: the text names each field and what was expected of it."""
 
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct, ValidationError
 
-from loomlog.services.core.operations import PRINTABLE
+from loomlog.services.core.operations import PRINTABLE, Fields
 from loomlog.services.core.refusals import Refused
 
 InputT = TypeVar("InputT")
@@ -29,8 +29,15 @@ RETRIES_MAX = 8
 NO_CODES: Mapping[str, str] = {}
 
 
-def parse_input(record: type[InputT], fields: Any, *, code: str, field_codes: Mapping[str, str] = NO_CODES) -> InputT:
+def parse_input(
+    record: type[InputT] | Fields[InputT], fields: Any, *, code: str, field_codes: Mapping[str, str] = NO_CODES
+) -> InputT:
     """Return the input with these fields, of JSON. Raises Refused(code); `field_codes`: those of some fields."""
+    if isinstance(record, Fields):
+        try:
+            return record.parse(fields)
+        except ValueError as error:
+            raise Refused(code, str(error)) from error
     if not isinstance(fields, Mapping):
         raise Refused(code, f"expected an object with fields, not {_kind(fields)}")
     values = fields
@@ -50,8 +57,10 @@ def parse_input(record: type[InputT], fields: Any, *, code: str, field_codes: Ma
     raise Refused(code, "more than one number is not a whole one")
 
 
-def input_schema(record: type[Any]) -> dict[str, Any]:
+def input_schema(record: type[Any] | Fields[Any]) -> Mapping[str, Any]:
     """Return the JSON schema (2020-12) of a record, its parts written out."""
+    if isinstance(record, Fields):
+        return record.schema
     schemas, parts = msgspec.json.schema_components([record], ref_template=REFERENCE)
     return dict(_inline(schemas[0], {REFERENCE.format(name=name): part for name, part in parts.items()}))
 
@@ -62,14 +71,51 @@ def record_schemas(records: Iterable[type[Any]]) -> dict[str, dict[str, Any]]:
     return dict(msgspec.json.schema_components(ordered, ref_template=REFERENCE)[1])
 
 
-def field_schemas(record: type[Any]) -> Mapping[str, Mapping[str, Any]]:
+def field_schemas(record: type[Any] | Fields[Any]) -> Mapping[str, Mapping[str, Any]]:
     """Return the schema of each field of a record, by name."""
     return dict(input_schema(record).get("properties", {}))
 
 
-def required_fields(record: type[Any]) -> Sequence[str]:
+def required_fields(record: type[Any] | Fields[Any]) -> Sequence[str]:
     """Return the fields that an input must have."""
     return tuple(input_schema(record).get("required", ()))
+
+
+def describe_schema(schema: Mapping[str, Any]) -> str:
+    """Return what a schema asks for, for people."""
+    if "enum" in schema:
+        return f"one of {', '.join(str(one) for one in schema['enum'])}"
+    if "anyOf" in schema:
+        return " or ".join(dict.fromkeys(describe_schema(one) for one in schema["anyOf"]))
+    low, high = schema.get("minimum"), schema.get("maximum")
+    least, most = schema.get("minLength"), schema.get("maxLength")
+    match schema.get("type"):
+        case "integer" | "number" as kind:
+            text = "a whole number" if kind == "integer" else "a number"
+            ends = (f"from {low}" if low is not None else "", f"to {high}" if high is not None else "")
+            return " ".join(filter(None, (text, *ends)))
+        case "string":
+            printable = " that can be printed" if schema.get("pattern") == PRINTABLE else ""
+            if most is not None:
+                return f"text of {least or 0} to {most} characters{printable}"
+            return f"text of at least {least} characters{printable}" if least else f"text{printable}"
+        case "boolean":
+            return "true or false"
+        case "array":
+            fewest, longest = schema.get("minItems"), schema.get("maxItems")
+            return f"a list of {fewest or 0} to {longest} entries" if longest is not None else "a list"
+        case "object":
+            return "an object"
+        case "null":
+            return "null"
+    return "any JSON"
+
+
+def unknown_field(name: str, known: Sequence[str], path: str = "") -> str:
+    """Return the sentence about a field that an object does not have; `path` is that of the object."""
+    near = get_close_matches(_cut(name), known, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"expected are {', '.join(known) or 'none'}"
+    return f"{_joined(path, _cut(name))!r} is unknown; {hint}"
 
 
 def _inline(schema: Any, parts: Mapping[str, Any]) -> Any:
@@ -103,16 +149,14 @@ def _sentence(record: type[Any], fields: Mapping[str, Any], path: str, problem: 
     if problem.startswith("Object missing required field"):
         name = problem.split("`")[1]
         schema = field_schemas(record).get(name, {}) if not path else {}
-        return f"{_joined(path, name)} is missing: expected {_expected(schema)}"
+        return f"{_joined(path, name)} is missing: expected {describe_schema(schema)}"
     schema, value = _find(input_schema(record), fields, path)
-    return f"{path or 'the fields'}: expected {_expected(schema)}, not {_shown(value)}"
+    return f"{path or 'the fields'}: expected {describe_schema(schema)}, not {_shown(value)}"
 
 
 def _unknown(record: type[Any], name: str, path: str) -> str:
     known = tuple(_find(input_schema(record), {}, path)[0].get("properties", ()))
-    near = get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"expected are {', '.join(known) or 'none'}"
-    return f"{_joined(path, _cut(name))!r} is unknown; {hint}"
+    return unknown_field(name, known, path)
 
 
 def _joined(path: str, name: str) -> str:
@@ -132,36 +176,6 @@ def _find(schema: Mapping[str, Any], value: Any, path: str) -> tuple[Mapping[str
             schema = schema.get("properties", {}).get(step, {})
             value = value.get(step) if isinstance(value, Mapping) else None
     return schema, value
-
-
-def _expected(schema: Mapping[str, Any]) -> str:
-    """Return what a schema asks for, for people."""
-    if "enum" in schema:
-        return f"one of {', '.join(str(one) for one in schema['enum'])}"
-    if "anyOf" in schema:
-        return " or ".join(dict.fromkeys(_expected(one) for one in schema["anyOf"]))
-    low, high = schema.get("minimum"), schema.get("maximum")
-    least, most = schema.get("minLength"), schema.get("maxLength")
-    match schema.get("type"):
-        case "integer" | "number" as kind:
-            text = "a whole number" if kind == "integer" else "a number"
-            ends = (f"from {low}" if low is not None else "", f"to {high}" if high is not None else "")
-            return " ".join(filter(None, (text, *ends)))
-        case "string":
-            printable = " that can be printed" if schema.get("pattern") == PRINTABLE else ""
-            if most is not None:
-                return f"text of {least or 0} to {most} characters{printable}"
-            return f"text of at least {least} characters{printable}" if least else f"text{printable}"
-        case "boolean":
-            return "true or false"
-        case "array":
-            fewest, longest = schema.get("minItems"), schema.get("maxItems")
-            return f"a list of {fewest or 0} to {longest} entries" if longest is not None else "a list"
-        case "object":
-            return "an object"
-        case "null":
-            return "null"
-    return "any JSON"
 
 
 def _shown(value: Any) -> str:

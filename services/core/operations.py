@@ -52,6 +52,16 @@ class Output(Struct, frozen=True, kw_only=True):
     """The fields of an answer."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fields(Generic[InputT]):
+    """The fields of an operation whose input is no Input, such as a command of the log (command_fields.py)."""
+
+    schema: Mapping[str, Any]
+    """JSON schema of an object, its parts written out."""
+    parse: Callable[[Any], InputT]
+    """Returns the input with these fields, of JSON. Raises ValueError with a sentence that names the field."""
+
+
 class NoInput(Input, frozen=True, kw_only=True):
     """An operation without fields."""
 
@@ -150,13 +160,13 @@ class Tool:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Operation(Generic[InputT, OutputT]):
-    """The declaration. Two operations are one only if they are the same object."""
+    """The declaration. Its name is its identity: two with one name are equal."""
 
     name: str
     """`<family>.<verb>`, unique: id in logs, metrics, MCP and gRPC."""
     summary: str
     """A sentence that says what it does."""
-    input: type[InputT]
+    input: type[InputT] | Fields[InputT]
     output: type[OutputT]
     access: Access
     effect: Effect
@@ -173,6 +183,23 @@ class Operation(Generic[InputT, OutputT]):
     @property
     def family(self) -> str:
         return self.name.partition(".")[0]
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """Codes of the refusals that follow from the declaration (error_codes.py); a handler has further ones."""
+        codes = {"bad_request", self.invalid_code, self.unavailable_code or f"{self.family}_unavailable"}
+        codes |= {code for http in self.http for code in http.codes.values()} | set(self.field_codes.values())
+        if self.http:
+            codes |= {"unauthorized", "insufficient_scope"}
+        if self.effect is not Effect.READ:
+            codes |= {"command_pending"} | ({"idempotency_key_reused"} if self.http else set())
+        return tuple(sorted(codes))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Operation) and other.name == self.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
 
 
 AnyOperation = Operation[Any, Any]

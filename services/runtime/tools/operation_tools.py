@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from loomlog.connectors.protocols import EffectClass, ToolContext, ToolResult
-from loomlog.services.core.operation_input import field_schemas, parse_input, required_fields
+from loomlog.services.core.operation_input import field_schemas, parse_input, required_fields, unknown_field
 from loomlog.services.core.operations import (
     AnyOperation,
     Call,
@@ -72,6 +72,8 @@ class OperationTool:
             for operation in operations
             if operation.tool is not None and operation.tool.tool == tool.name
         }
+        self.operations: Mapping[str, str] = {op: one.summary for op, (one, _) in self._operations.items()}
+        """What each operation does."""
         self._fields = {op: tool_fields(operation, of) for op, (operation, of) in self._operations.items()}
         self._required = {op: required_fields(operation.input) for op, (operation, _) in self._operations.items()}
         self._names = {OPERATION}.union(*self._fields.values())
@@ -124,8 +126,7 @@ class OperationTool:
         operation, of = self._operations[op]
         known, required = self._fields[op], self._required[op]
         if unknown := sorted(set(arguments) - self._names):
-            expected = ", ".join(known) or "no fields"
-            raise Refused(operation.invalid_code, f"{op}: {unknown[0][:60]!r} is unknown, expected are {expected}")
+            raise Refused(operation.invalid_code, f"{op}: {unknown_field(unknown[0], tuple(known))}")
         fields = {
             name: value
             for name, value in arguments.items()
