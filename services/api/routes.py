@@ -6,7 +6,7 @@ compares it with what the application serves.
 
 Routes are matched in this order, so the busiest come first.
 
-Before: app.py. After: run_routes.py and the tables next to it, entity_routes.py for all families, then the endpoints.
+Before: app.py. After: run_routes.py and the tables next to it, operation_routes.py for operations, then the endpoints.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,6 @@ from loomlog.services.api.channel_routes import CHANNEL_ROUTES
 from loomlog.services.api.data_routes import DATA_ROUTES
 from loomlog.services.api.definition_query_routes import DEFINITION_QUERY_ROUTES
 from loomlog.services.api.definition_routes import DEFINITION_ROUTES
-from loomlog.services.api.entity_routes import entity_routes
 from loomlog.services.api.history_routes import HISTORY_ROUTES
 from loomlog.services.api.log_routes import LOG_ROUTES
 from loomlog.services.api.memory_feed_routes import MEMORY_FEED_ROUTES
@@ -28,7 +27,7 @@ from loomlog.services.api.run_routes import RUN_ROUTES
 from loomlog.services.api.schedule_routes import SCHEDULE_ROUTES
 from loomlog.services.api.ui_routes import UI_ROUTES
 from loomlog.services.api.webhook_routes import WEBHOOK_ROUTES
-from loomlog.services.families.registry import all_families, all_operations
+from loomlog.services.families.registry import all_operations
 
 ROUTES: tuple[Route, ...] = (
     *RUN_ROUTES,
@@ -46,7 +45,6 @@ ROUTES: tuple[Route, ...] = (
     *CHANNEL_ROUTES,
     *operation_routes(all_operations()),
     *UI_ROUTES,
-    *entity_routes(all_families()),
 )
 
 

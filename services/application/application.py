@@ -27,7 +27,7 @@ running next to its transport. Every transport identifies the caller with `gate`
     hooks     register, listed, remove
     pausing   pause, resume, state   (wider than a run; control has those of one run)
     budgets   limits, set, remove, usage
-    entities  command, show, list, query   (of every family)
+    dispatch  request                (the operations of every family)
     definitions operate, apply, names, library, ...   (of agents, skills and other kinds)
     definition_queries list, show, diff, lineage, runs
     definition_history at_time, at_position, blame
@@ -81,7 +81,6 @@ from loomlog.services.application.definition_history import DefinitionHistory
 from loomlog.services.application.definition_queries import DefinitionQueries
 from loomlog.services.application.definitions import Definitions
 from loomlog.services.application.dispatch import Dispatch
-from loomlog.services.application.entities import Entities
 from loomlog.services.application.errors import key_reused
 from loomlog.services.application.evaluations import ReadModelRuns, RunEvaluations
 from loomlog.services.application.health.health_checks import EntityTables, HealthChecks
@@ -118,6 +117,7 @@ from loomlog.services.application.transfer.state_files import Backups
 from loomlog.services.application.volumes import Volumes
 from loomlog.services.application.webhooks import DEFAULT_WEBHOOK_OPTIONS, WebhookOptions, Webhooks, run_until_cancelled
 from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.families import Family
 from loomlog.services.families.budget.accounts import BudgetAccounts
 from loomlog.services.families.channel.access import require_publisher
 from loomlog.services.families.channel.handlers import request_origin
@@ -135,7 +135,7 @@ from loomlog.services.families.memory.wiring import (
     build_memory_services,
 )
 from loomlog.services.families.opening import FamilyContext, FamilyServices, open_families
-from loomlog.services.families.registry import service_modules
+from loomlog.services.families.registry import all_families
 from loomlog.services.families.schedule.arming import ActiveSchedules, ScheduleArming, ScheduleOptions
 from loomlog.services.families.webhook.definition import WebhookDefinitions
 from loomlog.services.families.webhook.deliveries import DeliveryRows
@@ -237,6 +237,7 @@ class Application:
         files: Mapping[tuple[str, str], FileDefinition] = NO_FILES,
         memory_options: MemoryOptions = DEFAULT_MEMORY_OPTIONS,
         memory_index: MemoryIndex | None = None,
+        families: Sequence[Family[Any, Any, Any]] | None = None,
         family_options: Sequence[Any] = (),
         schedules: ScheduleOptions = DEFAULT_SCHEDULE_OPTIONS,
         webhooks: WebhookOptions = DEFAULT_WEBHOOK_OPTIONS,
@@ -248,13 +249,13 @@ class Application:
         entity_tables: Sequence[EntityTables] = (),
         run_tables: PostgresReader | None = None,
     ) -> None:
-        """`files`: the definitions of the configuration, by kind and name. `family_options`: what the configuration
-        says of families, such as a ChannelOptions. `hosts`: those that the network tools may reach; None: not
-        restricted. `entity_commands` and `entity_reads` None: no transport offers families. `reads_beside`: of the
-        further topic sets, for positions in their topics. `keys` None: content is not encrypted. `installation_key`
-        None: callbacks are not signed. `credentials` None: requests with credentials are refused. `change_feed` None:
-        it is off. `log_access` None: no transport offers all topics. `entity_tables`: the rows that health is told of;
-        these and `run_tables` have the problems of projections.
+        """`files`: the definitions of the configuration, by kind and name. `families` None: those of the registry.
+        `family_options`: what the configuration says of families, such as a ChannelOptions. `hosts`: those that the
+        network tools may reach; None: not restricted. `entity_commands` and `entity_reads` None: no transport offers
+        families; `reads_beside`: of the further topic sets, for positions in their topics. `keys` None: content is not
+        encrypted. `installation_key` None: callbacks are not signed. `credentials` None: requests with credentials are
+        refused. `change_feed` None: it is off. `log_access` None: no transport offers all topics.
+        `entity_tables`: the rows that health is told of; these and `run_tables` have the problems of projections.
         """
         budget_token = command_tokens(new_token, "budget")
         self.keys = keys
@@ -364,18 +365,6 @@ class Application:
         )
         for reads in () if entity_reads is None else (entity_reads, *reads_beside):
             self.barrier.register(reads.topic, reads, partitions=reads.partitions)
-        self._entities = (
-            None
-            if entity_commands is None or entity_reads is None
-            else Entities(
-                entity_commands,
-                entity_reads,
-                sources.content,
-                clock_ms=clock_ms,
-                new_token=command_tokens(new_token, "entity"),
-                wait_s=decision_wait_s,
-            )
-        )
         self._request_keys = request_keys
         self._definitions: Definitions | None = None
         self._evaluations: RunEvaluations | None = None
@@ -424,9 +413,6 @@ class Application:
             )
             active_schedules = ActiveSchedules(table, entities.replicas, schedules)
             operations.after_change = ScheduleArming(active_schedules, entity_commands, clock_ms=clock_ms).after_change
-            self._schedules = Schedules(
-                self._definitions, active_schedules, self.entities, entity_reads, clock_ms=clock_ms
-            )
             context = FamilyContext(
                 parts=entities,
                 commands=entity_commands,
@@ -437,8 +423,11 @@ class Application:
                 clock_ms=clock_ms,
             )
             context.provide(*family_options, table, operations)
-            handlers, self._families = open_families(context, service_modules())
+            handlers, self._families = open_families(context, all_families() if families is None else families)
             self._dispatch = Dispatch(handlers, clock_ms=clock_ms, new_token=new_token)
+            self._schedules = Schedules(
+                self._definitions, active_schedules, self._dispatch, entity_reads, clock_ms=clock_ms
+            )
             self._channels = context.get(ChannelServices)
             self._channel_streams = ChannelStreams(self._channels.operations, keepalive_s=keepalive_s)
             self._webhooks = Webhooks(
@@ -579,12 +568,6 @@ class Application:
             return
         if first != body:
             raise key_reused()
-
-    @property
-    def entities(self) -> Entities:
-        """The use cases of families."""
-        assert self._entities is not None, "this process has families, and was not given their commands and reads"
-        return self._entities
 
     @property
     def log(self) -> LogBrowser:

@@ -6,7 +6,7 @@ Before: services/api/channel_endpoints.py. After: channel_stream.py.
 from collections.abc import Sequence
 
 from loomlog.services.application.channel_stream import KEEPALIVE_S, ChannelStream
-from loomlog.services.application.entities import resolve_tenant
+from loomlog.services.application.dispatch import resolve_tenant
 from loomlog.services.application.errors import run_refusing
 from loomlog.services.application.streaming.subscription import STOPPING
 from loomlog.services.core.access.decide import Caller

@@ -8,19 +8,23 @@
 Before: services/api/operation_routes.py. After: the handlers of a family.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from loomlog.services.application.authentication import require_access
-from loomlog.services.application.entities import resolve_tenant
-from loomlog.services.application.errors import run_refusing
+from loomlog.services.application.errors import bad_request, run_refusing
 from loomlog.services.application.request_context import command_id, command_tokens, current_request
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.rules import Access
+from loomlog.services.core.access.scopes import ADMIN
 from loomlog.services.core.operation_input import parse_input
 from loomlog.services.core.operations import Answer, AnyOperation, Call, Handlers, OperationCaller, Origin
+from loomlog.services.core.refusals import Refused
 
 FreshToken = Callable[[], str]
+TENANT = re.compile(r"[A-Za-z0-9_-]{1,64}\Z", re.ASCII)
+"""As in the configuration. A slash in it would make the ids of two aggregates equal."""
 
 
 class Dispatch:
@@ -67,3 +71,15 @@ class Dispatch:
             self._handlers[operation](call),
             unavailable_code=operation.unavailable_code or f"{operation.family}_unavailable",
         )
+
+
+def resolve_tenant(caller: Caller, named: str) -> str:
+    """Return the tenant of a request; administrators may name another one than their own. Raises Refused."""
+    if not named or named == caller.tenant:
+        return caller.tenant
+    if not caller.is_admin:
+        text = f"the tenant {named[:80]} is not yours"
+        raise Refused("insufficient_scope", text, details={"scope": ADMIN})
+    if not TENANT.match(named):
+        raise bad_request("tenant: expected at most 64 letters, digits, _ and -")
+    return named

@@ -37,35 +37,6 @@ RETRY_SOON_S = 1
 CODE_ALIASES: Mapping[str, str] = {"invalid_argument": "bad_request", "invalid_request": "bad_request"}
 """Codes of a run's owner that clients know by another name."""
 
-
-FAMILY_CODES: Mapping[str, str] = {
-    "quarantined": "aggregate_quarantined",
-    **{
-        code: code
-        for code in (
-            "bad_request",
-            "not_found",
-            "empty_text",
-            "invalid_answer",
-            "invalid_registration",
-            "already_completed",
-            "already_pausing",
-            "not_paused",
-            "content_erased",
-            "queue_full",
-            "backpressure",
-            "token_limit_exceeded",
-        )
-    },
-}
-"""Codes of the commands of families that clients know by a name of this API; the others are in `refusal` of a
-command_invalid or command_refused. Not among them: codes about the caller, the transport or a dependency, which a
-decision cannot be about.
-"""
-INVALID_PREFIXES = ("invalid", "bad", "too_", "unknown", "empty", "missing")
-INVALID_SUFFIXES = ("_invalid", "_too_large", "_too_long", "_too_many")
-"""A code like that is about the command, whatever the state: sent again, it is refused again."""
-
 QUOTA_FIELDS: Mapping[str, str] = {"per_user_quota_exhausted": "user_id", "provider_concurrency_exhausted": "provider"}
 """Field of the response that names the exhausted user or provider (parity: reference surfaces 0.5)."""
 
@@ -94,23 +65,6 @@ def owner_refusal(
     if known in QUOTA_FIELDS:
         details = {QUOTA_FIELDS[known]: subject, "cap": cap}
     return Refused(known, message, retry_after_s=RETRY_LATER_S if waits else None, details=details)
-
-
-def family_refusal(code: str, message: str) -> Refused:
-    """Return the refusal for a CommandRefused of a family, with its code. Unknown codes become command_invalid when
-    they are about the command itself, and otherwise command_refused: the state does not allow it.
-    """
-    if code in FAMILY_CODES:
-        waits = code in ("backpressure", "queue_full")
-        return Refused(FAMILY_CODES[code], message, retry_after_s=RETRY_LATER_S if waits else None)
-    return Refused(
-        "command_invalid" if is_invalid_code(code) else "command_refused", message or code, details={"refusal": code}
-    )
-
-
-def is_invalid_code(code: str) -> bool:
-    """Return whether a refusal with that code is about the command alone: sent again, it is refused again."""
-    return code.startswith(INVALID_PREFIXES) or code.endswith(INVALID_SUFFIXES)
 
 
 async def run_refusing(

@@ -20,7 +20,7 @@ from loomlog.schemas.ids import hashed_token
 from loomlog.schemas.position import Position
 from loomlog.schemas.records import replace
 from loomlog.services.application.authentication import require_member
-from loomlog.services.application.entities import resolve_tenant
+from loomlog.services.application.dispatch import resolve_tenant
 from loomlog.services.application.errors import RETRY_SOON_S, bad_request, run_refusing
 from loomlog.services.application.queries.read_models import ReadModels
 from loomlog.services.application.request_context import command_id as make_command_id

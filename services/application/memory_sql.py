@@ -15,7 +15,7 @@ from typing import Any
 from loomlog.connectors.protocols import Blobs
 from loomlog.schemas.records import replace
 from loomlog.services.application.authentication import require_member
-from loomlog.services.application.entities import resolve_tenant
+from loomlog.services.application.dispatch import resolve_tenant
 from loomlog.services.application.errors import RETRY_SOON_S, bad_request, run_refusing
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.refusals import Refused

@@ -3,7 +3,7 @@
 A schedule is named by the id of a version of its definition. The answers about how it is are those of the version that
 is armed; any other, retired or another tenant's, is not found.
 
-Before: services/api/schedule_endpoints.py. After: services/families/schedule, services/application/entities.py.
+Before: services/api/schedule_endpoints.py. After: services/families/schedule, services/application/dispatch.py.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,11 +25,12 @@ from loomlog.schemas.generated.values import ScheduleSpec
 from loomlog.schemas.position import Position
 from loomlog.services.application.authentication import require_member, require_scope
 from loomlog.services.application.definitions import Definitions
-from loomlog.services.application.entities import Entities, resolve_tenant
+from loomlog.services.application.dispatch import Dispatch, resolve_tenant
 from loomlog.services.application.errors import bad_request
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import TENANT
-from loomlog.services.core.families import Command, aggregate_id
+from loomlog.services.core.entity_operations import command_operation
+from loomlog.services.core.families import aggregate_id
 from loomlog.services.core.refusals import Refused
 from loomlog.services.families.definition.answers import format_time
 from loomlog.services.families.definition.state import Line
@@ -49,7 +50,7 @@ PAGE = 500
 """Schedules of one read."""
 NEXT_TICK = "next-tick"
 """What run-now answers (parity: reference surfaces 1.9). Here it has fired when it is said."""
-_ROWS: Mapping[type[Any], Command[Any]] = {row.record: row for row in FAMILY.commands}
+_COMMANDS = {row.record: command_operation(FAMILY, row) for row in FAMILY.commands}
 _TIMES = {"instant_ms": "instant", "last_ms": "last_instant", "fired_ms": "fired_at"}
 
 
@@ -60,14 +61,14 @@ class Schedules:
         self,
         definitions: Definitions,
         active: ActiveSchedules,
-        entities: Entities,
+        dispatch: Dispatch,
         reads: EntityReads,
         *,
         clock_ms: Callable[[], int],
     ) -> None:
         self._definitions = definitions
         self._active = active
-        self._entities = entities
+        self._dispatch = dispatch
         self._reads = reads
         self._clock_ms = clock_ms
 
@@ -207,13 +208,14 @@ class Schedules:
         tenant, name = self._place(caller, def_id)
         fields |= {"name": name, "def_id": def_id}
         try:
-            return await self._entities.command(caller, FAMILY, _ROWS[record], fields, tenant=tenant)
+            answer = await self._dispatch.request(_COMMANDS[record], caller, fields, tenant=tenant)
         except Refused as refused:
             if refused.details.get("refusal") == "not_found":
                 raise _not_found(def_id) from refused
             if refused.details.get("refusal") == "invalid_request":
                 raise bad_request(str(refused)) from refused
             raise
+        return dict(answer.value.fields), answer.positions[0]
 
     def _position(self, row: ItemRow) -> str:
         """Return the position of the event that made a fire what it is: its start, or its end."""

@@ -39,7 +39,7 @@ from loomlog.schemas.position import Position
 from loomlog.schemas.records import Value, replace
 from loomlog.services.application.authentication import require_member, require_scope
 from loomlog.services.application.command_publisher import CommandPublisher
-from loomlog.services.application.errors import RETRY_SOON_S, bad_request, is_invalid_code, request_refusal, unavailable
+from loomlog.services.application.errors import RETRY_SOON_S, bad_request, request_refusal, unavailable
 from loomlog.services.application.queries.read_your_writes import not_yet_error
 from loomlog.services.application.runs.batch import OutcomeBuilder, SpawnOutcome
 from loomlog.services.application.streaming.items import EventItem
@@ -47,7 +47,7 @@ from loomlog.services.application.streaming.run_stream import StreamSources, res
 from loomlog.services.application.webhook_rejections import RejectionLog
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN, CHANNEL_PUBLISH, RUNS_CREATE
-from loomlog.services.core.refusals import Refused
+from loomlog.services.core.refusals import Refused, is_invalid_code
 from loomlog.services.families.channel.access import require_publisher
 from loomlog.services.families.channel.caller import Declarations, Origin
 from loomlog.services.families.channel.fields import value_text

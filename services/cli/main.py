@@ -105,12 +105,29 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "The read models: their lag, their problems, and rebuilding them.",
     ),
     "topics": ("log.topics:topics_app", "The topics of the log."),
+    "operations": (
+        "operations:list_operations",
+        "Show what can be done, by whom, and where: over HTTP, in the command line, by agents.",
+    ),
+    "call": ("operations:call", "Call any operation over HTTP by its name, and print its answer as JSON."),
 }
 """Commands with their function and the first sentence of its docstring, in the order of the help."""
 FAMILY_COMMANDS: Mapping[str, str] = {
     "callback": "A request to an address of others after the end of a run.",
 }
 """Families of every installation that have commands, with their summary: kept here, so that the help imports none."""
+WRITTEN_GROUPS: Mapping[str, str] = {
+    "budget": "limits",
+    "channel": "channels",
+    "consolidation": "memory",
+    "database": "memory",
+    "definition": "defs",
+    "memory": "memory",
+    "pause": "pause",
+    "schedule": "schedules",
+    "webhook": "webhooks",
+}
+"""Families whose commands are written by hand, with their group; the groups of others are made of their operations."""
 ALIASES: Mapping[str, str] = {"snapshot": "backup"}
 """Former names; not listed."""
 
@@ -134,7 +151,7 @@ class Loomlog(CommandGroup):
         family = _families().get(cmd_name) if command is None else None
         if family is None:
             return command
-        from loomlog.services.cli.families import family_group
+        from loomlog.services.cli.operations import family_group
 
         return family_group(family)
 
@@ -148,14 +165,19 @@ def _listed_families() -> Mapping[str, str]:
 
 def _families() -> Mapping[str, Any]:
     """Return the families with commands, by name. Raises UsageError when one cannot be used."""
-    from loomlog.services.core.families import has_transports
     from loomlog.services.families import FamilyProblem
-    from loomlog.services.families.registry import all_families
+    from loomlog.services.families.registry import all_families, operations_of
 
     try:
-        return {family.name: family for family in all_families() if has_transports(family)}
+        families = [family for family in all_families() if family.name not in WRITTEN_GROUPS]
+        return {family.name: family for family in families if any(one.http for one in operations_of([family]))}
     except FamilyProblem as error:
         raise UsageError(f"{error}. LOOMLOG_FAMILIES names further families.") from error
+
+
+def written_group(family: str) -> str:
+    """Return the group of a family whose commands are written by hand; empty when they are made."""
+    return WRITTEN_GROUPS.get(family, "")
 
 
 def _show_version(requested: bool) -> None:

@@ -375,11 +375,6 @@ class Family(Generic[StateT, CommandT, EventT]):
     aggregate which is here already what it lacks of the file. The restore fills in their envelopes."""
 
 
-def has_transports(family: Family[Any, Any, Any]) -> bool:
-    """Whether HTTP and the command line offer anything of the family."""
-    return bool(family.scope or family.queries or any(row.in_transports for row in family.commands))
-
-
 def aggregate_id(family: str, tenant: str, name: str) -> str:
     """Return the full id of an aggregate: `<family>:<tenant>/<name>`. Families with the same tenant and name share a
     partition, because the key of their records is the part after the colon.

@@ -1,12 +1,42 @@
 """How an operation above the connectors refuses or fails: one class for "no", one for "no answer".
 
-Decisions refuse otherwise: with a value that becomes an event.
+Decisions refuse otherwise: with a value that becomes an event, which `decided_refusal` translates.
 
 Before: services/application, services/families/operation.py. After: error_codes.py has how each surface shows a code.
 """
 
 from collections.abc import Mapping
 from typing import Any
+
+DECIDED_CODES: Mapping[str, str] = {
+    "quarantined": "aggregate_quarantined",
+    **{
+        code: code
+        for code in (
+            "bad_request",
+            "not_found",
+            "empty_text",
+            "invalid_answer",
+            "invalid_registration",
+            "already_completed",
+            "already_pausing",
+            "not_paused",
+            "content_erased",
+            "queue_full",
+            "backpressure",
+            "token_limit_exceeded",
+        )
+    },
+}
+"""Codes of the commands of families that clients know by a name of this API; the others are in `refusal` of a
+command_invalid or command_refused. Not among them: codes about the caller, the transport or a dependency, which a
+decision cannot be about.
+"""
+INVALID_PREFIXES = ("invalid", "bad", "too_", "unknown", "empty", "missing")
+INVALID_SUFFIXES = ("_invalid", "_too_large", "_too_long", "_too_many")
+"""A code like that is about the command, whatever the state: sent again, it is refused again."""
+FULL_RETRY_S = 5
+"""Seconds after which something that is full may take more."""
 
 
 class Refused(Exception):
@@ -40,3 +70,20 @@ class Unavailable(Exception):
     def __init__(self, message: str, *, is_unknown: bool = False) -> None:
         super().__init__(message)
         self.is_unknown = is_unknown
+
+
+def decided_refusal(code: str, message: str) -> Refused:
+    """Return the refusal for a CommandRefused of a family, with its code. Unknown codes become command_invalid when
+    they are about the command itself, and otherwise command_refused: the state does not allow it.
+    """
+    if code in DECIDED_CODES:
+        is_full = code in ("backpressure", "queue_full")
+        return Refused(DECIDED_CODES[code], message, retry_after_s=FULL_RETRY_S if is_full else None)
+    return Refused(
+        "command_invalid" if is_invalid_code(code) else "command_refused", message or code, details={"refusal": code}
+    )
+
+
+def is_invalid_code(code: str) -> bool:
+    """Return whether a refusal with that code is about the command alone: sent again, it is refused again."""
+    return code.startswith(INVALID_PREFIXES) or code.endswith(INVALID_SUFFIXES)

@@ -10,7 +10,7 @@ from the context by its type. NEEDS of the module names the families that are op
 Before: services/application/bootstrap.py, services/runtime/main.py. After: services.py of each family.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 from importlib import import_module
@@ -18,7 +18,9 @@ from typing import Any, TypeVar
 
 from loomlog.connectors.protocols import Blobs
 from loomlog.schemas.codec import Codec
+from loomlog.services.core.families import Family
 from loomlog.services.core.operations import Handlers
+from loomlog.services.families.entity_handlers import EntityHandlers
 from loomlog.services.stream.entities.answers import EntityCommands
 from loomlog.services.stream.entities.hosting import EntityParts
 from loomlog.services.stream.entities.reads import EntityReads
@@ -71,13 +73,14 @@ class FamilyServices:
     close: Callable[[], Awaitable[None]] = _close_nothing
 
 
-def open_families(context: FamilyContext, modules: Mapping[str, str]) -> tuple[Handlers, list[FamilyServices]]:
-    """Open families; `modules`: the module of services of each, by the family's name. Return all handlers, and what
-    is to be closed, in the order of opening.
-    """
-    loaded = {name: import_module(module) for name, module in modules.items()}
+def open_families(
+    context: FamilyContext, families: Sequence[Family[Any, Any, Any]]
+) -> tuple[Handlers, list[FamilyServices]]:
+    """Open families. Return the handlers of all their operations, and what is to be closed, in the order of opening."""
+    loaded = {family.name: import_module(family.services) for family in families if family.services}
     needs = {name: getattr(module, "NEEDS", ()) for name, module in loaded.items()}
-    handlers: dict[Any, Any] = {}
+    of_entities = EntityHandlers(context.commands, context.reads, decrypt=context.decrypt)
+    handlers = dict(of_entities.by_operation(families))
     opened: list[FamilyServices] = []
     for name in TopologicalSorter(needs).static_order():
         if name in loaded:

@@ -5,13 +5,14 @@ removing it takes it out of all of them. Before: a family's declaration. After: 
 """
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any
 
 from loomlog.services import families
+from loomlog.services.core.entity_operations import entity_operations, entity_tool
 from loomlog.services.core.families import Family
 from loomlog.services.core.operations import AnyOperation, Tool
 from loomlog.services.families import FamilyProblem
@@ -55,17 +56,24 @@ def families_of(topic_set: str) -> tuple[Family[Any, Any, Any], ...]:
 
 def all_operations() -> tuple[AnyOperation, ...]:
     """Return the operations of the families of this process, by family. Raises FamilyProblem."""
-    return tuple(operation for family in all_families() for operation in family.operations)
+    return operations_of(all_families())
+
+
+def operations_of(families: Iterable[Family[Any, Any, Any]]) -> tuple[AnyOperation, ...]:
+    """Return the operations of families: those that they declare, then those of their commands and queries."""
+    return tuple(one for family in families for one in (*family.operations, *entity_operations(family)))
 
 
 def all_tools() -> tuple[Tool, ...]:
     """Return the tools of agents that are made of operations. Raises FamilyProblem."""
-    return tuple(tool for family in all_families() for tool in family.tools)
+    return tools_of(all_families())
 
 
-def service_modules() -> Mapping[str, str]:
-    """Return the module that opens the services of each family that has some, by its name. Raises FamilyProblem."""
-    return {family.name: family.services for family in all_families() if family.services}
+def tools_of(families: Iterable[Family[Any, Any, Any]]) -> tuple[Tool, ...]:
+    """Return the tools of families."""
+    return tuple(
+        tool for family in families for tool in (*family.tools, *([entity_tool(family)] if family.tool else []))
+    )
 
 
 def family_tools() -> frozenset[str]:

@@ -42,7 +42,7 @@ from loomlog.services.families.channel.services import read_options as channel_o
 from loomlog.services.families.opening import FamilyContext, open_families
 from loomlog.services.families.pause import FAMILY as PAUSE
 from loomlog.services.families.process_start import load_for_start
-from loomlog.services.families.registry import all_families, all_operations, all_tools, service_modules
+from loomlog.services.families.registry import all_families, all_operations, all_tools
 from loomlog.services.runtime import topics
 from loomlog.services.runtime.admission.queue import build_admission_queue
 from loomlog.services.runtime.content.encryption import ContentEncryption
@@ -67,7 +67,6 @@ from loomlog.services.runtime.telemetry.exposition import build_exposition, buil
 from loomlog.services.runtime.telemetry.metrics import RunMetrics
 from loomlog.services.runtime.telemetry.metrics_server import ADDRESS, bind_socket, serve
 from loomlog.services.runtime.telemetry.run_summaries import RunSummaries
-from loomlog.services.runtime.tools.entity_tools import build_entity_tools
 from loomlog.services.runtime.tools.operation_tools import build_operation_tools
 from loomlog.services.runtime.webhook_setup import open_webhooks
 from loomlog.services.stream.dead_letters import DeadLetters
@@ -207,7 +206,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         clock_ms=clock_ms,
     )
     opening.provide(channel_options(loaded), definitions.table, definitions.operations)
-    handlers, opened = open_families(opening, service_modules())
+    handlers, opened = open_families(opening, all_families())
     isolated = isolated_subjects(loaded.configuration)
     operation_tools = build_operation_tools(
         all_tools(),
@@ -252,13 +251,6 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
             **definitions.tools,
             memory.tool.name: memory.tool,
             **operation_tools,
-            **build_entity_tools(
-                all_families(),
-                resources.entities.parts.client,
-                resources.entities.reads,
-                encryption=encryption,
-                clock_ms=clock_ms,
-            ),
         },
         clients=resources.client_tools.tools,
         definitions=definitions.view,

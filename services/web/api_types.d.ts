@@ -89,11 +89,16 @@ declare namespace Api {
     error_ratio: number;
   }
   interface Aggregate {
-    aggregate: string;
-    seq: number;
+    id: string;
+    tenant_id: string;
+    state: Record<string, any>;
     quarantine: string | null;
-    state: Record<string, any> | null;
-    position: string;
+    created_at: string;
+    updated_at: string;
+  }
+  interface AggregatePage {
+    items: Aggregate[];
+    next: string | null;
   }
   interface AggregateRepaired {
     aggregate: string;
@@ -183,18 +188,6 @@ declare namespace Api {
     run_id: string;
     call: string;
     repeated: boolean;
-  }
-  interface CallbackPage {
-    items: ({ id: string; tenant_id: string; state: Record<string, any>; quarantine: string | null; created_at: string; updated_at: string })[];
-    next: string | null;
-  }
-  interface CallbackRow {
-    id: string;
-    tenant_id: string;
-    state: Record<string, any>;
-    quarantine: string | null;
-    created_at: string;
-    updated_at: string;
   }
   interface CancelBody {
     reason?: string | null;
@@ -1903,8 +1896,8 @@ declare namespace Api {
     | ["GET", `/v1/_agentdef/names`, AgentDefNames, any]
     | ["GET", `/v1/_audit/checkpoints`, CheckpointList, any]
     | ["POST", `/v1/_audit/verify`, string, VerifyBody]
-    | ["GET", `/v1/_callback`, CallbackPage, any]
-    | ["GET", `/v1/_callback/show`, CallbackRow, any]
+    | ["GET", `/v1/_callback`, AggregatePage, any]
+    | ["GET", `/v1/_callback/show`, Aggregate, any]
     | ["GET", `/v1/_channels`, Channels, any]
     | ["POST", `/v1/_channels`, Channel, ChannelCreate]
     | ["POST", `/v1/_channels/_await`, ChannelAwaited, ChannelAwait]

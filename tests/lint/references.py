@@ -14,7 +14,7 @@ import ast
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,11 @@ import typer.core
 from loomlog.projections.frames.other_events import COMPACTION_FAILED
 from loomlog.services.api.openapi import STATUS_TEXT, build_document
 from loomlog.services.cli.main import app
-from loomlog.services.core.command_fields import fields_schema
 from loomlog.services.core.error_codes import STATUS_BY_CODE
-from loomlog.services.core.families import Command, Family, Reads, has_transports
-from loomlog.services.families.registry import ENVIRONMENT, all_families
+from loomlog.services.core.families import Family, Reads
+from loomlog.services.core.operation_input import describe_schema, field_schemas, required_fields
+from loomlog.services.core.operations import AnyOperation
+from loomlog.services.families.registry import ENVIRONMENT, all_families, operations_of
 from tests.lint.features import feature_pages
 from tests.lint.reference_texts import ERRORS, FRAMES
 
@@ -173,86 +174,58 @@ def _routes() -> Iterator[str]:
 
 
 def families_page(families: Sequence[Family[Any, Any, Any]]) -> Iterator[str]:
-    """Yield the lines of the page of families: what each is, and what can be asked of it in every transport."""
+    """Yield the lines of the page of families: what each is, and its operations in every transport."""
     yield HEAD.format(title="Families")
     yield (
-        "A family is a kind of aggregate; its declaration (services/families) makes all of this. A command is given\n"
-        "over HTTP, in the command line (`loomlog FAMILY OPERATION`), and by agents that list the tool. The answer\n"
-        "of a command names its position, and reads that are given it include the command.\n\n"
+        "A family is a kind of aggregate; its declaration (services/families) makes all of this. An operation is\n"
+        "asked for over HTTP, in the command line, and by agents that list the tool: `loomlog operations NAME` shows\n"
+        "one with its fields and answer, `loomlog call NAME` calls it. The answer of a write names its position, and\n"
+        "reads that are given it include the write.\n\n"
         "Refusals have the codes of [ERRORS.md](ERRORS.md); a code of the family itself is in `refusal` of a\n"
         "`command_invalid` (422: sent again, it is refused again) or `command_refused` (409: the state does not allow\n"
         "it). A quarantined aggregate answers `aggregate_quarantined`.\n"
     )
-    offered = [family for family in families if has_transports(family) or family.tool]
-    if not offered:
-        yield "No family of this installation is offered over HTTP, in the command line or to agents.\n"
-    for family in offered:
-        yield from _family(family)
+    for family in families:
+        if operations := operations_of([family]):
+            yield from _family(family, operations)
 
 
-def _family(family: Family[Any, Any, Any]) -> Iterator[str]:
+def _family(family: Family[Any, Any, Any], operations: Sequence[AnyOperation]) -> Iterator[str]:
     yield f"## {family.name}\n"
     yield f"{_cell(family.summary)}\n"
-    tool = f"`{family.tool}`" if family.tool else "none"
     source = "rows in Postgres" if family.reads is Reads.INDEXED else "the memory of every process"
-    yield f"Tool of agents: {tool}. Reads are answered from {source}. Topics: `loom.{family.topics}.*`.\n"
-    rows: list[tuple[str, str, str, str, str]] = []
-    for row in family.commands:
-        if row.in_transports or (row.in_tool and family.tool):
-            http = f"`POST /v1/_{family.name}/{row.verb}`" if row.in_transports else ""
-            rows.append((f"`{row.verb}`", row.summary, http, row.scope if http else "", _in_tool(family, row.in_tool)))
-    if family.scope or family.tool:
-        listing, showing = f"`GET /v1/_{family.name}`", f"`GET /v1/_{family.name}/show?id=`"
-        listing, showing = (listing, showing) if family.scope else ("", "")
-        rows.append(("`ls`", "List the aggregates, by id.", listing, family.scope, _in_tool(family, True)))
-        rows.append(("`show`", "Show one.", showing, family.scope, _in_tool(family, True)))
-    for query in family.queries:
-        names = "".join(f"&{name}=" for name in query.parameters)
-        http = f"`GET /v1/_{family.name}/{query.verb}?id={names}`"
-        rows.append((f"`{query.verb}`", query.summary, http, query.scope, _in_tool(family, query.in_tool)))
-    yield from _table(("operation", "what", "HTTP", "scope", "tool"), rows)
-    for row in family.commands:
-        if row.in_transports or (row.in_tool and family.tool):
-            yield from _command_fields(row)
+    yield f"Reads are answered from {source}. Topics: `loom.{family.topics}.*`.\n"
+    rows = [
+        (
+            f"`{operation.name}`",
+            operation.summary,
+            ", ".join(f"`{http.route}`" for http in operation.http),
+            str(operation.access),
+            f"`{operation.tool.tool}` op `{operation.tool.op}`" if operation.tool is not None else "",
+        )
+        for operation in operations
+    ]
+    yield from _table(("operation", "what", "HTTP", "access", "tool"), rows)
+    for operation in operations:
+        yield from _fields(operation)
 
 
-def _command_fields(row: Command[Any]) -> Iterator[str]:
-    schema = fields_schema(row.record)
-    yield f"### {row.verb}\n"
-    required = schema.get("required", ())
-    yield from _table(
-        ("field", "type", "what", "default"),
-        [
-            (
-                f"`{name}`",
-                _json_type(field),
-                field.get("description", ""),
-                "required" if name in required else f"`{json.dumps(field.get('default'))}`",
-            )
-            for name, field in schema["properties"].items()
-        ],
-    )
+def _fields(operation: AnyOperation) -> Iterator[str]:
+    schemas, required = field_schemas(operation.input), required_fields(operation.input)
+    if not schemas:
+        return
+    yield f"### {operation.name}\n"
+    rows = [
+        (f"`{name}`", describe_schema(schema), schema.get("description", ""), _default(name, schema, required))
+        for name, schema in schemas.items()
+    ]
+    yield from _table(("field", "value", "what", "default"), rows)
 
 
-def _in_tool(family: Family[Any, Any, Any], is_in_tool: bool) -> str:
-    return "yes" if family.tool and is_in_tool else ""
-
-
-def _json_type(schema: Any) -> str:
-    """Describe a JSON schema of services/core/command_fields.py in a few words."""
-    if "anyOf" in schema:
-        return " or ".join(_json_type(part) for part in schema["anyOf"])
-    if "contentEncoding" in schema:
-        return "base64"
-    match schema["type"]:
-        case "array":
-            return f"list of {_json_type(schema['items'])}"
-        case "object" if "properties" in schema:
-            return f"object ({', '.join(schema['properties'])})"
-        case "object":
-            return f"object of {_json_type(schema['additionalProperties'])}"
-        case kind:
-            return str(kind)
+def _default(name: str, schema: Mapping[str, Any], required: Collection[str]) -> str:
+    if name in required:
+        return "required"
+    return f"`{json.dumps(schema['default'])}`" if "default" in schema else ""
 
 
 def frame_types() -> set[str]:

@@ -33,8 +33,8 @@ from loomlog.services.cli.channels.reads import (
 )
 from loomlog.services.cli.commands import run
 from loomlog.services.cli.errors import NotFound, UsageError
-from loomlog.services.cli.families import IdempotencyKey, Tenant
 from loomlog.services.cli.http.api import ApiResponse, explain_pending
+from loomlog.services.cli.operations import IdempotencyKey, Tenant
 from loomlog.services.cli.runs.runs import Json, open_api
 from loomlog.services.cli.terminal.formatting import pluralize
 from loomlog.services.cli.terminal.output import DIM, NAME, WARNING, console, print_json

@@ -20,11 +20,11 @@ from rich.text import Text
 
 from loomlog.services.cli.commands import run
 from loomlog.services.cli.errors import FAILED, UsageError
-from loomlog.services.cli.families import IdempotencyKey, Tenant
 from loomlog.services.cli.http.api import ApiResponse, explain_pending
 from loomlog.services.cli.memory.entry_text import usage_text
 from loomlog.services.cli.memory.reads import ScopeAndKey, ScopeWords
 from loomlog.services.cli.memory.scopes import PATH, hint, key_path, parse_words, scope_label, scope_path
+from loomlog.services.cli.operations import IdempotencyKey, Tenant
 from loomlog.services.cli.runs.runs import Json, open_api
 from loomlog.services.cli.terminal.formatting import pluralize, size
 from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, WARNING, console, fact_line, print_json

@@ -15,7 +15,6 @@ from rich.text import Text
 from loomlog.schemas.position import Position as LogPosition
 from loomlog.services.cli.commands import run
 from loomlog.services.cli.errors import CliError, NotFound, UsageError
-from loomlog.services.cli.families import Position, Tenant
 from loomlog.services.cli.memory.entry_text import (
     author_text,
     call_text,
@@ -37,6 +36,7 @@ from loomlog.services.cli.memory.scopes import (
     scope_named,
     scope_path,
 )
+from loomlog.services.cli.operations import Position, Tenant
 from loomlog.services.cli.runs.runs import Json, open_api, resolve_run_id
 from loomlog.services.cli.terminal.formatting import pluralize, size
 from loomlog.services.cli.terminal.output import DIM, NAME, WARNING, console, fact_line, print_json, print_table

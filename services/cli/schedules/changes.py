@@ -13,8 +13,8 @@ from typing import Annotated, Any
 import typer
 
 from loomlog.services.cli.commands import run
-from loomlog.services.cli.families import IdempotencyKey, Tenant
 from loomlog.services.cli.http.api import explain_pending
+from loomlog.services.cli.operations import IdempotencyKey, Tenant
 from loomlog.services.cli.runs.runs import Json, open_api
 from loomlog.services.cli.schedules.reads import find_id, list_entries, state_path
 from loomlog.services.cli.terminal.formatting import pluralize

@@ -20,8 +20,8 @@ from loomlog.services.cli.commands import CommandGroup, run
 from loomlog.services.cli.definitions.reads import list_definitions
 from loomlog.services.cli.definitions.reads import show as show_definition
 from loomlog.services.cli.errors import UsageError
-from loomlog.services.cli.families import Tenant
 from loomlog.services.cli.http.api import quote_segment
+from loomlog.services.cli.operations import Tenant
 from loomlog.services.cli.runs.runs import Json, open_api
 from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, WARNING, console, fact_line, print_json, print_table
 from loomlog.services.families.webhook.limits import RECENT_MAX

@@ -5,8 +5,7 @@ operation that is unavailable is asked again for as long as its tool may run. Th
 carries the command id of the call. The model sees an error only past that time, and one whose effect is unknown says
 so.
 
-Before: memory_tool.py, operation_tools.py, definition_tools.py and entity_tools.py. After: the operations of
-services/families.
+Before: memory_tool.py, definition_tools.py and operation_tools.py. After: the operations of services/families.
 """
 
 import asyncio
@@ -64,4 +63,5 @@ async def call_operation(
 
 def refused_result(tool: str, refused: Refused) -> ToolResult:
     """Return the result of a call that was refused."""
-    return error_result(ToolCallRefused(f"{tool} was refused ({refused.code}): {refused}"))
+    code = refused.details.get("refusal", refused.code)  # the family's own says more
+    return error_result(ToolCallRefused(f"{tool} was refused ({code}): {refused}"))

@@ -1,6 +1,6 @@
 """What the sender of a command to an entity gets: the events that answer it, and where they are in the log.
 
-Before: services/application/entities.py and the tools of agents send. After: services/stream/entities/client.py.
+Before: services/families/entity_handlers.py sends. After: services/stream/entities/client.py.
 """
 
 from typing import Any, Protocol

@@ -8,7 +8,7 @@ answer asks the index of handled commands.
 
 Commands for one partition that arrive during an append go with the next one (group commit).
 
-Before: services/application/entities.py, tools of agents, the outbox. After: handler.py of the partition's owner.
+Before: services/families/entity_handlers.py, the outbox. After: handler.py of the partition's owner.
 """
 
 import asyncio

@@ -4,7 +4,7 @@ A read includes everything that this process has written to the aggregate, and e
 waited for by the positions that the process follows, if it does, and by asking for their cursor; the owner's memory is
 not read, because a row is at most tens of milliseconds behind it. Items are rows for replicated families too.
 
-Before: services/application/entities.py, tools of agents. After: replicas.py; rows.py.
+Before: services/families/entity_handlers.py. After: replicas.py; rows.py.
 """
 
 import asyncio

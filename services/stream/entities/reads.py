@@ -2,7 +2,7 @@
 
 Items (rows for single facts of a history) are in Postgres for every family, so reads of them wait for the projector.
 
-Before: services/application/entities.py and the tools of agents. After: an implementation for each kind of Reads.
+Before: services/families/entity_handlers.py. After: an implementation for each kind of Reads.
 """
 
 import math

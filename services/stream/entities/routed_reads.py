@@ -1,6 +1,6 @@
 """Reads of entities in a process with several topic sets: each family is read where its topic set is.
 
-Before: services/application/entities.py, tools of agents. After: reading.py, one for each set.
+Before: services/families/entity_handlers.py. After: reading.py, one for each set.
 """
 
 import math

@@ -26,11 +26,13 @@ from schemathesis.specs.openapi.checks import (
 
 from loomlog.connectors.models.mock.model import MockModel
 from loomlog.schemas.codec import local_codec
-from loomlog.services.api.entity_routes import entity_routes
 from loomlog.services.api.openapi import build_document
+from loomlog.services.api.operation_routes import operation_routes
 from loomlog.services.api.routes import ROUTES
+from loomlog.services.core.entity_operations import entity_operations
 from loomlog.services.core.run.commands import CommandRefusal
 from loomlog.services.core.run.commands import StartCommand as StartOrder
+from loomlog.services.families.registry import all_families
 from loomlog.services.runtime.models.provider_probe import ProviderProber
 from loomlog.services.stream.entities.answers import Answer
 from loomlog.services.stream.entities.reads import EntityRow
@@ -50,7 +52,7 @@ STREAMED = ["/v1/_audit/verify"]
 """Answered by a stream that ends; its frames are objects, which the document's text is not. test_audit_endpoints.py
 reads them.
 """
-ROWS = (*ROUTES, *entity_routes([COUNTER]))
+ROWS = (*ROUTES, *operation_routes(entity_operations(COUNTER)))
 
 
 class CountersBeside(LogEntities):
@@ -88,7 +90,10 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
     async def serve(folder: Path) -> None:
         entities = CountersBeside()
-        async with served(folder, routes=ROWS, entity_commands=entities, entity_reads=entities) as here:
+        families = (*all_families(), COUNTER)
+        async with served(
+            folder, routes=ROWS, families=families, entity_commands=entities, entity_reads=entities
+        ) as here:
             entities.attach(here.world.log, here.world.layer.entity_parts)
             refuse_all(here.world)
             probing = asyncio.create_task(prober_of(here).run(lambda: True))

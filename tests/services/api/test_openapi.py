@@ -9,12 +9,13 @@ import orjson
 from loomlog.services.api.answer_examples import ANSWER_EXAMPLES
 from loomlog.services.api.app import build_app
 from loomlog.services.api.docs_page import curl, render_page
-from loomlog.services.api.entity_routes import entity_routes
 from loomlog.services.api.examples import BODY_EXAMPLES
 from loomlog.services.api.openapi import build_document, encode_document, response_types
+from loomlog.services.api.operation_routes import operation_routes
 from loomlog.services.api.route import NamedSchema
 from loomlog.services.api.routes import ROUTES
 from loomlog.services.api.schema_examples import ENDINGS, REFERENCE, TEXTS, example_of
+from loomlog.services.core.entity_operations import entity_operations
 from loomlog.services.core.error_codes import STATUS_BY_CODE
 from tests.services.api.serving import Wire, service_of
 from tests.services.entities import COUNTER
@@ -236,7 +237,7 @@ def test_operation_ids_are_a_verb_and_a_noun() -> None:
 
 
 def test_operations_of_a_family_are_named_alike() -> None:
-    assert {route.operation_id for route in entity_routes([COUNTER])} == {
+    assert {route.operation_id for route in operation_routes(entity_operations(COUNTER))} == {
         "increment_counter",
         "list_counter_aggregates",
         "show_counter_aggregate",

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from loomlog.schemas.generated.entity_commands import RepairAggregate
 from loomlog.schemas.generated.run_commands import StartRun
-from loomlog.services.cli import families, main
+from loomlog.services.cli import main, operations
 from loomlog.services.cli.errors import FAILED, NOT_FOUND, UNREACHABLE, USAGE_ERROR
 from loomlog.services.cli.main import COMMANDS, app
 from loomlog.services.core.access.scopes import RUNS_CREATE
@@ -51,7 +51,7 @@ SILENT: Any = replace(COUNTER, name="silent", scope="", queries=[], commands=[WI
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
     fake = FakeApi()
-    monkeypatch.setattr(families, "open_api", fake.client)
+    monkeypatch.setattr(operations, "open_api", fake.client)
     monkeypatch.setattr("loomlog.services.families.registry.all_families", lambda: (COUNTER, SILENT, WIDE))
     monkeypatch.setenv("COLUMNS", "160")
     return fake

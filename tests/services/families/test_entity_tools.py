@@ -19,13 +19,15 @@ from loomlog.schemas.generated.run_events import ToolReturned
 from loomlog.schemas.generated.values import ResultDetails
 from loomlog.schemas.records import replace
 from loomlog.services.core.command_fields import field_names, fields_schema
+from loomlog.services.core.entity_operations import LIST, PAGE_MAX, SHOW, entity_operations, entity_tool
 from loomlog.services.core.families import Command
 from loomlog.services.core.run.commands import ToolCompleted
 from loomlog.services.core.run.react import CallTool
 from loomlog.services.core.run.state import AwaitingTools
+from loomlog.services.families.entity_handlers import EntityHandlers
 from loomlog.services.runtime.content.encryption import PLAINTEXT, ContentEncryption
 from loomlog.services.runtime.telemetry.tracing import NoTracing
-from loomlog.services.runtime.tools.entity_tools import LIST, PAGE_MAX, SHOW, EntityTool, build_entity_tools
+from loomlog.services.runtime.tools.operation_tools import OperationTool
 from loomlog.services.runtime.tools.tool_calls import ToolCalls
 from loomlog.services.runtime.tools.toolset import ProcessToolset
 from loomlog.services.stream.entities.answers import CommandInvalid
@@ -53,21 +55,19 @@ CONTEXT = ToolContext(
 class Here:
     """The tool of counters."""
 
-    def __init__(self, encryption: ContentEncryption = PLAINTEXT) -> None:
-        self.entities = MemoryEntities()
-        tools = build_entity_tools(
-            [COUNTER, changed(COUNTER, name="silent", tool="")],
-            self.entities,
-            self.entities,
-            encryption=encryption,
+    def __init__(self, encryption: ContentEncryption = PLAINTEXT, family: Any = COUNTER) -> None:
+        self.entities = MemoryEntities(family)
+        handlers = EntityHandlers(self.entities, self.entities, decrypt=encryption.decrypt_json).by_operation([family])
+        self.tool = OperationTool(
+            entity_tool(family),
+            entity_operations(family),
+            handlers,
+            is_isolated=lambda tenant, subject: False,
             clock_ms=lambda: NOW,
         )
-        assert list(tools) == ["Counter"]
-        self.tool: Any = tools["Counter"]
 
     async def call(self, context: ToolContext = CONTEXT, **arguments: Any) -> ToolResult:
-        result: ToolResult = await self.tool.call(arguments, context)
-        return result
+        return await self.tool.call(arguments, context)
 
     async def json(self, context: ToolContext = CONTEXT, **arguments: Any) -> Any:
         result = await self.call(context, **arguments)
@@ -123,22 +123,21 @@ async def test_reads_have_plain_json_and_wait_for_the_runs_writes() -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ({}, '"op" must be one of increment, ls, show, remaining'),
-        ({"op": "reset"}, '"op" must be one of'),
-        ({"op": ["ls"]}, '"op" must be one of'),
+        ({}, "op: expected one of increment, ls, show, remaining"),
+        ({"op": "shwo"}, "did you mean show?"),
+        ({"op": ["ls"]}, "op: expected one of"),
         ({"op": "increment"}, "name is required: text"),
-        ({"op": "increment", "name": "a", "by": 1, "id": "b"}, 'unknown field "id"'),
+        ({"op": "increment", "name": "a", "by": 1, "bye": 1}, "'bye' is unknown; did you mean by?"),
         ({"op": "increment", "name": "a", "by": "x"}, "by must be a whole number"),
         ({"op": "increment", "name": "", "by": 1}, "the id has 0 bytes"),
         ({"op": "increment", "name": "a", "by": -1}, "was refused (invalid_step): a counter only grows"),
         ({"op": "increment", "name": "a", "by": 5_000}, "was refused (counter_full): it counts to 1000"),
-        ({"op": "show"}, '"id" is missing'),
-        ({"op": "show", "id": 1}, '"id" must be text'),
-        ({"op": "show", "id": "none"}, "there is no counter 'none'; op ls lists"),
-        ({"op": "show", "id": "a", "of": "1"}, '"of" is unknown, expected are id'),
-        ({"op": "ls", "limit": PAGE_MAX + 1}, '"limit" must be a whole number from 1 to 100'),
-        ({"op": "ls", "limit": 1.5}, '"limit" must be'),
-        ({"op": "ls", "limit": True}, '"limit" must be'),
+        ({"op": "show"}, "id is missing"),
+        ({"op": "show", "id": 1}, "id: expected text of 1 to 512 characters"),
+        ({"op": "show", "id": "none"}, "there is no counter 'none'"),
+        ({"op": "ls", "limit": PAGE_MAX + 1}, "limit: expected a whole number from 1 to 200, not 201"),
+        ({"op": "ls", "limit": 1.5}, "limit: expected a whole number"),
+        ({"op": "ls", "limit": True}, "limit: expected a whole number"),
     ],
 )
 async def test_a_refusal_tells_the_model_what_to_do(arguments: Any, text: str) -> None:
@@ -194,14 +193,18 @@ def test_one_schema_has_the_fields_of_all_operations() -> None:
 def test_what_agents_may_not_do_is_no_operation() -> None:
     (row,), (query,) = COUNTER.commands, COUNTER.queries
     inner = changed(COUNTER, commands=[changed(row, in_tool=False)], queries=[changed(query, in_tool=False)])
-    here = MemoryEntities()
+    schema = Here(family=inner).tool.input_schema
+    assert schema["properties"]["op"]["enum"] == ["ls", "show"]
+    assert set(schema["properties"]) == {"op", "prefix", "after", "limit", "id"}
 
-    async def plain(value: Any, tenant: str) -> Any:
-        return value
 
-    tool = EntityTool(inner, here, here, decrypt=plain, clock_ms=lambda: NOW)
-    assert list(tool.operations) == ["ls", "show"]
-    assert set(tool.input_schema["properties"]) == {"op", "prefix", "after", "limit", "id"}
+async def test_an_answer_for_a_model_has_a_hundred_aggregates_at_most() -> None:
+    here = Here()
+    for number in range(101):
+        await here.call(replace(CONTEXT, idempotency_key=str(number)), op="increment", name=f"{number:03}", by=1)
+    page = await here.json(op=LIST, limit=PAGE_MAX)
+    assert (len(page["items"]), page["more"]) == (100, True)
+    assert len((await here.json(op=LIST))["items"]) == 20
 
 
 def test_the_context_of_a_run_lists_the_operations() -> None:
@@ -220,15 +223,14 @@ async def test_content_is_decrypted_for_the_model() -> None:
     keys = keys_over(MemoryLog({KEYS_TOPIC: 1}))
     token = (await keys.cipher_for("acme", "ada")).text("a secret")
     row: Command[Any] = changed(COUNTER.commands[0], reply=lambda events: {"note": [token], "value": 1})
-    here = MemoryEntities(changed(COUNTER, commands=[row]))
-    tools = build_entity_tools([here.family], here, here, encryption=ContentEncryption(keys), clock_ms=lambda: NOW)
-    result = await tools["Counter"].call({"op": "increment", "name": "a", "by": 1}, CONTEXT)
+    here = Here(ContentEncryption(keys), changed(COUNTER, commands=[row]))
+    result = await here.call(op="increment", name="a", by=1)
     assert json.loads(result.text) == {"note": ["a secret"], "value": 1}
     refusal = CommandRefused(code="no", message=token)
-    (key,) = here.answers
-    here.answers[key] = replace(here.answers[key], events=(refusal,))
-    again = await tools["Counter"].call({"op": "increment", "name": "a", "by": 1}, CONTEXT)
-    assert again.text == "increment was refused (no): a secret"
+    (key,) = here.entities.answers
+    here.entities.answers[key] = replace(here.entities.answers[key], events=(refusal,))
+    again = await here.call(op="increment", name="a", by=1)
+    assert again.text == "Counter was refused (no): a secret"
 
 
 # --- in a run --------------------------------------------------------------------------------------------------------
