@@ -8,7 +8,7 @@ from starlette.requests import Request
 from loomlog.connectors.configuration.agent_block import AgentBlock
 from loomlog.connectors.configuration.resolve import ResolvedAgent, resolve_agent, unknown_agent
 from loomlog.connectors.definitions import KINDS
-from loomlog.services.api.response_models import (
+from loomlog.services.api.operator_models import (
     AgentDefinitionView,
     RunnableAgent,
     RunnableAgents,

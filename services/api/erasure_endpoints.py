@@ -10,18 +10,20 @@ from starlette.requests import Request
 
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.schemas.position import Position
-from loomlog.services.api.request_models import ErasureBody
-from loomlog.services.api.request_parsing import json_body, query_text
-from loomlog.services.api.response_models import (
+from loomlog.services.api.erasure_models import (
     ErasureExamination,
     ErasureRecord,
     ErasureResult,
     KeysRewrapped,
+    ReadableCounts,
+    Residue,
     SubjectKey,
     SubjectList,
     SubjectReport,
     UncoveredContent,
 )
+from loomlog.services.api.request_models import ErasureBody
+from loomlog.services.api.request_parsing import json_body, query_text
 from loomlog.services.api.responses import POSITION_HEADER, JsonResponse, json_response, position_headers
 from loomlog.services.api.service import Service
 from loomlog.services.application.admin.erasure import NOT_EXAMINED, ErasureReport, KeyView
@@ -110,7 +112,7 @@ def report_json(erasure_report: ErasureReport) -> SubjectReport:
 
 def _result_json(erasure_report: ErasureReport) -> ErasureExamination:
     examined = erasure_report.findings
-    residue = {
+    residue: Residue = {
         # Content that an erasure leaves readable; events stay in the log as bytes that cannot be decrypted.
         "rows": examined.frames_in_clear + examined.memory.in_clear,
         "scopes": int(examined.memory.in_clear > 0),
@@ -161,7 +163,7 @@ def _entity_counts(erasure_report: ErasureReport) -> dict[str, int]:
     return {} if entities is None else {"entity_events": entities.events, "aggregates": entities.aggregates}
 
 
-def _readable_counts(erasure_report: ErasureReport) -> dict[str, int]:
+def _readable_counts(erasure_report: ErasureReport) -> ReadableCounts:
     """Count what other families hold of the subject in clear and no erasure removes, apart from content of its own."""
     entities = erasure_report.findings.entities
     return {} if entities is None else {"events_naming": entities.named, "definitions": entities.definitions}

@@ -17,8 +17,7 @@ from loomlog.connectors.models.catalog import build_model
 from loomlog.projections.engine.lag import ProjectionLag, lag_json
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.services.api.metrics import CONTENT_TYPE
-from loomlog.services.api.request_parsing import query_integer
-from loomlog.services.api.response_models import (
+from loomlog.services.api.operator_models import (
     Concurrency,
     Health,
     Me,
@@ -28,6 +27,7 @@ from loomlog.services.api.response_models import (
     Resolver,
     Routing,
 )
+from loomlog.services.api.request_parsing import query_integer
 from loomlog.services.api.responses import JsonResponse, json_response, position_headers
 from loomlog.services.api.routing_view import aliases_json, routing_json
 from loomlog.services.api.routing_view import resolver_json as resolver_view

@@ -13,15 +13,15 @@ from typing_extensions import TypedDict
 
 from loomlog.services.application.queries.json_types import (
     EventRecord,
+    FinalUsage,
     Interrupt,
-    JsonObject,
-    LeftOut,
+    LimitNoticeJson,
     Resident,
     ResidentState,
     Run,
     SessionSummary,
-    StateFile,
     TranscriptFrame,
+    UsageRow,
 )
 
 
@@ -191,11 +191,11 @@ class SpawnResult(TypedDict):
     status: str
     stop_reason: str | None
     final_text: str
-    usage: JsonObject | None
+    usage: FinalUsage | None
     error: str | None
     error_code: str | None
-    limits: list[JsonObject]
-    parent_context: JsonObject | None
+    limits: list[LimitNoticeJson]
+    parent_context: Mapping[str, str] | None
     position: str | None
 
 
@@ -399,284 +399,12 @@ class AggregateRepaired(TypedDict):
 
 UsageReport = TypedDict(
     "UsageReport",
-    {"group_by": list[str], "from": str | None, "to": str | None, "rows": list[dict[str, Any]]},
+    {"group_by": list[str], "from": str | None, "to": str | None, "rows": list[UsageRow]},
 )
 """Tokens and cost by group."""
 
 
-# --- state files -----------------------------------------------------------------------------------------------------
-
-
-class StateFileList(TypedDict):
-    """Stored state files, newest first."""
-
-    entries: list[StateFile]
-
-
-class StateSection(TypedDict):
-    """A section of a state."""
-
-    version: int
-    entries: list[JsonObject]
-
-
-class State(TypedDict):
-    """The content of a state file."""
-
-    format: str
-    schema_version: int
-    created_at: str
-    label: str
-    tenant: NotRequired[str]
-    sections: Mapping[str, StateSection]
-    counts: JsonObject
-    sha256: str
-
-
-class StateFileContent(StateFile):
-    """A stored state file with its content."""
-
-    json_content: State
-
-
-class Restored(TypedDict):
-    """Counts of a restore; `runs_skipped` and `aggregates_skipped` were here before and are unchanged."""
-
-    dry_run: bool
-    runs_restored: int
-    runs_continued: int
-    runs_skipped: int
-    runs_failed: int
-    runs_sealed: int
-    events_restored: int
-    pauses_restored: int
-    limits_restored: int
-    blobs_restored: int
-    aggregates_restored: int
-    aggregates_skipped: int
-    aggregates_failed: int
-    aggregate_events_restored: int
-    memory_restored: int
-    """Keys of memory that were brought back."""
-    left_out: list[LeftOut]
-    """What the file does not have."""
-    warnings: list[str]
-    positions: list[str]
-
-
-# --- the process and its models --------------------------------------------------------------------------------------
-
-
-class Health(TypedDict):
-    """This process."""
-
-    ok: Literal[True]
-    version: str
-    commit: str
-    built: str
-    uptime_seconds: float
-    metrics_enabled: bool
-    replica_id: str
-    replicas: list[str]
-
-
-class Readiness(TypedDict):
-    """`missing` names the dependencies that do not answer."""
-
-    ready: bool
-    missing: list[str]
-    code: NotRequired[Literal["not_ready"]]
-    error: NotRequired[str]
-
-
-class Capabilities(TypedDict):
-    """Capabilities of this installation."""
-
-    mcp_allow_dynamic_stdio: bool
-    http_host_allowlist_configured: bool
-
-
-class Me(TypedDict):
-    """The caller, by its token."""
-
-    tenant_id: str
-    subject: str
-    name: str
-    scopes: list[str]
-    is_admin: bool
-    is_isolated: bool
-    legacy: bool
-    open_mode: bool
-    capabilities: Capabilities
-
-
-class LoginConfig(TypedDict):
-    """What the sign-in page needs before anybody is signed in."""
-
-    login_origins: list[str]
-    open_mode: bool
-    version: str
-
-
-class ProviderModels(TypedDict):
-    """Models that a provider lists at this moment."""
-
-    provider: str
-    models: list[str]
-
-
-class ActiveRuns(TypedDict):
-    """Runs that are active, and starts that wait; `queued` null: not known to this process."""
-
-    active: int
-    queued: int | None
-
-
-class Concurrency(TypedDict):
-    """Open runs, by user and by provider: those at work and those that are parked."""
-
-    active: int
-    at_work: int
-    """Open runs that a call is due or under way for."""
-    queued: int | None
-    per_user: Mapping[str, Any]
-    providers: Mapping[str, Any]
-
-
-class ModelChoiceStatus(TypedDict):
-    """A model of a cascade."""
-
-    provider: str
-    model: str
-    primary: bool
-    available: bool
-    selected: bool
-    stalled: bool
-    rate_limited: bool
-    reachable: bool
-
-
-class TierCascade(TypedDict):
-    """The models of a tier, in the order in which they are tried."""
-
-    tier: str
-    cascade: list[ModelChoiceStatus]
-
-
-class UserTier(TypedDict):
-    """A plan of users and its tiers."""
-
-    name: str
-    tiers: list[TierCascade]
-
-
-class ProviderStatus(TypedDict):
-    """A provider, without its key. `available`: this process can call it; `reachable`: it answers."""
-
-    provider: str
-    driver: str
-    dialect: str
-    available: bool
-    reachable: bool
-    max_concurrent: int
-    why_not: NotRequired[str | None]
-
-
-class RoutingTable(TypedDict):
-    """Models by plan and tier."""
-
-    admin: bool
-    providers: list[ProviderStatus]
-    user_tiers: list[UserTier]
-    operator_key_restricted: bool
-    search: list[JsonObject]
-
-
-class Routing(RoutingTable):
-    """Models by plan and tier, at a time."""
-
-    generated_at: str
-
-
-class ModelStatus(TypedDict):
-    """What calls and probes have shown of a model."""
-
-    listed: bool
-    stalled: bool
-    rate_limited: bool
-    rate_limited_until: str | None
-    reason: str | None
-
-
-class ProviderAvailability(ProviderStatus):
-    """A provider with its models. `excluded`: this process cannot call it."""
-
-    excluded: bool
-    models: Mapping[str, ModelStatus]
-    last_check: str | None
-    last_error: str | None
-
-
-class AvailabilityMatrix(TypedDict):
-    """Providers and their models."""
-
-    providers: Mapping[str, ProviderAvailability]
-
-
-class Resolver(AvailabilityMatrix):
-    """Providers and their models, at a time."""
-
-    generated_at: str
-
-
-class ModelAlias(TypedDict):
-    """A name of a model in the configuration."""
-
-    name: str
-    provider: str
-    model: str | None
-    model_pattern: str | None
-    effort: str | None
-
-
-class AliasTarget(TypedDict):
-    """The model, or the pattern of models, that a name means."""
-
-    provider: str
-    model: str
-
-
-class ModelAliasList(TypedDict):
-    """Names of models in the configuration: by name, and as a list with all that is known of each."""
-
-    aliases: Mapping[str, AliasTarget]
-    models: list[ModelAlias]
-
-
-class RunnableAgent(TypedDict):
-    """An agent that may be run. `available` is whether one of its models is usable for the operator's keys."""
-
-    name: str
-    source: str
-    description: str
-    provider: str | None
-    model: str | None
-    tools: list[str]
-    volumes: list[str]
-    available: bool
-    unavailable_reason: str | None
-
-
-class RunnableAgents(TypedDict):
-    """The agents that may be run."""
-
-    agents: list[RunnableAgent]
-
-
-class AgentDefinitionView(RunnableAgent):
-    """An agent with the keys of its definition that differ from their defaults."""
-
-    definition: dict[str, Any]
+# --- definitions ----------------------------------------------------------------------------------------------------
 
 
 class LibraryEntry(TypedDict):
@@ -699,105 +427,3 @@ class Library(TypedDict):
     """Definitions of a kind."""
 
     entries: list[LibraryEntry]
-
-
-class PresetSummary(TypedDict):
-    """A configuration layer that comes with the program."""
-
-    name: str
-    kind: str
-    description: str
-
-
-class PresetList(TypedDict):
-    """Configuration layers that come with the program."""
-
-    units: list[PresetSummary]
-
-
-class PresetContent(PresetSummary):
-    """A configuration layer with its YAML."""
-
-    content: str
-
-
-# --- erasure ---------------------------------------------------------------------------------------------------------
-
-
-class CoveredContent(TypedDict):
-    """Encrypted content, by kind."""
-
-    counts: Mapping[str, int]
-    total: int
-
-
-class UncoveredContent(CoveredContent):
-    """Content in clear, by kind, and the runs that have it."""
-
-    runs: int
-
-
-class ErasureRecord(TypedDict):
-    """An erasure as the log has it."""
-
-    erasure_id: str
-    at: str
-    by: str
-    reason: str
-    position: str
-
-
-class SubjectKey(TypedDict):
-    """A key of a subject. Content under an erased key cannot be read by anyone."""
-
-    key_id: str
-    made_at: str | None
-    erased: bool
-    erasure: ErasureRecord | None
-
-
-class ErasureExamination(TypedDict):
-    """What was examined of a subject."""
-
-    tenant: str
-    subject: str
-    known: bool
-    residue: Mapping[str, int]
-    tier3_residue: Mapping[str, int]
-    errors: list[str]
-    notes: list[str]
-
-
-class SubjectReport(ErasureExamination):
-    """What an installation holds of a subject."""
-
-    encrypted: bool
-    tier1_covered: CoveredContent
-    tier2_uncovered: UncoveredContent
-    keys: list[SubjectKey]
-    erasures: list[ErasureRecord]
-
-
-class SubjectList(TypedDict):
-    """Subjects of a tenant."""
-
-    tenant: str
-    subjects: list[str]
-
-
-class ErasureResult(ErasureExamination):
-    """An erasure, or with `dry_run` what it would do. With anything in `incomplete` it is to be repeated."""
-
-    dry_run: bool
-    deleted: Mapping[str, int]
-    retained: Mapping[str, str]
-    erasure_id: NotRequired[str]
-    cancelled_runs: NotRequired[list[str]]
-    tier2_uncovered: NotRequired[UncoveredContent]
-    incomplete: NotRequired[list[str]]
-
-
-class KeysRewrapped(TypedDict):
-    """Count of keys that were encrypted with the new installation key."""
-
-    wrapped: int

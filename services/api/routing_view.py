@@ -17,7 +17,7 @@ from loomlog.connectors.configuration.model_patterns import select_newest
 from loomlog.connectors.configuration.providers import Provider
 from loomlog.connectors.configuration.routing import DEFAULT_USER_TIER, Choice, resolve_choices
 from loomlog.projections.frames.frame_json import format_rfc3339
-from loomlog.services.api.response_models import (
+from loomlog.services.api.operator_models import (
     AvailabilityMatrix,
     ModelAliasList,
     ModelChoiceStatus,
@@ -64,7 +64,7 @@ def routing_json(
         "providers": [provider_json(provider, matrix, is_admin=is_admin) for provider in providers.values()],
         "user_tiers": [{"name": plan, "tiers": tiers_of(plan)} for plan in plans],
         "operator_key_restricted": operator_key_restricted,
-        "search": [],
+        "search": (),
     }
 
 

@@ -111,7 +111,7 @@ def example_of(schema: Mapping[str, Any], schemas: Mapping[str, Any], field: str
         case "object":
             return _object(schema, schemas, field, depth + 1)
         case "array":
-            if depth >= NESTED_MAX:
+            if depth >= NESTED_MAX or schema.get("maxItems") == 0:
                 return []
             return [example_of(schema.get("items", {"type": "string"}), schemas, field, depth + 1)]
         case "string":

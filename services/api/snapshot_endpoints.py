@@ -18,9 +18,9 @@ from starlette.responses import Response, StreamingResponse
 
 from loomlog.services.api.request_models import RestoreBody, SnapshotBody
 from loomlog.services.api.request_parsing import json_body, parse_time_ms, query_flag, query_text, spool_body
-from loomlog.services.api.response_models import Restored, StateFileList
 from loomlog.services.api.responses import JSON_MEDIA_TYPE, JsonResponse, json_response, position_headers
 from loomlog.services.api.service import Service
+from loomlog.services.api.state_file_models import Restored, StateFileList
 from loomlog.services.application import limits
 from loomlog.services.application.errors import bad_request
 from loomlog.services.application.queries.json_types import StateFile

@@ -65,6 +65,36 @@ declare namespace Api {
     why?: string | null;
     content_sha256?: string | null;
   }
+  interface AgentDefinition {
+    name: string;
+    provider: string;
+    model: string;
+    sha256: string;
+    effort: string;
+    system_prompt: string;
+    tools: string[];
+    max_tokens: number;
+    max_iterations: number;
+    unbounded_iterations: boolean;
+    retry_attempts: number;
+    sampling: Sampling | null;
+    volumes: VolumeGrant[];
+    unknown_outcome: string;
+    run_timeout_s: number;
+    candidates: ModelChoice[];
+    fallback_on_error: boolean;
+    max_fallback_attempts: number;
+    rate_limit_cooldown_ms: number;
+    pin_after_success: boolean;
+    max_concurrent_children: number;
+    compaction: Compaction | null;
+    interruption: InterruptionTerms | null;
+    code_body: string;
+    code_blob: BlobRef | null;
+    pin: DefinitionPin | null;
+    system_prompt_blob: BlobRef | null;
+    grants: AgentGrants | null;
+  }
   interface AgentDefinitionView {
     name: string;
     source: string;
@@ -76,6 +106,30 @@ declare namespace Api {
     available: boolean;
     unavailable_reason: string | null;
     definition: Record<string, any>;
+  }
+  interface AgentGrants {
+    skills: string[];
+    agent_def_scopes: string[];
+    evaluation_scopes: string[];
+    volume_def_scopes: string[];
+    schedule_def_scopes: string[];
+    a2a_agent_def_scopes: string[];
+    a2a_server_card_def_scopes: string[];
+    memory_scopes: string[];
+    sql_scopes: string[];
+    history_scope: string[];
+    channels_publish: string[];
+    channels_subscribe: string[];
+    memory_quota_bytes: number;
+    sql_quota_bytes: number;
+    memory_backend: string;
+    memory_consolidation: boolean;
+    core_blocks: CoreBlock[];
+    inherit_core_blocks: boolean;
+    memory_inject_max_tokens: number;
+    memory_protocol: boolean;
+    memory_index_max_bytes: number;
+    memory_roots: string;
   }
   interface AgentList {
     agents: Run[];
@@ -143,6 +197,14 @@ declare namespace Api {
     is_active_now: boolean;
     file: FileNow | null;
     skills: PinnedSkill[] | null;
+  }
+  interface BlobRef {
+    sha256: string;
+    size_bytes: number;
+    media_type: string;
+  }
+  interface BlobText {
+    blob: BlobRef;
   }
   interface BlockBody {
     type: "trusted-text" | "untrusted-block" | "image";
@@ -363,6 +425,16 @@ declare namespace Api {
     after_tokens: number;
     applied: "live" | "marker" | "noop";
   }
+  interface Compaction {
+    enabled: boolean | null;
+    target_percentage: number | null;
+    keep_last_n: number | null;
+    keep_first: boolean | null;
+    autocompact_at_pct: number | null;
+    provider: string;
+    model: string;
+    memory_flush: boolean | null;
+  }
   interface CompactionBody {
     enabled?: boolean | null;
     target_percentage?: number | null;
@@ -390,7 +462,7 @@ declare namespace Api {
     output_tokens: number;
     cost_micros: number;
     currency: string | null;
-    forked_from: Record<string, any> | null;
+    forked_from: ForkPoint | null;
     state_sha256: string;
   }
   interface ComparedStep {
@@ -409,8 +481,8 @@ declare namespace Api {
     active: number;
     at_work: number;
     queued: number | null;
-    per_user: Record<string, any>;
-    providers: Record<string, any>;
+    per_user: Record<string, number>;
+    providers: Record<string, ActiveRuns>;
   }
   interface ContextFill {
     used_tokens: number;
@@ -421,6 +493,12 @@ declare namespace Api {
     role: "user" | "assistant";
     content: MessageBlock[];
     reasoning?: string;
+  }
+  interface CoreBlock {
+    label: string;
+    scope: string;
+    limit_bytes: number;
+    read_only: boolean;
   }
   interface CoveredContent {
     counts: Record<string, number>;
@@ -504,6 +582,11 @@ declare namespace Api {
     definitions: DefinitionEntry[];
     next: string | null;
   }
+  interface DefinitionPin {
+    def_id: string;
+    version: number;
+    content_sha256: string;
+  }
   interface DefinitionRuns {
     runs: Run[];
     next: string | null;
@@ -558,8 +641,8 @@ declare namespace Api {
     tenant: string;
     subject: string;
     known: boolean;
-    residue: Record<string, number>;
-    tier3_residue: Record<string, number>;
+    residue: Residue;
+    tier3_residue: Residue;
     errors: string[];
     notes: string[];
     dry_run: boolean;
@@ -619,6 +702,14 @@ declare namespace Api {
     def_id: string;
     differs_from_pin: boolean | null;
   }
+  interface FinalUsage {
+    input_tokens: number;
+    output_tokens: number;
+    cache_creation_input_tokens?: number;
+    cache_read_input_tokens?: number;
+    model?: string;
+    provider?: string;
+  }
   interface ForkBody {
     at: number;
     agent?: string | null;
@@ -631,6 +722,13 @@ declare namespace Api {
     user_bearer?: string | null;
     user_credentials?: Record<string, string> | null;
     idempotency_key?: string | null;
+  }
+  interface ForkPoint {
+    run_id: string;
+    first_offset: number;
+    last_offset: number;
+    seq: number;
+    digest: string;
   }
   interface ForkedFrom {
     run_id: string;
@@ -786,6 +884,13 @@ declare namespace Api {
     status: string;
     resolved_at: string;
   }
+  interface InterruptionTerms {
+    enabled: boolean;
+    kinds: string[];
+    max_pending: number;
+    default_timeout_ms: number;
+    max_timeout_ms: number;
+  }
   interface JudgementCount {
     count: number;
     mean: number | null;
@@ -844,6 +949,16 @@ declare namespace Api {
   }
   interface LimitList {
     limits: Limit[];
+  }
+  interface LimitNotice {
+    scope: string;
+    scope_id: string;
+    severity: string;
+    window: string;
+    unit: string;
+    used: number;
+    limit: number;
+    message: string;
   }
   interface LogPage {
     topic: string;
@@ -993,7 +1108,7 @@ declare namespace Api {
     input?: string;
     tool_use_id?: string;
     is_error?: boolean;
-    blob?: Record<string, any>;
+    blob?: BlobRef;
   }
   interface MessageBody {
     agent?: string | null;
@@ -1027,6 +1142,11 @@ declare namespace Api {
   interface ModelAliasList {
     aliases: Record<string, AliasTarget>;
     models: ModelAlias[];
+  }
+  interface ModelChoice {
+    provider: string;
+    model: string;
+    effort: string;
   }
   interface ModelChoiceStatus {
     provider: string;
@@ -1297,6 +1417,14 @@ declare namespace Api {
     state: "running" | "awaiting_input" | "completed" | "failed" | "cancelled" | "closed";
     cancelled: true;
   }
+  interface Residue {
+    events_naming?: number;
+    definitions?: number;
+    rows: number;
+    scopes: number;
+    sessions_examined: number;
+    truncated: boolean;
+  }
   interface ResolveBody {
     outcome: "done" | "not_done";
     result?: string | null;
@@ -1347,7 +1475,7 @@ declare namespace Api {
     providers: ProviderStatus[];
     user_tiers: UserTier[];
     operator_key_restricted: boolean;
-    search: Record<string, any>[];
+    search: any[];
     generated_at: string;
   }
   interface Run {
@@ -1397,7 +1525,7 @@ declare namespace Api {
     depth: number;
     children: number;
     failed_children: number;
-    parent_context: Record<string, any> | null;
+    parent_context: Record<string, string> | null;
     metadata: Record<string, any> | null;
     continues_run_id: string | null;
     forked_from: ForkedFrom | null;
@@ -1481,14 +1609,14 @@ declare namespace Api {
     open_calls: OpenToolCall[];
     reason?: string | null;
     turns?: number;
-    usage?: Record<string, any>;
+    usage?: Usage;
     cost_micros?: number;
     currency?: string | null;
     model_errors?: number;
-    definition?: Record<string, any>;
-    system?: any[];
+    definition?: AgentDefinition;
+    system?: (string | BlobText)[];
     inherited_messages?: number;
-    waiting_inputs?: any[];
+    waiting_inputs?: (string | BlobText)[];
     interactive?: boolean;
     quarantined?: string | null;
     run_id: string;
@@ -1498,7 +1626,7 @@ declare namespace Api {
     event: TimelineEvent | null;
     status: string;
     messages: ConversationMessage[];
-    forked_from: Record<string, any> | null;
+    forked_from: ForkPoint | null;
     forkable: boolean;
     not_forkable: string | null;
     fork_needs_prompt: boolean;
@@ -1528,6 +1656,15 @@ declare namespace Api {
   }
   interface RunnableAgents {
     agents: RunnableAgent[];
+  }
+  interface Sampling {
+    temperature: number | null;
+    top_p: number | null;
+    top_k: number | null;
+    frequency_penalty: number | null;
+    presence_penalty: number | null;
+    seed: number | null;
+    stop: string[];
   }
   interface SamplingBody {
     temperature?: number | null;
@@ -1632,11 +1769,11 @@ declare namespace Api {
     status: string;
     stop_reason: string | null;
     final_text: string;
-    usage: Record<string, any> | null;
+    usage: FinalUsage | null;
     error: string | null;
     error_code: string | null;
-    limits: Record<string, any>[];
-    parent_context: Record<string, any> | null;
+    limits: LimitNotice[];
+    parent_context: Record<string, string> | null;
     position: string | null;
   }
   interface State {
@@ -1644,10 +1781,47 @@ declare namespace Api {
     schema_version: number;
     created_at: string;
     label: string;
-    tenant?: string;
-    sections: Record<string, StateSection>;
-    counts: Record<string, any>;
+    tenant: string;
+    topic: string;
+    reducer_version: number;
+    include_history: boolean;
+    positions: Record<string, number>;
+    entity_topic?: string;
+    entity_positions?: Record<string, number>;
+    further_positions?: Record<string, Record<string, number>>;
+    sections: StateSections;
+    counts: Record<string, number>;
     sha256: string;
+  }
+  interface StateAggregate {
+    kind: "aggregate";
+    aggregate: string;
+    tenant: string;
+    partition: number;
+    first_offset: number;
+    events: number;
+    tail_digest: string;
+    topic?: string;
+  }
+  interface StateBlobPart {
+    sha256: string;
+    size_bytes: number;
+    media_type: string;
+    last: boolean;
+    data: string;
+  }
+  interface StateBlobs {
+    version: number;
+    entries: StateBlobPart[];
+  }
+  interface StateEntities {
+    version: number;
+    entries: (StateAggregate | StateEvent)[];
+  }
+  interface StateEvent {
+    kind: "event";
+    offset: number;
+    value: string;
   }
   interface StateFile {
     id: string;
@@ -1697,9 +1871,79 @@ declare namespace Api {
   interface StateFileList {
     entries: StateFile[];
   }
-  interface StateSection {
+  interface StateLimit {
+    scope: string;
+    tenant: string;
+    scope_id: string;
+    soft_tokens: number | null;
+    hard_tokens: number | null;
+    soft_micros: number | null;
+    hard_micros: number | null;
+    strict: boolean;
+    currency: string;
+    month: string;
+    used_tokens: number;
+    used_micros: number;
+  }
+  interface StateLimits {
     version: number;
-    entries: Record<string, any>[];
+    entries: StateLimit[];
+  }
+  interface StateOmission {
+    family: string;
+    aggregates: number;
+    events: number;
+    reason: string;
+  }
+  interface StateOmissions {
+    version: number;
+    entries: StateOmission[];
+  }
+  interface StatePause {
+    scope: string;
+    tenant: string;
+    agent: string;
+    reason: string;
+    by: string;
+    at_ms: number;
+    paused: true;
+  }
+  interface StatePauses {
+    version: number;
+    entries: StatePause[];
+  }
+  interface StateRun {
+    kind: "run";
+    run_id: string;
+    tenant: string;
+    partition: number;
+    first_offset: number;
+    events: number;
+    tail_digest: string;
+    is_over: boolean;
+  }
+  interface StateRuns {
+    version: number;
+    entries: (StateRun | StateEvent)[];
+  }
+  interface StateSchema {
+    id: number;
+    name: string;
+    version: number;
+    schema: Record<string, any>;
+  }
+  interface StateSchemas {
+    version: number;
+    entries: StateSchema[];
+  }
+  interface StateSections {
+    pauses: StatePauses;
+    limits?: StateLimits;
+    schemas: StateSchemas;
+    blobs: StateBlobs;
+    runs: StateRuns;
+    entities?: StateEntities;
+    left_out?: StateOmissions;
   }
   interface StepPair {
     place: number;
@@ -1721,8 +1965,8 @@ declare namespace Api {
     tenant: string;
     subject: string;
     known: boolean;
-    residue: Record<string, number>;
-    tier3_residue: Record<string, number>;
+    residue: Residue;
+    tier3_residue: Residue;
     errors: string[];
     notes: string[];
     encrypted: boolean;
@@ -1792,7 +2036,7 @@ declare namespace Api {
     ts_ns: number;
     type: string;
     event: Record<string, any>;
-    payload?: any;
+    payload?: Record<string, any>[];
   }
   interface TurnCancelled {
     run_id: string;
@@ -1804,11 +2048,35 @@ declare namespace Api {
     total: number;
     runs: number;
   }
+  interface Usage {
+    input_tokens: number;
+    output_tokens: number;
+    cache_creation_input_tokens: number;
+    cache_read_input_tokens: number;
+  }
   interface UsageReport {
     group_by: string[];
     from: string | null;
     to: string | null;
-    rows: Record<string, any>[];
+    rows: UsageRow[];
+  }
+  interface UsageRow {
+    tenant_id?: string;
+    user_id?: string;
+    provider?: string;
+    model?: string;
+    source?: string;
+    agent?: string;
+    day?: string;
+    currency?: string;
+    input_tokens: number;
+    output_tokens: number;
+    cache_creation_input_tokens: number;
+    cache_read_input_tokens: number;
+    cost: number;
+    cost_micros: number;
+    call_count: number;
+    unpriced_calls: number;
   }
   interface UserChannelAck {
     cursor: string;
@@ -1851,6 +2119,11 @@ declare namespace Api {
     ephemeral?: boolean | null;
     mount_at?: string | null;
     why?: string | null;
+  }
+  interface VolumeGrant {
+    name: string;
+    mode: string;
+    is_default: boolean;
   }
   type Volumes = Record<string, any>;
   interface WaitingCounts {

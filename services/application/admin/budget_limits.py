@@ -15,9 +15,9 @@ Before: a transport. After: services/families/budget/accounts.py; projections/us
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from loomlog.connectors.errors import ConnectorError, Transient
 from loomlog.projections.tables import EVERY_TENANT, Scope
@@ -26,6 +26,7 @@ from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.services.application import limits
 from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.errors import RETRY_LATER_S, bad_request, unavailable
+from loomlog.services.application.queries.json_types import UsageCurrency, UsageDimensions, UsageRow
 from loomlog.services.application.queries.read_models import scope_of
 from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.application.transfer.budget_limits import to_command
@@ -225,7 +226,7 @@ class BudgetLimits:
         tenant: str = "",
         since_ms: int | None = None,
         until_ms: int | None = None,
-    ) -> list[dict[str, Any]]:
+    ) -> list[UsageRow]:
         """Return sums by these dimensions and by currency, over whole UTC days; `until_ms` is exclusive."""
         require_scope(caller, RUNS_READ)
         unknown = [name for name in group_by if name not in DIMENSIONS]
@@ -248,16 +249,20 @@ class BudgetLimits:
         return [_usage_row(row, group_by) for row in rows]
 
 
-def _usage_row(row: dict[str, Any], group_by: Sequence[str]) -> dict[str, Any]:
+def _usage_row(row: Mapping[str, Any], group_by: Sequence[str]) -> UsageRow:
     """Convert a row to the format of the API: empty dimensions and an empty currency are left out."""
-    output: dict[str, Any] = {}
-    for name in dict.fromkeys(group_by):
-        column = DIMENSIONS[name]
-        if row[column]:
-            output[OUTPUT_NAMES.get(name, column)] = row[column]
-    for name in ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"):
-        output[name] = row[name]
-    output |= {"cost": row["cost_micros"] / 1_000_000, "cost_micros": row["cost_micros"]}
-    if row["currency"]:
-        output["currency"] = row["currency"]
-    return {**output, "call_count": row["calls"], "unpriced_calls": row["unpriced_calls"]}
+    columns = {name: DIMENSIONS[name] for name in group_by}
+    dimensions = {OUTPUT_NAMES.get(name, column): row[column] for name, column in columns.items() if row[column]}
+    currency: UsageCurrency = {"currency": row["currency"]} if row["currency"] else {}
+    return {
+        **cast("UsageDimensions", dimensions),
+        "input_tokens": row["input_tokens"],
+        "output_tokens": row["output_tokens"],
+        "cache_creation_input_tokens": row["cache_creation_input_tokens"],
+        "cache_read_input_tokens": row["cache_read_input_tokens"],
+        "cost": row["cost_micros"] / 1_000_000,
+        "cost_micros": row["cost_micros"],
+        **currency,
+        "call_count": row["calls"],
+        "unpriced_calls": row["unpriced_calls"],
+    }

@@ -9,11 +9,12 @@ from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.schemas.conversation import Block, ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
 from loomlog.schemas.generated.values import AgentDefinition, BlobRef
 from loomlog.services.application.queries.json_types import (
+    BlobText,
     ComparedCall,
     ComparedRun,
     ComparedStep,
     ConversationMessage,
-    JsonObject,
+    ForkPointJson,
     MessageBlock,
     OpenToolCall,
     RunComparison,
@@ -224,11 +225,11 @@ def _counters(state: State) -> RunCounters:
     }
 
 
-def _text_json(text: str | BlobRef) -> str | JsonObject:
+def _text_json(text: str | BlobRef) -> str | BlobText:
     return text if isinstance(text, str) else {"blob": text.to_avro()}
 
 
-def _forked_from(replayed: ReplayResult) -> dict[str, Any] | None:
+def _forked_from(replayed: ReplayResult) -> ForkPointJson | None:
     point = fork_point_of(replayed)
     return None if point is None else point.to_avro()
 

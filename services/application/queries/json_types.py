@@ -8,11 +8,13 @@ Before: run_json.py and history_json.py return them. After: every transport.
 """
 
 from collections.abc import Mapping
-from typing import Any, Literal, NotRequired
+from typing import Annotated, Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
 from loomlog.projections.runs import RunStatus
+from loomlog.schemas.generated.values import AgentDefinition, BlobRef, ForkPoint, LimitNotice, Usage
+from loomlog.services.application.queries.record_json import RecordJson
 
 AwaitedState = Literal["interrupted", "awaiting_input"]
 """Waits of a run: for an answer to its question, or parked for further input."""
@@ -20,6 +22,11 @@ ResidentState = Literal["running", "awaiting_input", "completed", "failed", "can
 Json = Any
 """Any JSON value."""
 JsonObject = Mapping[str, Any]
+BlobJson = Annotated[JsonObject, RecordJson(BlobRef)]
+DefinitionJson = Annotated[JsonObject, RecordJson(AgentDefinition)]
+ForkPointJson = Annotated[JsonObject, RecordJson(ForkPoint)]
+LimitNoticeJson = Annotated[JsonObject, RecordJson(LimitNotice)]
+UsageJson = Annotated[JsonObject, RecordJson(Usage)]
 
 
 class RunUsage(TypedDict):
@@ -32,6 +39,48 @@ class RunUsage(TypedDict):
     model: str
     provider: str
     max_context_tokens: int
+
+
+class FinalUsage(TypedDict):
+    """Tokens of a run that has ended, as its `done` frame has them."""
+
+    input_tokens: int
+    output_tokens: int
+    cache_creation_input_tokens: NotRequired[int]
+    cache_read_input_tokens: NotRequired[int]
+    model: NotRequired[str]
+    provider: NotRequired[str]
+
+
+class UsageDimensions(TypedDict, total=False):
+    """The dimensions by which a row of a usage report is grouped; one without a value is absent."""
+
+    tenant_id: str
+    user_id: str
+    provider: str
+    model: str
+    source: str
+    agent: str
+    day: str
+
+
+class UsageCurrency(TypedDict, total=False):
+    """The currency of a cost; absent where nothing has a price."""
+
+    currency: str
+
+
+class UsageRow(UsageDimensions, UsageCurrency):
+    """Tokens and cost of a group. `cost` is for people, `cost_micros` is exact."""
+
+    input_tokens: int
+    output_tokens: int
+    cache_creation_input_tokens: int
+    cache_read_input_tokens: int
+    cost: float
+    cost_micros: int
+    call_count: int
+    unpriced_calls: int
 
 
 class ContextFill(TypedDict):
@@ -98,7 +147,7 @@ class Run(TypedDict):
     depth: int
     children: int
     failed_children: int
-    parent_context: JsonObject | None
+    parent_context: Mapping[str, str] | None
     metadata: JsonObject | None
     continues_run_id: str | None
     forked_from: ForkedFrom | None
@@ -125,7 +174,8 @@ class Resident(TypedDict):
 
 class TranscriptFrame(TypedDict):
     """A stored frame of a transcript. `seq` rises over all runs of the session; as `from_seq` of a run's stream it
-    means the frame's place in its run.
+    means the frame's place in its run. `event` is what a stream sends of it, `payload` the segments of a user's input
+    or of a system prompt.
     """
 
     seq: int
@@ -133,7 +183,7 @@ class TranscriptFrame(TypedDict):
     ts_ns: int
     type: str
     event: JsonObject
-    payload: NotRequired[Json]
+    payload: NotRequired[list[JsonObject]]
 
 
 class Interrupt(TypedDict):
@@ -219,7 +269,13 @@ class MessageBlock(TypedDict):
     input: NotRequired[str]
     tool_use_id: NotRequired[str]
     is_error: NotRequired[bool]
-    blob: NotRequired[JsonObject]
+    blob: NotRequired[BlobJson]
+
+
+class BlobText(TypedDict):
+    """A text in the blob store."""
+
+    blob: BlobJson
 
 
 class ConversationMessage(TypedDict):
@@ -254,14 +310,14 @@ class RunCounters(TypedDict, total=False):
 
     reason: str | None
     turns: int
-    usage: JsonObject
+    usage: UsageJson
     cost_micros: int
     currency: str | None
     model_errors: int
-    definition: JsonObject
-    system: list[Json]
+    definition: DefinitionJson
+    system: list[str | BlobText]
     inherited_messages: int
-    waiting_inputs: list[Json]
+    waiting_inputs: list[str | BlobText]
     interactive: bool
     quarantined: str | None
 
@@ -276,7 +332,7 @@ class RunStateAt(RunPhase, RunCounters):
     event: TimelineEvent | None
     status: str
     messages: list[ConversationMessage]
-    forked_from: JsonObject | None
+    forked_from: ForkPointJson | None
     forkable: bool
     not_forkable: str | None
     fork_needs_prompt: bool
@@ -327,7 +383,7 @@ class ComparedRun(TypedDict):
     output_tokens: int
     cost_micros: int
     currency: str | None
-    forked_from: JsonObject | None
+    forked_from: ForkPointJson | None
     state_sha256: str
 
 

@@ -168,7 +168,7 @@ def frame_json(row: TranscriptRow, *, runs_before: int = 0) -> TranscriptFrame:
         "event": _embed(row.event),
     }
     if row.payload is not None:
-        shown["payload"] = orjson.Fragment(row.payload)
+        shown["payload"] = _embed_list(row.payload)
     return shown
 
 
@@ -245,6 +245,11 @@ def _object_or_none(text: str) -> JsonObject | None:
 def _embed(text: str | bytes) -> JsonObject:
     """The JSON text of an object, to be written as it is."""
     return cast("JsonObject", orjson.Fragment(text))
+
+
+def _embed_list(text: str | bytes) -> list[JsonObject]:
+    """The JSON text of a list of objects, to be written as it is."""
+    return cast("list[JsonObject]", orjson.Fragment(text))
 
 
 def _metadata_json(text: str) -> dict[str, Any] | None:

@@ -15,7 +15,6 @@ import hashlib
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import orjson
 
@@ -23,6 +22,7 @@ from loomlog.schemas.records import replace
 from loomlog.services.application import limits
 from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.errors import bad_request
+from loomlog.services.application.queries.json_types import FinalUsage, LimitNoticeJson
 from loomlog.services.application.runs.control import RunControl
 from loomlog.services.application.runs.requests import RunRequest, check_request, request_digest
 from loomlog.services.application.runs.start import RunStarts, StartedRun
@@ -50,10 +50,10 @@ class SpawnOutcome:
     session_id: str = ""
     stop_reason: str = ""
     final_text: str = ""
-    usage: dict[str, Any] | None = None
+    usage: FinalUsage | None = None
     error: str = ""
     error_code: str = ""
-    limits: list[Any] = field(default_factory=list)
+    limits: list[LimitNoticeJson] = field(default_factory=list)
     parent_context: dict[str, str] = field(default_factory=dict)
     position: str = ""
 

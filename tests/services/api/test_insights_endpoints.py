@@ -7,13 +7,22 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from loomlog.connectors.http.insights_report import InsightsClient
+from loomlog.connectors.http.insights_report import InsightsClient, InsightsReport
 from loomlog.services.api import shared_insights as module
 from loomlog.services.api.shared_insights import SharedInsights
 from tests.services.api.serving import Served, served
 from tests.services.application.world import ACME
 
-REPORT = {"at_ms": 1, "windows": {"1m": {"runs": 3}}, "minutes": []}
+REPORT: InsightsReport = {
+    "at_ms": 1,
+    "is_whole": True,
+    "lag_records": 0,
+    "history_minutes": 1,
+    "windows": {},
+    "minutes": [],
+    "records": {"RunCompleted": 3},
+    "parked": {},
+}
 
 
 class Insights(httpx.AsyncBaseTransport):
