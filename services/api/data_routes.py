@@ -34,6 +34,7 @@ DATA_ROUTES: tuple[Route, ...] = (
         path=f"{SNAPSHOTS_PATH}/restore",
         access=requires(ADMIN),
         handler=snapshot_endpoints.restore_snapshot_file,
+        takes_file=True,
         takes_instead=Takes.WAIT,
         summary="Restore a state file; the body is the file, gzip or JSON. Idempotent.",
         query=(

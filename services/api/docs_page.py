@@ -82,6 +82,8 @@ def curl(route: Route, schemas: dict[str, Any]) -> str:
     words.append(f'"{ADDRESS}{path}"' if "$" in path else f"{ADDRESS}{path}")
     if not route.access.is_public:
         words.append('-H "Authorization: Bearer $TOKEN"')
+    if route.takes_file:
+        words.append("--data-binary @FILE")
     if route.body is not None:
         example = schemas[schema_name(route.body)]["examples"][0]
         words.append(f"--json '{orjson.dumps(example).decode()}'")

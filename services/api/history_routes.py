@@ -66,6 +66,7 @@ HISTORY_ROUTES: tuple[Route, ...] = (
         path="/v1/runs/import",
         access=requires(TENANT_SCOPE),
         handler=history_endpoints.import_run,
+        takes_file=True,
         takes_instead=Takes.WAIT,
         summary="Import an exported run; the body is the file. Idempotent.",
         query=(
@@ -108,6 +109,7 @@ HISTORY_ROUTES: tuple[Route, ...] = (
         path="/v1/events",
         access=own_data(RUNS_READ),
         handler=event_endpoints.list_events,
+        refusal_statuses=(404,),
         summary="List records of the log.",
         query=(
             QueryParameter(name="run_id", description="Events of this run."),

@@ -86,6 +86,7 @@ POSITION_DESCRIPTION = (
 )
 SERVERS = ({"url": "/", "description": "The server that this document came from."},)
 TEXT = {"type": "string"}
+BYTES = {"type": "string", "format": "binary"}
 OBJECT_MEDIA = ("application/json", "application/yaml")
 """Media types whose text parses to an object."""
 ANY_OBJECT = {"type": "object", "examples": [{"openapi": "3.1.0", "info": {"title": TITLE}}]}
@@ -245,6 +246,8 @@ def _operation(route: Route) -> dict[str, Any]:
     if not route.access.is_public:
         operation["security"] = _security(route.access)
         operation["description"] = f"Access: {route.access}."
+    if route.takes_file:
+        operation["requestBody"] = {"required": True, "content": {"application/octet-stream": {"schema": BYTES}}}
     if route.body is not None:
         operation["requestBody"] = {
             "required": not route.body_optional,

@@ -36,6 +36,7 @@ OPERATOR_ROUTES: tuple[Route, ...] = (
         path="/metrics",
         access=requires(ADMIN),
         handler=operator_endpoints.get_metrics,
+        refusal_statuses=(404,),
         summary="Metrics in Prometheus' text format.",
         media_type="text/plain",
     ),

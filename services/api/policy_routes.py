@@ -120,6 +120,7 @@ POLICY_ROUTES: tuple[Route, ...] = (
         path="/v1/_repair",
         access=requires(ADMIN),
         handler=repair_endpoints.show_aggregate,
+        refusal_statuses=(404,),
         summary="Show an aggregate as far as it can be folded, and why it is quarantined.",
         query=(QueryParameter(name="aggregate", description="Its full id: <family>:<tenant>/<name>."),),
     ),

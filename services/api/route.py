@@ -65,6 +65,8 @@ class Route:
     """The JSON of the answer, for a handler that sends it in pieces or serves several rows."""
     body: type[Body] | NamedSchema | None = None
     body_optional: bool = False
+    takes_file: bool = False
+    """Whether the body is a file, of which no media type is required."""
     query: Sequence[QueryParameter] = ()
     is_stream: bool = False
     takes_instead: Takes | None = None

@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, settings
 from schemathesis import Case
 from schemathesis.checks import load_all_checks, not_a_server_error
 from schemathesis.core.parameters import ParameterLocation
+from schemathesis.core.transport import Response
 from schemathesis.generation import GenerationMode
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
@@ -171,8 +172,10 @@ def breaks_the_body(case: Case[Any]) -> bool:
     return body is not None and body.mode is GenerationMode.NEGATIVE
 
 
-def no_bug(ctx: object, response: object, case: Case[Any]) -> bool | None:
-    """503 is an answer: something is not there yet. Any other 5xx is a bug."""
-    if response.status_code == 503:  # type: ignore[attr-defined]
+def no_bug(ctx: object, response: Response, case: Case[Any]) -> bool | None:
+    """503 is an answer: something is not there yet; and so is the 500 of a file that is not a state file. Any other 5xx
+    is a bug.
+    """
+    if response.status_code == 503 or (response.status_code == 500 and response.json()["code"] == "restore_failed"):
         return None
     return not_a_server_error(ctx, response, case)  # type: ignore[arg-type]
