@@ -22,6 +22,7 @@ from loomlog.services.api.routes import ROUTES
 from loomlog.services.api.service import Service
 from loomlog.services.application.authentication import Authenticator
 from loomlog.services.core.access.decide import Caller
+from tests.services.api.answer_schemas import check_answer, check_response
 from tests.services.application.owner import WAIT_S
 from tests.services.application.world import ADMIN_CALLER, World, tokens, world
 
@@ -76,7 +77,12 @@ class Served:
         if name not in self.clients:
             headers = {"Authorization": f"Bearer {name}-token"} if name else {}
             transport = httpx.ASGITransport(app=self.app, raise_app_exceptions=False)
-            self.clients[name] = httpx.AsyncClient(transport=transport, base_url="http://test", headers=headers)
+            self.clients[name] = httpx.AsyncClient(
+                transport=transport,
+                base_url="http://test",
+                headers=headers,
+                event_hooks={"response": [check_response]},
+            )
         return self.clients[name]
 
     async def run(
@@ -186,6 +192,9 @@ class Wire:
         assert self.task is not None
         async with asyncio.timeout(WAIT_S):
             await self.task
+        if self.status:
+            media_type = self.headers.get("content-type", "")
+            check_answer(self.scope["method"], self.scope["path"], self.status, media_type, self.body)
         return self.body.decode()
 
     def leave(self) -> None:

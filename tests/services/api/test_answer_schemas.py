@@ -1,0 +1,123 @@
+"""The contract of the document: bodies and answers have fields, and real answers fit them."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from loomlog.services.api.openapi import build_document
+from loomlog.services.api.route import Route
+from loomlog.services.api.routes import ROUTES
+from tests.services.api.answer_schemas import JSON, UNTYPED_MODULES, check_answer, is_typed, module_of
+
+WITHOUT_JSON = {
+    "start_run": "stream",
+    "stream_run": "stream",
+    "watch_runs": "stream",
+    "watch_user_runs": "stream",
+    "continue_session": "stream",
+    "fork_run": "stream",
+    "verify_log": "stream",
+    "watch_memory_changes": "stream",
+    "watch_document_changes": "stream",
+    "export_run": "file",
+    "get_metrics": "text",
+    "get_env_template": "text",
+    "get_openapi": "the document itself",
+    "get_openapi_yaml": "the document itself",
+    "get_docs": "page",
+    "connect_client": "WebSocket",
+    "remove_limit": "nothing",
+    "remove_snapshot": "nothing",
+    "sign_in": "nothing",
+    "sign_out": "nothing",
+}
+"""Operations that answer with something else than an object with known fields."""
+WITHOUT_BODY = {
+    "resume_run",
+    "probe_providers",
+    "rewrap_keys",
+    "remove_hook",
+    "remove_limit",
+    "remove_snapshot",
+    "sign_in",
+    "sign_out",
+}
+"""Operations that change something and take no body."""
+FILES = {"import_run", "restore_snapshot_file"}
+"""Operations whose body is a file."""
+DOCUMENT = build_document("1")
+HEALTH = b'{"ok":true,"version":"1","commit":"","built":"","uptime_seconds":1.5,"metrics_enabled":true,'
+HEALTH += b'"replica_id":"a","replicas":[]%s}'
+
+
+def has_fields(schema: Mapping[str, Any]) -> bool:
+    """Whether a schema, or each of its alternatives, is an object with known fields."""
+    if "$ref" in schema:
+        return has_fields(DOCUMENT["components"]["schemas"][schema["$ref"].rpartition("/")[2]])
+    if "anyOf" in schema:
+        return all(map(has_fields, schema["anyOf"]))
+    return bool(schema.get("properties"))
+
+
+def operation_of(route: Route) -> dict[str, Any]:
+    operation: dict[str, Any] = DOCUMENT["paths"][route.template][route.method.lower()]
+    return operation
+
+
+def answers_of(route: Route) -> Iterator[Mapping[str, Any]]:
+    """Yield the contents by media type of the answers with which a route succeeds."""
+    for status, response in operation_of(route)["responses"].items():
+        if status.startswith(("1", "2")):
+            yield response.get("content", {})
+
+
+def has_typed_answers(route: Route) -> bool:
+    return all(JSON in content and has_fields(content[JSON]["schema"]) for content in answers_of(route))
+
+
+def test_every_answer_has_fields() -> None:
+    without = {route.operation_id for route in ROUTES if is_typed(route) and not has_typed_answers(route)}
+    assert without == WITHOUT_JSON.keys()
+
+
+def test_every_body_has_fields() -> None:
+    without, files = set(), set()
+    for route in filter(is_typed, ROUTES):
+        content = operation_of(route).get("requestBody", {}).get("content", {})
+        if route.takes_file:
+            files.add(route.operation_id)
+        elif content:
+            assert has_fields(content[JSON]["schema"]), route.operation_id
+        elif route.is_mutating:
+            without.add(route.operation_id)
+    assert (without, files) == (WITHOUT_BODY, FILES)
+
+
+@pytest.mark.parametrize("module", sorted(UNTYPED_MODULES))
+def test_a_module_whose_answers_are_typed_is_no_longer_excepted(module: str) -> None:
+    routes = [route for route in ROUTES if module_of(route) == module]
+    assert any(not has_typed_answers(route) for route in routes), f"{module}: remove it from UNTYPED_MODULES"
+
+
+def test_an_answer_of_the_document_is_accepted() -> None:
+    check_answer("GET", "/healthz", 200, JSON, HEALTH % b"")
+
+
+def test_paths_without_a_route_are_not_checked() -> None:
+    check_answer("GET", "/v1/nowhere", 404, JSON, b"{}")
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "body", "message"),
+    [
+        ("/healthz", 200, b'{"ok":true}', "is a required property"),
+        ("/healthz", 200, HEALTH % b',"more":1', "Additional properties are not allowed"),
+        ("/healthz", 404, b'{"code":"not_found","error":"no"}', "status 404 is not described"),
+        ("/v1/runs/r_1", 404, b'{"code":"bad_request","error":"no"}', "is not one of"),
+        ("/metrics", 200, b"{}", "the JSON of 200 is not described"),
+    ],
+)
+def test_another_answer_is_not(path: str, status: int, body: bytes, message: str) -> None:
+    with pytest.raises(AssertionError, match=message):
+        check_answer("GET", path, status, JSON, body)
