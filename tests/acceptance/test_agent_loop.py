@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from tests.acceptance.installation import Installation
+from tests.services.api.answer_schemas import check_blocking_response
 
 pytestmark = pytest.mark.stack
 TIMEOUT_S = 60.0
@@ -17,7 +18,8 @@ Frame = dict[str, Any]
 
 @pytest.fixture
 def client(stack: Installation) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=f"http://{stack.environ['LOOMLOG_LISTEN_ADDR']}", timeout=TIMEOUT_S) as made:
+    address = f"http://{stack.environ['LOOMLOG_LISTEN_ADDR']}"
+    with httpx.Client(base_url=address, timeout=TIMEOUT_S, event_hooks={"response": [check_blocking_response]}) as made:
         yield made
 
 

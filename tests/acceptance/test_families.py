@@ -17,6 +17,7 @@ from loomlog.schemas.generated.counter_commands import IncrementCounter
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.services.core.families import aggregate_id, aggregate_key
 from tests.acceptance.installation import REPOSITORY, Installation
+from tests.services.api.answer_schemas import check_blocking_response
 
 PAGE = REPOSITORY / "docs" / "FAMILIES.md"
 EXAMPLE = REPOSITORY / "docs" / "examples" / "counter" / "counter.py"
@@ -24,7 +25,12 @@ WAIT_S = 30.0
 
 
 def api(stack: Installation) -> httpx.Client:
-    return httpx.Client(base_url=f"http://{stack.environ['LOOMLOG_LISTEN_ADDR']}", timeout=WAIT_S, trust_env=False)
+    return httpx.Client(
+        base_url=f"http://{stack.environ['LOOMLOG_LISTEN_ADDR']}",
+        timeout=WAIT_S,
+        trust_env=False,
+        event_hooks={"response": [check_blocking_response]},
+    )
 
 
 def value(stack: Installation, name: str) -> int:

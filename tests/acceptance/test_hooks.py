@@ -17,6 +17,7 @@ import pytest
 
 from tests.acceptance.installation import Installation
 from tests.acceptance.lab_model import LabModel
+from tests.services.api.answer_schemas import check_blocking_response
 
 pytestmark = pytest.mark.stack
 SECRET = "hunter2-hunter2-hunter2"
@@ -114,6 +115,7 @@ def client_of(own: Installation, token: str) -> httpx.Client:
         base_url=f"http://{own.environ['LOOMLOG_LISTEN_ADDR']}",
         timeout=TIMEOUT_S,
         headers={"authorization": f"Bearer {token}"},
+        event_hooks={"response": [check_blocking_response]},
     )
 
 
