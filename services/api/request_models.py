@@ -6,14 +6,16 @@ A null is equivalent to a missing field, and so is an empty id.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, TypeAdapter
 
 from loomlog.connectors.definitions.triggers import HOOKS_MAX
 from loomlog.schemas.generated.values import Compaction, ContentBlock, Sampling, Segment
+from loomlog.services.api.state_file_models import State
 from loomlog.services.application import limits
-from loomlog.services.application.runs.forks import OVERRIDES, ForkRequest
+from loomlog.services.application.runs.forks import INTEGER_FIELDS, ForkRequest
 from loomlog.services.application.runs.requests import BEARER_TOKEN, CREDENTIAL_NAME, RunRequest
 from loomlog.services.core.run.limits import AUTO_PCT, KEEP_LAST_MAX, TARGET_PCT
 from loomlog.services.families.budget.limits import AMOUNT_MAX
@@ -28,6 +30,16 @@ CREDENTIALS_DESCRIPTION = (
     f"Names match {CREDENTIAL_NAME.pattern[:-2]}."
 )
 Name = Annotated[str, Field(min_length=1, max_length=limits.NAME_BYTES_MAX)]
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedBy:
+    """Annotates an object that the use case checks, which names what is wrong in it: the document has this type."""
+
+    type: Any
+
+    def __get_pydantic_json_schema__(self, core_schema: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return handler(TypeAdapter(self.type).core_schema)
 
 
 class Body(BaseModel):
@@ -181,6 +193,19 @@ class BatchBody(Body):
     )
 
 
+class OverridesBody(SamplingBody):
+    """Fields of the definition that a fork changes; null or absent: as in its origin."""
+
+    provider: Name | None = None
+    model: Name | None = None
+    effort: Literal["", "low", "medium", "high"] | None = None
+    system_prompt: str | None = None
+    tools: list[Name] | None = Field(None, max_length=limits.NAMES_MAX, description="Only ever narrows.")
+    max_tokens: int | None = Field(None, ge=0, le=INTEGER_FIELDS["max_tokens"])
+    max_iterations: int | None = Field(None, ge=0, le=INTEGER_FIELDS["max_iterations"])
+    retry_attempts: int | None = Field(None, ge=0, le=INTEGER_FIELDS["retry_attempts"])
+
+
 class ForkBody(Body):
     """A new run that shares the events of another up to a given event."""
 
@@ -189,8 +214,8 @@ class ForkBody(Body):
     definition: str | None = Field(
         None, max_length=64, description="current, or the beginning of a definition's hash; as the origin when absent."
     )
-    overrides: dict[str, Any] | None = Field(
-        None, description=f"Changes of the definition, by name: {', '.join(OVERRIDES)}. Tools only ever narrow."
+    overrides: Annotated[dict[str, Any], DescribedBy(OverridesBody)] | None = Field(
+        None, description="Changes of the definition, by name."
     )
     prompt: str | None = Field(None, description="User text at the fork; required after an answer of the model.")
     segments: list[SegmentBody] | None = Field(None, max_length=limits.SEGMENTS_MAX)
@@ -379,7 +404,9 @@ class RestoreBody(Body):
     """Options for restoring a snapshot."""
 
     include_history: bool | None = Field(None, description="No effect: everything in the file is restored.")
-    document: dict[str, Any] | None = Field(None, alias="json", description="An exported document to restore instead.")
+    document: Annotated[dict[str, Any], DescribedBy(State)] | None = Field(
+        None, alias="json", description="An exported document to restore instead."
+    )
     dry_run: bool | None = Field(None, description="Only check it and count what would be added.")
     sealed: bool | None = Field(
         None, description="Also restore live runs whose keys are missing; they end as cancelled."

@@ -714,7 +714,7 @@ declare namespace Api {
     at: number;
     agent?: string | null;
     definition?: string | null;
-    overrides?: Record<string, any> | null;
+    overrides?: ({ temperature?: number | null; top_p?: number | null; top_k?: number | null; frequency_penalty?: number | null; presence_penalty?: number | null; seed?: number | null; stop?: string[] | null; provider?: string | null; model?: string | null; effort?: ("" | "low" | "medium" | "high") | null; system_prompt?: string | null; tools?: string[] | null; max_tokens?: number | null; max_iterations?: number | null; retry_attempts?: number | null }) | null;
     prompt?: string | null;
     segments?: SegmentBody[] | null;
     agent_id?: string | null;
@@ -1435,7 +1435,7 @@ declare namespace Api {
   }
   interface RestoreBody {
     include_history?: boolean | null;
-    json?: Record<string, any> | null;
+    json?: State | null;
     dry_run?: boolean | null;
     sealed?: boolean | null;
     in_clear?: boolean | null;

@@ -8,8 +8,9 @@ An aggregate is one hook of one run. It decides when an attempt is made; a proce
 Before: services/runtime/run/run_end_actions.py requests one. After: services/runtime/run/callback_posts.py posts.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from typing import NotRequired
+
+from typing_extensions import TypedDict
 
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.schemas.generated.callback_commands import RequestCallback, SettleCallback
@@ -31,9 +32,25 @@ from loomlog.services.families.callback.state import (
 _command = inner_commands(lambda command: aggregate_name(command.run_id, command.hook))
 
 
-def view(callback: Callback) -> Mapping[str, Any]:
-    """Return what is shown of a callback: everything but its body."""
-    shown: dict[str, Any] = {
+class CallbackView(TypedDict):
+    """What is shown of a callback: everything but its body."""
+
+    run_id: str
+    hook: int
+    status: str
+    url: str
+    secret_env: str
+    attempts: int
+    http_status: int
+    error: str
+    requested_at: str
+    next_attempt_at: NotRequired[str]
+    ended_at: NotRequired[str]
+
+
+def view(callback: Callback) -> CallbackView:
+    """Return what is shown of a callback."""
+    shown: CallbackView = {
         "run_id": callback.run_id,
         "hook": callback.hook,
         "status": callback.status,

@@ -8,6 +8,7 @@ import pytest
 from loomlog.services.api.openapi import build_document
 from loomlog.services.api.route import Route
 from loomlog.services.api.routes import ROUTES
+from loomlog.services.api.schema_examples import REFERENCE
 from tests.services.api.answer_schemas import JSON, UNTYPED_MODULES, check_answer, is_typed, module_of
 
 WITHOUT_JSON = {
@@ -46,6 +47,26 @@ WITHOUT_BODY = {
 """Operations that change something and take no body."""
 FILES = {"import_run", "restore_snapshot_file"}
 """Operations whose body is a file."""
+OPEN_FIELDS = {
+    "MessageBody.metadata": "of a user",
+    "RunBody.metadata": "of a user",
+    "Run.metadata": "of a user",
+    "EndHookBody.payload": "of a user",
+    "EndHookBody.args": "of a user",
+    "AgentDefinitionView.definition": "of a user",
+    "EventRecord.payload": "a record of any type",
+    "LoggedRecord.payload": "a record of any type",
+    "TimelineEvent.payload": "a record of any type",
+    "DeadLetterOriginal.payload": "a record of any type",
+    "StateSchema.schema": "an Avro schema",
+    "TranscriptFrame.event": "a frame of any type",
+    "TranscriptFrame.payload": "segments of a user",
+    "Aggregate.state": "the state of any family",
+    "RepairBody.state": "the state of any family",
+    "ValueDifference.a": "the value of any field",
+    "ValueDifference.b": "the value of any field",
+}
+"""Fields without a shape of their own, with what they hold."""
 DOCUMENT = build_document("1")
 HEALTH = b'{"ok":true,"version":"1","commit":"","built":"","uptime_seconds":1.5,"metrics_enabled":true,'
 HEALTH += b'"replica_id":"a","replicas":[]%s}'
@@ -76,6 +97,37 @@ def has_typed_answers(route: Route) -> bool:
     return all(JSON in content and has_fields(content[JSON]["schema"]) for content in answers_of(route))
 
 
+def reachable_schemas() -> set[str]:
+    """The names of the schemas that the typed operations use."""
+    names: set[str] = set()
+
+    def collect(part: Any) -> None:
+        if isinstance(part, dict):
+            name = str(part.get("$ref", "")).removeprefix(REFERENCE)
+            if name in DOCUMENT["components"]["schemas"] and name not in names:
+                names.add(name)
+                collect(DOCUMENT["components"]["schemas"][name])
+            collect(list(part.values()))
+        elif isinstance(part, list):
+            for item in part:
+                collect(item)
+
+    collect([operation_of(route) for route in ROUTES if is_typed(route)])
+    return names
+
+
+def is_open(schema: Mapping[str, Any]) -> bool:
+    """Whether a schema, or a part of it, accepts any value or any object."""
+    parts = [*schema.get("anyOf", ()), *schema.get("properties", {}).values()]
+    if schema.get("maxItems") != 0 and schema.get("type") == "array":
+        parts.append(schema.get("items", {}))
+    if schema.get("type") == "object" and "properties" not in schema:
+        more = schema.get("additionalProperties", True)
+        parts.append({} if more is True else more)
+    shapes = {"$ref", "type", "anyOf", "oneOf", "allOf", "enum", "const"}
+    return not shapes & schema.keys() or any(map(is_open, parts))
+
+
 def test_every_answer_has_fields() -> None:
     without = {route.operation_id for route in ROUTES if is_typed(route) and not has_typed_answers(route)}
     assert without == WITHOUT_JSON.keys()
@@ -92,6 +144,16 @@ def test_every_body_has_fields() -> None:
         elif route.is_mutating:
             without.add(route.operation_id)
     assert (without, files) == (WITHOUT_BODY, FILES)
+
+
+def test_only_fields_for_anything_are_open() -> None:
+    open_fields = {
+        f"{name}.{field}"
+        for name in reachable_schemas()
+        for field, schema in DOCUMENT["components"]["schemas"][name].get("properties", {}).items()
+        if is_open(schema)
+    }
+    assert open_fields == OPEN_FIELDS.keys()
 
 
 @pytest.mark.parametrize("module", sorted(UNTYPED_MODULES))
