@@ -45,6 +45,10 @@ declare namespace Api {
     why: string;
     position: string;
   }
+  interface ActiveRuns {
+    active: number;
+    queued: number | null;
+  }
   interface AgentCursors {
     agent: string;
     channels: ReaderRow[];

@@ -21,7 +21,6 @@ from loomlog.services.api.routes import ROUTES
 
 UNTYPED_MODULES = frozenset(
     {
-        "channel_endpoints",
         "cloud_event_endpoints",
         "definition_endpoints",
         "definition_query_endpoints",

@@ -28,6 +28,8 @@ WITHOUT_JSON = {
     "get_openapi_yaml": "the document itself",
     "get_docs": "page",
     "connect_client": "WebSocket",
+    "follow_channel": "stream",
+    "delete_channel": "nothing",
     "remove_limit": "nothing",
     "remove_snapshot": "nothing",
     "sign_in": "nothing",
@@ -39,6 +41,8 @@ WITHOUT_BODY = {
     "probe_providers",
     "rewrap_keys",
     "remove_hook",
+    "purge_channel",
+    "delete_channel",
     "remove_limit",
     "remove_snapshot",
     "sign_in",
@@ -65,6 +69,10 @@ OPEN_FIELDS = {
     "RepairBody.state": "the state of any family",
     "ValueDifference.a": "the value of any field",
     "ValueDifference.b": "the value of any field",
+    "ChannelPublish.payload": "of a user",
+    "ChannelBroadcast.payload": "of a user",
+    "UserChannelPublish.payload": "of a user",
+    "ChannelMessage.value": "of a user",
 }
 """Fields without a shape of their own, with what they hold."""
 DOCUMENT = build_document("1")

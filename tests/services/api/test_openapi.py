@@ -11,7 +11,6 @@ from loomlog.services.api.app import build_app
 from loomlog.services.api.docs_page import curl, render_page
 from loomlog.services.api.examples import BODY_EXAMPLES
 from loomlog.services.api.openapi import build_document, encode_document
-from loomlog.services.api.responses import STATUS_BY_CODE
 from loomlog.services.api.operation_routes import operation_routes
 from loomlog.services.api.route import NamedSchema
 from loomlog.services.api.routes import ROUTES
