@@ -40,12 +40,14 @@ from loomlog.connectors.process.file_limits import raise_open_file_limit
 from loomlog.connectors.process.gc_tuning import tune_gc
 from loomlog.connectors.process.hardening import disable_process_dumping
 from loomlog.services.api.app import build_app
+from loomlog.services.api.mcp.sessions import Sessions
 from loomlog.services.api.metrics import Metrics
 from loomlog.services.api.openapi import encode_document
 from loomlog.services.api.request_shares import RequestShares
 from loomlog.services.api.service import Service, installed_version
 from loomlog.services.api.settings import ApiSettings, MissingApiSetting, api_settings
 from loomlog.services.api.shared_insights import SharedInsights
+from loomlog.services.application.application import clock_ms
 from loomlog.services.application.authentication import Authenticator
 from loomlog.services.application.bootstrap import open_application, wait_for
 from loomlog.services.application.webhooks import WebhookOptions
@@ -156,6 +158,7 @@ async def run(loaded: ProcessConfiguration) -> None:
         providers=providers,
         metrics=Metrics(version=installed_version(), commit=""),
         replica_id=settings.replica_id,
+        mcp_sessions=Sessions(settings.endpoints.installation_key, clock_ms=clock_ms),
         max_request_bytes=settings.max_request_bytes,
         metrics_enabled=settings.metrics_enabled,
         insights=SharedInsights(InsightsClient(settings.insights_url) if settings.insights_url else None),

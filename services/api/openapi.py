@@ -238,7 +238,7 @@ def _operation(route: Route) -> dict[str, Any]:
         "parameters": parameters(route),
         "responses": {
             **{str(status): _success(route) for status in (route.status, route.alternative_status) if status},
-            **{str(status): {"$ref": f"#/components/responses/{status}"} for status in refusal_statuses(route)},
+            **{str(status): _refusal_of(route, status) for status in refusal_statuses(route)},
         },
     }
     if route.path == "/readyz":
@@ -276,6 +276,14 @@ def _success(route: Route) -> dict[str, Any]:
         media = route.media_type
         schema = MEDIA_SCHEMAS.get(media, ANY_OBJECT if media in OBJECT_MEDIA else TEXT)
     return success | {"content": {media: {"schema": schema}}}
+
+
+def _refusal_of(route: Route, status: int) -> dict[str, Any]:
+    if route.refusal_form is None:
+        return {"$ref": f"#/components/responses/{status}"}
+    forms = [f"Error{status}", route.refusal_form.name]
+    schema = {"anyOf": [{"$ref": f"#/components/schemas/{name}"} for name in forms]}
+    return {"description": STATUS_TEXT[status], "content": {"application/json": {"schema": schema}}}
 
 
 def _refusal(status: int) -> dict[str, Any]:

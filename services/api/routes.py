@@ -17,6 +17,7 @@ from loomlog.services.api.definition_query_routes import DEFINITION_QUERY_ROUTES
 from loomlog.services.api.definition_routes import DEFINITION_ROUTES
 from loomlog.services.api.history_routes import HISTORY_ROUTES
 from loomlog.services.api.log_routes import LOG_ROUTES
+from loomlog.services.api.mcp.routes import MCP_ROUTES
 from loomlog.services.api.memory_feed_routes import MEMORY_FEED_ROUTES
 from loomlog.services.api.memory_routes import MEMORY_ROUTES
 from loomlog.services.api.operation_routes import operation_routes
@@ -44,6 +45,7 @@ ROUTES: tuple[Route, ...] = (
     *SCHEDULE_ROUTES,
     *CHANNEL_ROUTES,
     *operation_routes(all_operations()),
+    *MCP_ROUTES,
     *UI_ROUTES,
 )
 

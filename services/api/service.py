@@ -12,10 +12,11 @@ from importlib.metadata import PackageNotFoundError, version
 from loomlog.connectors.configuration.model import Configuration
 from loomlog.connectors.configuration.providers import Provider
 from loomlog.connectors.protocols import Model
+from loomlog.services.api.mcp.sessions import Sessions
 from loomlog.services.api.metrics import Metrics
 from loomlog.services.api.request_shares import RequestShares
 from loomlog.services.api.shared_insights import SharedInsights
-from loomlog.services.application.application import Application
+from loomlog.services.application.application import Application, clock_ms
 from loomlog.services.application.authentication import Authenticator
 from loomlog.services.application.bootstrap import Readiness
 from loomlog.services.application.errors import RETRY_SOON_S
@@ -55,6 +56,7 @@ class Service:
     built: str = ""
     started_at: float = field(default_factory=time.monotonic)
     shares: RequestShares = field(default_factory=RequestShares)
+    mcp_sessions: Sessions = field(default_factory=lambda: Sessions(None, clock_ms=clock_ms))
     readiness_checked_at: float = 0.0
     """Monotonic time of the last readiness check of the broker and Postgres."""
     unreachable: frozenset[str] = frozenset()

@@ -34,7 +34,12 @@ class Dispatch:
         """`new_token` gives the command ids of requests without a key."""
         self._handlers = dict(handlers)
         self._clock_ms = clock_ms
+        self._new_token = new_token
         self._tokens = {operation.family: command_tokens(new_token, operation.family) for operation in self._handlers}
+
+    def with_handlers(self, more: Handlers) -> "Dispatch":
+        """Return a dispatch that carries out further operations, such as those of one transport."""
+        return Dispatch({**self._handlers, **more}, clock_ms=self._clock_ms, new_token=self._new_token)
 
     async def request(
         self,
@@ -58,6 +63,7 @@ class Dispatch:
                 subject=caller.subject,
                 origin=Origin.REQUEST,
                 name=caller.name,
+                principal=caller,
                 is_admin=caller.is_admin,
                 is_isolated=caller.is_isolated,
                 operator_key_restricted=caller.operator_key_restricted,

@@ -25,6 +25,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from msgspec import Struct
 
 from loomlog.schemas.generated.values import CommandEnvelope
+from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.rules import Access
 
 PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f]*$"
@@ -148,6 +149,23 @@ class ToolOperation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class McpTool:
+    """A tool of the MCP server: this operation, or one of its `op`."""
+
+    tool: str
+    op: str = ""
+    """Empty: the tool is this operation alone."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Input fields that the tool calls otherwise, with that name."""
+    without: Sequence[str] = ()
+    """Fields that the tool does not take."""
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    """Fields that the tool sets."""
+    answer: Callable[[Any], Any] | None = None
+    """What the client gets of the answer; None: all of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
     """A tool of agents, of the operations that name it."""
 
@@ -173,6 +191,8 @@ class Operation(Generic[InputT, OutputT]):
     tag: Tag | None = None
     http: Sequence[Http] = ()
     tool: ToolOperation | None = None
+    mcp: Sequence[McpTool] = ()
+    """Tools of the MCP server, besides the one that has the name of `tool` in lower case."""
     invalid_code: str = "bad_request"
     """Code of the refusal of a field."""
     field_codes: Mapping[str, str] = field(default_factory=dict)
@@ -259,6 +279,8 @@ class OperationCaller:
     origin: Origin
     name: str = ""
     """Name of the principal's token."""
+    principal: Caller | None = None
+    """The principal of a request; None in runs."""
     user_id: str = ""
     run: CallingRun | None = None
     """None outside of runs."""

@@ -19,6 +19,7 @@ from loomlog.services.core.operations import (
     Effect,
     Http,
     Input,
+    McpTool,
     NoInput,
     NoOutput,
     Operation,
@@ -109,6 +110,7 @@ class ChannelPublish(Input, frozen=True, kw_only=True):
     value: Value
     deliver_at: DeliverAt = ""
     ttl: Ttl = None
+    scope: Scope = ""
     scope_id: ScopeId = ""
     user_id: UserId = ""
 
@@ -119,6 +121,7 @@ class ChannelSubscribe(Input, frozen=True, kw_only=True):
     max_messages: MaxMessages = READ
     wait_ms: WaitMs = 0
     reader: Reader = ""
+    scope: Scope = ""
     scope_id: ScopeId = ""
     user_id: UserId = ""
 
@@ -130,6 +133,7 @@ class ChannelPeek(Input, frozen=True, kw_only=True):
     order: Annotated[
         Literal["oldest", "newest"], Meta(description="newest: the messages before from_cursor, the newest first.")
     ] = "oldest"
+    scope: Scope = ""
     scope_id: ScopeId = ""
     user_id: UserId = ""
 
@@ -146,6 +150,7 @@ class ChannelAck(Input, frozen=True, kw_only=True):
         ),
     ]
     reader: Reader = ""
+    scope: Scope = ""
     scope_id: ScopeId = ""
     user_id: UserId = ""
 
@@ -412,14 +417,15 @@ _http = partial(Http, names=NAME, codes={"bad_request": "invalid_body"})
 def _of_user(http: Http, route: str, **more: Any) -> Http:
     """Return the route of a user beside that of any channel."""
     body_name = f"User{http.body_name}" if http.body_name else ""
-    return replace(http, route=route, without=("scope_id",), body_name=body_name, **more)
+    return replace(http, route=route, without=("scope_id", "scope"), body_name=body_name, **more)
 
 
+_MCP_NAMES = {"value": "payload"}
 _PUBLISH_ROUTE = _http(
     route=f"POST {CHANNEL}/publish",
     id="publish_message",
     names={**NAME, "value": "payload"},
-    without=("user_id",),
+    without=("user_id", "scope"),
     body_name="ChannelPublish",
     output=ChannelPublished,
     answer=to_channel_published,
@@ -428,16 +434,16 @@ _PUBLISH_ROUTE = _http(
 _SUBSCRIBE_ROUTE = _http(
     route=f"POST {CHANNEL}/subscribe",
     id="take_messages",
-    without=("user_id",),
+    without=("user_id", "scope"),
     body_name="ChannelSubscribe",
     body_optional=True,
     example={"max_messages": 10, "wait_ms": 1_000},
 )
-_PEEK_ROUTE = _http(route=f"GET {CHANNEL}/peek", id="peek_messages", without=("user_id",))
+_PEEK_ROUTE = _http(route=f"GET {CHANNEL}/peek", id="peek_messages", without=("user_id", "scope"))
 _ACK_ROUTE = _http(
     route=f"POST {CHANNEL}/ack",
     id="acknowledge_messages",
-    without=("user_id",),
+    without=("user_id", "scope"),
     body_name="ChannelAck",
     example={"cursor": "cur_0"},
 )
@@ -449,6 +455,7 @@ LIST = _operation(
     access=requires(CHANNEL_READ),
     effect=Effect.READ,
     http=(_http(route=f"GET {CHANNELS}", id="list_channels"),),
+    mcp=(McpTool(tool="list_channels"),),
 )
 CREATE = _operation(
     name="channel.create",
@@ -466,6 +473,7 @@ CREATE = _operation(
             example={"name": "reviews", "scope": "tenant", "default_ttl": "7d"},
         ),
     ),
+    mcp=(McpTool(tool="channeldef", op="create"),),
 )
 AWAIT = _operation(
     name="channel.await",
@@ -499,6 +507,7 @@ BROADCAST = _operation(
         ),
     ),
     tool=ToolOperation(tool=TOOL.name, op="broadcast", without=OF_OPERATORS),
+    mcp=(McpTool(tool="channel", op="broadcast", names=_MCP_NAMES),),
 )
 PUBLISH = _operation(
     name="channel.publish",
@@ -518,6 +527,10 @@ PUBLISH = _operation(
         ),
     ),
     tool=ToolOperation(tool=TOOL.name, op="publish", without=OF_OPERATORS),
+    mcp=(
+        McpTool(tool="channel", op="publish", names=_MCP_NAMES, without=("user_id",)),
+        McpTool(tool="publish_channel", names=_MCP_NAMES, without=("user_id",)),
+    ),
 )
 SUBSCRIBE = _operation(
     name="channel.subscribe",
@@ -537,6 +550,7 @@ SUBSCRIBE = _operation(
         ),
     ),
     tool=ToolOperation(tool=TOOL.name, op="subscribe", without=OF_OPERATORS),
+    mcp=(McpTool(tool="subscribe_channel", without=("user_id",)),),
 )
 PEEK = _operation(
     name="channel.peek",
@@ -556,6 +570,7 @@ PEEK = _operation(
         ),
     ),
     tool=ToolOperation(tool=TOOL.name, op="peek", without=(*OF_OPERATORS, "order"), answer=to_agent_messages),
+    mcp=(McpTool(tool="peek_channel", without=("user_id",)),),
 )
 LIST_QUEUES = _operation(
     name="channel.queues",
@@ -593,6 +608,7 @@ ACK = _operation(
         ),
     ),
     tool=ToolOperation(tool=TOOL.name, op="ack", without=OF_OPERATORS),
+    mcp=(McpTool(tool="ack_channel", without=("user_id",)),),
 )
 LIST_GRANTS = _operation(
     name="channel.grants",
@@ -611,6 +627,7 @@ PURGE = _operation(
     access=requires(TENANT),
     effect=Effect.WRITE,
     http=(_http(route=f"POST {CHANNEL}/purge", id="purge_channel"),),
+    mcp=(McpTool(tool="channeldef", op="purge", names={"channel": "name"}),),
 )
 PUBLISH_SYSTEM = _operation(
     name="channel.publish_system",
@@ -629,6 +646,7 @@ UPDATE = _operation(
     access=requires(TENANT),
     effect=Effect.WRITE,
     http=(_http(route=f"PATCH {CHANNEL}", id="update_channel", example={"description": "Findings to be reviewed"}),),
+    mcp=(McpTool(tool="channeldef", op="update", names={"channel": "name"}),),
 )
 DELETE = _operation(
     name="channel.delete",
@@ -638,6 +656,7 @@ DELETE = _operation(
     access=requires(TENANT),
     effect=Effect.WRITE,
     http=(_http(route=f"DELETE {CHANNEL}", id="delete_channel", status=204),),
+    mcp=(McpTool(tool="channeldef", op="delete", names={"channel": "name"}),),
 )
 LIST_AGENT_CURSORS = _operation(
     name="channel.agent_cursors",

@@ -141,12 +141,10 @@ class ChannelHandlers:
 
     async def await_(self, call: Call[api.ChannelAwait]) -> RunAnswer[api.ChannelAwaited]:
         """Wait until channels have messages."""
-        self._check_scope(call)
         return await self._operations.await_(call.input, self._caller(call))
 
     async def broadcast(self, call: Call[api.ChannelBroadcast]) -> RunAnswer[api.ChannelBroadcasted]:
         """Publish to several channels."""
-        self._check_scope(call)
         return await self._operations.broadcast(call.input, self._caller(call))
 
     async def grants(self, call: Call[NoInput]) -> Answer[api.ChannelGrants]:
@@ -221,6 +219,7 @@ class ChannelHandlers:
     def _caller(self, call: Call[Any]) -> ChannelCaller:
         """Return the caller; one of a user's route must be that user, and the channel one of users."""
         caller = channel_caller(call)
+        self._check_scope(call)
         if call.caller.run is not None or not (user_id := getattr(call.input, "user_id", "")):
             return caller
         _check_user(call.caller, user_id)
@@ -233,13 +232,13 @@ class ChannelHandlers:
 
     def _check_scope(self, call: Call[Any]) -> None:
         """Refuse a scope that is not the one declared: the declaration decides, and the caller meant another queue."""
-        scope = call.input.scope
+        scope = getattr(call.input, "scope", "")
         if not scope:
             return
         if scope not in SCOPES:
             text = f"scope is {scope[:40]!r}: expected one of {', '.join(SCOPES)}"
             raise Refused("channel_scope_invalid", text)
-        for name in call.input.channels:
+        for name in getattr(call.input, "channels", None) or (call.input.channel,):
             declared = self._declarations.find(call.caller.tenant, name)
             if declared is not None and declared.scope != scope:
                 raise Refused("channel_scope_invalid", f"{name} has the scope {declared.scope}, not {scope}")

@@ -1,0 +1,163 @@
+"""Operations that only MCP has: runs that are waited for, several at once, and what an assistant may ask about us.
+
+A run is started and its stream followed to the end, or until it waits for a person. One that is not over in time is
+cancelled and said to be so (parity: reference surfaces 3.2).
+
+Before: server.py finds them in the table. After: services/application/runs/batch.py.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+import orjson
+from msgspec import Meta
+from pydantic import Field, ValidationError
+
+from loomlog.connectors.tools.help import load_help_topics
+from loomlog.services.api.batch_endpoints import outcome_json
+from loomlog.services.api.request_models import BatchBody, Body, RunBody, to_run_request
+from loomlog.services.api.response_models import Batch, SpawnResult
+from loomlog.services.api.validation_text import describe_problems
+from loomlog.services.application import limits
+from loomlog.services.application.application import Application
+from loomlog.services.application.request_context import current_request
+from loomlog.services.application.runs.batch import OutcomeBuilder, SpawnOutcome
+from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.access.rules import ANY_CALLER, own_data
+from loomlog.services.core.access.scopes import RUNS_CREATE
+from loomlog.services.core.operations import (
+    Answer,
+    Call,
+    Effect,
+    Fields,
+    Handlers,
+    Input,
+    McpTool,
+    Operation,
+    Output,
+)
+from loomlog.services.core.refusals import Refused
+
+RunEvent = Mapping[str, Any]
+Tell = Callable[[RunEvent], None]
+
+
+class SpawnBody(RunBody):
+    """A run that is waited for."""
+
+    timeout_ms: int | None = Field(
+        None, ge=1, le=limits.BATCH_WAIT_MS, description="Cancel the run when it has not ended by then."
+    )
+
+
+def _fields(model: type[Body]) -> Fields[Any]:
+    def parse(fields: Any) -> Any:
+        try:
+            return model.model_validate_json(orjson.dumps(fields))
+        except ValidationError as error:
+            raise ValueError(describe_problems(error, model)) from error
+
+    return Fields(schema=model.model_json_schema(), parse=parse)
+
+
+class Help(Input, frozen=True, kw_only=True):
+    topic: Annotated[str, Meta(max_length=80, description="Name of a topic; absent: which there are.")] = ""
+
+
+class HelpText(Output, frozen=True, kw_only=True):
+    topics: Annotated[list[str], Meta(description="Names of all topics.")]
+    text: Annotated[str, Meta(description="The topic's text; empty without one.")] = ""
+
+
+SPAWN_RUN = Operation(
+    name="run.spawn",
+    summary="Start a run of an agent, or a further one of a session, and wait for its end.",
+    input=_fields(SpawnBody),
+    output=SpawnResult,
+    access=own_data(RUNS_CREATE),
+    effect=Effect.WAIT,
+    mcp=(McpTool(tool="spawn_run"),),
+)
+SPAWN_RUNS = Operation(
+    name="run.spawn_many",
+    summary="Start up to 32 runs at once and wait for all of them; the answers have the order of the requests.",
+    input=_fields(BatchBody),
+    output=Batch,
+    access=own_data(RUNS_CREATE),
+    effect=Effect.WAIT,
+    mcp=(McpTool(tool="spawn_runs"),),
+)
+HELP = Operation(
+    name="help.read",
+    summary="Read what this installation can do, by topic.",
+    input=Help,
+    output=HelpText,
+    access=ANY_CALLER,
+    effect=Effect.READ,
+    mcp=(McpTool(tool="context", op="help"),),
+)
+OPERATIONS = (SPAWN_RUN, SPAWN_RUNS, HELP)
+
+
+class McpOperations:
+    """The handlers. All raise Refused."""
+
+    def __init__(self, application: Application) -> None:
+        self._application = application
+
+    def by_operation(self) -> Handlers:
+        """Return the handlers by their operations."""
+        return {SPAWN_RUN: self.spawn, SPAWN_RUNS: self.spawn_many, HELP: self.help}
+
+    async def spawn(self, call: Call[SpawnBody]) -> Answer[SpawnResult]:
+        """Start a run and wait for its end."""
+        assert call.caller.principal is not None, "no run calls MCP"
+        return Answer(value=await self.run_to_end(call.caller.principal, call.input))
+
+    async def run_to_end(self, caller: Caller, body: SpawnBody, tell: Tell = lambda event: None) -> SpawnResult:
+        """Start a run and return its outcome; `tell` is given its events."""
+        application = self._application
+        request = to_run_request(body, idempotency_key=current_request.get().idempotency_key, traceparent="")
+        start = application.runs.start(caller, request)
+        if body.session_id:
+            start = application.runs.continue_session(caller, body.session_id, request)
+        started = await start
+        outcome = SpawnOutcome(
+            status="running", agent_id=started.agent_id, run_id=started.run_id, session_id=started.session_id
+        )
+        builder, wait_ms = OutcomeBuilder(outcome), body.timeout_ms or limits.BATCH_WAIT_MS
+        try:
+            async with asyncio.timeout(wait_ms / 1000):
+                while outcome.status == "running" and (chunks := await started.stream.next()) is not None:
+                    for chunk in chunks:
+                        builder.add_frame(chunk)
+                        event = orjson.loads(chunk.data)
+                        tell({"run_id": started.run_id, "agent_id": started.agent_id, "event": event})
+        except TimeoutError:
+            await application.control.cancel_run(caller, started.run_id, "the time of the call is over")
+            outcome.status, outcome.error = "timeout", f"the run was cancelled after {wait_ms} ms"
+        finally:
+            started.stream.close()
+        return outcome_json(outcome)
+
+    async def spawn_many(self, call: Call[BatchBody]) -> Answer[Batch]:
+        """Start runs and wait for all of them."""
+        assert call.caller.principal is not None, "no run calls MCP"
+        body, batches = call.input, self._application.batches
+        requests = [to_run_request(one, idempotency_key="", traceparent="") for one in body.spawns]
+        key = current_request.get().idempotency_key
+        if body.mode == "detach":
+            outcomes = await batches.detach(call.caller.principal, requests, key=key)
+        else:
+            outcomes = await batches.join(call.caller.principal, requests, key=key, timeout_ms=body.timeout_ms or 0)
+        spawned = sum(bool(outcome.run_id) for outcome in outcomes)
+        return Answer(value={"results": [outcome_json(one) for one in outcomes], "spawned": spawned})
+
+    async def help(self, call: Call[Help]) -> Answer[HelpText]:
+        """Return a topic, or the names of all."""
+        topics = load_help_topics()
+        topic = topics.find(call.input.topic) if call.input.topic else None
+        if call.input.topic and topic is None:
+            raise Refused("not_found", f"there is no topic {call.input.topic!r}")
+        return Answer(value=HelpText(topics=[*topics.names], text="" if topic is None else topic.content))

@@ -1,0 +1,64 @@
+"""The routes of MCP.
+
+Before: services/api/routes.py. After: endpoint.py.
+"""
+
+from loomlog.services.api.mcp import endpoint
+from loomlog.services.api.mcp.messages import HANDSHAKE_REVISIONS, STATELESS_REVISIONS
+from loomlog.services.api.request_shares import Takes
+from loomlog.services.api.route import NamedSchema, Route, Tag
+from loomlog.services.core.access.rules import requires
+from loomlog.services.core.access.scopes import TENANT_READ
+
+TAG = Tag(name="MCP", description="The Model Context Protocol, for assistants and editors.")
+PATH = "/v1/_mcp"
+MESSAGE = {
+    "type": "object",
+    "properties": {
+        "jsonrpc": {"type": "string", "enum": ["2.0"]},
+        "id": {"type": ["string", "integer"]},
+        "method": {"type": "string", "description": "Such as initialize, tools/list, tools/call, server/discover."},
+        "params": {"type": "object", "additionalProperties": True},
+    },
+    "required": ["jsonrpc", "method"],
+}
+ANSWER = {
+    "type": "object",
+    "properties": {
+        "jsonrpc": {"type": "string"},
+        "id": {"type": ["string", "integer", "null"]},
+        "result": {"type": "object", "additionalProperties": True},
+        "error": {"type": "object", "additionalProperties": True},
+    },
+    "required": ["jsonrpc", "id"],
+}
+ANSWER_FORM = NamedSchema(name="McpAnswer", schema=ANSWER, example={"jsonrpc": "2.0", "id": 1, "result": {}})
+REVISIONS = ", ".join((*HANDSHAKE_REVISIONS, *STATELESS_REVISIONS))
+MCP_ROUTES: tuple[Route, ...] = (
+    Route(
+        method="POST",
+        path=PATH,
+        access=requires(TENANT_READ),
+        handler=endpoint.answer_message,
+        tag=TAG,
+        summary=f"Answer a message of MCP, in the revisions {REVISIONS}.",
+        body=NamedSchema(
+            name="McpMessage", schema=MESSAGE, example={"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+        ),
+        response=ANSWER_FORM,
+        refusal_form=ANSWER_FORM,
+        alternative_status=202,
+        takes_instead=Takes.WAIT,
+        operation="answer_mcp_message",
+    ),
+    Route(
+        method="DELETE",
+        path=PATH,
+        access=requires(TENANT_READ),
+        handler=endpoint.end_session,
+        tag=TAG,
+        summary="End a session of MCP.",
+        status=204,
+        operation="end_mcp_session",
+    ),
+)

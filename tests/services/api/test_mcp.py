@@ -1,0 +1,199 @@
+"""MCP over HTTP: handshakes, sessions that outlive a process, the stateless era, tools, and what is refused."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from loomlog.services.api.mcp.messages import (
+    CAPABILITIES_KEY,
+    HEADER_MISMATCH,
+    INVALID_PARAMETERS,
+    INVALID_REQUEST,
+    NO_SUCH_METHOD,
+    NOT_PERMITTED,
+    PARSE_ERROR,
+    REVISION_KEY,
+    UNSUPPORTED_REVISION,
+)
+from loomlog.services.api.mcp.sessions import Sessions
+from loomlog.services.application.dispatch import Dispatch
+from tests.services.api.serving import Served, served
+from tests.services.application.world import ACME, ADMIN_CALLER, IVY, READER
+from tests.services.entities import NOW_MS
+
+PATH = "/v1/_mcp"
+HELLO = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Served]:
+    async with served(tmp_path) as made:
+        families = Dispatch({}, clock_ms=lambda: NOW_MS, new_token=lambda: "t")
+        monkeypatch.setattr(made.world.layer, "_dispatch", families)
+        made.service.mcp_sessions = Sessions(None, clock_ms=lambda: NOW_MS)
+        yield made
+
+
+async def post(here: Served, message: Any, caller: Any = ACME, **headers: str) -> httpx.Response:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return await here.client(caller).post(PATH, json=message, headers=named)
+
+
+async def begin(here: Served, caller: Any = ACME, **hello: Any) -> str:
+    message = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {**HELLO, **hello}}
+    return (await post(here, message, caller)).headers["mcp-session-id"]
+
+
+async def ask(here: Served, method: str, caller: Any = ACME, session: str = "", **params: Any) -> Any:
+    message = {"jsonrpc": "2.0", "id": "a", "method": method, "params": params}
+    answer = await post(here, message, caller, mcp_session_id=session or await begin(here, caller))
+    assert answer.status_code == 200, answer.text
+    body = answer.json()
+    assert body["id"] == "a"
+    return body
+
+
+async def names(here: Served, caller: Any) -> set[str]:
+    return {tool["name"] for tool in (await ask(here, "tools/list", caller))["result"]["tools"]}
+
+
+def stateless(method: str, revision: str = "2026-07-28", **params: Any) -> dict[str, Any]:
+    meta = {REVISION_KEY: revision, CAPABILITIES_KEY: {}}
+    return {"jsonrpc": "2.0", "id": 7, "method": method, "params": {**params, "_meta": meta}}
+
+
+@pytest.mark.parametrize(
+    ("offered", "agreed"),
+    [("2024-11-05", "2024-11-05"), ("2025-11-25", "2025-11-25"), ("1999-01-01", "2025-11-25"), (None, "2025-11-25")],
+)
+async def test_a_handshake_agrees_on_a_revision(here: Served, offered: Any, agreed: str) -> None:
+    params = {**HELLO, "protocolVersion": offered}
+    answer = await post(here, {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params})
+    result = answer.json()["result"]
+    assert (result["protocolVersion"], result["serverInfo"]["name"]) == (agreed, "loomlog")
+    assert result["capabilities"] == {"tools": {"listChanged": False}}
+    assert answer.headers["mcp-session-id"]
+
+
+async def test_tools_have_a_description_and_an_object_schema(here: Served) -> None:
+    tools = (await ask(here, "tools/list", ADMIN_CALLER))["result"]["tools"]
+    assert {"spawn_run", "spawn_runs", "channel", "channeldef", "publish_channel", "context"} <= {
+        tool["name"] for tool in tools
+    }
+    for tool in tools:
+        assert tool["description"]
+        assert tool["inputSchema"]["type"] == "object"
+        assert tool["inputSchema"].get("properties") is not None
+
+
+async def test_tools_that_a_caller_may_not_call_are_hidden_and_refused(here: Served) -> None:
+    assert "channel" in await names(here, ACME)
+    assert "publish_channel" not in await names(here, READER)
+    result = (await ask(here, "tools/call", READER, name="publish_channel", arguments={"channel": "a", "payload": 1}))[
+        "result"
+    ]
+    assert result["isError"]
+    assert "insufficient_scope" in result["content"][0]["text"]
+    assert (await post(here, {"jsonrpc": "2.0", "id": 1, "method": "initialize"}, IVY)).status_code == 403
+
+
+async def test_a_session_outlives_the_process_and_belongs_to_its_principal(here: Served) -> None:
+    session = await begin(here)
+    again = Sessions(here.service.mcp_sessions._key, clock_ms=lambda: NOW_MS)
+    assert again.open(session, ACME.tenant, ACME.subject) is not None
+    assert again.open(session, ACME.tenant, "somebody else") is None
+    later = Sessions(here.service.mcp_sessions._key, clock_ms=lambda: NOW_MS + 10**12)
+    assert later.open(session, ACME.tenant, ACME.subject) is None
+    for bad in ("dead", session[:-2], "ä", "a" * 5_000):
+        answer = await post(here, {"jsonrpc": "2.0", "id": 1, "method": "ping"}, mcp_session_id=bad.encode().hex())
+        assert (answer.status_code, answer.json()["error"]["code"]) == (404, NOT_PERMITTED)
+
+
+async def test_ping_and_notifications(here: Served) -> None:
+    session = await begin(here)
+    assert (await ask(here, "ping", session=session))["result"] == {}
+    answer = await post(here, {"jsonrpc": "2.0", "method": "notifications/initialized"}, mcp_session_id=session)
+    assert (answer.status_code, answer.content) == (202, b"")
+    assert (await here.client(ACME).delete(PATH)).status_code == 204
+    assert (await here.client(ACME).get(PATH)).status_code == 405
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b"{", PARSE_ERROR),
+        (b"", PARSE_ERROR),
+        (b"[]", INVALID_REQUEST),
+        (b"1", INVALID_REQUEST),
+        (b'{"jsonrpc": "1.0", "id": 1, "method": "ping"}', INVALID_REQUEST),
+        (b'{"jsonrpc": "2.0", "id": true, "method": "ping"}', INVALID_REQUEST),
+        (b'{"jsonrpc": "2.0", "id": 1}', INVALID_REQUEST),
+        (b'{"jsonrpc": "2.0", "id": 1, "method": "ping", "params": []}', INVALID_PARAMETERS),
+        (b"[" * 10_000, PARSE_ERROR),
+        (b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}', INVALID_REQUEST),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+async def test_a_message_of_another_form_is_an_error_of_the_protocol(here: Served, body: bytes, code: int) -> None:
+    answer = await here.client(ACME).post(PATH, content=body, headers={"content-type": "application/json"})
+    assert answer.json()["error"]["code"] == code
+    assert answer.status_code in (200, 400)
+
+
+async def test_unknown_methods_and_tools(here: Served) -> None:
+    assert (await ask(here, "walk/dog"))["error"]["code"] == NO_SUCH_METHOD
+    assert (await ask(here, "tools/call", name="teleport", arguments={}))["error"]["code"] == INVALID_PARAMETERS
+    assert (await ask(here, "tools/call", name=1))["error"]["code"] == INVALID_PARAMETERS
+    result = (await ask(here, "tools/call", name="channel", arguments={"op": "dance"}))["result"]
+    assert result["isError"]
+    assert "expected one of" in result["content"][0]["text"]
+
+
+async def test_spawn_run_without_an_agent_says_what_is_missing(here: Served) -> None:
+    result = (await ask(here, "tools/call", name="spawn_run", arguments={"prompt": "go"}))["result"]
+    assert result["isError"]
+    assert "agent" in result["content"][0]["text"]
+
+
+async def test_the_stateless_era(here: Served) -> None:
+    headers = {"mcp_protocol_version": "2026-07-28", "mcp_method": "server/discover"}
+    answer = await post(here, stateless("server/discover"), **headers)
+    result = answer.json()["result"]
+    assert result["resultType"] == "complete"
+    assert "2026-07-28" in result["supportedVersions"]
+    assert (result["cacheScope"], result["ttlMs"] > 0) == ("private", True)
+    assert "mcp-session-id" not in answer.headers
+    call = stateless("tools/call", name="context", arguments={"op": "help"})
+    headers = {"mcp_protocol_version": "2026-07-28", "mcp_method": "tools/call", "mcp_name": "context"}
+    result = (await post(here, call, **headers)).json()["result"]
+    assert (result["isError"], result["resultType"]) == (False, "complete")
+    assert "channels" in result["structuredContent"]["topics"]
+
+
+@pytest.mark.parametrize(
+    ("message", "headers", "code"),
+    [
+        (stateless("tools/list"), {"mcp_method": "tools/call"}, HEADER_MISMATCH),
+        (stateless("tools/list"), {}, HEADER_MISMATCH),
+        (stateless("tools/list", "2031-01-01"), {"mcp_method": "tools/list"}, HEADER_MISMATCH),
+        ({"jsonrpc": "2.0", "id": 7, "method": "tools/list"}, {"mcp_method": "tools/list"}, INVALID_PARAMETERS),
+        (stateless("tools/walk"), {"mcp_method": "tools/walk"}, NO_SUCH_METHOD),
+    ],
+)
+async def test_a_stateless_request_agrees_with_its_headers(
+    here: Served, message: Any, headers: dict[str, str], code: int
+) -> None:
+    answer = await post(here, message, mcp_protocol_version="2026-07-28", **headers)
+    assert answer.json()["error"]["code"] == code
+    assert answer.json()["id"] == 7
+    assert answer.status_code == (404 if code == NO_SUCH_METHOD else 400)
+
+
+async def test_a_revision_that_is_not_served_is_named(here: Served) -> None:
+    answer = await post(here, stateless("tools/list", "2031-01-01"), mcp_protocol_version="2031-01-01")
+    error = answer.json()["error"]
+    assert (error["code"], error["data"]["requested"]) == (UNSUPPORTED_REVISION, "2031-01-01")
