@@ -105,6 +105,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "The read models: their lag, their problems, and rebuilding them.",
     ),
     "topics": ("log.topics:topics_app", "The topics of the log."),
+    "mcp": (
+        "mcp.command:mcp_app",
+        "Serve MCP on standard input and output, over the API: for editors and assistants.",
+    ),
     "operations": (
         "operations:list_operations",
         "Show what can be done, by whom, and where: over HTTP, in the command line, by agents.",

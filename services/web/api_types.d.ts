@@ -1040,6 +1040,18 @@ declare namespace Api {
     why?: string | null;
     content_sha256?: string | null;
   }
+  interface McpAnswer {
+    jsonrpc: string;
+    id: string | number | null;
+    result?: Record<string, any>;
+    error?: Record<string, any>;
+  }
+  interface McpMessage {
+    jsonrpc: "2.0";
+    id?: string | number;
+    method: string;
+    params?: Record<string, any>;
+  }
   interface Me {
     tenant_id: string;
     subject: string;
@@ -2218,6 +2230,8 @@ declare namespace Api {
     | ["DELETE", `/v1/_limits`, null, any]
     | ["GET", `/v1/_log/topics`, LogTopicList, any]
     | ["GET", `/v1/_log/topics/${string}/${string}`, LogPage, any]
+    | ["POST", `/v1/_mcp`, McpAnswer, McpMessage]
+    | ["DELETE", `/v1/_mcp`, null, any]
     | ["POST", `/v1/_mcpserverdef`, MCPServerDefAnswer, MCPServerDefOperation]
     | ["GET", `/v1/_mcpserverdef/names`, MCPServerDefNames, any]
     | ["GET", `/v1/_me`, Me, any]

@@ -4,8 +4,9 @@
     a notification                           202, and nothing is done: a client cancels by closing its request
     spawn_run with the events of its run     server-sent events, the answer last; otherwise JSON
 
-A call with an id of a session that was sent before is the same call: its commands carry the same ids. So a thin client
-repeats a message after a broken connection, and nothing is done twice.
+A call with an id of a session that was sent before is the same call, and one with an Idempotency-Key in whatever
+session: its commands carry the same ids. So a thin client repeats a message after a broken connection, and nothing is
+done twice.
 
 Before: routes.py. After: server.py.
 """
@@ -136,9 +137,11 @@ def _open_session(service: Service, caller: Caller, message: Message, request: R
 
 def _recognise_repetition(caller: Caller, key: Any, message: Message) -> None:
     """Draw the command ids of a call from its key, so that the same message again is the same call."""
+    context = current_request.get()
+    if context.idempotency_key:
+        key = context.idempotency_key
     if not isinstance(key, str) or not key:
         return
-    context = current_request.get()
     context.idempotency_key = hashed_token("mcp", key)
     context.scope = (caller.tenant, caller.subject, "mcp", str(message.params.get("name")))
     context.hash_body(orjson.dumps(message.params.get("arguments"), option=orjson.OPT_SORT_KEYS))

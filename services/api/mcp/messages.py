@@ -3,7 +3,7 @@
     handshake    2024-11-05 to 2025-11-25: initialize, a session, then requests that name it
     stateless    2026-07-28: every request carries revision and capabilities in `_meta`, and headers that say the same
 
-Numbers and words follow the official packages (mcp-types 2.3.0, mcp 2.3.0 shared/inbound.py).
+Numbers and words are those of the official packages (mcp-types 2.3.0, mcp 2.3.0).
 
 Before: endpoint.py. After: server.py.
 """
