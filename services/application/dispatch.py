@@ -32,14 +32,14 @@ class Dispatch:
 
     def __init__(self, handlers: Handlers, *, clock_ms: Callable[[], int], new_token: FreshToken) -> None:
         """`new_token` gives the command ids of requests without a key."""
-        self._handlers = dict(handlers)
+        self.handlers = dict(handlers)
         self._clock_ms = clock_ms
         self._new_token = new_token
-        self._tokens = {operation.family: command_tokens(new_token, operation.family) for operation in self._handlers}
+        self._tokens = {operation.family: command_tokens(new_token, operation.family) for operation in self.handlers}
 
     def with_handlers(self, more: Handlers) -> "Dispatch":
         """Return a dispatch that carries out further operations, such as those of one transport."""
-        return Dispatch({**self._handlers, **more}, clock_ms=self._clock_ms, new_token=self._new_token)
+        return Dispatch({**self.handlers, **more}, clock_ms=self._clock_ms, new_token=self._new_token)
 
     async def request(
         self,
@@ -74,7 +74,7 @@ class Dispatch:
             issued_at_ms=0 if current_request.get().idempotency_key else self._clock_ms(),
         )
         return await run_refusing(
-            self._handlers[operation](call),
+            self.handlers[operation](call),
             unavailable_code=operation.unavailable_code or f"{operation.family}_unavailable",
         )
 

@@ -12,20 +12,18 @@ from tests.services.entities import COUNTER
 def test_a_family_is_on_the_page_with_operations_fields_and_scopes() -> None:
     text = "\n".join(families_page([COUNTER]))
     assert "## counter\n\nA counter that only grows.\n" in text
-    assert "Tool of agents: `Counter`." in text
-    assert "| `increment` | Add to a counter. | `POST /v1/_counter/increment` | runs:create | yes |" in text
-    assert "| `ls` | List the aggregates, by id. | `GET /v1/_counter` | runs:read | yes |" in text
-    assert "| `remaining` |" in text
-    assert "`GET /v1/_counter/remaining?id=&of=` | substrate:tenant | yes |" in text
-    assert "| `name` | string |" in text
-    assert "| `by` | integer |" in text
+    access = "scope runs:create | `Counter` op `increment` |"
+    assert f"| `counter.increment` | Add to a counter. | `POST /v1/_counter/increment` | {access}" in text
+    assert "| `counter.ls` | List what there is of counter, by id. | `GET /v1/_counter` | scope runs:read |" in text
+    assert "`GET /v1/_counter/remaining` | scope substrate:tenant | `Counter` op `remaining` |" in text
+    assert "| `name` | text |" in text
+    assert "| `by` | a whole number from -9223372036854775808 to 9223372036854775807 |" in text
 
 
 def test_a_family_that_is_taken_away_leaves_nothing_on_the_page() -> None:
     without, with_counter = "\n".join(families_page([])), "\n".join(families_page([COUNTER]))
     assert "counter" not in without.lower()
-    assert "No family of this installation is offered" in without
-    assert "No family" not in with_counter
+    assert with_counter.startswith(without)
 
 
 def test_pages_are_not_made_with_families_of_one_installation(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,1 @@
+"""The table of operations: what holds for every one of them, whichever family declares it."""
