@@ -73,10 +73,7 @@ class Dispatch:
             # A repetition was issued at a time that only its first sender knows: 0 makes the owner look it up.
             issued_at_ms=0 if current_request.get().idempotency_key else self._clock_ms(),
         )
-        return await run_refusing(
-            self.handlers[operation](call),
-            unavailable_code=operation.unavailable_code or f"{operation.family}_unavailable",
-        )
+        return await run_refusing(self.handlers[operation](call), unavailable_code=operation.code_when_unavailable)
 
 
 def resolve_tenant(caller: Caller, named: str) -> str:

@@ -2,10 +2,10 @@
 
 A *family* is one kind of aggregate: pure rules and a declaration, in one folder (services/families/<name>). The generic
 loop (services/stream) folds, decides and appends; the shells (api, cli, runtime, projector, auditor) read the registry
-(services/families/registry.py) and know no family by name. docs/FAMILIES.md adds one step by step.
+(services/families/registry.py). docs/FAMILIES.md adds one step by step.
 
     Rules           initial, decide, evolve and a version
-    Command, Query  a row of the table from which HTTP, command line and tool are made
+    Command, Query  what can be recorded and asked; those that are offered become operations (entity_operations.py)
     Reads           where reads are answered
     Send            a command to another aggregate, derived from an event: the outbox
     Item            a fact of an aggregate's history that is a row by itself
@@ -163,11 +163,7 @@ def last_fields(events: Sequence[Any]) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command(Generic[CommandT]):
-    """A command of a family, for all transports.
-
-    POST /v1/_<family>/<verb>, `loomlog <family> <verb>` and `{"op": <verb>}` of the tool take the fields of the record
-    but its envelope.
-    """
+    """A command of a family. Its operation takes the fields of the record but its envelope."""
 
     record: type[CommandT]
     verb: str

@@ -27,6 +27,7 @@ from msgspec import Struct
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.rules import Access
+from loomlog.services.core.error_codes import STATUS_BY_CODE
 
 PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f]*$"
 """Pattern of texts that can be printed."""
@@ -198,16 +199,22 @@ class Operation(Generic[InputT, OutputT]):
     field_codes: Mapping[str, str] = field(default_factory=dict)
     """Codes of the refusals of some fields."""
     unavailable_code: str = ""
-    """Code when log, rows or keys do not answer; empty: `<family>_unavailable`."""
+    """Code when log, rows or keys do not answer; empty: `<family>_unavailable`, where there is such a code."""
 
     @property
     def family(self) -> str:
         return self.name.partition(".")[0]
 
     @property
+    def code_when_unavailable(self) -> str:
+        """Code of the refusal when what the operation needs does not answer."""
+        code = self.unavailable_code or f"{self.family}_unavailable"
+        return code if code in STATUS_BY_CODE else "outside_unavailable"
+
+    @property
     def codes(self) -> tuple[str, ...]:
         """Codes of the refusals that follow from the declaration (error_codes.py); a handler has further ones."""
-        codes = {"bad_request", self.invalid_code, self.unavailable_code or f"{self.family}_unavailable"}
+        codes = {"bad_request", self.invalid_code, self.code_when_unavailable}
         codes |= {code for http in self.http for code in http.codes.values()} | set(self.field_codes.values())
         if self.http:
             codes |= {"unauthorized", "insufficient_scope"}

@@ -13,7 +13,7 @@ from loomlog.services.cli.main import app
 
 ROOT = Path(__file__).parents[3]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
-EXAMPLE_FAMILIES = frozenset({"counter"})
+EXAMPLE_FAMILIES = frozenset({"counter", "document"})
 COMMAND = re.compile(r"(?:^|[`(]|\| |&& |sleep )(loomlog [a-z][^`|#);\n]*)", re.MULTILINE)
 
 

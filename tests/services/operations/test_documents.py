@@ -20,6 +20,7 @@ from loomlog.services.cli import operations
 from loomlog.services.cli.errors import NOT_FOUND, USAGE_ERROR
 from loomlog.services.cli.http.api import ApiClient
 from loomlog.services.cli.main import app
+from loomlog.services.core.refusals import Unavailable
 from loomlog.services.families.registry import all_families, operations_of, tools_of
 from loomlog.services.runtime.tools.operation_tools import OperationTool, build_operation_tools
 from tests.services.api.serving import Served, served
@@ -114,6 +115,18 @@ async def test_every_way_in_refuses_alike(here: Served, family: Any) -> None:
     assert "there is no document 'a'" in (await tool_of(here, family).call({"op": "get", "name": "a"}, CONTEXT)).text
 
 
+async def test_what_does_not_answer_has_a_code_of_the_table(
+    here: Served, family: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(call: Any) -> Any:
+        raise Unavailable("nothing answers")
+
+    get = family.operations[1]
+    monkeypatch.setitem(here.world.layer.dispatch.handlers, get, fail)
+    answer = await here.client().get("/v1/_documents/a")
+    assert (answer.status_code, answer.json()["code"]) == (503, "outside_unavailable")
+
+
 async def test_it_is_in_the_tables_and_the_document(here: Served, family: Any) -> None:
     listed = {row["name"]: row for row in json.loads((await command("operations", "--json")).output)}
     assert listed["document.put"] == {
@@ -126,7 +139,7 @@ async def test_it_is_in_the_tables_and_the_document(here: Served, family: Any) -
         "command": "document put",
     }
     shown = (await command("operations", "document.put")).output
-    for text in ("text of 0 to 65536 characters", "What it says.", "How often it was kept.", "document_unavailable"):
+    for text in ("text of 0 to 65536 characters", "What it says.", "How often it was kept.", "outside_unavailable"):
         assert text in shown
     document = build_document("1", operation_routes(operations_of([family])))
     put = document["paths"]["/v1/_documents/{name}"]["put"]
