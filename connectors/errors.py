@@ -84,3 +84,9 @@ class UnknownOutcome(Transient):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, kind="broken_off")
+
+
+def describe_unreachable(what: str, error: ConnectorError) -> str:
+    """Return that something cannot be reached, in words for clients: what the driver says stays in the logs."""
+    hint = "it is not set up rightly; see the logs" if isinstance(error, Permanent) else "try again in a moment"
+    return f"{what} cannot be reached ({error.kind}); {hint}"

@@ -7,7 +7,7 @@ from starlette.requests import Request
 
 from loomlog.services.api.event_stream import EventStream
 from loomlog.services.api.request_models import VerifyBody
-from loomlog.services.api.request_parsing import CONTROL_BODY_MAX, json_body, parse_time_ms, query_integer
+from loomlog.services.api.request_parsing import CONTROL_BODY_MAX, json_body, query_integer
 from loomlog.services.api.responses import JsonResponse, json_response
 from loomlog.services.api.route import AsgiResponse
 from loomlog.services.api.service import Service
@@ -15,6 +15,7 @@ from loomlog.services.application.log.audits import CHECKPOINTS_MAX
 from loomlog.services.application.log.json_types import CheckpointList
 from loomlog.services.application.log.verifier import VerificationRequest
 from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.times import parse_time_ms
 
 
 async def verify_log(service: Service, caller: Caller, request: Request) -> AsgiResponse:

@@ -11,12 +11,13 @@ from starlette.responses import Response
 
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.services.api.request_models import LimitBody
-from loomlog.services.api.request_parsing import json_body, parse_time_ms, query_text
+from loomlog.services.api.request_parsing import json_body, query_text
 from loomlog.services.api.response_models import Limit, LimitList, UsageReport
 from loomlog.services.api.responses import POSITION_HEADER, JsonResponse, json_response
 from loomlog.services.api.service import Service
 from loomlog.services.application.admin.budget_limits import LimitRequest, LimitView
 from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.times import parse_time_ms
 
 BODY_MAX = 64 * 1024
 DEFAULT_GROUP_BY = "tenant,source"

@@ -8,7 +8,7 @@ from typing import Any
 from starlette.requests import Request
 
 from loomlog.services.api.definition_endpoints import BODY_MAX
-from loomlog.services.api.request_parsing import json_value, parse_time_ms, query_integer, query_text
+from loomlog.services.api.request_parsing import json_value, query_integer, query_text
 from loomlog.services.api.responses import POSITION_HEADER, JsonResponse, json_response
 from loomlog.services.api.run_endpoints import parse_statuses
 from loomlog.services.api.service import Service
@@ -25,6 +25,7 @@ from loomlog.services.application.definition_queries import PAGE_DEFAULT, PAGE_M
 from loomlog.services.application.errors import bad_request
 from loomlog.services.application.queries.run_json import run_json
 from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.times import parse_time_ms
 from loomlog.services.families.definition.lineage import DEPTH_DEFAULT, DEPTH_MAX
 
 CURSOR_MAX = 1_024

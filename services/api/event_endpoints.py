@@ -2,7 +2,7 @@
 
 from starlette.requests import Request
 
-from loomlog.services.api.request_parsing import parse_time_ms, query_integer, query_text
+from loomlog.services.api.request_parsing import query_integer, query_text
 from loomlog.services.api.response_models import EventList
 from loomlog.services.api.responses import JsonResponse, json_response
 from loomlog.services.api.service import Service
@@ -12,6 +12,7 @@ from loomlog.services.application.queries.json_types import EventRecord
 from loomlog.services.application.queries.run_json import event_json
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.refusals import Refused
+from loomlog.services.core.times import parse_time_ms
 
 PARTITION_MAX = 100_000
 OFFSET_MAX = 10**18

@@ -5,7 +5,7 @@ Before: log_routes.py. After: services/application/log/browser.py.
 
 from starlette.requests import Request
 
-from loomlog.services.api.request_parsing import INTEGER_DIGITS_MAX, parse_time_ms, query_integer, query_text
+from loomlog.services.api.request_parsing import INTEGER_DIGITS_MAX, query_integer, query_text
 from loomlog.services.api.responses import JsonResponse, json_response
 from loomlog.services.api.service import Service
 from loomlog.services.application.errors import bad_request
@@ -13,6 +13,7 @@ from loomlog.services.application.log.browser import RECORDS_DEFAULT, RECORDS_MA
 from loomlog.services.application.log.json_types import LogPage, LogTopicList
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.refusals import Refused
+from loomlog.services.core.times import parse_time_ms
 
 OFFSET_MAX = 10**INTEGER_DIGITS_MAX - 1
 CURSOR_CHARACTERS_MAX = 1_024

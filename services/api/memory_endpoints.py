@@ -14,7 +14,6 @@ from starlette.responses import Response
 
 from loomlog.services.api.request_parsing import (
     json_value,
-    parse_time_ms,
     query_flag,
     query_integer,
     query_text,
@@ -25,6 +24,7 @@ from loomlog.services.application.errors import bad_request
 from loomlog.services.application.memory import HISTORY_MAX, LIST_DEFAULT, LIST_MAX
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.refusals import Refused
+from loomlog.services.core.times import parse_time_ms
 from loomlog.services.families.memory.limits import KEY_CHARACTERS_MAX, VALUE_BYTES_MAX
 
 USAGE_HEADER = "x-loomlog-memory-usage"

@@ -23,13 +23,14 @@ from loomlog.services.api.service import Service
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.operation_input import field_schemas, required_fields, unknown_field
 from loomlog.services.core.operation_requests import body_fields, path_fields, query_fields
-from loomlog.services.core.operations import AnyOperation, Effect, Http
+from loomlog.services.core.operations import PRINTABLE_WITH_TABS, AnyOperation, Effect, Http
 from loomlog.services.core.refusals import Refused
 
 QUERY_CHARACTERS_MAX = 4_096
 """Longest text of the query; the field of the input has a bound of its own."""
 INTEGER_DIGITS_MAX = 18
 TENANT = QueryParameter(name="tenant", description="Administrators: the tenant that is meant.")
+ONLY_TENANT = QueryParameter(name="tenant", description="Administrators: only this tenant.")
 FLAGS: Mapping[str, bool] = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 
 
@@ -92,8 +93,10 @@ class _FieldReader:
         try:
             fields = await self._read_body(request) if self._body else {}
             for name, field in self._query.items():
-                if text := query_text(request, name, max_length=QUERY_CHARACTERS_MAX):
-                    fields[field] = _typed(text, self._schemas[field])
+                schema = self._schemas[field]
+                tabs = schema.get("pattern") == PRINTABLE_WITH_TABS
+                if text := query_text(request, name, max_length=QUERY_CHARACTERS_MAX, tabs=tabs):
+                    fields[field] = _typed(text, schema)
             for name, text in self._parameters(request).items():
                 fields[self._path[name]] = text
         except Refused as refused:
@@ -155,7 +158,8 @@ def _query_parameters(operation: AnyOperation, http: Http) -> tuple[QueryParamet
         )
         for name, field in query_fields(operation, http).items()
     )
-    return (*described, TENANT) if http.takes_tenant else described
+    tenant = ONLY_TENANT if operation.spans_tenants else TENANT
+    return (*described, tenant) if http.takes_tenant else described
 
 
 def _body_schema(operation: AnyOperation, http: Http) -> NamedSchema:

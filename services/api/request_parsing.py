@@ -9,9 +9,7 @@ Before: the ASGI request. After: endpoints.
 
 import asyncio
 import json
-import re
 from collections.abc import AsyncGenerator
-from datetime import UTC, datetime
 from typing import IO, Any, TypeVar
 
 import orjson
@@ -37,7 +35,6 @@ DRAIN_BYTES_MAX = 64 * 1024 * 1024
 BODY_WAIT_S = 30.0
 BODY_BYTES_PER_S = 1_024
 """A body has BODY_WAIT_S and a second for each BODY_BYTES_PER_S received: slow lines pass, stalled requests end."""
-TIME_PATTERN = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?(?:Z|[+-]\d{2}:?\d{2})?)?\Z")
 
 
 class BodyTooLarge(Refused):
@@ -171,23 +168,6 @@ def resume_after(request: Request) -> int:
         if value is not None and value.isascii() and value.isdecimal():
             return int(value) % SESSION_STRIDE if len(value) <= INTEGER_DIGITS_MAX else SESSION_STRIDE
     return 0
-
-
-def parse_time_ms(name: str, value: str) -> int:
-    """Parse an RFC 3339 time (a date alone is its start, without a zone it is UTC) into milliseconds.
-
-    Raises Refused.
-    """
-    try:
-        if not TIME_PATTERN.match(value):
-            raise ValueError
-        time = datetime.fromisoformat(value)
-    except ValueError as error:
-        raise bad_request(
-            f"{name} is {value[:QUOTED_CHARACTERS_MAX]!r}: expected a time like 2026-01-31T12:00:00Z"
-        ) from error
-    aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
-    return int(aware.timestamp() * 1000)
 
 
 async def _read_json(request: Request, limit: int, *, optional: bool) -> bytes:

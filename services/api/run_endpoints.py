@@ -27,7 +27,6 @@ from loomlog.services.api.request_models import (
 from loomlog.services.api.request_parsing import (
     CONTROL_BODY_MAX,
     json_body,
-    parse_time_ms,
     query_flag,
     query_integer,
     query_text,
@@ -59,6 +58,7 @@ from loomlog.services.application.runs.requests import AGENT_NAME, check_id
 from loomlog.services.application.runs.start import StartedRun
 from loomlog.services.application.streaming.run_states import StateFilter
 from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.times import parse_time_ms
 
 AsgiResponse = Response | ASGIApp
 CALL_PATTERN = re.compile(r"([1-9][0-9]{0,6})\.([0-9]{1,3})")

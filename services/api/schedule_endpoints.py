@@ -7,11 +7,12 @@ from typing import Any
 
 from starlette.requests import Request
 
-from loomlog.services.api.request_parsing import parse_time_ms, query_flag, query_integer, query_text
+from loomlog.services.api.request_parsing import query_flag, query_integer, query_text
 from loomlog.services.api.responses import JsonResponse, json_response, position_headers
 from loomlog.services.api.service import Service
 from loomlog.services.application.schedules import FIRES_DEFAULT, FIRES_MAX, PREVIEW_DEFAULT, PREVIEW_MAX
 from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.times import parse_time_ms
 
 CURSOR_MAX = 1_024
 Json = JsonResponse[dict[str, Any]]

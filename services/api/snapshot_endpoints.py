@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from loomlog.services.api.request_models import RestoreBody, SnapshotBody
-from loomlog.services.api.request_parsing import json_body, parse_time_ms, query_flag, query_text, spool_body
+from loomlog.services.api.request_parsing import json_body, query_flag, query_text, spool_body
 from loomlog.services.api.responses import JSON_MEDIA_TYPE, JsonResponse, json_response, position_headers
 from loomlog.services.api.service import Service
 from loomlog.services.api.state_file_models import Restored, StateFileList
@@ -28,6 +28,7 @@ from loomlog.services.application.transfer.restore import RestoreResult
 from loomlog.services.application.transfer.state_files import StateFileRequest, left_out_json
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.refusals import Refused
+from loomlog.services.core.times import parse_time_ms
 from loomlog.services.stream.archive.state_file import SUFFIX, BrokenStateFile, StateWriter
 from loomlog.services.stream.archive.state_reader import decompressed
 

@@ -55,7 +55,8 @@ class Dispatch:
         `tenant` empty: the caller's. `access` is that of a route of its own; None: that of the operation.
         """
         require_access(caller, access or operation.access)
-        owner = resolve_tenant(caller, tenant)
+        means_all = operation.spans_tenants and caller.is_admin and not tenant
+        owner = "" if means_all else resolve_tenant(caller, tenant)
         call = Call(
             input=parse_input(operation.input, fields, code=operation.invalid_code, field_codes=operation.field_codes),
             caller=OperationCaller(

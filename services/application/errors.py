@@ -17,7 +17,7 @@ fails in a test and not in front of a client.
 from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
-from loomlog.connectors.errors import ConnectorError, Permanent
+from loomlog.connectors.errors import ConnectorError, describe_unreachable
 from loomlog.services.core.access.scopes import ADMIN
 from loomlog.services.core.error_codes import STATUS_BY_CODE
 from loomlog.services.core.refusals import Refused, Unavailable
@@ -81,8 +81,8 @@ async def run_refusing(
     except Unavailable as error:
         if isinstance(error.__cause__, ShareExhausted):
             raise share_refusal(error.__cause__) from error
-        code = pending_code if error.is_unknown else unavailable_code
-        raise Refused(code, str(error), retry_after_s=RETRY_SOON_S) from error
+        code = error.code or (pending_code if error.is_unknown else unavailable_code)
+        raise Refused(code, str(error), details=error.details, retry_after_s=RETRY_SOON_S) from error
 
 
 def request_refusal(refused: Refused) -> Refused:
@@ -128,7 +128,6 @@ def unavailable(dependency: str, error: ConnectorError) -> Refused:
     """Return the refusal for a dependency that does not answer: log, projection, blobs or credentials. Details are not
     exposed.
     """
-    hint = "it is not set up rightly; see the logs" if isinstance(error, Permanent) else "try again in a moment"
     names = {
         "log": "the log",
         "projection": "the read models",
@@ -138,6 +137,6 @@ def unavailable(dependency: str, error: ConnectorError) -> Refused:
     }
     return Refused(
         f"{dependency}_unavailable",
-        f"{names[dependency]} cannot be reached ({error.kind}); {hint}",
+        describe_unreachable(names[dependency], error),
         retry_after_s=RETRY_SOON_S,
     )

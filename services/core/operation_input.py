@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct, ValidationError
 
-from loomlog.services.core.operations import PRINTABLE, Fields
+from loomlog.services.core.operations import PRINTABLE, PRINTABLE_WITH_TABS, Fields
 from loomlog.services.core.refusals import Refused
 
 InputT = TypeVar("InputT")
@@ -95,7 +95,7 @@ def describe_schema(schema: Mapping[str, Any]) -> str:
             ends = (f"from {low}" if low is not None else "", f"to {high}" if high is not None else "")
             return " ".join(filter(None, (text, *ends)))
         case "string":
-            printable = " that can be printed" if schema.get("pattern") == PRINTABLE else ""
+            printable = " that can be printed" if schema.get("pattern") in (PRINTABLE, PRINTABLE_WITH_TABS) else ""
             if most is not None:
                 return f"text of {least or 0} to {most} characters{printable}"
             return f"text of at least {least} characters{printable}" if least else f"text{printable}"

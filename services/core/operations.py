@@ -31,6 +31,7 @@ from loomlog.services.core.error_codes import STATUS_BY_CODE
 
 PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f]*$"
 """Pattern of texts that can be printed."""
+PRINTABLE_WITH_TABS = r"^[^\x00-\x08\x0a-\x1f\x7f-\x9f]*$"
 InputT = TypeVar("InputT")
 OutputT = TypeVar("OutputT")
 
@@ -198,6 +199,8 @@ class Operation(Generic[InputT, OutputT]):
     """Code of the refusal of a field."""
     field_codes: Mapping[str, str] = field(default_factory=dict)
     """Codes of the refusals of some fields."""
+    spans_tenants: bool = False
+    """Administrators who name no tenant ask about all of them: `tenant` of their call is empty."""
     unavailable_code: str = ""
     """Code when log, rows or keys do not answer; empty: `<family>_unavailable`, where there is such a code."""
 
@@ -280,7 +283,7 @@ class OperationCaller:
     """Caller of an operation: the principal of a request, or the run of an agent and the user it is for."""
 
     tenant: str
-    """The tenant it is about: an administrator may have named another one than its own."""
+    """The tenant it is about: an administrator may have named another one than its own. Empty: all of them."""
     subject: str
     """Subject of the principal."""
     origin: Origin

@@ -64,12 +64,17 @@ class Unavailable(Exception):
     """A store, the log or an owner does not answer; the text says which. Asking again with the same command id does no
     harm.
 
-    `is_unknown`: a write may have been carried out, or may still be.
+    `is_unknown`: a write may have been carried out, or may still be. `code`: that of a request's refusal; empty: that
+    of the operation. `details` join the answer.
     """
 
-    def __init__(self, message: str, *, is_unknown: bool = False) -> None:
+    def __init__(
+        self, message: str, *, is_unknown: bool = False, code: str = "", details: Mapping[str, Any] | None = None
+    ) -> None:
         super().__init__(message)
         self.is_unknown = is_unknown
+        self.code = code
+        self.details: Mapping[str, Any] = details or {}
 
 
 def decided_refusal(code: str, message: str) -> Refused:

@@ -8,15 +8,15 @@ Before: opening.py. After: the owner of the aggregate; services/stream/entities/
 
 import base64
 import binascii
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Iterable
 from functools import partial
 from typing import Any, TypeVar
 
 from msgspec import UNSET
 
-from loomlog.connectors.errors import ConnectorError, Permanent, Transient
+from loomlog.connectors.errors import ConnectorError, describe_unreachable
 from loomlog.projections.frames.frame_json import format_rfc3339
-from loomlog.schemas.generated.entity_events import CommandHadNoEffect, CommandRefused
+from loomlog.schemas.generated.entity_events import CommandHadNoEffect
 from loomlog.schemas.records import replace
 from loomlog.services.core.command_fields import to_json
 from loomlog.services.core.entity_operations import (
@@ -33,8 +33,9 @@ from loomlog.services.core.entity_operations import (
 )
 from loomlog.services.core.families import Command, Family, Query, name_problem
 from loomlog.services.core.operations import Answer, AnyOperation, Call, Handler, Handlers, OperationCaller, Origin
-from loomlog.services.core.refusals import Refused, Unavailable, decided_refusal
-from loomlog.services.stream.entities.answers import CommandInvalid, CommandUnanswered, EntityCommands
+from loomlog.services.core.refusals import Refused, Unavailable
+from loomlog.services.families.operation import Decrypt, command_owner
+from loomlog.services.stream.entities.answers import EntityCommands
 from loomlog.services.stream.entities.reads import EntityReads, EntityRow, PositionNotRead
 
 AnyFamily = Family[Any, Any, Any]
@@ -51,10 +52,7 @@ services/runtime/tools/operation_calls.py, so that the outcome is reported as un
 class EntityHandlers:
     """One method for each kind of operation. All raise Refused and Unavailable."""
 
-    def __init__(
-        self, commands: EntityCommands, reads: EntityReads, *, decrypt: Callable[[Any, str], Awaitable[Any]]
-    ) -> None:
-        """`decrypt` returns JSON of a tenant in plaintext."""
+    def __init__(self, commands: EntityCommands, reads: EntityReads, *, decrypt: Decrypt) -> None:
         self._commands = commands
         self._reads = reads
         self._decrypt = decrypt
@@ -75,20 +73,10 @@ class EntityHandlers:
         tenant = call.caller.tenant
         command = replace(call.input, envelope=call.envelope())
         _check_name(row.aggregate(command))
-        wait_s = WAIT_S[call.caller.origin]
-        try:
-            answer = await self._commands.ask(command, wait_s=wait_s)
-        except CommandInvalid as error:
-            raise Refused("bad_request", str(error)) from error
-        except CommandUnanswered as error:
-            raise Unavailable(_unanswered(call, wait_s), is_unknown=True) from error
-        except Transient as error:
-            # Clients of HTTP know this by a code of its own, which says that nothing may have been done.
-            is_unknown = call.caller.origin is Origin.AGENT
-            raise Unavailable(_away("the log", error), is_unknown=is_unknown) from error
+        answer = await command_owner(
+            self._commands, command, call, wait_s=WAIT_S[call.caller.origin], decrypt=self._decrypt
+        )
         last = answer.events[-1]
-        if isinstance(last, CommandRefused):
-            raise decided_refusal(last.code, await self._decrypt(last.message, tenant))
         is_changed = not isinstance(last, CommandHadNoEffect)
         fields = await self._decrypt(to_json(row.reply(answer.events)), tenant) if is_changed else {}
         return Answer(value=Reply(fields=fields, is_changed=is_changed), positions=(answer.position,))
@@ -159,21 +147,7 @@ async def _read(reading: Awaitable[ValueT]) -> ValueT:
     except PositionNotRead as error:
         raise Unavailable(f"the answer would miss what was written before: {error}") from error
     except ConnectorError as error:
-        raise Unavailable(_away("the read models", error)) from error
-
-
-def _away(what: str, error: ConnectorError) -> str:
-    hint = "it is not set up rightly; see the logs" if isinstance(error, Permanent) else "try again in a moment"
-    return f"{what} cannot be reached ({error.kind}); {hint}"
-
-
-def _unanswered(call: Call[Any], wait_s: float) -> str:
-    text = f"no owner has answered within {wait_s:g} s, and the command may still be carried out"
-    if call.caller.origin is Origin.AGENT:
-        return text
-    if call.issued_at_ms:
-        return f"{text}; the request had no Idempotency-Key, so repeating it may do it twice: look first"
-    return f"{text}; repeating the request with the same Idempotency-Key does no harm"
+        raise Unavailable(describe_unreachable("the read models", error)) from error
 
 
 def _check_name(name: str) -> None:

@@ -21,13 +21,12 @@ from loomlog.schemas.codec import Codec
 from loomlog.services.core.families import Family
 from loomlog.services.core.operations import Handlers
 from loomlog.services.families.entity_handlers import EntityHandlers
+from loomlog.services.families.operation import Decrypt
 from loomlog.services.stream.entities.answers import EntityCommands
 from loomlog.services.stream.entities.hosting import EntityParts
 from loomlog.services.stream.entities.reads import EntityReads
 
 ServiceT = TypeVar("ServiceT")
-Decrypt = Callable[[Any, str], Awaitable[Any]]
-"""Returns JSON of a tenant in plaintext. Raises ConnectorError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,19 +6,25 @@ services/stream/entities/client.py.
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from loomlog.connectors.errors import Transient
+from loomlog.connectors.errors import ConnectorError, Transient, describe_unreachable
 from loomlog.connectors.protocols import CallWait
+from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.schemas.generated.values import ChannelUse, LeaseRef
 from loomlog.schemas.records import Value
 from loomlog.services.core.operations import Answer as Answered
-from loomlog.services.core.refusals import Refused, Unavailable
+from loomlog.services.core.operations import Call, Origin
+from loomlog.services.core.refusals import Refused, Unavailable, decided_refusal
 from loomlog.services.stream.entities.answers import Answer, CommandInvalid, CommandUnanswered, EntityCommands
+from loomlog.services.stream.entities.reads import PositionNotRead
 
 OutputT = TypeVar("OutputT")
+ReadT = TypeVar("ReadT")
+Decrypt = Callable[[Any, str], Awaitable[Any]]
+"""Returns JSON of a tenant in plaintext. Raises ConnectorError."""
 DEPTH_MAX = 100
 INTEGER_MAX = 2**63 - 1
 
@@ -56,6 +62,54 @@ async def ask_owner(
         raise Refused(invalid_code, str(error)) from error
     except (CommandUnanswered, Transient) as error:
         raise Unavailable(str(error), is_unknown=True) from error
+
+
+async def command_owner(
+    commands: EntityCommands, command: Any, call: Call[Any], *, wait_s: float, decrypt: Decrypt
+) -> Answer:
+    """Return the answer of an owner that has carried a command out. Raises Refused, Unavailable."""
+    try:
+        answer = await commands.ask(command, wait_s=wait_s)
+    except CommandInvalid as error:
+        raise Refused("bad_request", str(error)) from error
+    except CommandUnanswered as error:
+        raise Unavailable(describe_unanswered(call, wait_s), is_unknown=True) from error
+    except Transient as error:
+        # Clients of HTTP know this by a code of its own, which says that nothing may have been done.
+        is_unknown = call.caller.origin is Origin.AGENT
+        raise Unavailable(
+            describe_unreachable("the log", error), is_unknown=is_unknown, code="log_unavailable"
+        ) from error
+    last = answer.events[-1]
+    if isinstance(last, CommandRefused):
+        raise decided_refusal(last.code, await decrypt(last.message, command.envelope.tenant))
+    return answer
+
+
+def describe_unanswered(call: Call[Any], wait_s: float) -> str:
+    """Return that no owner has answered, and whether a repetition does harm."""
+    text = f"no owner has answered within {wait_s:g} s, and the command may still be carried out"
+    if call.caller.origin is Origin.AGENT:
+        return text
+    if call.issued_at_ms:
+        return f"{text}; the request had no Idempotency-Key, so repeating it may do it twice: look first"
+    return f"{text}; repeating the request with the same Idempotency-Key does no harm"
+
+
+async def read_rows(reading: Awaitable[ReadT], *, behind_code: str = "") -> ReadT:
+    """Return what a read of the rows gives. Raises Unavailable; when they lack what was written, with `behind_code`, or
+    with not_yet and how many records are missing.
+    """
+    try:
+        return await reading
+    except PositionNotRead as error:
+        if behind_code:
+            raise Unavailable(str(error), code=behind_code) from error
+        text = f"{error}: {error.lag} records are missing; try again"
+        raise Unavailable(text, code="not_yet", details={"lag": error.lag}) from error
+    except ConnectorError as error:
+        text = describe_unreachable("the read models", error)
+        raise Unavailable(text, code="projection_unavailable") from error
 
 
 def whole_number(name: str, value: Any, *, least: int, most: int, code: str) -> int:

@@ -61,3 +61,12 @@ async def test_an_operation_without_an_answer_can_be_asked_for_again(is_unknown:
     with pytest.raises(Refused, match="no owner") as caught:
         await run_refusing(fail(), unavailable_code="memory_unavailable")
     assert (caught.value.code, caught.value.retry_after_s) == (code, 1)
+
+
+async def test_a_failure_with_a_code_of_its_own_keeps_it() -> None:
+    async def fail() -> None:
+        raise Unavailable("no log", is_unknown=True, code="log_unavailable", details={"lag": 3})
+
+    with pytest.raises(Refused, match=r"^no log$") as caught:
+        await run_refusing(fail(), unavailable_code="memory_unavailable")
+    assert (caught.value.code, caught.value.details) == ("log_unavailable", {"lag": 3})
