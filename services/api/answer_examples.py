@@ -383,7 +383,7 @@ ANSWER_EXAMPLES: Mapping[str, Mapping[str, Any]] = {
             },
         ]
     },
-    "SchedulePause": {"def_id": "def_80bc06fb1ea06314", "paused": True},
+    "SchedulePauseState": {"def_id": "def_80bc06fb1ea06314", "paused": True},
     "SchedulePreview": {
         "def_id": "def_80bc06fb1ea06314",
         "name": "nightly",
@@ -404,7 +404,6 @@ ANSWER_EXAMPLES: Mapping[str, Mapping[str, Any]] = {
             },
         ],
     },
-    "ScheduleResume": {"def_id": "def_80bc06fb1ea06314", "paused": False},
     "ScheduleState": {
         "def_id": "def_80bc06fb1ea06314",
         "name": "nightly",
@@ -420,7 +419,7 @@ ANSWER_EXAMPLES: Mapping[str, Mapping[str, Any]] = {
         "running": [],
         "queued": [],
     },
-    "TimesPreview": {
+    "ScheduleTimesPreview": {
         "times": "0 9 * * 1",
         "timezone": "Europe/Berlin",
         "instants": [

@@ -58,7 +58,7 @@ from loomlog.services.families.definition.files import configured_definitions
 from loomlog.services.families.definition.observation import observer_name
 from loomlog.services.families.memory.wiring import memory_options
 from loomlog.services.families.process_start import load_for_start
-from loomlog.services.families.schedule.arming import schedule_options
+from loomlog.services.families.schedule.services import read_options as schedule_options
 from loomlog.services.stream.encryption.subject_keys import WrongInstallationKey
 from loomlog.services.web.static_files import WebPage, WebPageError, load_web_page
 
@@ -220,12 +220,7 @@ async def _run_application(service: Service, loaded: ProcessConfiguration, setti
         readiness=service.readiness,
         on_batch=service.metrics.batch_records.observe,
         files=configured_definitions(loaded.configuration),
-        family_options=(channel_options(loaded),),
-        schedules=schedule_options(
-            loaded.configuration.scheduled_runs,
-            is_enabled=loaded.settings.scheduler_enabled,
-            secrets=loaded.secret_registry,
-        ),
+        family_options=(channel_options(loaded), schedule_options(loaded)),
         webhooks=webhook_options(loaded),
         secrets=loaded.secret_registry,
         hosts=loaded.settings.http_host_allowlist,

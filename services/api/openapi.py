@@ -127,12 +127,12 @@ def build_document(version: str, routes: Sequence[Route] = ROUTES) -> dict[str, 
     for body in bodies:
         definitions["$defs"][body.__name__]["examples"] = [BODY_EXAMPLES[body]]
     for one in described:
-        example = ANSWER_EXAMPLES.get(one.name, one.example)
-        examples = {} if example is None else {"examples": [example]}
+        examples = {} if one.example is None or one.name in ANSWER_EXAMPLES else {"examples": [one.example]}
         definitions["$defs"][one.name] = {"title": one.name, **one.schema, **examples}
     schemas = definitions["$defs"]
     for answer in {schema_name(one) for one in answers} | {one.name for one in described}:
-        schemas[answer].setdefault("examples", [example_of(schemas[answer], schemas)])
+        example = ANSWER_EXAMPLES.get(answer) or example_of(schemas[answer], schemas)
+        schemas[answer].setdefault("examples", [example])
     paths: dict[str, Any] = {}
     for route in routes:
         paths.setdefault(route.template, {})[route.method.lower()] = _operation(route)

@@ -25,7 +25,6 @@ from loomlog.services.api.operator_routes import OPERATOR_ROUTES
 from loomlog.services.api.policy_routes import POLICY_ROUTES
 from loomlog.services.api.route import Route
 from loomlog.services.api.run_routes import RUN_ROUTES
-from loomlog.services.api.schedule_routes import SCHEDULE_ROUTES
 from loomlog.services.api.ui_routes import UI_ROUTES
 from loomlog.services.api.webhook_routes import WEBHOOK_ROUTES
 from loomlog.services.families.registry import all_operations
@@ -42,7 +41,6 @@ ROUTES: tuple[Route, ...] = (
     *MEMORY_FEED_ROUTES,
     *MEMORY_ROUTES,
     *WEBHOOK_ROUTES,
-    *SCHEDULE_ROUTES,
     *CHANNEL_ROUTES,
     *operation_routes(all_operations()),
     *MCP_ROUTES,

@@ -107,7 +107,6 @@ from loomlog.services.application.runs.control import RunControl
 from loomlog.services.application.runs.forks import Forks
 from loomlog.services.application.runs.interrupts import InterruptActions
 from loomlog.services.application.runs.start import RunStarts
-from loomlog.services.application.schedules import Schedules
 from loomlog.services.application.streaming.event_hub import EventHub
 from loomlog.services.application.streaming.run_states import RunStates
 from loomlog.services.application.streaming.run_stream import StreamSources
@@ -136,7 +135,6 @@ from loomlog.services.families.memory.wiring import (
 )
 from loomlog.services.families.opening import FamilyContext, FamilyServices, open_families
 from loomlog.services.families.registry import all_families
-from loomlog.services.families.schedule.arming import ActiveSchedules, ScheduleArming, ScheduleOptions
 from loomlog.services.families.webhook.definition import WebhookDefinitions
 from loomlog.services.families.webhook.deliveries import DeliveryRows
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
@@ -197,9 +195,6 @@ def new_token() -> str:
     return fresh_token(clock_ms(), os.urandom(RANDOM_BYTES))
 
 
-DEFAULT_SCHEDULE_OPTIONS = ScheduleOptions()
-
-
 class Application:
     """The use cases. Built from opened resources; `run` works until cancelled."""
 
@@ -239,7 +234,6 @@ class Application:
         memory_index: MemoryIndex | None = None,
         families: Sequence[Family[Any, Any, Any]] | None = None,
         family_options: Sequence[Any] = (),
-        schedules: ScheduleOptions = DEFAULT_SCHEDULE_OPTIONS,
         webhooks: WebhookOptions = DEFAULT_WEBHOOK_OPTIONS,
         secrets: SecretRegistry = NO_SECRETS,
         hosts: Collection[str] | None = None,
@@ -375,7 +369,6 @@ class Application:
         self._channels: ChannelServices | None = None
         self._channel_streams: ChannelStreams | None = None
         self._families: Sequence[FamilyServices] = ()
-        self._schedules: Schedules | None = None
         self._webhooks: Webhooks | None = None
         self.memory_services: MemoryServices | None = None
         if entity_commands is not None and entity_reads is not None:
@@ -411,8 +404,6 @@ class Application:
                 decrypt=sources.content.decrypt,
                 keys=keys,
             )
-            active_schedules = ActiveSchedules(table, entities.replicas, schedules)
-            operations.after_change = ScheduleArming(active_schedules, entity_commands, clock_ms=clock_ms).after_change
             context = FamilyContext(
                 parts=entities,
                 commands=entity_commands,
@@ -425,9 +416,6 @@ class Application:
             context.provide(*family_options, table, operations)
             handlers, self._families = open_families(context, all_families() if families is None else families)
             self._dispatch = Dispatch(handlers, clock_ms=clock_ms, new_token=new_token)
-            self._schedules = Schedules(
-                self._definitions, active_schedules, self._dispatch, entity_reads, clock_ms=clock_ms
-            )
             self._channels = context.get(ChannelServices)
             self._channel_streams = ChannelStreams(self._channels.operations, keepalive_s=keepalive_s)
             self._webhooks = Webhooks(
@@ -616,12 +604,6 @@ class Application:
         """The streams of channels."""
         assert self._channel_streams is not None, "this process was not given commands and reads of families"
         return self._channel_streams
-
-    @property
-    def schedules(self) -> Schedules:
-        """The use cases of schedules."""
-        assert self._schedules is not None, "this process was not given commands and reads of families"
-        return self._schedules
 
     @property
     def webhooks(self) -> Webhooks:

@@ -36,7 +36,6 @@ from loomlog.redpanda.topics import Topic, load_topics
 from loomlog.schemas.codec import Codec
 from loomlog.services.application import limits
 from loomlog.services.application.application import (
-    DEFAULT_SCHEDULE_OPTIONS,
     NO_FILES,
     TOPICS,
     Application,
@@ -59,7 +58,6 @@ from loomlog.services.families.definition.table import FileDefinition
 from loomlog.services.families.entity_folds import entity_seals
 from loomlog.services.families.memory.wiring import DEFAULT_MEMORY_OPTIONS, MemoryOptions, open_memory_index
 from loomlog.services.families.registry import families_of
-from loomlog.services.families.schedule.arming import ScheduleOptions
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys, open_subject_keys
 from loomlog.services.stream.entities.content import encrypt_content
 from loomlog.services.stream.entities.families import FamilySet
@@ -129,7 +127,6 @@ async def open_application(
     files: Mapping[tuple[str, str], FileDefinition] = NO_FILES,
     memory_options: MemoryOptions = DEFAULT_MEMORY_OPTIONS,
     family_options: Sequence[Any] = (),
-    schedules: ScheduleOptions = DEFAULT_SCHEDULE_OPTIONS,
     webhooks: WebhookOptions = DEFAULT_WEBHOOK_OPTIONS,
     secrets: SecretRegistry = NO_SECRETS,
     hosts: Collection[str] | None = None,
@@ -235,7 +232,6 @@ async def open_application(
             files=files,
             memory_options=memory_options,
             family_options=family_options,
-            schedules=schedules,
             webhooks=webhooks,
             secrets=secrets,
             hosts=hosts,

@@ -272,7 +272,7 @@ RESOURCES: tuple[BoundedResource, ...] = (
     _row(
         "schedules that are armed",
         "runtime",
-        "services/runtime/schedule_setup.py",
+        "services/runtime/schedule_reconciler.py",
         "50",
         "short commands after a take-over or a change; schedules have shares of their own",
     ),

@@ -43,6 +43,8 @@ from loomlog.services.families.opening import FamilyContext, open_families
 from loomlog.services.families.pause import FAMILY as PAUSE
 from loomlog.services.families.process_start import load_for_start
 from loomlog.services.families.registry import all_families, all_operations, all_tools
+from loomlog.services.families.schedule.services import ScheduleServices
+from loomlog.services.families.schedule.services import read_options as schedule_options
 from loomlog.services.runtime import topics
 from loomlog.services.runtime.admission.queue import build_admission_queue
 from loomlog.services.runtime.content.encryption import ContentEncryption
@@ -61,7 +63,7 @@ from loomlog.services.runtime.run.start_paused import StartPause
 from loomlog.services.runtime.run.system_channels import SystemChannels
 from loomlog.services.runtime.run_end_setup import open_run_ends
 from loomlog.services.runtime.run_host import StandbyEdges, StandbyReaders, build_run_host
-from loomlog.services.runtime.schedule_setup import open_schedules
+from loomlog.services.runtime.schedule_reconciler import EnvironmentCredentials, ScheduleReconciler
 from loomlog.services.runtime.settings import MissingRuntimeSetting
 from loomlog.services.runtime.telemetry.exposition import build_exposition, build_waiting_exposition
 from loomlog.services.runtime.telemetry.metrics import RunMetrics
@@ -175,17 +177,6 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         clock_ms=clock_ms,
     )
     resources.routing.definitions.versions = definitions.table
-    schedules = open_schedules(
-        loaded,
-        definitions.table,
-        resources.entities.parts.client,
-        replicas,
-        resources.entities.reads,
-        resources.entities.sets[0].rows,
-        credentials=resources.credentials,
-        clock_ms=clock_ms,
-    )
-    definitions.operations.after_change = schedules.arming.after_change
     memory = await open_memory(
         loaded,
         settings,
@@ -205,8 +196,16 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         decrypt=encryption.decrypt_json,
         clock_ms=clock_ms,
     )
-    opening.provide(channel_options(loaded), definitions.table, definitions.operations)
+    opening.provide(channel_options(loaded), schedule_options(loaded), definitions.table, definitions.operations)
     handlers, opened = open_families(opening, all_families())
+    schedules = ScheduleReconciler(
+        opening.get(ScheduleServices).arming,
+        replicas,
+        resources.entities.reads,
+        resources.entities.sets[0].rows,
+        clock_ms=clock_ms,
+    )
+    schedule_credentials = EnvironmentCredentials(resources.credentials, loaded.secret_registry)
     isolated = isolated_subjects(loaded.configuration)
     operation_tools = build_operation_tools(
         all_tools(),
@@ -344,9 +343,9 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
     )
     for hosted in entities:
         hosted.attach(host)
-        hosted.put_credentials = schedules.credentials.put
+        hosted.put_credentials = schedule_credentials.put
     run_ends.attach(entities)
-    schedules.reconciler.owned_terms = entities[0].owned_terms
+    schedules.owned_terms = entities[0].owned_terms
     if resources.standby is not None:
         resources.standby.liveness_server.on_handover_request = host.handover_requested
     resources.group.report_held_partitions(lambda: host.owners)
@@ -374,7 +373,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
             # The owner of partition 0 sweeps and probes, so exactly one live runtime does.
             tasks.create_task(definitions.observer.run(), name="definitions of files"),
             tasks.create_task(definitions.ephemeral_volumes.run(lambda: term_of(0) >= 0), name="ephemeral volumes"),
-            tasks.create_task(schedules.reconciler.run(), name="schedules"),
+            tasks.create_task(schedules.run(), name="schedules"),
             tasks.create_task(webhooks.run(), name="webhooks"),
             tasks.create_task(memory.run_ends.run(), name="memory of ended runs"),
             tasks.create_task(system_channels.run(), name="channels of the system"),

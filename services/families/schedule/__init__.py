@@ -7,8 +7,11 @@ an instant is an event that names the run, which the outbox starts. The run's ow
     state.py, decide.py   the rules
     items.py              the rows of fires
     arming.py             from definitions and files to armed schedules
+    api.py                the operations, as transports offer them
+    handlers.py           carries them out; shown.py has how schedules look
+    services.py           opens all of it in a process
 
-Before: services/runtime/schedule_setup.py and services/application/schedules.py ask. After: runs, by the outbox.
+Before: services/runtime/schedule_reconciler.py and requests. After: runs, by the outbox.
 """
 
 from typing import Any
@@ -22,6 +25,7 @@ from loomlog.schemas.generated.schedule_commands import (
     RunScheduleNow,
 )
 from loomlog.services.core.families import WHOLE_HISTORY, Family, Rules, inner_commands
+from loomlog.services.families.schedule.api import OPERATIONS
 from loomlog.services.families.schedule.decide import decide as decide_schedule
 from loomlog.services.families.schedule.decide import sends as schedule_sends
 from loomlog.services.families.schedule.items import items as schedule_items
@@ -58,4 +62,6 @@ FAMILY = Family(
     content_subject=_subject,
     sends=schedule_sends,
     items=schedule_items,
+    operations=OPERATIONS,
+    services="loomlog.services.families.schedule.services",
 )

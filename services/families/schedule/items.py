@@ -3,7 +3,7 @@
     fire    by `<name>/<number>`, and `<name>/s<first instant>` for instants that passed; key_a is the name, key_b the
             run, the number is the instant
 
-Before: the projection of entities. After: services/application/schedules.py lists them.
+Before: the projection of entities. After: handlers.py lists them.
 """
 
 from collections.abc import Sequence

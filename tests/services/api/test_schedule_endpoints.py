@@ -43,7 +43,7 @@ async def entities() -> ScheduleEntities:
 async def here(tmp_path: Path, entities: ScheduleEntities) -> AsyncIterator[Served]:
     options = schedule_options(BLOCKS, is_enabled=True, secrets=SECRETS)
     more: dict[str, Any] = {"entity_commands": entities, "entity_reads": entities, "clock_ms": lambda: NOW_MS}
-    async with served(tmp_path, files=FILES, schedules=options, **more) as made:
+    async with served(tmp_path, files=FILES, family_options=[options], **more) as made:
         entities.attach(made.world.log, made.world.layer.entity_parts)
         yield made
 
@@ -180,12 +180,19 @@ async def test_instants_ahead_are_in_the_zone_of_the_schedule(here: Served) -> N
 
 
 async def test_times_that_no_schedule_has_yet_are_previewed(here: Served) -> None:
-    params = {"times": " 0 9 * * 1 ", "timezone": "Europe/Berlin", "count": "2"}
+    params = {"times": " 0 9\t* * 1 ", "timezone": "Europe/Berlin", "count": "2"}
     answer = await here.client(ACME).get(f"{PATH}/preview", params=params)
     shown = answer.json()
-    assert (shown["times"], shown["timezone"]) == ("0 9 * * 1", "Europe/Berlin")
+    assert (shown["times"], shown["timezone"]) == ("0 9\t* * 1", "Europe/Berlin")
     assert [one["local"] for one in shown["instants"]] == ["2027-01-18T09:00:00+01:00", "2027-01-25T09:00:00+01:00"]
-    for bad in ({}, {"times": "0 9 * *"}, {"times": "@hourly", "timezone": "Mars"}, {"times": "@hourly", "count": "0"}):
+    for bad in (
+        {},
+        {"times": "@hourly\x07"},
+        {"times": "@hourly", "timezone": "UTC\t"},
+        {"times": "0 9 * *"},
+        {"times": "@hourly", "timezone": "Mars"},
+        {"times": "@hourly", "count": "0"},
+    ):
         answer = await here.client(ACME).get(f"{PATH}/preview", params=bad)
         assert (answer.status_code, answer.json()["code"]) == (400, "bad_request"), bad
     assert (await here.client(READER).get(f"{PATH}/preview", params=params)).status_code == 403

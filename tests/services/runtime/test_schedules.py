@@ -45,7 +45,7 @@ from loomlog.services.families.schedule.state import Schedule
 from loomlog.services.runtime.clock import clock_ms
 from loomlog.services.runtime.content.run_credentials import Credentials
 from loomlog.services.runtime.run.run_end_actions import RunEndActions
-from loomlog.services.runtime.schedule_setup import EnvironmentCredentials, ScheduleReconciler
+from loomlog.services.runtime.schedule_reconciler import EnvironmentCredentials, ScheduleReconciler
 from loomlog.services.runtime.telemetry.tracing import NO_TRACING
 from loomlog.services.stream.entities.client import EntityClient
 from loomlog.services.stream.entities.reads import EntityRow
@@ -275,7 +275,7 @@ async def test_a_principal_has_its_share_of_schedules_and_of_fires_and_others_ar
             text = "ada of acme would fire .* times a day, and may 48 times: let them"
             with pytest.raises(Refused, match=text) as no:
                 await create(name, subject, times)
-            assert no.value.reason == "too_many"
+            assert no.value.code == "too_many"
         await ask("fork", "op", name="two", parent_def_id=seldom["def_id"], overlay={"schedule": "@every 30m"})
         with pytest.raises(Refused, match="bob of acme would fire"):
             await create("five", "bob", "@daily")

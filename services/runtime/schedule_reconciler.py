@@ -12,9 +12,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 
-from loomlog.connectors.configuration.load import ProcessConfiguration
 from loomlog.connectors.configuration.secret_registry import Purpose, SecretRefused, SecretRegistry
 from loomlog.connectors.definitions.problems import DefinitionProblem
 from loomlog.connectors.errors import ConnectorError
@@ -22,19 +20,16 @@ from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.connectors.process.logs import about
 from loomlog.services.core.families import aggregate_id, aggregate_key
 from loomlog.services.families.definition.state import Line
-from loomlog.services.families.definition.table import NAME, SHARED, DefinitionTable
+from loomlog.services.families.definition.table import NAME, SHARED
 from loomlog.services.families.schedule import limits
 from loomlog.services.families.schedule.arming import (
     DEFAULT_TENANT,
     KIND,
-    ActiveSchedules,
     ScheduleArming,
-    ScheduleOptions,
-    schedule_options,
 )
 from loomlog.services.families.schedule.state import FAMILY_NAME, Schedule
 from loomlog.services.runtime.content.run_credentials import Credentials
-from loomlog.services.stream.entities.answers import CommandInvalid, CommandUnanswered, EntityCommands
+from loomlog.services.stream.entities.answers import CommandInvalid, CommandUnanswered
 from loomlog.services.stream.entities.cold import ColdRows
 from loomlog.services.stream.entities.reads import EntityReads, PositionNotRead
 from loomlog.services.stream.entities.replicas import Replicas
@@ -198,46 +193,6 @@ class ScheduleReconciler:
                 return
             await self._arming.ask(command)
             known = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScheduleSetup:
-    """What a runtime has of schedules."""
-
-    arming: ScheduleArming
-    reconciler: ScheduleReconciler
-    credentials: "EnvironmentCredentials"
-
-
-def open_schedules(
-    loaded: ProcessConfiguration,
-    table: DefinitionTable,
-    commands: EntityCommands,
-    replicas: Replicas,
-    reads: EntityReads,
-    rows: ColdRows,
-    *,
-    credentials: Credentials,
-    clock_ms: Callable[[], int],
-) -> ScheduleSetup:
-    """Build what keeps schedules; `owned_terms` of the reconciler is set once partitions can be owned."""
-    active = ActiveSchedules(table, replicas, configured_options(loaded))
-    arming = ScheduleArming(active, commands, clock_ms=clock_ms)
-    return ScheduleSetup(
-        arming=arming,
-        reconciler=ScheduleReconciler(arming, replicas, reads, rows, clock_ms=clock_ms),
-        credentials=EnvironmentCredentials(credentials, loaded.secret_registry),
-    )
-
-
-def configured_options(loaded: ProcessConfiguration) -> ScheduleOptions:
-    """Return what the configuration of this process says about schedules."""
-    settings = loaded.settings
-    return schedule_options(
-        loaded.configuration.scheduled_runs,
-        is_enabled=settings.scheduler_enabled,
-        secrets=loaded.secret_registry,
-    )
 
 
 class EnvironmentCredentials:

@@ -3,7 +3,7 @@
 import pytest
 
 from loomlog.schemas.generated.schedule_commands import PauseSchedule
-from loomlog.services.application.schedules import OVERDUE_MS, _times_json
+from loomlog.services.families.schedule.shown import OVERDUE_MS, in_force
 from loomlog.services.families.schedule.state import due_ms
 from tests.services.families.schedule.given import ENVELOPE, MINUTE, START, Given
 
@@ -11,8 +11,7 @@ DAY = 86_400_000
 
 
 def problem(schedule: Given, now_ms: int) -> str:
-    text: str = _times_json(schedule.state, now_ms)["problem"]
-    return text
+    return in_force(schedule.state, now_ms).problem
 
 
 @pytest.mark.parametrize("times", ["@every 2s", "@hourly", "0 9 * * *"])

@@ -1,0 +1,49 @@
+"""Schedules in a process: opened once, for requests, changes of definitions and the owners of schedules.
+
+Before: services/families/opening.py. After: handlers.py, arming.py.
+"""
+
+from dataclasses import dataclass
+
+from loomlog.connectors.configuration.load import ProcessConfiguration
+from loomlog.services.families.definition.operations import DefinitionOperations
+from loomlog.services.families.definition.table import DefinitionTable
+from loomlog.services.families.opening import FamilyContext, FamilyServices
+from loomlog.services.families.schedule.arming import (
+    ActiveSchedules,
+    ScheduleArming,
+    ScheduleOptions,
+    schedule_options,
+)
+from loomlog.services.families.schedule.handlers import ScheduleHandlers
+
+NEEDS = ("definition",)
+
+
+def read_options(loaded: ProcessConfiguration) -> ScheduleOptions:
+    """Return the options of a process."""
+    return schedule_options(
+        loaded.configuration.scheduled_runs,
+        is_enabled=loaded.settings.scheduler_enabled,
+        secrets=loaded.secret_registry,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleServices:
+    """What others use of schedules."""
+
+    arming: ScheduleArming
+
+
+def open_family(context: FamilyContext) -> FamilyServices:
+    """Open schedules; a changed definition arms its schedule in the process that changed it."""
+    options = context.options(ScheduleOptions)
+    active = ActiveSchedules(context.get(DefinitionTable), context.parts.replicas, options)
+    arming = ScheduleArming(active, context.commands, clock_ms=context.clock_ms)
+    context.get(DefinitionOperations).after_change = arming.after_change
+    context.provide(ScheduleServices(arming=arming))
+    handlers = ScheduleHandlers(
+        active, context.commands, context.reads, decrypt=context.decrypt, clock_ms=context.clock_ms
+    )
+    return FamilyServices(handlers=handlers.by_operation())
