@@ -448,6 +448,29 @@ ANSWER_EXAMPLES: Mapping[str, Mapping[str, Any]] = {
         "delivery_id": "sha256:1a39096b0216386eb7f1b4ffc37ed2bf7448f0a1a6dfa19a091a07bf032c4710",
         "run_id": "r_2jj1xj32hf75039grf2ewh8v94",
     },
+    "WebhookDeliveries": {
+        "webhook_name": "issues",
+        "tenant_id": "acme",
+        "deliveries": [
+            {
+                "delivery_id": "72d3162e-cc78-11e3-81ab-4c9367dc0958",
+                "verdict": "accepted",
+                "received_at": "2027-01-15T08:00:00.000Z",
+                "run_id": "r_2jj1xj32hf75039grf2ewh8v94",
+                "def_id": "def_3fa3ad43e193e02f",
+                "status": "completed",
+                "position": "loom.entity.events/1:3",
+                "source_position": "loom.ingress/0:7",
+            },
+        ],
+    },
+    "WebhookReplayed": {
+        "webhook_name": "issues",
+        "replay_of": "72d3162e-cc78-11e3-81ab-4c9367dc0958",
+        "delivery_id": "72d3162e-cc78-11e3-81ab-4c9367dc0958",
+        "run_id": "r_6tj96esbf4jg4y8db534bsdwk8",
+        "channel": "",
+    },
     "WebhookReport": {
         "would_accept": True,
         "verdict": "accepted",

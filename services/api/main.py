@@ -50,7 +50,6 @@ from loomlog.services.api.shared_insights import SharedInsights
 from loomlog.services.application.application import clock_ms
 from loomlog.services.application.authentication import Authenticator
 from loomlog.services.application.bootstrap import open_application, wait_for
-from loomlog.services.application.webhooks import WebhookOptions
 from loomlog.services.core.bounded_resources import EVENT_STREAMS, REQUESTS, STARTED_STREAMS, WAITING_REQUESTS
 from loomlog.services.families import FamilyProblem
 from loomlog.services.families.channel.services import read_options as channel_options
@@ -59,6 +58,7 @@ from loomlog.services.families.definition.observation import observer_name
 from loomlog.services.families.memory.wiring import memory_options
 from loomlog.services.families.process_start import load_for_start
 from loomlog.services.families.schedule.services import read_options as schedule_options
+from loomlog.services.families.webhook.services import read_options as webhook_options
 from loomlog.services.stream.encryption.subject_keys import WrongInstallationKey
 from loomlog.services.web.static_files import WebPage, WebPageError, load_web_page
 
@@ -220,8 +220,7 @@ async def _run_application(service: Service, loaded: ProcessConfiguration, setti
         readiness=service.readiness,
         on_batch=service.metrics.batch_records.observe,
         files=configured_definitions(loaded.configuration),
-        family_options=(channel_options(loaded), schedule_options(loaded)),
-        webhooks=webhook_options(loaded),
+        family_options=(channel_options(loaded), schedule_options(loaded), webhook_options(loaded)),
         secrets=loaded.secret_registry,
         hosts=loaded.settings.http_host_allowlist,
         memory_options=memory_options(loaded, os.environ),
@@ -236,16 +235,6 @@ async def _run_application(service: Service, loaded: ProcessConfiguration, setti
             # In either case the process stops now and closes what the requests in progress still need.
             service.is_stopping = True
             service.current_application = None
-
-
-def webhook_options(loaded: ProcessConfiguration) -> WebhookOptions:
-    """Return what files and settings say of webhooks."""
-    settings = loaded.settings
-    return WebhookOptions(
-        enabled=settings.webhooks_enabled,
-        allow_unauthenticated=settings.webhooks_allow_unauthenticated,
-        files=loaded.configuration.webhooks,
-    )
 
 
 def _server_config(service: Service, frame_bytes: int) -> uvicorn.Config:

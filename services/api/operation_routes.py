@@ -36,15 +36,16 @@ FLAGS: Mapping[str, bool] = {"1": True, "true": True, "yes": True, "0": False, "
 
 def operation_routes(operations: Iterable[AnyOperation]) -> tuple[Route, ...]:
     """Return the routes of all operations, in the order of their declarations."""
-    return tuple(_route(operation, http) for operation in operations for http in operation.http)
+    return tuple(operation_route(operation, http) for operation in operations for http in operation.http)
 
 
-def _route(operation: AnyOperation, http: Http) -> Route:
+def operation_route(operation: AnyOperation, http: Http) -> Route:
+    """Return one route of an operation."""
     return Route(
         method=http.method,
         path=http.path,
         access=http.access or operation.access,
-        handler=_handler(operation, http),
+        handler=operation_handler(operation, http),
         summary=http.summary or operation.summary,
         operation=http.id or operation.name.replace(".", "_"),
         tag=None if operation.tag is None else Tag(name=operation.tag.name, description=operation.tag.description),
@@ -59,7 +60,8 @@ def _route(operation: AnyOperation, http: Http) -> Route:
     )
 
 
-def _handler(operation: AnyOperation, http: Http) -> Handler:
+def operation_handler(operation: AnyOperation, http: Http) -> Handler:
+    """Return the handler of one route of an operation."""
     read = _FieldReader(operation, http)
     access, answer, make_headers, status = http.access, http.answer, http.headers, http.status
 

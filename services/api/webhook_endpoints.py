@@ -1,4 +1,4 @@
-"""Webhooks over HTTP: receivers without a token, whose proof is in the request; and what administrators do.
+"""Webhooks over HTTP for their senders: receivers without a token, whose proof is in the request, and dry runs.
 
 `/v1/_webhooks/{name}/test` and `/replay` look like the address of a webhook called so, of the tenant {name}. An
 administrator with a token means the webhook {name}, as does anyone while there is no webhook of that address;
@@ -8,28 +8,28 @@ Before: webhook_routes.py. After: services/application/webhooks.py.
 """
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from dataclasses import replace
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from loomlog.services.api.request_parsing import BodyTooLarge, query_flag, query_integer, raw_body, strict_json_value
-from loomlog.services.api.responses import JsonResponse, json_response
+from loomlog.services.api.operation_routes import operation_handler
+from loomlog.services.api.request_parsing import BodyTooLarge, query_flag, raw_body
+from loomlog.services.api.responses import JSON_MEDIA_TYPE, json_response
 from loomlog.services.api.service import Service
 from loomlog.services.api.ui_session import BY_COOKIE, identify
 from loomlog.services.application.authentication import require_scope
-from loomlog.services.application.errors import bad_request
 from loomlog.services.application.webhooks import WebhookReply
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN
 from loomlog.services.core.refusals import Refused
-from loomlog.services.families.webhook.definition import AddressedWebhook
-from loomlog.services.families.webhook.limits import DELIVERY_ID_CHARACTERS_MAX, RECENT_MAX
+from loomlog.services.families.webhook.api import PATH, REPLAY
 
-REPLAY_BODY_MAX = 4_096
+REPLAY_OF_FILES = replace(REPLAY.http[0], route=f"POST {PATH}/replay", id="replay_webhook", without=("tenant",))
+_replay = operation_handler(REPLAY, REPLAY_OF_FILES)
 UNKNOWN = WebhookReply(status=404, body={"error": "unknown_webhook"})
 """The same for a webhook that is disabled, so that nothing tells the two apart."""
-Json = JsonResponse[dict[str, Any]]
 
 
 async def receive_webhook(service: Service, caller: Caller, request: Request) -> Response:
@@ -41,27 +41,18 @@ async def receive_tenant_webhook(service: Service, caller: Caller, request: Requ
 
 
 async def test_webhook(service: Service, caller: Caller, request: Request) -> Response:
-    return await _either(service, request, "test", _test)
+    async def test(caller: Caller) -> Response:
+        return await _test(service, request, "", request.path_params["name"])
+
+    return await _either(service, request, "test", test)
 
 
 async def replay_webhook(service: Service, caller: Caller, request: Request) -> Response:
-    return await _either(service, request, "replay", _replay)
+    return await _either(service, request, "replay", lambda caller: _replay(service, caller, request))
 
 
 async def test_tenant_webhook(service: Service, caller: Caller, request: Request) -> Response:
-    return await _test(service, caller, request, request.path_params["tenant"], request.path_params["name"])
-
-
-async def replay_tenant_webhook(service: Service, caller: Caller, request: Request) -> Response:
-    return await _replay(service, caller, request, request.path_params["tenant"], request.path_params["name"])
-
-
-async def list_recent_deliveries(service: Service, caller: Caller, request: Request) -> Json:
-    return await _recent(service, caller, request, "")
-
-
-async def list_recent_tenant_deliveries(service: Service, caller: Caller, request: Request) -> Json:
-    return await _recent(service, caller, request, request.path_params["tenant"])
+    return await _test(service, request, request.path_params["tenant"], request.path_params["name"])
 
 
 # --- receivers -------------------------------------------------------------------------------------------------------
@@ -101,7 +92,7 @@ async def _either(
     service: Service,
     request: Request,
     word: str,
-    handle: Callable[[Service, Caller, Request, str, str], Awaitable[Response]],
+    handle: Callable[[Caller], Awaitable[Response]],
 ) -> Response:
     """Handle a request of an administrator, or one for the webhook that is called `word`."""
     name = request.path_params["name"]
@@ -116,33 +107,14 @@ async def _either(
         raise
     if is_receiver and authorization is None and BY_COOKIE not in request.scope:  # everybody is an administrator here
         return await _receive(service, request, name, word)
-    return await handle(service, caller, request, "", name)
+    return await handle(caller)
 
 
-async def _test(service: Service, caller: Caller, request: Request, tenant: str, name: str) -> Response:
-    definition = await _find(service, caller, tenant, name)
-    body = await raw_body(request, limit=definition.body_bytes)
-    return json_response(await service.application.webhooks.dry_run(caller, definition, _headers(request), body))
-
-
-async def _find(service: Service, caller: Caller, tenant: str, name: str) -> AddressedWebhook:
-    require_scope(caller, ADMIN)
-    definition = await service.application.webhooks.find(tenant, name)
+async def _test(service: Service, request: Request, tenant: str, name: str) -> Response:
+    webhooks = service.application.webhooks
+    definition = await webhooks.find(tenant, name)
     if definition is None:
         raise Refused("unknown_webhook", f"there is no webhook {name[:80]!r} that takes requests")
-    return definition
-
-
-async def _replay(service: Service, caller: Caller, request: Request, tenant: str, name: str) -> Response:
-    body = await strict_json_value(request, limit=REPLAY_BODY_MAX)
-    delivery_id = body.get("delivery_id") if isinstance(body, dict) else None
-    if not isinstance(delivery_id, str) or not 1 <= len(delivery_id) <= DELIVERY_ID_CHARACTERS_MAX:
-        raise bad_request("delivery_id: expected the id of a delivery, as recent-deliveries shows it")
-    answer = await service.application.webhooks.replay(caller, tenant, name, delivery_id)
-    return json_response(answer, status=202)
-
-
-async def _recent(service: Service, caller: Caller, request: Request, tenant: str) -> Json:
-    limit = query_integer(request, "limit", RECENT_MAX, minimum=1, maximum=RECENT_MAX)
-    webhooks, name = service.application.webhooks, request.path_params["name"]
-    return json_response(await webhooks.recent(caller, tenant, name, limit=limit))
+    body = await raw_body(request, limit=definition.body_bytes)
+    report = webhooks.dry_run(definition, _headers(request), body)
+    return Response(msgspec.json.encode(report), media_type=JSON_MEDIA_TYPE)

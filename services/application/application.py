@@ -114,7 +114,7 @@ from loomlog.services.application.transfer.imports import RunImports
 from loomlog.services.application.transfer.restore import StateRestore
 from loomlog.services.application.transfer.state_files import Backups
 from loomlog.services.application.volumes import Volumes
-from loomlog.services.application.webhooks import DEFAULT_WEBHOOK_OPTIONS, WebhookOptions, Webhooks, run_until_cancelled
+from loomlog.services.application.webhooks import Webhooks, append_delivery, run_until_cancelled
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.families import Family
 from loomlog.services.families.budget.accounts import BudgetAccounts
@@ -135,8 +135,7 @@ from loomlog.services.families.memory.wiring import (
 )
 from loomlog.services.families.opening import FamilyContext, FamilyServices, open_families
 from loomlog.services.families.registry import all_families
-from loomlog.services.families.webhook.definition import WebhookDefinitions
-from loomlog.services.families.webhook.deliveries import DeliveryRows
+from loomlog.services.families.webhook.ingress import IngressLog, WebhookServices
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
 from loomlog.services.stream.entities.answers import EntityCommands
 from loomlog.services.stream.entities.hosting import EntityParts
@@ -234,7 +233,6 @@ class Application:
         memory_index: MemoryIndex | None = None,
         families: Sequence[Family[Any, Any, Any]] | None = None,
         family_options: Sequence[Any] = (),
-        webhooks: WebhookOptions = DEFAULT_WEBHOOK_OPTIONS,
         secrets: SecretRegistry = NO_SECRETS,
         hosts: Collection[str] | None = None,
         request_keys: RequestKeys | None = None,
@@ -259,6 +257,7 @@ class Application:
         self.publisher = CommandPublisher(
             appender, codec, topic=topics.commands, wait_s=publish_wait_s, on_batch=on_batch
         )
+        self.ingress_publisher = CommandPublisher(appender, codec, topic=topics.ingress, wait_s=publish_wait_s)
         self.barrier = PositionBarrier(
             hub, positions, topic=topics.events, end_offset=ranges.end_offset, wait_s=position_wait_s
         )
@@ -413,27 +412,27 @@ class Application:
                 decrypt=sources.content.decrypt,
                 clock_ms=clock_ms,
             )
-            context.provide(*family_options, table, operations)
+            ingress = IngressLog(
+                append=partial(append_delivery, self.ingress_publisher),
+                ranges=ranges,
+                read_positions=lambda tenant, agent: self._positions_of_start(tenant, agent, ""),
+            )
+            context.provide(*family_options, table, operations, ingress)
             handlers, self._families = open_families(context, all_families() if families is None else families)
             self._dispatch = Dispatch(handlers, clock_ms=clock_ms, new_token=new_token)
             self._channels = context.get(ChannelServices)
             self._channel_streams = ChannelStreams(self._channels.operations, keepalive_s=keepalive_s)
             self._webhooks = Webhooks(
-                webhooks,
-                WebhookDefinitions(table, webhooks.files),
-                CommandPublisher(appender, codec, topic=topics.ingress, wait_s=publish_wait_s),
+                context.get(WebhookServices),
+                ingress,
                 entity_commands,
-                DeliveryRows(entity_reads),
                 sources,
                 replicas=entities.replicas,
                 channel_replicas=entities.of("channel:").replicas,
-                ranges=ranges,
-                codec=codec,
                 declarations=self._channels.declarations,
                 channel_value_bytes=self._channels.operations.limits.value_bytes_max,
                 secret=installation_key,
                 secrets=secrets,
-                read_positions=lambda tenant, agent: self._positions_of_start(tenant, agent, ""),
                 clock_ms=clock_ms,
                 new_token=repeatable(new_token, "webhook"),
             )
@@ -669,7 +668,7 @@ class Application:
                 group.create_task(self.hub.run(events, previews), name="hub")
                 group.create_task(self.memory_changes.run(), name="memory changes")
                 if self._webhooks is not None:
-                    group.create_task(run_until_cancelled(self._webhooks), name="webhooks")
+                    group.create_task(run_until_cancelled(self.ingress_publisher, self._webhooks), name="webhooks")
                 for task in background_tasks:
                     group.create_task(_run_task(task))
         finally:

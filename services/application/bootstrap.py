@@ -50,7 +50,6 @@ from loomlog.services.application.log.access import kafka_access
 from loomlog.services.application.memory_changes import SqlChangeFeed
 from loomlog.services.application.queries.read_models import SqlReadModels, has_no_tables
 from loomlog.services.application.streaming.event_hub import EventHub, HubStart
-from loomlog.services.application.webhooks import DEFAULT_WEBHOOK_OPTIONS, WebhookOptions
 from loomlog.services.core.families import TOPIC_SETS
 from loomlog.services.core.refusals import Refused
 from loomlog.services.families.definition.observation import FileObserver
@@ -127,7 +126,6 @@ async def open_application(
     files: Mapping[tuple[str, str], FileDefinition] = NO_FILES,
     memory_options: MemoryOptions = DEFAULT_MEMORY_OPTIONS,
     family_options: Sequence[Any] = (),
-    webhooks: WebhookOptions = DEFAULT_WEBHOOK_OPTIONS,
     secrets: SecretRegistry = NO_SECRETS,
     hosts: Collection[str] | None = None,
     observer: str = "",
@@ -232,7 +230,6 @@ async def open_application(
             files=files,
             memory_options=memory_options,
             family_options=family_options,
-            webhooks=webhooks,
             secrets=secrets,
             hosts=hosts,
             request_keys=request_keys,

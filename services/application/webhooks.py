@@ -4,7 +4,6 @@
                  a request needs its proof, a CloudEvent must come from the webhook's own tenant
     receive      proof, body and mapping are checked, the record is in the log, the answer says what became of it
     dry_run      what `receive` would say, without doing anything
-    recent       the last deliveries;  replay: one of them once more
     publish      CloudEvents of an authenticated caller
 
 Broker and api suffice to accept: when the owner has not decided within a second, or the run has not begun, the answer
@@ -19,15 +18,13 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import UNSET
 
 from loomlog.connectors.configuration.secret_registry import SecretRefused, SecretRegistry
 from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.errors import ConnectorError
-from loomlog.connectors.protocols import LogRanges
-from loomlog.projections.frames.frame_json import format_rfc3339
-from loomlog.schemas.codec import Codec, Undecodable
 from loomlog.schemas.generated.channel_events import MessagePublished
 from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.schemas.generated.run_events import RunRefused, RunStarted
@@ -35,35 +32,38 @@ from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.generated.webhook_commands import NoteRunEnded, SubmitDelivery
 from loomlog.schemas.generated.webhook_events import DeliveryRejected, DeliveryRepeated, EventReceived, HookDispatched
 from loomlog.schemas.ids import hashed_token
-from loomlog.schemas.position import Position
 from loomlog.schemas.records import Value, replace
-from loomlog.services.application.authentication import require_member, require_scope
+from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.command_publisher import CommandPublisher
-from loomlog.services.application.errors import RETRY_SOON_S, bad_request, request_refusal, unavailable
-from loomlog.services.application.queries.read_your_writes import not_yet_error
+from loomlog.services.application.errors import (
+    RETRY_SOON_S,
+    bad_request,
+    request_refusal,
+    run_refusing,
+    unavailable,
+)
 from loomlog.services.application.runs.batch import OutcomeBuilder, SpawnOutcome
 from loomlog.services.application.streaming.items import EventItem
 from loomlog.services.application.streaming.run_stream import StreamSources, resumed_stream
 from loomlog.services.application.webhook_rejections import RejectionLog
 from loomlog.services.core.access.decide import Caller
-from loomlog.services.core.access.scopes import ADMIN, CHANNEL_PUBLISH, RUNS_CREATE
+from loomlog.services.core.access.scopes import CHANNEL_PUBLISH, RUNS_CREATE
 from loomlog.services.core.refusals import Refused, is_invalid_code
 from loomlog.services.families.channel.access import require_publisher
 from loomlog.services.families.channel.caller import Declarations, Origin
 from loomlog.services.families.channel.fields import value_text
 from loomlog.services.families.channel.handlers import request_origin
 from loomlog.services.families.webhook import verdicts
+from loomlog.services.families.webhook.api import WebhookReport, WebhookRunPreview
 from loomlog.services.families.webhook.bodies import BodyInvalid, BodyTooLong, parse_body, unpack_body
 from loomlog.services.families.webhook.cloud_events import CloudEvent
 from loomlog.services.families.webhook.decide import CHANNEL, SPAWN
 from loomlog.services.families.webhook.definition import (
-    DEFAULT_TENANT,
     AddressedWebhook,
     WebhookDefinition,
-    WebhookDefinitions,
 )
-from loomlog.services.families.webhook.deliveries import DeliveryRow, DeliveryRows
-from loomlog.services.families.webhook.limits import DELIVERY_ID_CHARACTERS_MAX, INLINE_BYTES, RECENT_MAX
+from loomlog.services.families.webhook.ingress import IngressLog, WebhookServices
+from loomlog.services.families.webhook.limits import DELIVERY_ID_CHARACTERS_MAX, INLINE_BYTES
 from loomlog.services.families.webhook.mapping import (
     SEAL_PURPOSE,
     MappingInvalid,
@@ -76,14 +76,12 @@ from loomlog.services.families.webhook.messages import PUBLISH_STEP, REFUSED_STE
 from loomlog.services.families.webhook.secrets import proof_secrets
 from loomlog.services.families.webhook.signatures import Covered, Unproven, check_proof, delivery_id
 from loomlog.services.families.webhook.state import REFUSED, run_id_of
+from loomlog.services.families.webhook.waiting import AwaitedAnswers
 from loomlog.services.stream.entities.answers import EntityCommands
-from loomlog.services.stream.entities.reads import PositionNotRead
 from loomlog.services.stream.entities.replicas import Replicas
 
 log = logging.getLogger(__name__)
 
-DECISION_WAIT_S = 1.0
-"""How long a sender waits for the owner's decision and for the first event of the run."""
 SYNC_DEFAULT_MS = 30_000
 OPEN_RETRY_S = 1.0
 RUN_REFUSALS: Mapping[str, tuple[int, str]] = {
@@ -100,19 +98,6 @@ REJECTIONS: Mapping[str, tuple[int, str]] = {
     verdicts.UNRESOLVABLE_SECRET: (503, "secret_unresolvable"),
 }
 """The same by the verdict of a delivery; every other is 400 bad_delivery."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WebhookOptions:
-    """What the installation says about webhooks."""
-
-    enabled: bool = True
-    allow_unauthenticated: bool = False
-    files: Mapping[str, Any] = field(default_factory=dict)
-    """WebhookBlocks of the configuration files by name."""
-
-
-DEFAULT_WEBHOOK_OPTIONS = WebhookOptions()
 
 
 class WebhookReply(Value, frozen=True, kw_only=True):
@@ -147,61 +132,40 @@ class Webhooks:
 
     def __init__(
         self,
-        options: WebhookOptions,
-        definitions: WebhookDefinitions,
-        publisher: CommandPublisher,
+        services: WebhookServices,
+        ingress: IngressLog,
         commands: EntityCommands,
-        rows: DeliveryRows,
         sources: StreamSources,
         *,
         replicas: Replicas,
         channel_replicas: Replicas,
-        ranges: LogRanges,
-        codec: Codec,
         declarations: Declarations | None,
         channel_value_bytes: int,
         secret: SecretKey | None,
         secrets: SecretRegistry,
-        read_positions: Callable[[str, str], Sequence[str]],
         clock_ms: Callable[[], int],
         new_token: Callable[[], str],
-        decision_wait_s: float = DECISION_WAIT_S,
     ) -> None:
-        """`secret` None: bodies with credentials are refused. `read_positions`: for a tenant and an agent, what the
-        owner of a run must have read, because this process has.
-        """
-        self._read_positions = read_positions
-        self.publisher = publisher
+        """`secret` None: bodies with credentials are refused."""
+        self._services = services
+        self._ingress = ingress
         self.rejections = RejectionLog(commands, clock_ms=clock_ms, new_token=new_token)
-        self._options = options
-        self._definitions = definitions
         self._secrets = secrets
         self._commands = commands
-        self._rows = rows
         self._sources = sources
         self._replicas = replicas
         self._channel_replicas = channel_replicas
-        self._ranges = ranges
-        self._codec = codec
         self._declarations = declarations
         self._channel_value_bytes = channel_value_bytes
         self._secret = secret
         self._clock_ms = clock_ms
         self._new_token = new_token
-        self._wait_s = decision_wait_s
 
     # --- receiving ---------------------------------------------------------------------------------------------------
 
     async def find(self, address: str, name: str) -> AddressedWebhook | None:
         """Return the webhook of an address; None also when webhooks are off. Raises Refused."""
-        if not self._options.enabled:
-            return None
-        try:
-            return await self._definitions.find_addressed(address, name)
-        except PositionNotRead as error:
-            raise Refused("definitions_unavailable", str(error), retry_after_s=RETRY_SOON_S) from error
-        except ConnectorError as error:
-            raise unavailable("projection", error) from error
+        return await run_refusing(self._services.find(address, name), unavailable_code="projection_unavailable")
 
     async def receive(
         self, addressed: AddressedWebhook, address: str, headers: Mapping[str, str], body: bytes, *, sync: bool
@@ -217,7 +181,7 @@ class Webhooks:
         waiting = self._waiting(definition, submitted.envelope.command_id, taken.input.user_id)
         try:
             try:
-                await self._submit(definition.tenant, definition.name, submitted)
+                await self._ingress.append(definition.tenant, definition.name, submitted)
             except Refused as refused:
                 return _error(503, "runtime_unavailable", refused.message, retry_after_s=RETRY_SOON_S)
             reply = await self._decided(taken, waiting)
@@ -243,7 +207,7 @@ class Webhooks:
     def _check(self, addressed: AddressedWebhook, headers: Mapping[str, str], body: bytes) -> _Taken:
         """Return what a request brings. Raises _Rejected."""
         block = addressed.webhook
-        if block.auth.kind == "none" and not self._options.allow_unauthenticated:
+        if block.auth.kind == "none" and not self._services.options.allow_unauthenticated:
             reply = _error(503, "unauthenticated_mode_disabled", "LOOMLOG_WEBHOOKS_ALLOW_UNAUTHENTICATED is off")
             raise _Rejected(verdicts.REJECTED_SIGNATURE, reply, reply.body["detail"])
         try:
@@ -290,19 +254,13 @@ class Webhooks:
             received_at_ms=self._clock_ms(),
             body=taken.text,
             sealed_credentials=sealed,
-            positions=self._positions(definition, address),
+            positions=self._services.positions(self._ingress, definition, address, now_ms=self._clock_ms()),
         )
         try:
             return await self._with_content(submitted)
         except Refused as refused:
             reply = _error(503, "runtime_unavailable", refused.message, retry_after_s=RETRY_SOON_S)
             raise _Rejected(verdicts.REJECTED_DELIVERY, reply, refused.message) from refused
-
-    def _positions(self, definition: WebhookDefinition, address: str) -> tuple[str, ...]:
-        """Return what the reader and the owner of the run must have read, because this process has."""
-        own = self._definitions.positions(address, definition.name, now_ms=self._clock_ms())
-        agent = definition.webhook.agent
-        return (*own, *(self._read_positions(definition.tenant, agent) if agent else ()))
 
     def _envelope(self, tenant: str, subject: str) -> CommandEnvelope:
         return CommandEnvelope(
@@ -324,14 +282,6 @@ class Webhooks:
         except ConnectorError as error:
             raise unavailable("blobs", error) from error
 
-    async def _submit(self, tenant: str, name: str, submitted: SubmitDelivery) -> None:
-        """Append a record; it is acknowledged when this returns. Raises Refused."""
-        if not self.publisher.partitions:
-            raise Refused(
-                "starting", f"{self.publisher.topic} is not open yet; try again in a moment", retry_after_s=RETRY_SOON_S
-            )
-        await self.publisher.publish(f"{tenant}/{name}", submitted.envelope.command_id, submitted)
-
     # --- the decision ------------------------------------------------------------------------------------------------
 
     def _waiting(self, definition: WebhookDefinition, command_id: str, user_id: str = "") -> "_Waiting":
@@ -352,7 +302,7 @@ class Webhooks:
         block = definition.webhook
         names = {"webhook_name": definition.name, "delivery_id": taken.delivery_id}
         what = {"channel": block.channel} if block.delivery == CHANNEL else {"run_id": waiting.run_id}
-        deadline = asyncio.get_running_loop().time() + self._wait_s
+        deadline = asyncio.get_running_loop().time() + self._ingress.wait_s
         event = await waiting.decision(deadline)
         match event:
             case None:  # no run yet: a repeated delivery gets the run of the first one
@@ -424,123 +374,34 @@ class Webhooks:
 
     # --- operators ---------------------------------------------------------------------------------------------------
 
-    async def dry_run(
-        self, caller: Caller, addressed: AddressedWebhook, headers: Mapping[str, str], body: bytes
-    ) -> dict[str, Any]:
+    def dry_run(self, addressed: AddressedWebhook, headers: Mapping[str, str], body: bytes) -> WebhookReport:
         """Return what would become of a request. Rate limits and repeated ids are not looked at."""
-        require_scope(caller, ADMIN)
         block = addressed.webhook
         try:
             taken = self._check(addressed, headers, body)
         except _Rejected as rejected:
             detail = str(rejected) or rejected.reply.body["error"]
-            return {"would_accept": False, "verdict": rejected.verdict, "detail": detail, "run_input_preview": None}
-        preview = {
-            "agent": block.agent,
-            "user_id": taken.input.user_id,
-            "goal": taken.input.goal,
-            "run_metadata": {name: json.loads(text) for name, text in taken.input.run_metadata.items()},
-            "credential_keys": credential_names(block, taken.credentials),
-        }
-        return {
-            "would_accept": True,
-            "verdict": verdicts.ACCEPTED,
-            "delivery_id": taken.delivery_id,
-            "run_input_preview": preview if block.delivery == SPAWN else None,
-            **({"channel": block.channel} if block.delivery == CHANNEL else {}),
-        }
-
-    async def recent(self, caller: Caller, tenant: str, name: str, *, limit: int = RECENT_MAX) -> dict[str, Any]:
-        """Return the last deliveries of a webhook, newest first; also of one that is disabled or deleted. Raises
-        Refused(unknown_webhook) when there were none and no such webhook takes requests.
-        """
-        require_scope(caller, ADMIN)
-        owner = await self._owner(tenant, name)
-        rows = await self._read(self._rows.recent(owner, name, limit=limit))
-        if not rows and await self.find(tenant, name) is None:
-            raise Refused("unknown_webhook", f"there is no webhook {name[:80]!r}, and no delivery for it")
-        shown = await self._sources.content.decrypt([_delivery_json(row) for row in rows], owner)
-        return {"webhook_name": name, "tenant_id": owner, "deliveries": shown}
-
-    async def replay(self, caller: Caller, tenant: str, name: str, delivery_id: str) -> dict[str, Any]:
-        """Give a delivery again, with the definition as it is now. Its record is in loom.ingress for two weeks."""
-        require_scope(caller, ADMIN)
-        addressed = await self.find(tenant, name)
-        definition = None if addressed is None else addressed.owned_by(addressed.tenant)  # administrators are of all
-        if definition is None:
-            raise Refused("unknown_webhook", f"there is no webhook {name[:80]!r} that takes requests")
-        row = await self._read(self._rows.find(definition.tenant, name, delivery_id))
-        if row is None or not row.source_position:
-            raise Refused("not_found", f"{delivery_id[:80]!r} was not taken, or its row is gone")
-        original = await self._original(row)
-        envelope = replace(original.envelope, command_id=hashed_token("webhook", self._new_token()))
-        submitted = replace(
-            original,
-            envelope=replace(envelope, issued_at_ms=self._clock_ms()),
-            address=tenant,
-            received_at_ms=self._clock_ms(),
-            positions=self._positions(definition, tenant),
-            replay_of=delivery_id,
-            by=caller.subject,
+            return WebhookReport(would_accept=False, verdict=rejected.verdict, detail=detail)
+        preview = WebhookRunPreview(
+            agent=block.agent,
+            user_id=taken.input.user_id,
+            goal=taken.input.goal,
+            run_metadata={name: json.loads(text) for name, text in taken.input.run_metadata.items()},
+            credential_keys=list(credential_names(block, taken.credentials)),
         )
-        waiting = self._waiting(definition, submitted.envelope.command_id)
-        try:
-            await self._submit(definition.tenant, name, submitted)
-            event = await waiting.decision(asyncio.get_running_loop().time() + self._wait_s)
-        finally:
-            waiting.close()
-        answer: dict[str, Any] = {"webhook_name": name, "replay_of": delivery_id}
-        match event:
-            case EventReceived():
-                return {**answer, "delivery_id": event.delivery_id, "run_id": event.run_id, "channel": event.channel}
-            case DeliveryRejected():
-                raise Refused("bad_delivery", f"{event.verdict}: {event.detail}")
-            case _:
-                return {**answer, "pending": True}
-
-    async def _original(self, row: DeliveryRow) -> SubmitDelivery:
-        place = Position.parse(row.source_position)
-        gone = Refused(
-            "not_found", f"the request of {row.delivery_id[:80]!r} is no longer kept: loom.ingress keeps two weeks"
+        return WebhookReport(
+            would_accept=True,
+            verdict=verdicts.ACCEPTED,
+            delivery_id=taken.delivery_id,
+            run_input_preview=preview if block.delivery == SPAWN else None,
+            channel=block.channel if block.delivery == CHANNEL else UNSET,
         )
-        records: list[Any] = []
-        try:
-            if await self._ranges.beginning_offset(place.topic, place.partition) > place.offset:
-                raise gone
-            read = await self._ranges.read(place.topic, place.partition, place.offset, place.offset + 1)
-            async with read as chunks:
-                async for chunk in chunks:
-                    records += [record for record in chunk if record.offset == place.offset]
-        except ConnectorError as error:
-            raise unavailable("log", error) from error
-        try:
-            original = self._codec.decode((records[0].value or b"") if records else b"").record
-        except Undecodable as error:
-            raise Refused(
-                "bad_delivery", "this delivery was a CloudEvent of another producer: give it again from there"
-            ) from error
-        if not isinstance(original, SubmitDelivery):
-            raise gone
-        return original
-
-    async def _owner(self, tenant: str, name: str) -> str:
-        definition = await self.find(tenant, name)
-        return tenant or DEFAULT_TENANT if definition is None else definition.tenant
-
-    async def _read(self, reading: Any) -> Any:
-        try:
-            return await reading
-        except PositionNotRead as error:
-            raise not_yet_error(str(error), error.lag) from error
-        except ConnectorError as error:
-            raise unavailable("projection", error) from error
 
     # --- CloudEvents -------------------------------------------------------------------------------------------------
 
     async def publish(self, caller: Caller, event: CloudEvent) -> "PublishedEvent":
         """Append an event of the caller's tenant; it is acknowledged when this returns. Raises Refused."""
         require_scope(caller, RUNS_CREATE if event.webhook else CHANNEL_PUBLISH)
-        require_member(caller)
         addressed = await self.find(caller.tenant, event.webhook) if event.webhook else None
         definition = None if addressed is None else addressed.owned_by(caller.tenant)
         if event.webhook and definition is None:
@@ -565,7 +426,9 @@ class Webhooks:
                 delivery_id=event.delivery_id,
                 received_at_ms=self._clock_ms(),
                 body=event.text,
-                positions=() if definition is None else self._positions(definition, caller.tenant),
+                positions=()
+                if definition is None
+                else self._services.positions(self._ingress, definition, caller.tenant, now_ms=self._clock_ms()),
                 by=caller.subject,
             )
         )
@@ -576,12 +439,12 @@ class Webhooks:
             expected = [(self._replicas, definition.aggregate, submitted.envelope.command_id)]
             waiting = _Waiting(self._sources, expected)
         try:
-            await self._submit(caller.tenant, event.webhook or event.channel, submitted)
+            await self._ingress.append(caller.tenant, event.webhook or event.channel, submitted)
         except Refused:
             if waiting is not None:
                 waiting.close()
             raise
-        return PublishedEvent(answer, waiting, asyncio.get_running_loop().time() + self._wait_s)
+        return PublishedEvent(answer, waiting, asyncio.get_running_loop().time() + self._ingress.wait_s)
 
 
 class PublishedEvent:
@@ -616,29 +479,19 @@ class PublishedEvent:
         return {**self._answer}
 
 
-class _Waiting:
-    """What a request waits for: events with which owners answer it. Close it after use."""
+class _Waiting(AwaitedAnswers):
+    """What a request waits for: answers of owners, and the beginning of a run. Close it after use."""
 
     def __init__(self, sources: StreamSources, expected: Sequence[tuple[Replicas, str, str]], run_id: str = "") -> None:
-        """`expected`: aggregates and the ids of commands that they answer; the first one is that of the delivery."""
+        super().__init__(expected)
         self.run_id = run_id
-        self._expected = expected
-        self._answers = [replicas.expect(aggregate, command_id) for replicas, aggregate, command_id in expected]
         self._subscription = sources.hub.subscribe(run_id) if run_id else None
-
-    async def decision(self, deadline: float) -> Any:
-        """Return the last event that answers the delivery; None when there is none in time."""
-        try:
-            async with asyncio.timeout_at(deadline):
-                return (await asyncio.shield(self._answers[0])).events[-1]
-        except (TimeoutError, ConnectorError):
-            return None
 
     async def message(self, deadline: float) -> MessagePublished | HookDispatched | None:
         """Return the event that published the message, or with which the webhook was told that it is refused; None when
         there is neither in time.
         """
-        waiting, clock = set(self._answers[1:]), asyncio.get_running_loop().time
+        waiting, clock = set(self.answers[1:]), asyncio.get_running_loop().time
         while waiting:
             done, waiting = await asyncio.wait(
                 waiting, timeout=max(0.0, deadline - clock()), return_when=asyncio.FIRST_COMPLETED
@@ -665,10 +518,7 @@ class _Waiting:
         return None
 
     def close(self) -> None:
-        """Wait for nothing more."""
-        for (replicas, aggregate, command_id), answer in zip(self._expected, self._answers, strict=True):
-            replicas.forget(aggregate, command_id, answer)
-            answer.cancel()
+        super().close()
         if self._subscription is not None:
             self._subscription.close()
 
@@ -695,45 +545,25 @@ def _error(status: int, code: str, detail: str = "", *, retry_after_s: int = 0, 
     return WebhookReply(status=status, body=body, retry_after_s=retry_after_s)
 
 
-def _verdict(row: DeliveryRow) -> str:
-    """Return what became of a delivery: one whose run or message was refused afterwards was not accepted."""
-    if row.status != REFUSED:
-        return row.verdict
-    return verdicts.REJECTED_PUBLISH if row.channel else verdicts.REJECTED_DELIVERY
+async def append_delivery(publisher: CommandPublisher, tenant: str, name: str, submitted: SubmitDelivery) -> None:
+    """Append a delivery for a tenant and a name; it is acknowledged when this returns. Raises Refused."""
+    if not publisher.partitions:
+        text = f"{publisher.topic} is not open yet; try again in a moment"
+        raise Refused("starting", text, retry_after_s=RETRY_SOON_S)
+    await publisher.publish(f"{tenant}/{name}", submitted.envelope.command_id, submitted)
 
 
-def _delivery_json(row: DeliveryRow) -> dict[str, Any]:
-    shown = {
-        "delivery_id": row.delivery_id,
-        "verdict": _verdict(row),
-        "received_at": format_rfc3339(row.received_at_ms or row.at_ms),
-        "run_id": row.run_id,
-        "channel": row.channel,
-        "def_id": row.def_id,
-        "status": row.status,
-        "code": row.code,
-        "detail": row.detail,
-        "replay_of": row.replay_of,
-        "by": row.by,
-        "run_metadata": row.run_metadata,
-        "position": row.position,
-        "source_position": row.source_position,
-    }
-    shown = {name: value for name, value in shown.items() if value not in ("", None, {})}
-    return {**shown, **({"count": row.count} if row.count > 1 else {})}
-
-
-async def run_until_cancelled(webhooks: Webhooks) -> None:
-    """Append submissions and note rejections, until cancelled."""
+async def run_until_cancelled(publisher: CommandPublisher, webhooks: Webhooks) -> None:
+    """Append deliveries and note rejections, until cancelled."""
     is_logged = False
-    while not webhooks.publisher.partitions:
+    while not publisher.partitions:
         try:
-            await webhooks.publisher.open()
+            await publisher.open()
         except ConnectorError as error:
             if not is_logged:
                 log.warning("webhooks wait: %s", error)
             is_logged = True
             await asyncio.sleep(OPEN_RETRY_S)
     async with asyncio.TaskGroup() as group:
-        group.create_task(webhooks.publisher.run())
+        group.create_task(publisher.run())
         group.create_task(webhooks.rejections.run())

@@ -45,6 +45,8 @@ from loomlog.services.families.process_start import load_for_start
 from loomlog.services.families.registry import all_families, all_operations, all_tools
 from loomlog.services.families.schedule.services import ScheduleServices
 from loomlog.services.families.schedule.services import read_options as schedule_options
+from loomlog.services.families.webhook.ingress import WebhookServices
+from loomlog.services.families.webhook.services import read_options as webhook_options
 from loomlog.services.runtime import topics
 from loomlog.services.runtime.admission.queue import build_admission_queue
 from loomlog.services.runtime.content.encryption import ContentEncryption
@@ -196,7 +198,8 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         decrypt=encryption.decrypt_json,
         clock_ms=clock_ms,
     )
-    opening.provide(channel_options(loaded), schedule_options(loaded), definitions.table, definitions.operations)
+    opening.provide(*(read(loaded) for read in (channel_options, schedule_options, webhook_options)))
+    opening.provide(definitions.table, definitions.operations)
     handlers, opened = open_families(opening, all_families())
     schedules = ScheduleReconciler(
         opening.get(ScheduleServices).arming,
@@ -306,7 +309,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         loaded,
         settings,
         resources.entities,
-        definitions.table,
+        opening.get(WebhookServices),
         codec,
         channels=channels.operations,
         encryption=encryption,

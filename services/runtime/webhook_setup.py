@@ -14,9 +14,7 @@ from loomlog.connectors.kafka.group_reader import KafkaGroupReader
 from loomlog.connectors.storage.blobs import FileBlobs
 from loomlog.schemas.codec import Codec
 from loomlog.services.families.channel.operations import ChannelOperations
-from loomlog.services.families.definition.table import DefinitionTable
-from loomlog.services.families.webhook.definition import WebhookDefinitions
-from loomlog.services.families.webhook.deliveries import DeliveryRows
+from loomlog.services.families.webhook.ingress import WebhookServices
 from loomlog.services.runtime.content.encryption import ContentEncryption
 from loomlog.services.runtime.content.run_credentials import Credentials
 from loomlog.services.runtime.entity_hosting import EntityResources
@@ -69,7 +67,7 @@ def open_webhooks(
     loaded: ProcessConfiguration,
     settings: RuntimeSettings,
     entities: EntityResources,
-    definitions: DefinitionTable,
+    webhooks: WebhookServices,
     codec: Codec,
     *,
     channels: ChannelOperations,
@@ -79,7 +77,6 @@ def open_webhooks(
     clock_ms: Callable[[], int],
 ) -> WebhookSetup:
     """Build the reader over the entities and channels of this process."""
-    files = loaded.configuration.webhooks
     builder = DeliveryBuilder(
         blobs=FileBlobs(loaded.settings.effective_blob_folder),
         encryption=encryption,
@@ -95,9 +92,9 @@ def open_webhooks(
         group,
         codec,
         entities.parts.client,
-        definitions=WebhookDefinitions(definitions, files),
+        definitions=webhooks.definitions,
         builder=builder,
-        rows=DeliveryRows(entities.reads),
+        rows=webhooks.rows,
         replicas=entities.parts.replicas,
         channels=channels,
         dead_letters=dead_letters,

@@ -24,7 +24,6 @@ from loomlog.connectors.definitions import KINDS
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.protocols import LogRecord, ProducerRecord
 from loomlog.schemas.codec import local_codec
-from loomlog.services.application.webhooks import WebhookOptions
 from loomlog.services.core.refusals import Refused
 from loomlog.services.families.channel.api import ChannelPublish
 from loomlog.services.families.channel.caller import ChannelCaller, Declaration
@@ -36,6 +35,7 @@ from loomlog.services.families.channel.store import ChannelStore
 from loomlog.services.families.definition.table import FileDefinition, file_definition
 from loomlog.services.families.webhook.definition import WebhookDefinitions
 from loomlog.services.families.webhook.deliveries import DeliveryRows
+from loomlog.services.families.webhook.ingress import WebhookOptions
 from loomlog.services.runtime.content.encryption import ContentEncryption
 from loomlog.services.runtime.ingress.deliveries import DeliveryBuilder
 from loomlog.services.runtime.ingress.reader import IngressReader
@@ -256,17 +256,17 @@ async def webhook_world(
     """The world at work, its reader too."""
     entities, secret = LogEntities(), SecretKey(keys=(b"s" * 32,))
     webhooks = WebhookOptions(files=files, **(options or {}))
-    parts: dict[str, Any] = {"entity_commands": entities, "entity_reads": entities, "webhooks": webhooks}
+    parts: dict[str, Any] = {"entity_commands": entities, "entity_reads": entities}
     parts["secrets"] = registry_of(files)
     parts |= {
         "installation_key": secret,
-        "family_options": (ChannelOptions(files=DECLARED),),
+        "family_options": (ChannelOptions(files=DECLARED), webhooks),
         "files": {("webhook", name): _file(name, block) for name, block in files.items()},
     }
     async with served(folder, **parts, **more) as here:
         entities.attach(here.world.log, here.world.layer.entity_parts)
         made = WebhookWorld(here, entities, files, secret)
-        await made.webhooks.publisher.open()
+        await made.world.layer.ingress_publisher.open()
         parking = asyncio.create_task(made.dead_letters.run())
         made.read()
         try:

@@ -108,7 +108,10 @@ def fire(row: Mapping[str, Any], position: str) -> api.ScheduleFire:
 def next_instants(
     spec: ScheduleSpec, aggregate: str, anchor_ms: int, after_ms: int, count: int, passed: Sequence[Range] = ()
 ) -> tuple[str, list[api.ScheduleInstant]]:
-    """Return the zone of times and their next instants. `aggregate`: whose delays they have; `passed`: those left out."""
+    """Return the zone of times and their next instants.
+
+    `aggregate`: whose delays they have; `passed`: those that are left out.
+    """
     zone = parse_times(spec.times, spec.timezone, anchor_ms).zone
     instants: list[api.ScheduleInstant] = []
     while len(instants) < count and (after_ms := next_instant(spec, anchor_ms, after_ms, passed)):

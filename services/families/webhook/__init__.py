@@ -10,12 +10,15 @@ CloudEvents to loom.ingress is read the same way.
     definition.py               which definition a webhook has
     state.py, decide.py         the rules
     items.py, deliveries.py     the rows, and reading them
+    api.py, handlers.py         the operations of administrators, and what carries them out
+    ingress.py, services.py     what a process has of webhooks, and its opening
 
 Before: services/application/webhooks.py, services/runtime/ingress/reader.py. After: the outbox starts runs.
 """
 
 from loomlog.schemas.generated.webhook_commands import NoteRunEnded, ReceiveDelivery, RejectDelivery
 from loomlog.services.core.families import WHOLE_HISTORY, Family, Rules, inner_commands
+from loomlog.services.families.webhook.api import OPERATIONS
 from loomlog.services.families.webhook.decide import decide as decide_webhook
 from loomlog.services.families.webhook.decide import sends as webhook_sends
 from loomlog.services.families.webhook.items import items as webhook_items
@@ -38,4 +41,6 @@ FAMILY = Family(
     content_subject=lambda command: str(command.user_id),
     sends=webhook_sends,
     items=webhook_items,
+    operations=OPERATIONS,
+    services="loomlog.services.families.webhook.services",
 )

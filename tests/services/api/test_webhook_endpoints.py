@@ -20,8 +20,8 @@ from loomlog.connectors.configuration.webhook_block import (
     WebhookSyncResponse,
 )
 from loomlog.services.application import webhook_rejections
-from loomlog.services.application import webhooks as use_cases
 from loomlog.services.core.refusals import Refused
+from loomlog.services.families.webhook.ingress import DECISION_WAIT_S
 from loomlog.services.families.webhook.limits import INLINE_BYTES
 from loomlog.services.families.webhook.mapping import REMOVED
 from tests.services.api.serving import Served
@@ -304,7 +304,7 @@ async def test_a_flood_of_bad_signatures_is_counted(here: WebhookWorld) -> None:
 
 async def test_broker_and_api_suffice_to_accept(here: WebhookWorld) -> None:
     await here.stop_reading()
-    here.webhooks._wait_s = 0.02
+    here.webhooks._ingress.wait_s = 0.02
     first = await here.send("issues", {"goal": "x"}, delivery="d1")
     assert (first.status_code, first.json()["pending"]) == (202, True)
     feed = await here.send("feed", {"n": 1}, delivery="d2")
@@ -313,20 +313,20 @@ async def test_broker_and_api_suffice_to_accept(here: WebhookWorld) -> None:
     here.read()
     await here.until(lambda: here.starts() and here.channels.values())
     assert "run_id" not in first.json()
-    here.webhooks._wait_s = 5.0
+    here.webhooks._ingress.wait_s = 5.0
     repeated = await here.send("issues", {"goal": "x"}, delivery="d1")
     assert repeated.json()["run_id"] == here.starts()[0].run_id
 
 
 async def test_an_owner_that_starts_no_run_in_time_leaves_the_answer_pending(here: WebhookWorld) -> None:
-    here.webhooks._wait_s = 0.05
+    here.webhooks._ingress.wait_s = 0.05
     here.world.owner_is_busy = True
     answer = await here.send("issues", {"goal": "x"}, delivery="d1")
     assert (answer.status_code, answer.json()["pending"]) == (202, True)
 
 
 async def test_a_broker_that_is_away_is_told(here: WebhookWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(here.webhooks.publisher, "_queues", [])
+    monkeypatch.setattr(here.world.layer.ingress_publisher, "_queues", [])
     answer = await here.send("issues", {"goal": "x"})
     assert (answer.status_code, answer.json()["error"]) == (503, "runtime_unavailable")
 
@@ -496,7 +496,7 @@ async def test_what_is_no_event_is_refused(here: WebhookWorld, event: Any) -> No
 
 
 def test_the_wait_is_a_second() -> None:
-    assert (use_cases.DECISION_WAIT_S, HMAC.kind, SECRET) == (1.0, "hmac", "hush")
+    assert (DECISION_WAIT_S, HMAC.kind, SECRET) == (1.0, "hmac", "hush")
 
 
 # --- what never succeeds, and what passes ----------------------------------------------------------------------------
@@ -588,13 +588,13 @@ async def test_a_body_that_cannot_be_unpacked_is_refused(
 async def test_an_answer_that_is_pending_names_no_run_that_may_never_be(here: WebhookWorld) -> None:
     first = await here.send("issues", {"goal": "x"}, delivery="d1")
     await here.stop_reading()
-    here.webhooks._wait_s = 0.02
+    here.webhooks._ingress.wait_s = 0.02
     repeated = await here.send("issues", {"goal": "x"}, delivery="d1")
     assert (repeated.status_code, repeated.json()) == (
         202,
         {"webhook_name": "issues", "delivery_id": "d1", "pending": True},
     )
-    here.webhooks._wait_s = 5.0
+    here.webhooks._ingress.wait_s = 5.0
     here.read()
     again = await here.send("issues", {"goal": "x"}, delivery="d1")
     assert again.json()["run_id"] == first.json()["run_id"]
@@ -616,7 +616,7 @@ async def test_events_beyond_the_rate_of_their_webhook_are_refused_until_later(h
 
 async def test_an_event_that_its_webhook_does_not_decide_in_time_is_pending(here: WebhookWorld) -> None:
     await here.stop_reading()
-    here.webhooks._wait_s = 0.02
+    here.webhooks._ingress.wait_s = 0.02
     answer = await post(here.here, EVENT | {"webhook": "issues"}, caller=ADMIN_CALLER)
     assert (answer.status_code, answer.json()["pending"]) == (202, True)
 

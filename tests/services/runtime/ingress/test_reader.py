@@ -102,7 +102,7 @@ async def test_a_delivery_that_waits_holds_commits_back_and_no_other_delivery(
 async def test_owners_and_channels_that_are_away_are_waited_for(
     here: WebhookWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here.webhooks._wait_s = 0.02
+    here.webhooks._ingress.wait_s = 0.02
     ask, failures = here.entities.ask, [CommandUnanswered("away"), Transient("away", kind="unavailable")]
 
     async def failing(command: Any, *, wait_s: float) -> Any:

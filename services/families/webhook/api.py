@@ -1,0 +1,137 @@
+"""The operations of webhooks for administrators: what was delivered, and giving it again. Pure.
+
+Receiving a delivery, trying one and CloudEvents have the form of their senders: services/api/webhook_endpoints.py and
+services/api/cloud_event_endpoints.py.
+
+Before: __init__.py. After: handlers.py carries them out.
+"""
+
+from functools import partial
+from typing import Annotated, Any
+
+from msgspec import UNSET, Meta, UnsetType
+
+from loomlog.services.core.access.rules import requires
+from loomlog.services.core.access.scopes import ADMIN
+from loomlog.services.core.operations import Effect, Http, Input, Operation, Output, Tag
+from loomlog.services.families.webhook.limits import DELIVERY_ID_CHARACTERS_MAX, RECENT_MAX
+
+TAG = Tag(
+    name="Webhooks", description="Requests from outside that start runs or are published to channels; CloudEvents."
+)
+PATH, TENANT_PATH = "/v1/_webhooks/{name}", "/v1/_webhooks/{tenant}/{name}"
+REPLAY_BODY_BYTES_MAX = 4_096
+
+Name = Annotated[str, Meta(description="Name of the webhook.")]
+Tenant = Annotated[str, Meta(description="Tenant in the address of the webhook; absent: one of the files.")]
+Position = Annotated[str, Meta(description="Position of a record in the log.")]
+
+
+class WebhookListDeliveries(Input, frozen=True, kw_only=True):
+    name: Name
+    tenant: Tenant = ""
+    limit: Annotated[int, Meta(ge=1, le=RECENT_MAX, description="Most deliveries.")] = RECENT_MAX
+
+
+class WebhookReplay(Input, frozen=True, kw_only=True):
+    name: Name
+    tenant: Tenant = ""
+    delivery_id: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=DELIVERY_ID_CHARACTERS_MAX,
+            description="Id of the delivery, as recent-deliveries shows it.",
+        ),
+    ]
+
+
+class WebhookDelivery(Output, frozen=True, kw_only=True):
+    """A delivery, or several that were refused alike; what does not apply is absent."""
+
+    delivery_id: str | UnsetType = UNSET
+    verdict: str
+    received_at: Annotated[str, Meta(description="RFC 3339, with milliseconds.")]
+    run_id: str | UnsetType = UNSET
+    channel: str | UnsetType = UNSET
+    def_id: Annotated[str, Meta(description="Version of the definition that took it.")] | UnsetType = UNSET
+    status: Annotated[str, Meta(description="How its run has ended, or refused.")] | UnsetType = UNSET
+    code: str | UnsetType = UNSET
+    detail: str | UnsetType = UNSET
+    replay_of: str | UnsetType = UNSET
+    by: Annotated[str, Meta(description="Who gave it again, or sent the event.")] | UnsetType = UNSET
+    run_metadata: Any = UNSET
+    position: Position | UnsetType = UNSET
+    source_position: Position | UnsetType = UNSET
+    count: Annotated[int, Meta(description="How many they are.")] | UnsetType = UNSET
+
+
+class WebhookDeliveries(Output, frozen=True, kw_only=True):
+    webhook_name: str
+    tenant_id: str
+    deliveries: list[WebhookDelivery]
+
+
+class WebhookReplayed(Output, frozen=True, kw_only=True):
+    """What became of a delivery that was given again; `pending`: it is not decided yet."""
+
+    webhook_name: str
+    replay_of: str
+    delivery_id: str | UnsetType = UNSET
+    run_id: str | UnsetType = UNSET
+    channel: str | UnsetType = UNSET
+    pending: bool | UnsetType = UNSET
+
+
+class WebhookRunPreview(Output, frozen=True, kw_only=True):
+    """The run that a request would start."""
+
+    agent: str
+    user_id: str
+    goal: str
+    run_metadata: dict[str, Any]
+    credential_keys: list[str]
+
+
+class WebhookReport(Output, frozen=True, kw_only=True):
+    """What would become of a request; rate limits and repeated ids are not looked at."""
+
+    would_accept: bool
+    verdict: str
+    detail: str | UnsetType = UNSET
+    delivery_id: str | UnsetType = UNSET
+    run_input_preview: WebhookRunPreview | None = None
+    channel: str | UnsetType = UNSET
+
+
+_operation = partial(Operation, tag=TAG, access=requires(ADMIN))
+_http = partial(Http, takes_tenant=False)
+
+LIST_DELIVERIES = _operation(
+    name="webhook.deliveries",
+    summary="List the last deliveries of a webhook, newest first, with what became of them.",
+    input=WebhookListDeliveries,
+    output=WebhookDeliveries,
+    effect=Effect.READ,
+    http=(
+        _http(route=f"GET {PATH}/recent-deliveries", id="list_recent_deliveries", without=("tenant",)),
+        _http(route=f"GET {TENANT_PATH}/recent-deliveries", id="list_recent_tenant_deliveries"),
+    ),
+)
+REPLAY = _operation(
+    name="webhook.replay",
+    summary="Give a delivery again.",
+    input=WebhookReplay,
+    output=WebhookReplayed,
+    effect=Effect.WRITE,
+    http=(
+        _http(
+            route=f"POST {TENANT_PATH}/replay",
+            id="replay_tenant_webhook",
+            body_bytes_max=REPLAY_BODY_BYTES_MAX,
+            status=202,
+            example={"delivery_id": "72d3162e-cc78-11e3-81ab-4c9367dc0958"},
+        ),
+    ),
+)
+OPERATIONS = (LIST_DELIVERIES, REPLAY)
