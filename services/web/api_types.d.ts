@@ -1708,13 +1708,106 @@ declare namespace Api {
     hook?: Record<string, any> | null;
     hook_index?: number | null;
   }
-  type ScheduleFiredNow = Record<string, any>;
-  type ScheduleFires = Record<string, any>;
-  type ScheduleList = Record<string, any>;
-  type SchedulePause = Record<string, any>;
-  type SchedulePreview = Record<string, any>;
-  type ScheduleResume = Record<string, any>;
-  type ScheduleState = Record<string, any>;
+  interface ScheduleEntry {
+    name: string;
+    tenant_id: string;
+    source: string;
+    in_static: boolean;
+    in_substrate: boolean;
+    version_count: number;
+    active_def_id: string;
+    latest_version: number;
+    last_updated: string;
+    static_definition?: Record<string, any>;
+    state?: ScheduleInForce;
+  }
+  interface ScheduleFire {
+    instant: string;
+    last_instant?: string;
+    count?: number;
+    is_at_least?: boolean;
+    fired_at?: string;
+    late_ms?: number;
+    run_id?: string;
+    is_manual?: boolean;
+    status: string;
+    error?: string;
+    reason?: string;
+    position: string;
+  }
+  interface ScheduleFiredNow {
+    def_id: string;
+    scheduled: string;
+    run_id?: string;
+  }
+  interface ScheduleFires {
+    def_id: string;
+    name: string;
+    fires: ScheduleFire[];
+    next: string | null;
+  }
+  interface ScheduleInForce {
+    def_id: string;
+    name: string;
+    tenant_id: string;
+    last_run_at?: string;
+    last_run_id?: string;
+    last_status?: string;
+    last_error?: string;
+    next_run_at?: string;
+    paused_until?: string;
+    fires: number;
+    max_fires: number;
+    overlap: string;
+    running: string[];
+    queued: string[];
+    agent: string;
+    times: string;
+    timezone: string;
+    is_enabled: boolean;
+    problem: string;
+  }
+  interface ScheduleInstant {
+    instant: string;
+    local: string;
+    fires_at: string;
+    jitter_ms: number;
+  }
+  interface ScheduleList {
+    entries: ScheduleEntry[];
+  }
+  interface SchedulePauseState {
+    def_id: string;
+    paused: boolean;
+  }
+  interface SchedulePreview {
+    def_id: string;
+    name: string;
+    times: string;
+    timezone: string;
+    instants: ScheduleInstant[];
+  }
+  interface ScheduleState {
+    def_id: string;
+    name: string;
+    tenant_id: string;
+    last_run_at?: string;
+    last_run_id?: string;
+    last_status?: string;
+    last_error?: string;
+    next_run_at?: string;
+    paused_until?: string;
+    fires: number;
+    max_fires: number;
+    overlap: string;
+    running: string[];
+    queued: string[];
+  }
+  interface ScheduleTimesPreview {
+    times: string;
+    timezone: string;
+    instants: ScheduleInstant[];
+  }
   interface SegmentBody {
     role: "system" | "user";
     content: BlockBody[];
@@ -2029,7 +2122,6 @@ declare namespace Api {
     cause_id: string | null;
     payload: Record<string, any>;
   }
-  type TimesPreview = Record<string, any>;
   interface ToolRate {
     tool: string;
     calls: number;
@@ -2165,10 +2257,54 @@ declare namespace Api {
     retired?: boolean | null;
     why?: string | null;
   }
+  interface WebhookDeliveries {
+    webhook_name: string;
+    tenant_id: string;
+    deliveries: WebhookDelivery[];
+  }
+  interface WebhookDelivery {
+    delivery_id?: string;
+    verdict: string;
+    received_at: string;
+    run_id?: string;
+    channel?: string;
+    def_id?: string;
+    status?: string;
+    code?: string;
+    detail?: string;
+    replay_of?: string;
+    by?: string;
+    run_metadata?: any;
+    position?: string;
+    source_position?: string;
+    count?: number;
+  }
   interface WebhookReplay {
     delivery_id: string;
   }
-  type WebhookReport = Record<string, any>;
+  interface WebhookReplayed {
+    webhook_name: string;
+    replay_of: string;
+    delivery_id?: string;
+    run_id?: string;
+    channel?: string;
+    pending?: boolean;
+  }
+  interface WebhookReport {
+    would_accept: boolean;
+    verdict: string;
+    detail?: string;
+    delivery_id?: string;
+    run_input_preview?: WebhookRunPreview | null;
+    channel?: string;
+  }
+  interface WebhookRunPreview {
+    agent: string;
+    user_id: string;
+    goal: string;
+    run_metadata: Record<string, any>;
+    credential_keys: string[];
+  }
   /** Method, path, answer and body of each route. */
   type Route =
     | ["GET", `/healthz`, Health, any]
@@ -2276,11 +2412,11 @@ declare namespace Api {
     | ["POST", `/v1/_scheduledef`, ScheduleDefAnswer, ScheduleDefOperation]
     | ["GET", `/v1/_scheduledef/names`, ScheduleDefNames, any]
     | ["GET", `/v1/_schedules/list-all`, ScheduleList, any]
-    | ["GET", `/v1/_schedules/preview`, TimesPreview, any]
+    | ["GET", `/v1/_schedules/preview`, ScheduleTimesPreview, any]
     | ["GET", `/v1/_schedules/${string}/fires`, ScheduleFires, any]
-    | ["POST", `/v1/_schedules/${string}/pause`, SchedulePause, any]
+    | ["POST", `/v1/_schedules/${string}/pause`, SchedulePauseState, any]
     | ["GET", `/v1/_schedules/${string}/preview`, SchedulePreview, any]
-    | ["POST", `/v1/_schedules/${string}/resume`, ScheduleResume, any]
+    | ["POST", `/v1/_schedules/${string}/resume`, SchedulePauseState, any]
     | ["POST", `/v1/_schedules/${string}/run-now`, ScheduleFiredNow, any]
     | ["GET", `/v1/_schedules/${string}/state`, ScheduleState, any]
     | ["POST", `/v1/_skilldef`, SkillDefAnswer, SkillDefOperation]
@@ -2302,12 +2438,12 @@ declare namespace Api {
     | ["POST", `/v1/_webhookdef`, WebhookDefAnswer, WebhookDefOperation]
     | ["GET", `/v1/_webhookdef/names`, WebhookDefNames, any]
     | ["POST", `/v1/_webhooks/${string}`, WebhookAnswer, WebhookBody]
-    | ["GET", `/v1/_webhooks/${string}/recent-deliveries`, WebhookReport, any]
-    | ["POST", `/v1/_webhooks/${string}/replay`, WebhookReport, WebhookReplay]
+    | ["GET", `/v1/_webhooks/${string}/recent-deliveries`, WebhookDeliveries, any]
+    | ["POST", `/v1/_webhooks/${string}/replay`, WebhookReplayed, WebhookReplay]
     | ["POST", `/v1/_webhooks/${string}/test`, WebhookReport, WebhookBody]
     | ["POST", `/v1/_webhooks/${string}/${string}`, WebhookAnswer, WebhookBody]
-    | ["GET", `/v1/_webhooks/${string}/${string}/recent-deliveries`, WebhookReport, any]
-    | ["POST", `/v1/_webhooks/${string}/${string}/replay`, WebhookReport, WebhookReplay]
+    | ["GET", `/v1/_webhooks/${string}/${string}/recent-deliveries`, WebhookDeliveries, any]
+    | ["POST", `/v1/_webhooks/${string}/${string}/replay`, WebhookReplayed, WebhookReplay]
     | ["POST", `/v1/_webhooks/${string}/${string}/test`, WebhookReport, WebhookBody]
     | ["GET", `/v1/agents/${string}`, Run, any]
     | ["POST", `/v1/agents/${string}/cancel`, Cancelled, CancelRunBody]

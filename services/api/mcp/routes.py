@@ -49,7 +49,7 @@ MCP_ROUTES: tuple[Route, ...] = (
         refusal_form=ANSWER_FORM,
         alternative_status=202,
         takes_instead=Takes.WAIT,
-        operation="answer_mcp_message",
+        operation="post_mcp_message",
     ),
     Route(
         method="DELETE",
@@ -59,6 +59,6 @@ MCP_ROUTES: tuple[Route, ...] = (
         tag=TAG,
         summary="End a session of MCP.",
         status=204,
-        operation="end_mcp_session",
+        operation="delete_mcp_session",
     ),
 )

@@ -25,7 +25,6 @@ UNTYPED_MODULES = frozenset(
         "definition_endpoints",
         "definition_query_endpoints",
         "memory_endpoints",
-        "schedule_endpoints",
         "webhook_endpoints",
     }
 )

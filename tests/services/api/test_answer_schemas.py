@@ -30,6 +30,7 @@ WITHOUT_JSON = {
     "connect_client": "WebSocket",
     "follow_channel": "stream",
     "delete_channel": "nothing",
+    "delete_mcp_session": "nothing",
     "remove_limit": "nothing",
     "remove_snapshot": "nothing",
     "sign_in": "nothing",
@@ -43,6 +44,10 @@ WITHOUT_BODY = {
     "remove_hook",
     "purge_channel",
     "delete_channel",
+    "delete_mcp_session",
+    "pause_schedule",
+    "resume_schedule",
+    "run_schedule_now",
     "remove_limit",
     "remove_snapshot",
     "sign_in",
@@ -73,6 +78,11 @@ OPEN_FIELDS = {
     "ChannelBroadcast.payload": "of a user",
     "UserChannelPublish.payload": "of a user",
     "ChannelMessage.value": "of a user",
+    "ScheduleEntry.static_definition": "a definition of any kind",
+    "WebhookDelivery.run_metadata": "of a user",
+    "McpMessage.params": "of any method",
+    "McpAnswer.result": "of any method",
+    "McpAnswer.error": "of any method",
 }
 """Fields without a shape of their own, with what they hold."""
 DOCUMENT = build_document("1")
