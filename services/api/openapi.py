@@ -166,7 +166,7 @@ def schema_name(schema: type | NamedSchema) -> str:
 def response_types(route: Route) -> tuple[type | NamedSchema, ...]:
     """The JSON that a route answers with; none if it answers with something else."""
     if route.response is not None:
-        return (route.response,)
+        return route.response if isinstance(route.response, tuple) else (route.response,)
     returned = get_type_hints(route.handler)["return"]
     options = get_args(returned) if get_origin(returned) in (Union, types.UnionType) else (returned,)
     return tuple(get_args(option)[0] for option in options if get_origin(option) is JsonResponse)

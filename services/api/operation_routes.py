@@ -2,12 +2,13 @@
 
 Path parameters are input fields, those of the query too, and the fields of a body. A parameter of the query is text and
 becomes what its field is; an empty one is absent. A number or word that its field does not take is refused by the
-sentence that refuses it in a body.
+sentence that refuses it in a body. Operations that share a route are told apart by `op` in its body, as in a tool.
 
 Before: routes.py. After: services/application/dispatch.py.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote
 
@@ -21,39 +22,101 @@ from loomlog.services.api.responses import JSON_MEDIA_TYPE, position_headers
 from loomlog.services.api.route import Handler, NamedSchema, QueryParameter, Route, Tag
 from loomlog.services.api.service import Service
 from loomlog.services.core.access.decide import Caller
-from loomlog.services.core.operation_input import field_schemas, required_fields, unknown_field
+from loomlog.services.core.operation_input import (
+    OP,
+    field_schemas,
+    find_operation,
+    required_fields,
+    unknown_field,
+    without_null,
+)
 from loomlog.services.core.operation_requests import body_fields, path_fields, query_fields
 from loomlog.services.core.operations import PRINTABLE_WITH_TABS, AnyOperation, Effect, Http
 from loomlog.services.core.refusals import Refused
+from loomlog.services.core.tool_schemas import merged_fields
 
 QUERY_CHARACTERS_MAX = 4_096
 """Longest text of the query; the field of the input has a bound of its own."""
 INTEGER_DIGITS_MAX = 18
 TENANT = QueryParameter(name="tenant", description="Administrators: the tenant that is meant.")
 ONLY_TENANT = QueryParameter(name="tenant", description="Administrators: only this tenant.")
+POSITION = "position"
+_Served = tuple[AnyOperation, Http]
 FLAGS: Mapping[str, bool] = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 
 
 def operation_routes(operations: Iterable[AnyOperation]) -> tuple[Route, ...]:
     """Return the routes of all operations, in the order of their declarations."""
-    return tuple(operation_route(operation, http) for operation in operations for http in operation.http)
+    routes: dict[str, list[_Served]] = {}
+    for operation in operations:
+        for http in operation.http:
+            routes.setdefault(http.route, []).append((operation, http))
+    return tuple(
+        _shared_route(served) if served[0][1].op else operation_route(*served[0]) for served in routes.values()
+    )
 
 
 def operation_route(operation: AnyOperation, http: Http) -> Route:
     """Return one route of an operation."""
+    return replace(
+        _bare_route(operation, http, operation_handler(operation, http)),
+        body=_body_schema(operation, http) if body_fields(operation, http) else None,
+        response=None if http.status == 204 else http.output or operation.output,
+        query=_query_parameters(operation, http),
+    )
+
+
+def _shared_route(served: Sequence[_Served]) -> Route:
+    """Return the route of operations that `op` of the body tells apart."""
+    (first, http), by_op = served[0], {one.op: operation for operation, one in served}
+
+    async def handle(service: Service, caller: Caller, request: Request) -> Response:
+        body = await strict_json_value(request, limit=http.body_bytes_max, optional=http.body_optional)
+        try:
+            operation = _named_operation(body, first, by_op)
+        except Refused as refused:
+            raise first.refused(refused) if first.refused is not None else refused from refused
+        fields = {name: value for name, value in body.items() if name != OP}
+        return await _respond(operation, http, service, caller, request, fields)
+
+    fields = merged_fields({op: field_schemas(operation.input) for op, operation in by_op.items()})
+    schema = {
+        "type": "object",
+        "properties": {OP: {"type": "string", "enum": list(by_op), "description": "What to do."}, **fields},
+        "required": [OP],
+        "additionalProperties": False,
+    }
+    return replace(
+        _bare_route(first, http, handle),
+        body=NamedSchema(
+            name=http.body_name or getattr(first.input, "__name__", ""), schema=schema, example=http.example
+        ),
+        response=tuple(dict.fromkeys(operation.output for operation in by_op.values())),
+        query=(TENANT,) if http.takes_tenant else (),
+    )
+
+
+def _named_operation(body: Any, first: AnyOperation, by_op: Mapping[str, AnyOperation]) -> AnyOperation:
+    """Return the operation that a body names. Raises Refused: unknown_op, or the code for a missing field."""
+    if not isinstance(body, dict):
+        raise Refused(first.invalid_code, f"expected an object with {OP}")
+    if body.get(OP) is None:
+        text = f"{OP} is missing: expected one of {', '.join(by_op)}"
+        raise Refused(first.missing_code or first.invalid_code, text)
+    return find_operation(body[OP], by_op, code="unknown_op")
+
+
+def _bare_route(operation: AnyOperation, http: Http, handler: Handler) -> Route:
     return Route(
         method=http.method,
         path=http.path,
         access=http.access or operation.access,
-        handler=operation_handler(operation, http),
+        handler=handler,
         summary=http.summary or operation.summary,
         operation=http.id or operation.name.replace(".", "_"),
         tag=None if operation.tag is None else Tag(name=operation.tag.name, description=operation.tag.description),
-        body=_body_schema(operation, http) if body_fields(operation, http) else None,
         body_optional=http.body_optional,
-        response=None if http.status == 204 else http.output or operation.output,
         status=http.status,
-        query=_query_parameters(operation, http),
         refusal_statuses=tuple(http.refusal_statuses),
         takes_instead=Takes.WAIT if operation.effect is Effect.WAIT else None,
         recognises_key=http.recognises_key,
@@ -63,19 +126,25 @@ def operation_route(operation: AnyOperation, http: Http) -> Route:
 def operation_handler(operation: AnyOperation, http: Http) -> Handler:
     """Return the handler of one route of an operation."""
     read = _FieldReader(operation, http)
-    access, answer, make_headers, status = http.access, http.answer, http.headers, http.status
 
     async def handle(service: Service, caller: Caller, request: Request) -> Response:
-        fields = await read(request)
-        tenant = query_text(request, "tenant") if http.takes_tenant else ""
-        done = await service.application.dispatch.request(operation, caller, fields, tenant=tenant, access=access)
-        headers = {**(position_headers(*done.positions) or {}), **(make_headers(done) if make_headers else {})}
-        if status == 204:
-            return Response(status_code=status, headers=headers)
-        value = answer(done.value) if answer is not None else done.value
-        return Response(msgspec.json.encode(value), status_code=status, headers=headers, media_type=JSON_MEDIA_TYPE)
+        return await _respond(operation, http, service, caller, request, await read(request))
 
     return handle
+
+
+async def _respond(
+    operation: AnyOperation, http: Http, service: Service, caller: Caller, request: Request, fields: Mapping[str, Any]
+) -> Response:
+    """Carry out an operation with these fields, and return its answer as the route shows it."""
+    tenant = query_text(request, "tenant") if http.takes_tenant else ""
+    done = await service.application.dispatch.request(operation, caller, fields, tenant=tenant, access=http.access)
+    more = http.headers(done) if http.headers is not None else {}
+    headers = {**(position_headers(*done.positions) or {}), **more}
+    if http.status == 204:
+        return Response(status_code=http.status, headers=headers)
+    value = http.answer(done.value) if http.answer is not None else done.value
+    return Response(msgspec.json.encode(value), status_code=http.status, headers=headers, media_type=JSON_MEDIA_TYPE)
 
 
 class _FieldReader:
@@ -87,7 +156,7 @@ class _FieldReader:
         self._path = path_fields(http)
         self._query = query_fields(operation, http)
         self._body = body_fields(operation, http)
-        self._code = operation.invalid_code
+        self._operation = operation
         self._segments = http.path.replace(":path}", "}").split("/")
 
     async def __call__(self, request: Request) -> dict[str, Any]:
@@ -114,11 +183,18 @@ class _FieldReader:
         if http.whole_body:
             return {http.whole_body: body}
         if not isinstance(body, dict):
-            raise Refused("bad_request", "the body must be an object")
+            code = "bad_request" if self._operation.refused is None else self._operation.invalid_code
+            raise self._refused(code, "the body must be an object")
         for name in body:
             if name not in self._body:  # here, because another route may have it
-                raise Refused(self._code, unknown_field(name, tuple(self._body)))
+                code = self._operation.unknown_code or self._operation.invalid_code
+                raise self._refused(code, unknown_field(name, tuple(self._body)))
         return {self._body[name]: value for name, value in body.items()}
+
+    def _refused(self, code: str, message: str) -> Refused:
+        """Return the refusal of a body, as the operation shows refusals."""
+        refused = Refused(code, message)
+        return self._operation.refused(refused) if self._operation.refused is not None else refused
 
     def _parameters(self, request: Request) -> Mapping[str, str]:
         if not self._http.parts_escaped:
@@ -156,9 +232,10 @@ def _query_parameters(operation: AnyOperation, http: Http) -> tuple[QueryParamet
             name=name,
             description=schemas[field].get("description", ""),
             required=field in required,
-            schema={word: value for word, value in schemas[field].items() if word != "description"},
+            schema={word: value for word, value in without_null(schemas[field]).items() if word != "description"},
         )
         for name, field in query_fields(operation, http).items()
+        if name != POSITION  # every route has it
     )
     tenant = ONLY_TENANT if operation.spans_tenants else TENANT
     return (*described, tenant) if http.takes_tenant else described

@@ -61,8 +61,10 @@ class Route:
     access: Access
     handler: Handler
     summary: str
-    response: type | NamedSchema | None = None
-    """The JSON of the answer, for a handler that sends it in pieces or serves several rows."""
+    response: type | NamedSchema | tuple[type, ...] | None = None
+    """The JSON of the answer, for a handler that sends it in pieces or serves several rows; several: it is one of
+    them.
+    """
     body: type[Body] | NamedSchema | None = None
     body_optional: bool = False
     takes_file: bool = False

@@ -18,7 +18,7 @@ from loomlog.services.application.request_context import command_id, command_tok
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.rules import Access
 from loomlog.services.core.access.scopes import ADMIN
-from loomlog.services.core.operation_input import parse_input
+from loomlog.services.core.operation_input import parse_operation
 from loomlog.services.core.operations import Answer, AnyOperation, Call, Handlers, OperationCaller, Origin
 from loomlog.services.core.refusals import Refused
 
@@ -55,12 +55,31 @@ class Dispatch:
         `tenant` empty: the caller's. `access` is that of a route of its own; None: that of the operation.
         """
         require_access(caller, access or operation.access)
+        return await run_refusing(
+            self._carry_out(operation, caller, fields, tenant),
+            unavailable_code=operation.code_when_unavailable,
+            pending_code=operation.pending_code,
+        )
+
+    async def _carry_out(
+        self, operation: AnyOperation, caller: Caller, fields: Mapping[str, Any], tenant: str
+    ) -> Answer[Any]:
         means_all = operation.spans_tenants and caller.is_admin and not tenant
         owner = "" if means_all else resolve_tenant(caller, tenant)
-        call = Call(
-            input=parse_input(operation.input, fields, code=operation.invalid_code, field_codes=operation.field_codes),
+        try:
+            asked = parse_operation(operation, fields)
+            return await self.handlers[operation](self._call(operation, caller, asked, owner, is_named=bool(tenant)))
+        except Refused as refused:
+            if operation.refused is None:
+                raise
+            raise operation.refused(refused) from refused
+
+    def _call(self, operation: AnyOperation, caller: Caller, asked: Any, owner: str, *, is_named: bool) -> Call[Any]:
+        return Call(
+            input=asked,
             caller=OperationCaller(
                 tenant=owner,
+                is_tenant_named=is_named,
                 subject=caller.subject,
                 origin=Origin.REQUEST,
                 name=caller.name,
@@ -74,7 +93,6 @@ class Dispatch:
             # A repetition was issued at a time that only its first sender knows: 0 makes the owner look it up.
             issued_at_ms=0 if current_request.get().idempotency_key else self._clock_ms(),
         )
-        return await run_refusing(self.handlers[operation](call), unavailable_code=operation.code_when_unavailable)
 
 
 def resolve_tenant(caller: Caller, named: str) -> str:

@@ -362,6 +362,10 @@ class Family(Generic[StateT, CommandT, EventT]):
     """What transports and tools offer of it, in the order in which routes are matched."""
     tools: Sequence[Tool] = ()
     """Tools of agents that are made of operations."""
+    api: str = ""
+    """Module with OPERATIONS and TOOLS, of a family whose operations take long to import, which the command line does
+    at its start; empty: the two fields above have them.
+    """
     services: str = ""
     """Module that opens its services in a process (services/families/opening.py); empty: it has none."""
     topics: str = ENTITY_SET

@@ -15,13 +15,20 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct, ValidationError
 
-from loomlog.services.core.operations import PRINTABLE, PRINTABLE_WITH_TABS, Fields
+from loomlog.services.core.operations import PRINTABLE, PRINTABLE_WITH_TABS, AnyOperation, Fields
 from loomlog.services.core.refusals import Refused
 
 InputT = TypeVar("InputT")
 REFERENCE = "#/components/schemas/{name}"
 SHOWN_CHARACTERS_MAX = 60
 """Characters of a sender's own text that a message repeats."""
+OP = "op"
+"""Field that names one of several operations, of a shared route or a tool."""
+UNKNOWN, MISSING = "Object contains unknown field", "Object missing required field"
+"""How msgspec's sentences begin."""
+ANY_NAME = "[...]"
+_STEPS = re.compile(r"\[[^]]*]|[^.[]+")
+_IS_FLOAT = re.compile(r"Expected `int( \| null)?`, got `float`")
 RETRIES_MAX = 8
 """Numbers such as 3.0 that one input may have where whole ones are expected."""
 
@@ -29,10 +36,39 @@ RETRIES_MAX = 8
 NO_CODES: Mapping[str, str] = {}
 
 
+def parse_operation(operation: AnyOperation, fields: Any) -> Any:
+    """Return the input of an operation with these fields, of JSON. Raises Refused with its codes."""
+    return parse_input(
+        operation.input,
+        fields,
+        code=operation.invalid_code,
+        field_codes=operation.field_codes,
+        missing_code=operation.missing_code,
+        unknown_code=operation.unknown_code,
+    )
+
+
+def find_operation(op: Any, operations: Mapping[str, AnyOperation], *, code: str) -> AnyOperation:
+    """Return the one of several operations that `op` of a body or a call names. Raises Refused(code)."""
+    if isinstance(op, str) and (named := operations.get(op)) is not None:
+        return named
+    near = get_close_matches(str(op), operations, n=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    raise Refused(code, f"{OP} is {_shown(op)}: expected one of {', '.join(operations)}{hint}")
+
+
 def parse_input(
-    record: type[InputT] | Fields[InputT], fields: Any, *, code: str, field_codes: Mapping[str, str] = NO_CODES
+    record: type[InputT] | Fields[InputT],
+    fields: Any,
+    *,
+    code: str,
+    field_codes: Mapping[str, str] = NO_CODES,
+    missing_code: str = "",
+    unknown_code: str = "",
 ) -> InputT:
-    """Return the input with these fields, of JSON. Raises Refused(code); `field_codes`: those of some fields."""
+    """Return the input with these fields, of JSON. Raises Refused(code), or with the code of some fields, of one that is
+    missing or null and must not be, or of one that is unknown.
+    """
     if isinstance(record, Fields):
         try:
             return record.parse(fields)
@@ -46,9 +82,10 @@ def parse_input(
             parsed = msgspec.convert(values, record)
         except ValidationError as error:
             path, problem = _split(str(error))
-            whole = _whole(values, path) if "Expected `int`, got `float`" in problem else None
+            whole = _whole(values, path) if _IS_FLOAT.match(problem) else None
             if whole is None:
-                of_field = field_codes.get(re.split(r"[.\[]", path)[0], code)
+                special = unknown_code if problem.startswith(UNKNOWN) else missing_code if _is_missing(problem) else ""
+                of_field = field_codes.get(re.split(r"[.\[]", path)[0], special or code)
                 raise Refused(of_field, _sentence(record, fields, path, problem)) from error
             values = {**values, path: whole}
             continue
@@ -76,6 +113,15 @@ def field_schemas(record: type[Any] | Fields[Any]) -> Mapping[str, Mapping[str, 
     return dict(input_schema(record).get("properties", {}))
 
 
+def without_null(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the schema of a field where a null counts as absent, so that no sender needs to know of it."""
+    forms = [form for form in schema.get("anyOf", ()) if form.get("type") != "null"]
+    if not forms:
+        return schema
+    words = {word: value for word, value in schema.items() if word not in ("anyOf", "default")}
+    return {**forms[0], **words} if len(forms) == 1 else {"anyOf": forms, **words}
+
+
 def required_fields(record: type[Any] | Fields[Any]) -> Sequence[str]:
     """Return the fields that an input must have."""
     return tuple(input_schema(record).get("required", ()))
@@ -84,7 +130,7 @@ def required_fields(record: type[Any] | Fields[Any]) -> Sequence[str]:
 def describe_schema(schema: Mapping[str, Any]) -> str:
     """Return what a schema asks for, for people."""
     if "enum" in schema:
-        return f"one of {', '.join(str(one) for one in schema['enum'])}"
+        return f"one of {', '.join(str(one) or repr(one) for one in schema['enum'])}"
     if "anyOf" in schema:
         return " or ".join(dict.fromkeys(describe_schema(one) for one in schema["anyOf"]))
     low, high = schema.get("minimum"), schema.get("maximum")
@@ -123,7 +169,9 @@ def _inline(schema: Any, parts: Mapping[str, Any]) -> Any:
         if "$ref" in schema:
             rest = {word: value for word, value in schema.items() if word != "$ref"}
             return {**_inline(parts[schema["$ref"]], parts), **rest}
-        return {word: _inline(value, parts) for word, value in schema.items()}
+        written = {word: _inline(value, parts) for word, value in schema.items()}
+        is_words = "type" not in written and all(isinstance(one, str) for one in written.get("enum", (None,)))
+        return {"type": "string", **written} if is_words else written
     if isinstance(schema, list):
         return [_inline(one, parts) for one in schema]
     return schema
@@ -143,15 +191,21 @@ def _whole(values: Mapping[str, Any], path: str) -> int | None:
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) <= 2**53 else None
 
 
+def _is_missing(problem: str) -> bool:
+    return problem.startswith(MISSING) or problem.endswith("got `null`")
+
+
 def _sentence(record: type[Any], fields: Mapping[str, Any], path: str, problem: str) -> str:
-    if problem.startswith("Object contains unknown field"):
+    if problem.startswith(UNKNOWN):
         return _unknown(record, problem.split("`")[1], path)
-    if problem.startswith("Object missing required field"):
+    if problem.startswith(MISSING):
         name = problem.split("`")[1]
         schema = field_schemas(record).get(name, {}) if not path else {}
         return f"{_joined(path, name)} is missing: expected {describe_schema(schema)}"
     schema, value = _find(input_schema(record), fields, path)
-    return f"{path or 'the fields'}: expected {describe_schema(schema)}, not {_shown(value)}"
+    # Of an object with free names msgspec does not say which of them it is.
+    actual = "" if ANY_NAME in path else f", not {_shown(value)}"
+    return f"{path or 'the fields'}: expected {describe_schema(schema)}{actual}"
 
 
 def _unknown(record: type[Any], name: str, path: str) -> str:
@@ -165,14 +219,15 @@ def _joined(path: str, name: str) -> str:
 
 def _find(schema: Mapping[str, Any], value: Any, path: str) -> tuple[Mapping[str, Any], Any]:
     """Return the schema and the value at a path such as `items[0].name`."""
-    for step in path.replace("[", ".[").split(".") if path else ():
-        schema = next((one for one in schema.get("anyOf", ()) if "properties" in one or "items" in one), schema)
+    for step in _STEPS.findall(path):
+        nested = ("properties", "items", "additionalProperties")
+        schema = next((one for one in schema.get("anyOf", ()) if any(word in one for word in nested)), schema)
         if step.startswith("["):
             number = step[1:-1]
             schema = schema.get("items") or schema.get("additionalProperties") or {}
             is_item = isinstance(value, list | tuple) and number.isdecimal() and int(number) < len(value)
             value = value[int(number)] if is_item else None
-        elif step:
+        else:
             schema = schema.get("properties", {}).get(step, {})
             value = value.get(step) if isinstance(value, Mapping) else None
     return schema, value

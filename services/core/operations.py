@@ -28,6 +28,7 @@ from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.rules import Access
 from loomlog.services.core.error_codes import STATUS_BY_CODE
+from loomlog.services.core.refusals import Refused
 
 PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f]*$"
 """Pattern of texts that can be printed."""
@@ -101,6 +102,10 @@ class Http:
     """Fields that the route sets."""
     without: Sequence[str] = ()
     """Fields that the route does not take."""
+    op: str = ""
+    """Value of the body's field `op`, on a route that several operations share; empty: the route is its own. Such a
+    route is described by the first of its operations.
+    """
     query: Sequence[str] = ()
     """Fields of the query, of a route whose other fields are in the body."""
     whole_body: str = ""
@@ -176,6 +181,8 @@ class Tool:
     usage_hint: str = ""
     is_ordered: bool = True
     """Calls of one turn are made one after the other."""
+    unknown_op_code: str = "invalid_request"
+    """Code of the refusal of another `op`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -201,8 +208,16 @@ class Operation(Generic[InputT, OutputT]):
     """Codes of the refusals of some fields."""
     spans_tenants: bool = False
     """Administrators who name no tenant ask about all of them: `tenant` of their call is empty."""
+    missing_code: str = ""
+    """Code for a field that is needed and absent or null; empty: invalid_code."""
+    unknown_code: str = ""
+    """Code for a field that there is not; empty: invalid_code."""
     unavailable_code: str = ""
     """Code when log, rows or keys do not answer; empty: `<family>_unavailable`, where there is such a code."""
+    pending_code: str = "command_pending"
+    """Code when nothing has answered, and a write may still be carried out."""
+    refused: Callable[[Refused], Refused] | None = None
+    """Returns a refusal of it, its input's included, as requests see it; None: as it is."""
 
     @property
     def family(self) -> str:
@@ -219,10 +234,11 @@ class Operation(Generic[InputT, OutputT]):
         """Codes of the refusals that follow from the declaration (error_codes.py); a handler has further ones."""
         codes = {"bad_request", self.invalid_code, self.code_when_unavailable}
         codes |= {code for http in self.http for code in http.codes.values()} | set(self.field_codes.values())
+        codes |= {code for code in (self.missing_code, self.unknown_code) if code}
         if self.http:
             codes |= {"unauthorized", "insufficient_scope"}
         if self.effect is not Effect.READ:
-            codes |= {"command_pending"} | ({"idempotency_key_reused"} if self.http else set())
+            codes |= {self.pending_code} | ({"idempotency_key_reused"} if self.http else set())
         return tuple(sorted(codes))
 
     def __eq__(self, other: object) -> bool:
@@ -284,6 +300,8 @@ class OperationCaller:
 
     tenant: str
     """The tenant it is about: an administrator may have named another one than its own. Empty: all of them."""
+    is_tenant_named: bool = False
+    """Whether the request names the tenant."""
     subject: str
     """Subject of the principal."""
     origin: Origin

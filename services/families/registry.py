@@ -5,7 +5,7 @@ removing it takes it out of all of them. Before: a family's declaration. After: 
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
@@ -61,7 +61,7 @@ def all_operations() -> tuple[AnyOperation, ...]:
 
 def operations_of(families: Iterable[Family[Any, Any, Any]]) -> tuple[AnyOperation, ...]:
     """Return the operations of families: those that they declare, then those of their commands and queries."""
-    return tuple(one for family in families for one in (*family.operations, *entity_operations(family)))
+    return tuple(one for family in families for one in (*_declared(family)[0], *entity_operations(family)))
 
 
 def all_tools() -> tuple[Tool, ...]:
@@ -72,8 +72,16 @@ def all_tools() -> tuple[Tool, ...]:
 def tools_of(families: Iterable[Family[Any, Any, Any]]) -> tuple[Tool, ...]:
     """Return the tools of families."""
     return tuple(
-        tool for family in families for tool in (*family.tools, *([entity_tool(family)] if family.tool else []))
+        tool for family in families for tool in (*_declared(family)[1], *([entity_tool(family)] if family.tool else []))
     )
+
+
+def _declared(family: Family[Any, Any, Any]) -> tuple[Sequence[AnyOperation], Sequence[Tool]]:
+    """Return the operations and tools that a family declares."""
+    if not family.api:
+        return family.operations, family.tools
+    api = import_module(family.api)
+    return api.OPERATIONS, api.TOOLS
 
 
 def family_tools() -> frozenset[str]:

@@ -12,13 +12,20 @@ Before: services/runtime/effects.py. After: the handlers of a family.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 import msgspec
 
 from loomlog.connectors.protocols import EffectClass, ToolContext, ToolResult
-from loomlog.services.core.operation_input import field_schemas, parse_input, required_fields, unknown_field
+from loomlog.services.core.operation_input import (
+    OP,
+    field_schemas,
+    find_operation,
+    parse_operation,
+    required_fields,
+    unknown_field,
+    without_null,
+)
 from loomlog.services.core.operations import (
     AnyOperation,
     Call,
@@ -34,7 +41,6 @@ from loomlog.services.core.tool_schemas import merged_fields
 from loomlog.services.families.operation import RunAnswer
 from loomlog.services.runtime.tools.operation_calls import TIMEOUT_S, call_operation, refused_result
 
-OPERATION = "op"
 IsIsolated = Callable[[str, str], bool]
 """Says of a tenant and a subject whether the subject is confined to what is its own."""
 
@@ -65,6 +71,7 @@ class OperationTool:
         self.name = tool.name
         self.usage_hint = tool.usage_hint
         self.is_ordered = tool.is_ordered
+        self._unknown_op_code = tool.unknown_op_code
         self._handlers = handlers
         self._is_isolated = is_isolated
         self._clock_ms = clock_ms
@@ -77,20 +84,20 @@ class OperationTool:
         """What each operation does."""
         self._fields = {op: tool_fields(operation, of) for op, (operation, of) in self._operations.items()}
         self._required = {op: required_fields(operation.input) for op, (operation, _) in self._operations.items()}
-        self._names = {OPERATION}.union(*self._fields.values())
+        self._names = {OP}.union(*self._fields.values())
         self.description = tool.description
         self.input_schema: Mapping[str, Any] = {
             "type": "object",
             "properties": {
-                OPERATION: {"type": "string", "enum": list(self._operations), "description": "What to do."},
+                OP: {"type": "string", "enum": list(self._operations), "description": "What to do."},
                 **merged_fields(self._fields),
             },
-            "required": [OPERATION],
+            "required": [OP],
             "additionalProperties": False,
         }
 
     def effect_class(self, arguments: Mapping[str, Any]) -> EffectClass:
-        row = self._operations.get(str(arguments.get(OPERATION)))
+        row = self._operations.get(str(arguments.get(OP)))
         if row is None:
             return EffectClass.PURE  # refused
         return EffectClass.READ if row[0].effect is Effect.READ else EffectClass.IDEMPOTENT
@@ -119,21 +126,20 @@ class OperationTool:
 
         Fields of the tool's other operations are left out: several providers send every property of the schema.
         """
-        op = arguments.get(OPERATION)
-        if not isinstance(op, str) or op not in self._operations:
-            near = get_close_matches(str(op), self._operations, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise Refused("invalid_request", f"op: expected one of {', '.join(self._operations)}{hint}")
-        operation, of = self._operations[op]
+        named = {op: operation for op, (operation, _) in self._operations.items()}
+        operation = find_operation(arguments.get(OP), named, code=self._unknown_op_code)
+        op = arguments[OP]
+        of = self._operations[op][1]
         known, required = self._fields[op], self._required[op]
         if unknown := sorted(set(arguments) - self._names):
-            raise Refused(operation.invalid_code, f"{op}: {unknown_field(unknown[0], tuple(known))}")
+            code = operation.unknown_code or operation.invalid_code
+            raise Refused(code, f"{op}: {unknown_field(unknown[0], tuple(known))}")
         fields = {
             name: value
             for name, value in arguments.items()
             if name in known and (value is not None or name in required)
         }
-        return ParsedCall(operation, of, parse_input(operation.input, fields, code=operation.invalid_code))
+        return ParsedCall(operation, of, parse_operation(operation, fields))
 
     def _caller(self, context: ToolContext) -> OperationCaller:
         turn, _, index = context.idempotency_key.rpartition(":")[2].partition(".")
@@ -181,4 +187,9 @@ def build_operation_tools(
 
 def tool_fields(operation: AnyOperation, of: ToolOperation) -> Mapping[str, Mapping[str, Any]]:
     """Return the schemas of the fields that an agent can give, by name."""
-    return {name: schema for name, schema in field_schemas(operation.input).items() if name not in of.without}
+    required = required_fields(operation.input)
+    return {
+        name: schema if name in required else without_null(schema)
+        for name, schema in field_schemas(operation.input).items()
+        if name not in of.without
+    }
