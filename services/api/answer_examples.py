@@ -6,37 +6,6 @@ Those with a class have an example that is made from it (schema_examples.py). Be
 from collections.abc import Mapping
 from typing import Any
 
-DEFINITION_ANSWER: Mapping[str, Any] = {
-    "def_id": "def_46843385c5d52430",
-    "name": "researcher",
-    "version": 1,
-    "parent_def_id": "",
-    "description": "",
-    "created_at": "2026-05-28T20:26:40.000000000Z",
-    "created_by_agent_id": "a_operator",
-    "created_by_run_id": "",
-    "retired": False,
-    "bootstrapped_from_static": False,
-    "content_sha256": "sha256:540ab40efff1578233f6a327ee137e51c6f449f714bdea0d2c7301d6d34f60a8",
-    "definition": {},
-    "promoted": True,
-}
-"""The answer of an operation on a definition of any kind."""
-DEFINITION_NAMES: Mapping[str, Any] = {
-    "names": [
-        {
-            "name": "researcher",
-            "tenant_id": "default",
-            "version_count": 2,
-            "live_version_count": 2,
-            "latest_version": 2,
-            "last_updated": "2026-05-28T20:26:40.000000000Z",
-            "active_def_id": "def_46843385c5d52430",
-            "active_retired": False,
-        }
-    ]
-}
-"""The names of any kind of definition."""
 ANSWER_EXAMPLES: Mapping[str, Mapping[str, Any]] = {
     "Channels": {
         "channels": [
@@ -212,52 +181,6 @@ ANSWER_EXAMPLES: Mapping[str, Mapping[str, Any]] = {
         ],
     },
     "CloudEventAnswer": {"id": "1", "source": "/shop", "delivery_id": "/shop#1", "webhook": "issues"},
-    "Definition": {
-        "kind": "agent",
-        "tenant_id": "acme",
-        "created_by": "operator",
-        "position": "loom.entity.events/1:1",
-        "def_id": "def_46843385c5d52430",
-        "name": "helper",
-        "version": 1,
-        "parent_def_id": "",
-        "description": "the first",
-        "created_at": "2026-05-28T20:26:40.000000000Z",
-        "created_by_agent_id": "a_operator",
-        "created_by_run_id": "",
-        "retired": False,
-        "bootstrapped_from_static": False,
-        "content_sha256": "sha256:540ab40efff1578233f6a327ee137e51c6f449f714bdea0d2c7301d6d34f60a8",
-        "definition": {"model": "m", "system_prompt": "one", "system_prompt_base": "one"},
-        "promoted": True,
-        "judgements": {"count": 0, "mean": None, "min": None, "max": None},
-    },
-    "DefinitionLineage": {
-        "root": {
-            "def_id": "def_98ecb9b3bd180e5f",
-            "name": "filed",
-            "version": 1,
-            "parent_def_id": "",
-            "retired": False,
-        },
-        "ancestors": [
-            {"def_id": "def_98ecb9b3bd180e5f", "name": "filed", "version": 1, "parent_def_id": "", "retired": False}
-        ],
-        "descendants": [],
-        "depth": 1,
-        "truncated": False,
-    },
-    "EphemeralVolumes": {
-        "entries": [
-            {
-                "name": "repo",
-                "root_run_id": "r_1",
-                "path": "/volumes/pool/_ephemeral/r_1/repo",
-                "mode": "rw",
-                "created_at": "2027-01-15T08:00:00.000000000Z",
-            }
-        ]
-    },
     "MemoryAt": {
         "scope": "user",
         "scope_id": "ada",
@@ -437,12 +360,6 @@ ANSWER_EXAMPLES: Mapping[str, Mapping[str, Any]] = {
             },
         ],
     },
-    "Volumes": {
-        "entries": [
-            {"name": "pool", "source": "static", "path": "", "mode": "rw", "default": False, "dynamic_root": True},
-            {"name": "work", "source": "static", "path": "", "mode": "rw", "default": True, "dynamic_root": False},
-        ]
-    },
     "WebhookAnswer": {
         "webhook_name": "open",
         "delivery_id": "sha256:1a39096b0216386eb7f1b4ffc37ed2bf7448f0a1a6dfa19a091a07bf032c4710",
@@ -482,13 +399,6 @@ ANSWER_EXAMPLES: Mapping[str, Mapping[str, Any]] = {
             "run_metadata": {},
             "credential_keys": [],
         },
-    },
-    "VolumeDefAnswer": {
-        "name": "notes",
-        "path": "/volumes/pool/acme/notes",
-        "mode": "rw",
-        "created_at": "2027-01-15T08:00:00.000000000Z",
-        "updated_at": "2027-01-15T08:00:00.000000000Z",
     },
     "MemorySuperseded": {
         "scope": "user",
@@ -553,13 +463,5 @@ ANSWER_EXAMPLES: Mapping[str, Mapping[str, Any]] = {
         "stale": 4,
         "purged": 4,
         "truncated": False,
-    },
-    "EvaluationAnswer": {
-        "eval_id": "ev_46843385c5d52430",
-        "run_id": "r_6tj96esbf4jg4y8db534bsdwk8",
-        "def_id": "def_46843385c5d52430",
-        "score": 0.5,
-        "rationale": "fine",
-        "emitter_role": "external",
     },
 }

@@ -53,8 +53,8 @@ from loomlog.services.application.bootstrap import open_application, wait_for
 from loomlog.services.core.bounded_resources import EVENT_STREAMS, REQUESTS, STARTED_STREAMS, WAITING_REQUESTS
 from loomlog.services.families import FamilyProblem
 from loomlog.services.families.channel.services import read_options as channel_options
-from loomlog.services.families.definition.files import configured_definitions
 from loomlog.services.families.definition.observation import observer_name
+from loomlog.services.families.definition.services import read_options as definition_options
 from loomlog.services.families.memory.wiring import memory_options
 from loomlog.services.families.process_start import load_for_start
 from loomlog.services.families.schedule.services import read_options as schedule_options
@@ -219,10 +219,13 @@ async def _run_application(service: Service, loaded: ProcessConfiguration, setti
         keepalive_s=settings.keepalive_s,
         readiness=service.readiness,
         on_batch=service.metrics.batch_records.observe,
-        files=configured_definitions(loaded.configuration),
-        family_options=(channel_options(loaded), schedule_options(loaded), webhook_options(loaded)),
+        family_options=(
+            channel_options(loaded),
+            definition_options(loaded),
+            schedule_options(loaded),
+            webhook_options(loaded),
+        ),
         secrets=loaded.secret_registry,
-        hosts=loaded.settings.http_host_allowlist,
         memory_options=memory_options(loaded, os.environ),
         observer=observer_name("api", loaded.settings.replica_id),
     ) as (layer, work):

@@ -13,8 +13,7 @@ from collections.abc import Sequence
 
 from loomlog.services.api.channel_routes import CHANNEL_ROUTES
 from loomlog.services.api.data_routes import DATA_ROUTES
-from loomlog.services.api.definition_query_routes import DEFINITION_QUERY_ROUTES
-from loomlog.services.api.definition_routes import DEFINITION_ROUTES
+from loomlog.services.api.definition_run_routes import DEFINITION_RUN_ROUTES
 from loomlog.services.api.history_routes import HISTORY_ROUTES
 from loomlog.services.api.log_routes import LOG_ROUTES
 from loomlog.services.api.mcp.routes import MCP_ROUTES
@@ -36,8 +35,7 @@ ROUTES: tuple[Route, ...] = (
     *POLICY_ROUTES,
     *DATA_ROUTES,
     *LOG_ROUTES,
-    *DEFINITION_ROUTES,
-    *DEFINITION_QUERY_ROUTES,
+    *DEFINITION_RUN_ROUTES,
     *MEMORY_FEED_ROUTES,
     *MEMORY_ROUTES,
     *WEBHOOK_ROUTES,

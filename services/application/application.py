@@ -28,11 +28,8 @@ running next to its transport. Every transport identifies the caller with `gate`
     pausing   pause, resume, state   (wider than a run; control has those of one run)
     budgets   limits, set, remove, usage
     dispatch  request                (the operations of every family)
-    definitions operate, apply, names, library, ...   (of agents, skills and other kinds)
-    definition_queries list, show, diff, lineage, runs
-    definition_history at_time, at_position, blame
-    evaluations operate              (judgements of runs)
-    volumes   operate, list, list_ephemeral
+    definitions runnable_agents, runnable_agent
+    definition_runs runs, blame      (runs of a version, the version of a run)
     probing   probe                  (of the model providers)
     repairs   show, repair           (of an aggregate that is quarantined)
     clients   serve                  (a connection of a client that executes tools)
@@ -45,7 +42,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -77,12 +74,10 @@ from loomlog.services.application.channel_streams import ChannelStreams
 from loomlog.services.application.clients.connections import ClientConnections, ClientLimits
 from loomlog.services.application.command_publisher import CommandPublisher
 from loomlog.services.application.content import ContentAccess
-from loomlog.services.application.definition_history import DefinitionHistory
-from loomlog.services.application.definition_queries import DefinitionQueries
+from loomlog.services.application.definition_runs import DefinitionRuns, ReadModelRuns
 from loomlog.services.application.definitions import Definitions
 from loomlog.services.application.dispatch import Dispatch
 from loomlog.services.application.errors import key_reused
-from loomlog.services.application.evaluations import ReadModelRuns, RunEvaluations
 from loomlog.services.application.health.health_checks import EntityTables, HealthChecks
 from loomlog.services.application.log.access import LogAccess
 from loomlog.services.application.log.audits import AuditVerifications
@@ -113,7 +108,6 @@ from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.application.transfer.imports import RunImports
 from loomlog.services.application.transfer.restore import StateRestore
 from loomlog.services.application.transfer.state_files import Backups
-from loomlog.services.application.volumes import Volumes
 from loomlog.services.application.webhooks import Webhooks, append_delivery, run_until_cancelled
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.families import Family
@@ -121,11 +115,8 @@ from loomlog.services.families.budget.accounts import BudgetAccounts
 from loomlog.services.families.channel.access import require_publisher
 from loomlog.services.families.channel.handlers import request_origin
 from loomlog.services.families.channel.services import ChannelServices
-from loomlog.services.families.definition.evaluations import Evaluations
-from loomlog.services.families.definition.operations import DefinitionOperations
-from loomlog.services.families.definition.table import DefinitionTable, FileDefinition
-from loomlog.services.families.definition.volume_table import VolumeTable
-from loomlog.services.families.definition.volumes import VolumeOperations
+from loomlog.services.families.definition.services import RunSources
+from loomlog.services.families.definition.table import DefinitionTable
 from loomlog.services.families.hook import HOOKS
 from loomlog.services.families.memory.wiring import (
     DEFAULT_MEMORY_OPTIONS,
@@ -146,7 +137,6 @@ from loomlog.services.stream.global_tables.providers import PROVIDERS
 
 log = logging.getLogger(__name__)
 
-NO_FILES: Mapping[tuple[str, str], FileDefinition] = {}
 TOPIC_PREFIX = "loom"
 RANDOM_BYTES = 10
 """Bytes of a new token; loomlog.schemas.ids takes that many."""
@@ -228,26 +218,23 @@ class Application:
         entity_commands: EntityCommands | None = None,
         entity_reads: EntityReads | None = None,
         reads_beside: Sequence[EntityReads] = (),
-        files: Mapping[tuple[str, str], FileDefinition] = NO_FILES,
         memory_options: MemoryOptions = DEFAULT_MEMORY_OPTIONS,
         memory_index: MemoryIndex | None = None,
         families: Sequence[Family[Any, Any, Any]] | None = None,
         family_options: Sequence[Any] = (),
         secrets: SecretRegistry = NO_SECRETS,
-        hosts: Collection[str] | None = None,
         request_keys: RequestKeys | None = None,
         change_feed: ChangeFeed | None = None,
         log_access: LogAccess | None = None,
         entity_tables: Sequence[EntityTables] = (),
         run_tables: PostgresReader | None = None,
     ) -> None:
-        """`files`: the definitions of the configuration, by kind and name. `families` None: those of the registry.
-        `family_options`: what the configuration says of families, such as a ChannelOptions. `hosts`: those that the
-        network tools may reach; None: not restricted. `entity_commands` and `entity_reads` None: no transport offers
-        families; `reads_beside`: of the further topic sets, for positions in their topics. `keys` None: content is not
-        encrypted. `installation_key` None: callbacks are not signed. `credentials` None: requests with credentials are
-        refused. `change_feed` None: it is off. `log_access` None: no transport offers all topics.
-        `entity_tables`: the rows that health is told of; these and `run_tables` have the problems of projections.
+        """`families` None: those of the registry. `family_options`: what the configuration says of families, such as a
+        ChannelOptions. `entity_commands` and `entity_reads` None: no transport offers families; `reads_beside`: of the
+        further topic sets, for positions in their topics. `keys` None: content is not encrypted. `installation_key`
+        None: callbacks are not signed. `credentials` None: requests with credentials are refused. `change_feed` None:
+        it is off. `log_access` None: no transport offers all topics. `entity_tables`: the rows that health is told of;
+        these and `run_tables` have the problems of projections.
         """
         budget_token = command_tokens(new_token, "budget")
         self.keys = keys
@@ -360,8 +347,6 @@ class Application:
             self.barrier.register(reads.topic, reads, partitions=reads.partitions)
         self._request_keys = request_keys
         self._definitions: Definitions | None = None
-        self._evaluations: RunEvaluations | None = None
-        self._volumes: Volumes | None = None
         self._memory: Memory | None = None
         self._memory_sql: MemorySql | None = None
         self._dispatch: Dispatch | None = None
@@ -371,18 +356,26 @@ class Application:
         self._webhooks: Webhooks | None = None
         self.memory_services: MemoryServices | None = None
         if entity_commands is not None and entity_reads is not None:
-            table = DefinitionTable(entities.replicas, files, blobs=blobs, reads=entity_reads)
-            operations = DefinitionOperations(entity_commands, entities.replicas, table, blobs=blobs, hosts=hosts)
-            self._definitions = Definitions(
-                operations, clock_ms=clock_ms, new_token=command_tokens(new_token, "definition")
+            context = FamilyContext(
+                parts=entities,
+                commands=entity_commands,
+                reads=entity_reads,
+                codec=codec,
+                blobs=blobs,
+                decrypt=sources.content.decrypt,
+                clock_ms=clock_ms,
             )
-            evaluations = Evaluations(
-                entity_commands, table, entity_reads, ReadModelRuns(projection), decrypt=sources.content.decrypt
+            ingress = IngressLog(
+                append=partial(append_delivery, self.ingress_publisher),
+                ranges=ranges,
+                read_positions=lambda tenant, agent: self._positions_of_start(tenant, agent, ""),
             )
-            self._evaluations = RunEvaluations(self._definitions, evaluations)
-            self._volumes = Volumes(
-                self._definitions, VolumeOperations(operations, VolumeTable(table, entities.replicas))
-            )
+            runs = RunSources(runs=ReadModelRuns(projection), ranges=ranges, events_topic=topics.events)
+            context.provide(*family_options, runs, ingress)
+            handlers, self._families = open_families(context, all_families() if families is None else families)
+            self._dispatch = Dispatch(handlers, clock_ms=clock_ms, new_token=new_token)
+            table = context.get(DefinitionTable)
+            self._definitions = Definitions(table, clock_ms=clock_ms)
             self.memory_services = build_memory_services(
                 memory_options,
                 entity_commands,
@@ -403,23 +396,6 @@ class Application:
                 decrypt=sources.content.decrypt,
                 keys=keys,
             )
-            context = FamilyContext(
-                parts=entities,
-                commands=entity_commands,
-                reads=entity_reads,
-                codec=codec,
-                blobs=blobs,
-                decrypt=sources.content.decrypt,
-                clock_ms=clock_ms,
-            )
-            ingress = IngressLog(
-                append=partial(append_delivery, self.ingress_publisher),
-                ranges=ranges,
-                read_positions=lambda tenant, agent: self._positions_of_start(tenant, agent, ""),
-            )
-            context.provide(*family_options, table, operations, ingress)
-            handlers, self._families = open_families(context, all_families() if families is None else families)
-            self._dispatch = Dispatch(handlers, clock_ms=clock_ms, new_token=new_token)
             self._channels = context.get(ChannelServices)
             self._channel_streams = ChannelStreams(self._channels.operations, keepalive_s=keepalive_s)
             self._webhooks = Webhooks(
@@ -526,21 +502,9 @@ class Application:
         self.histories = RunHistories(
             sources, self.queries, ranges, codec, events_topic=topics.events, clock_ms=clock_ms
         )
-        self._definition_queries: DefinitionQueries | None = None
-        self._definition_history: DefinitionHistory | None = None
+        self._definition_runs: DefinitionRuns | None = None
         if self._definitions is not None and entity_reads is not None:
-            self._definition_queries = DefinitionQueries(
-                self._definitions, self.queries, entity_reads, clock_ms=clock_ms
-            )
-            self._definition_history = DefinitionHistory(
-                self._definitions,
-                self.queries,
-                self.histories,
-                entity_reads,
-                ranges,
-                codec,
-                run_topic=topics.events,
-            )
+            self._definition_runs = DefinitionRuns(self._definitions, self.queries, self.histories, entity_reads)
 
     async def require_first_body(self, key: str, body: str) -> None:
         """Raise Refused(idempotency_key_reused) for a key that was used with another body. While the keys cannot
@@ -576,7 +540,7 @@ class Application:
 
     @property
     def definitions(self) -> Definitions:
-        """The use cases of definitions."""
+        """The agents that can be run."""
         assert self._definitions is not None, "this process was not given commands and reads of families"
         return self._definitions
 
@@ -611,28 +575,10 @@ class Application:
         return self._webhooks
 
     @property
-    def volumes(self) -> Volumes:
-        """The use cases of volumes."""
-        assert self._volumes is not None, "this process was not given commands and reads of families"
-        return self._volumes
-
-    @property
-    def definition_queries(self) -> DefinitionQueries:
-        """Reads of definitions of all kinds."""
-        assert self._definition_queries is not None, "this process was not given commands and reads of families"
-        return self._definition_queries
-
-    @property
-    def definition_history(self) -> DefinitionHistory:
-        """The past of definitions."""
-        assert self._definition_history is not None, "this process was not given commands and reads of families"
-        return self._definition_history
-
-    @property
-    def evaluations(self) -> RunEvaluations:
-        """The use cases of judgements."""
-        assert self._evaluations is not None, "this process was not given commands and reads of families"
-        return self._evaluations
+    def definition_runs(self) -> DefinitionRuns:
+        """Runs of versions, and versions of runs."""
+        assert self._definition_runs is not None, "this process was not given commands and reads of families"
+        return self._definition_runs
 
     def _embedder_state(self) -> Mapping[str, Any]:
         return NO_EMBEDDER if self._memory is None else self._memory.embedder_state()

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -36,7 +36,6 @@ from loomlog.redpanda.topics import Topic, load_topics
 from loomlog.schemas.codec import Codec
 from loomlog.services.application import limits
 from loomlog.services.application.application import (
-    NO_FILES,
     TOPICS,
     Application,
     ApplicationTopics,
@@ -53,7 +52,6 @@ from loomlog.services.application.streaming.event_hub import EventHub, HubStart
 from loomlog.services.core.families import TOPIC_SETS
 from loomlog.services.core.refusals import Refused
 from loomlog.services.families.definition.observation import FileObserver
-from loomlog.services.families.definition.table import FileDefinition
 from loomlog.services.families.entity_folds import entity_seals
 from loomlog.services.families.memory.wiring import DEFAULT_MEMORY_OPTIONS, MemoryOptions, open_memory_index
 from loomlog.services.families.registry import families_of
@@ -123,17 +121,14 @@ async def open_application(
     keepalive_s: float,
     readiness: Readiness,
     on_batch: Callable[[int], None] = lambda records: None,
-    files: Mapping[tuple[str, str], FileDefinition] = NO_FILES,
     memory_options: MemoryOptions = DEFAULT_MEMORY_OPTIONS,
     family_options: Sequence[Any] = (),
     secrets: SecretRegistry = NO_SECRETS,
-    hosts: Collection[str] | None = None,
     observer: str = "",
 ) -> AsyncIterator[tuple[Application, Callable[[], Awaitable[None]]]]:
     """Open the application, and the tasks that must run next to the transport until the context is left.
 
-    `files`: the definitions of the configuration, by kind and name. `observer`: name under which this process tells
-    what they say; empty: it does not.
+    `observer`: name under which this process tells what the files define; empty: it does not.
     """
     readiness.missing |= {"broker": "not asked yet", "postgres": "not asked yet"}
     async with contextlib.AsyncExitStack() as stack:
@@ -227,11 +222,9 @@ async def open_application(
             entity_commands=entities.client,
             entity_reads=entity_reads,
             reads_beside=entity_reads.beside,
-            files=files,
             memory_options=memory_options,
             family_options=family_options,
             secrets=secrets,
-            hosts=hosts,
             request_keys=request_keys,
             memory_index=memory_index,
             change_feed=SqlChangeFeed(opened_sets[0].reader, feed_schema(endpoints.read_model_prefix))

@@ -66,8 +66,8 @@ def parse_input(
     missing_code: str = "",
     unknown_code: str = "",
 ) -> InputT:
-    """Return the input with these fields, of JSON. Raises Refused(code), or with the code of some fields, of one that is
-    missing or null and must not be, or of one that is unknown.
+    """Return the input with these fields, of JSON. Raises Refused(code), or with the code of some fields, of one that
+    is missing or null and must not be, or of one that is unknown.
     """
     if isinstance(record, Fields):
         try:

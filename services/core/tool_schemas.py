@@ -3,7 +3,8 @@
 Providers of models refuse alternatives at the top of a schema, so the fields of all operations are properties of one
 object, each with the names of its operations; the call itself is checked strictly.
 
-Before: services/runtime/tools/operation_tools.py, services/api/mcp/tools.py, services/api/operation_routes.py. After: nothing. Pure.
+Before: services/runtime/tools/operation_tools.py, services/api/mcp/tools.py, services/api/operation_routes.py. After:
+nothing. Pure.
 """
 
 from collections.abc import Mapping, Sequence

@@ -39,6 +39,12 @@ from loomlog.services.families.budget.accounts import BudgetAccounts
 from loomlog.services.families.channel.api import TOOL as CHANNEL_TOOL
 from loomlog.services.families.channel.services import ChannelServices
 from loomlog.services.families.channel.services import read_options as channel_options
+from loomlog.services.families.definition.observation import FileObserver, observer_name
+from loomlog.services.families.definition.services import RunSources
+from loomlog.services.families.definition.services import read_options as definition_options
+from loomlog.services.families.definition.table import DefinitionTable
+from loomlog.services.families.definition.views import DefinedSkills, RunDefinitions
+from loomlog.services.families.definition.volumes import VolumeOperations
 from loomlog.services.families.opening import FamilyContext, open_families
 from loomlog.services.families.pause import FAMILY as PAUSE
 from loomlog.services.families.process_start import load_for_start
@@ -50,7 +56,6 @@ from loomlog.services.families.webhook.services import read_options as webhook_o
 from loomlog.services.runtime import topics
 from loomlog.services.runtime.admission.queue import build_admission_queue
 from loomlog.services.runtime.content.encryption import ContentEncryption
-from loomlog.services.runtime.definition_setup import open_definitions
 from loomlog.services.runtime.effects import NO_TOOLS, build_effect_handlers
 from loomlog.services.runtime.entity_hosting import host_entities
 from loomlog.services.runtime.memory_setup import open_memory
@@ -71,6 +76,7 @@ from loomlog.services.runtime.telemetry.exposition import build_exposition, buil
 from loomlog.services.runtime.telemetry.metrics import RunMetrics
 from loomlog.services.runtime.telemetry.metrics_server import ADDRESS, bind_socket, serve
 from loomlog.services.runtime.telemetry.run_summaries import RunSummaries
+from loomlog.services.runtime.tools.ephemeral_volumes import EphemeralVolumes
 from loomlog.services.runtime.tools.operation_tools import build_operation_tools
 from loomlog.services.runtime.webhook_setup import open_webhooks
 from loomlog.services.stream.dead_letters import DeadLetters
@@ -170,25 +176,6 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         owner = host.owners.get(partition)
         return owner.partition.term if owner is not None and owner.partition is not None else -1
 
-    definitions = open_definitions(
-        loaded,
-        resources.entities,
-        judged_runs=resources.judged_runs,
-        index=resources.index,
-        encryption=encryption,
-        clock_ms=clock_ms,
-    )
-    resources.routing.definitions.versions = definitions.table
-    memory = await open_memory(
-        loaded,
-        settings,
-        resources.entities,
-        definitions.table,
-        agents=resources.routing.definitions,
-        run_rows=resources.run_rows,
-        encryption=encryption,
-        clock_ms=clock_ms,
-    )
     opening = FamilyContext(
         parts=resources.entities.parts,
         commands=resources.entities.parts.client,
@@ -198,9 +185,22 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         decrypt=encryption.decrypt_json,
         clock_ms=clock_ms,
     )
-    opening.provide(*(read(loaded) for read in (channel_options, schedule_options, webhook_options)))
-    opening.provide(definitions.table, definitions.operations)
+    runs = RunSources(runs=resources.judged_runs, ranges=resources.ranges, events_topic=topics.TOPICS.events)
+    options = (channel_options, definition_options, schedule_options, webhook_options)
+    opening.provide(*(read(loaded) for read in options), runs)
     handlers, opened = open_families(opening, all_families())
+    definitions, volumes = opening.get(DefinitionTable), opening.get(VolumeOperations)
+    ephemeral_volumes = EphemeralVolumes(
+        volumes, resources.index, clock_ms=clock_ms, interval_s=loaded.settings.ephemeral_volume_sweep_ms / 1000
+    )
+    observer = FileObserver(
+        observer_name("runtime", loaded.settings.replica_id),
+        definitions,
+        opening.commands,
+        opening.blobs,
+        clock_ms=clock_ms,
+    )
+    resources.routing.definitions.versions = definitions
     schedules = ScheduleReconciler(
         opening.get(ScheduleServices).arming,
         replicas,
@@ -209,6 +209,16 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         clock_ms=clock_ms,
     )
     schedule_credentials = EnvironmentCredentials(resources.credentials, loaded.secret_registry)
+    memory = await open_memory(
+        loaded,
+        settings,
+        resources.entities,
+        definitions,
+        agents=resources.routing.definitions,
+        run_rows=resources.run_rows,
+        encryption=encryption,
+        clock_ms=clock_ms,
+    )
     isolated = isolated_subjects(loaded.configuration)
     operation_tools = build_operation_tools(
         all_tools(),
@@ -250,21 +260,20 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         credentials=resources.credentials,
         extra_tools={
             **(remote_tools.tools if remote_tools is not None else NO_TOOLS),
-            **definitions.tools,
             memory.tool.name: memory.tool,
             **operation_tools,
         },
         clients=resources.client_tools.tools,
-        definitions=definitions.view,
-        skills=definitions.skills,
-        made_volumes=definitions.volumes,
+        definitions=opening.get(RunDefinitions),
+        skills=opening.get(DefinedSkills),
+        made_volumes=volumes.volumes,
         compaction_memory=memory.compaction,
         channels=channels.declarations.rows,
     )
     admission_queue = build_admission_queue(loaded)
 
     def on_run_ended(tenant: str, facts: RunFacts) -> None:
-        definitions.ephemeral_volumes.on_run_ended(tenant, facts)
+        ephemeral_volumes.on_run_ended(tenant, facts)
         memory.run_ends.on_run_ended(tenant, facts)
 
     ended_runs = EndedAggregates(family, codec, resources.ranges, topics.TOPICS.events)
@@ -374,8 +383,8 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
             tasks.create_task(metrics.measure_loop_lag(), name="event loop lag"),
             *resources.client_tools.start_tasks(tasks),
             # The owner of partition 0 sweeps and probes, so exactly one live runtime does.
-            tasks.create_task(definitions.observer.run(), name="definitions of files"),
-            tasks.create_task(definitions.ephemeral_volumes.run(lambda: term_of(0) >= 0), name="ephemeral volumes"),
+            tasks.create_task(observer.run(), name="definitions of files"),
+            tasks.create_task(ephemeral_volumes.run(lambda: term_of(0) >= 0), name="ephemeral volumes"),
             tasks.create_task(schedules.run(), name="schedules"),
             tasks.create_task(webhooks.run(), name="webhooks"),
             tasks.create_task(memory.run_ends.run(), name="memory of ended runs"),

@@ -1,35 +1,31 @@
 // Made by `python -m tests.lint.web_types` from the OpenAPI document; do not edit by hand.
 
 declare namespace Api {
-  type A2AAgentDefAnswer = Record<string, any>;
-  type A2AAgentDefNames = Record<string, any>;
   interface A2AAgentDefOperation {
     op: "create" | "fork" | "get" | "list" | "promote" | "rollback" | "retire";
-    name?: string | null;
+    name?: string | (string | null);
     overlay?: Record<string, any> | null;
     description?: string | null;
     promote?: boolean | null;
     expect_active?: string | null;
     expires_at?: string | null;
     parent_def_id?: string | null;
-    def_id?: string | null;
-    retired?: boolean | null;
+    def_id?: string;
     why?: string | null;
+    retired?: boolean;
   }
-  type A2AServerCardDefAnswer = Record<string, any>;
-  type A2AServerCardDefNames = Record<string, any>;
   interface A2AServerCardDefOperation {
     op: "create" | "fork" | "get" | "list" | "promote" | "rollback" | "retire";
-    name?: string | null;
+    name?: string | (string | null);
     overlay?: Record<string, any> | null;
     description?: string | null;
     promote?: boolean | null;
     expect_active?: string | null;
     expires_at?: string | null;
     parent_def_id?: string | null;
-    def_id?: string | null;
-    retired?: boolean | null;
+    def_id?: string;
     why?: string | null;
+    retired?: boolean;
   }
   interface AcknowledgeLetterBody {
     reason?: string;
@@ -53,21 +49,19 @@ declare namespace Api {
     agent: string;
     channels: ReaderRow[];
   }
-  type AgentDefAnswer = Record<string, any>;
-  type AgentDefNames = Record<string, any>;
   interface AgentDefOperation {
     op: "create" | "fork" | "get" | "list" | "promote" | "rollback" | "retire" | "verify";
-    name?: string | null;
+    name?: string | (string | null);
     overlay?: Record<string, any> | null;
     description?: string | null;
     promote?: boolean | null;
     expect_active?: string | null;
     expires_at?: string | null;
     parent_def_id?: string | null;
-    def_id?: string | null;
-    retired?: boolean | null;
+    def_id?: string;
     why?: string | null;
-    content_sha256?: string | null;
+    retired?: boolean;
+    content_sha256?: string;
   }
   interface AgentDefinition {
     name: string;
@@ -166,10 +160,28 @@ declare namespace Api {
     provider: string;
     model: string;
   }
+  interface AppliedDefinition {
+    def_id: string;
+    name: string;
+    version: number;
+    parent_def_id: string;
+    description: string;
+    created_at: string;
+    created_by_agent_id: string;
+    created_by_run_id: string;
+    retired: boolean;
+    bootstrapped_from_static: boolean;
+    content_sha256: string;
+    definition: Record<string, any>;
+    expires_at?: string;
+    promoted: boolean;
+    deduplicated?: boolean;
+    kind: string;
+  }
   interface AppliedDefinitions {
     batch: string;
     status: "applied";
-    definitions: Record<string, any>[];
+    definitions: AppliedDefinition[];
   }
   interface Batch {
     results: SpawnResult[];
@@ -554,21 +566,53 @@ declare namespace Api {
     not_replayable: string | null;
     acknowledged: DeadLetterAcknowledgement | null;
   }
-  type Definition = Record<string, any>;
+  interface Definition {
+    def_id: string;
+    name: string;
+    version: number;
+    parent_def_id: string;
+    description: string;
+    created_at: string;
+    created_by_agent_id: string;
+    created_by_run_id: string;
+    retired: boolean;
+    bootstrapped_from_static: boolean;
+    content_sha256: string;
+    definition: Record<string, any>;
+    expires_at?: string;
+    promoted: boolean;
+    deduplicated?: boolean;
+    kind: string;
+    tenant_id: string;
+    created_by: string;
+    position?: string;
+    judgements: JudgementSums;
+  }
   interface DefinitionBatch {
     definitions: ({ kind: "agent" | "skill" | "team" | "mcpserver" | "schedule" | "webhook" | "memorybackend" | "documentsource" | "a2aagent" | "a2aservercard"; name: string; overlay?: Record<string, any> | null; parent_def_id?: string | null; expect_active?: string | null })[];
     description?: string | null;
+  }
+  interface DefinitionDeleted {
+    name: string;
+    deleted: boolean;
   }
   interface DefinitionDiff {
     from: string | null;
     to: string;
     changes: FieldChange[];
   }
+  interface DefinitionDrawn {
+    name: string;
+    def_id: string;
+    format: string;
+    diagram: string;
+    preview?: boolean;
+  }
   interface DefinitionEntry {
     kind: string;
     name: string;
     tenant_id: string;
-    source: "tenant" | "file" | "shared";
+    source: "file" | "shared" | "tenant";
     description: string | null;
     active_def_id: string | null;
     active_version: number;
@@ -581,38 +625,101 @@ declare namespace Api {
     static_differs: boolean;
     judgements: JudgementCount;
   }
-  type DefinitionLineage = Record<string, any>;
+  interface DefinitionLineage {
+    root: LineageRow;
+    ancestors: LineageRow[];
+    descendants: LineageRow[];
+    depth: number;
+    truncated: boolean;
+  }
   interface DefinitionList {
     definitions: DefinitionEntry[];
     next: string | null;
+  }
+  interface DefinitionNames {
+    names: DefinitionNamesRow[];
+  }
+  interface DefinitionNamesRow {
+    name: string;
+    tenant_id: string;
+    version_count: number;
+    live_version_count: number;
+    latest_version: number;
+    last_updated: string;
+    active_def_id?: string;
+    active_retired?: boolean;
   }
   interface DefinitionPin {
     def_id: string;
     version: number;
     content_sha256: string;
   }
+  interface DefinitionPromoted {
+    def_id: string;
+    name: string;
+    version: number;
+    promoted: boolean;
+  }
+  interface DefinitionRetired {
+    def_id: string;
+    retired: boolean;
+  }
+  interface DefinitionRolledBack {
+    def_id: string;
+    name: string;
+    version: number;
+    promoted: boolean;
+    undone_def_id: string;
+  }
   interface DefinitionRuns {
     runs: Run[];
     next: string | null;
+  }
+  interface DefinitionVerified {
+    matches: boolean;
+    current_sha256: string;
+    current_def_id: string;
+    version: number;
+    name: string;
+    deployed: boolean;
+  }
+  interface DefinitionVersion {
+    def_id: string;
+    name: string;
+    version: number;
+    parent_def_id: string;
+    description: string;
+    created_at: string;
+    created_by_agent_id: string;
+    created_by_run_id: string;
+    retired: boolean;
+    bootstrapped_from_static: boolean;
+    content_sha256: string;
+    definition: Record<string, any>;
+    expires_at?: string;
+    promoted: boolean;
+    deduplicated?: boolean;
+  }
+  interface DefinitionVersions {
+    name: string;
+    versions: DefinitionVersion[];
   }
   interface DefinitionsAt {
     definitions: ActiveDefinition[];
     at: string;
   }
-  type DocumentSourceDefAnswer = Record<string, any>;
-  type DocumentSourceDefNames = Record<string, any>;
   interface DocumentSourceDefOperation {
     op: "create" | "fork" | "get" | "list" | "promote" | "rollback" | "retire";
-    name?: string | null;
+    name?: string | (string | null);
     overlay?: Record<string, any> | null;
     description?: string | null;
     promote?: boolean | null;
     expect_active?: string | null;
     expires_at?: string | null;
     parent_def_id?: string | null;
-    def_id?: string | null;
-    retired?: boolean | null;
+    def_id?: string;
     why?: string | null;
+    retired?: boolean;
   }
   interface EndHookBody {
     kind: "channel.publish" | "memory.set" | "http" | "mcp.call";
@@ -627,7 +734,16 @@ declare namespace Api {
     tool?: string | null;
     args?: Record<string, any> | null;
   }
-  type EphemeralVolumes = Record<string, any>;
+  interface EphemeralVolume {
+    name: string;
+    root_run_id: string;
+    path: string;
+    mode: string;
+    created_at: string;
+  }
+  interface EphemeralVolumes {
+    entries: EphemeralVolume[];
+  }
   interface ErasureBody {
     subject: string;
     dry_run?: boolean | null;
@@ -661,19 +777,65 @@ declare namespace Api {
     code: string;
     error: string;
   }
-  type EvaluationAnswer = Record<string, any>;
+  interface Evaluation {
+    eval_id: string;
+    run_id: string;
+    def_id: string;
+    score: number;
+    dimensions: Record<string, number>;
+    judgement: any;
+    rationale: string;
+    emitter_role: string;
+    emitter_agent_id: string;
+    emitter_run_id: string;
+    created_at: string;
+  }
+  interface EvaluationAggregated {
+    def_id: string;
+    count: number;
+    score: EvaluationSums;
+    dimensions?: Record<string, EvaluationSums>;
+    by_emitter_role?: Record<string, EvaluationSums>;
+    lineage_included: boolean;
+  }
   interface EvaluationOperation {
     op: "submit" | "get" | "list_for_run" | "list_for_def" | "aggregate";
-    run_id?: string | null;
-    score?: number | null;
+    run_id?: string;
+    score?: number;
     dimensions?: Record<string, number> | null;
     judgement?: any;
     rationale?: string | null;
-    eval_id?: string | null;
-    def_id?: string | null;
-    include_lineage?: boolean | null;
+    eval_id?: string;
     limit?: number | null;
     cursor?: string | null;
+    def_id?: string;
+    include_lineage?: boolean | null;
+  }
+  interface EvaluationSubmitted {
+    eval_id: string;
+    run_id: string;
+    def_id: string;
+    score: number;
+    emitter_role: string;
+    created_at: string;
+  }
+  interface EvaluationSums {
+    mean: number;
+    median: number;
+    min: number;
+    max: number;
+    latest: number;
+    count: number;
+  }
+  interface EvaluationsOfDefinition {
+    def_id: string;
+    evaluations: Evaluation[];
+    next?: string;
+  }
+  interface EvaluationsOfRun {
+    run_id: string;
+    evaluations: Evaluation[];
+    next?: string;
   }
   interface EventList {
     events: EventRecord[];
@@ -697,7 +859,7 @@ declare namespace Api {
     payload: Record<string, any>;
   }
   interface FieldChange {
-    field?: string;
+    field: string;
     before?: any;
     after?: any;
     diff?: string[];
@@ -899,6 +1061,12 @@ declare namespace Api {
     count: number;
     mean: number | null;
   }
+  interface JudgementSums {
+    count: number;
+    mean: number | null;
+    min: number | null;
+    max: number | null;
+  }
   interface KeysRewrapped {
     wrapped: number;
   }
@@ -913,14 +1081,14 @@ declare namespace Api {
   }
   interface LibraryEntry {
     name: string;
-    source: string;
+    source: "both" | "dynamic-only" | "static-only";
     in_static: boolean;
     in_substrate: boolean;
     version_count: number;
     live_version_count: number;
+    latest_version: number;
     active_def_id: string | null;
     active_retired: boolean;
-    latest_version: number;
     last_updated: string | null;
     static_definition: Record<string, any> | null;
   }
@@ -963,6 +1131,13 @@ declare namespace Api {
     used: number;
     limit: number;
     message: string;
+  }
+  interface LineageRow {
+    def_id: string;
+    name: string;
+    version: number;
+    parent_def_id: string;
+    retired: boolean;
   }
   interface LogPage {
     topic: string;
@@ -1024,21 +1199,22 @@ declare namespace Api {
     open_mode: boolean;
     version: string;
   }
-  type MCPServerDefAnswer = Record<string, any>;
-  type MCPServerDefNames = Record<string, any>;
   interface MCPServerDefOperation {
     op: "create" | "fork" | "get" | "list" | "promote" | "rollback" | "retire" | "verify";
-    name?: string | null;
+    name?: string | (string | null);
     overlay?: Record<string, any> | null;
     description?: string | null;
     promote?: boolean | null;
     expect_active?: string | null;
     expires_at?: string | null;
     parent_def_id?: string | null;
-    def_id?: string | null;
-    retired?: boolean | null;
+    def_id?: string;
     why?: string | null;
-    content_sha256?: string | null;
+    retired?: boolean;
+    content_sha256?: string;
+  }
+  interface MadeVolumes {
+    volumes: Volume[];
   }
   interface McpAnswer {
     jsonrpc: string;
@@ -1064,20 +1240,18 @@ declare namespace Api {
     capabilities: Capabilities;
   }
   type MemoryAt = Record<string, any>;
-  type MemoryBackendDefAnswer = Record<string, any>;
-  type MemoryBackendDefNames = Record<string, any>;
   interface MemoryBackendDefOperation {
     op: "create" | "fork" | "get" | "list" | "promote" | "rollback" | "retire";
-    name?: string | null;
+    name?: string | (string | null);
     overlay?: Record<string, any> | null;
     description?: string | null;
     promote?: boolean | null;
     expect_active?: string | null;
     expires_at?: string | null;
     parent_def_id?: string | null;
-    def_id?: string | null;
-    retired?: boolean | null;
+    def_id?: string;
     why?: string | null;
+    retired?: boolean;
   }
   type MemoryBackfillEmbeddings = Record<string, any>;
   type MemoryEmbedStats = Record<string, any>;
@@ -1691,22 +1865,20 @@ declare namespace Api {
     seed?: number | null;
     stop?: string[] | null;
   }
-  type ScheduleDefAnswer = Record<string, any>;
-  type ScheduleDefNames = Record<string, any>;
   interface ScheduleDefOperation {
     op: "create" | "fork" | "get" | "list" | "promote" | "rollback" | "retire" | "add_hook" | "remove_hook";
-    name?: string | null;
+    name?: string | (string | null);
     overlay?: Record<string, any> | null;
     description?: string | null;
     promote?: boolean | null;
     expect_active?: string | null;
     expires_at?: string | null;
     parent_def_id?: string | null;
-    def_id?: string | null;
-    retired?: boolean | null;
+    def_id?: string;
     why?: string | null;
-    hook?: Record<string, any> | null;
-    hook_index?: number | null;
+    retired?: boolean;
+    hook?: Record<string, any>;
+    hook_index?: number;
   }
   interface ScheduleEntry {
     name: string;
@@ -1848,21 +2020,19 @@ declare namespace Api {
     signature: "valid" | "invalid" | "unknown_key";
     unsigned: number;
   }
-  type SkillDefAnswer = Record<string, any>;
-  type SkillDefNames = Record<string, any>;
   interface SkillDefOperation {
     op: "create" | "fork" | "get" | "list" | "promote" | "rollback" | "retire" | "verify";
-    name?: string | null;
+    name?: string | (string | null);
     overlay?: Record<string, any> | null;
     description?: string | null;
     promote?: boolean | null;
     expect_active?: string | null;
     expires_at?: string | null;
     parent_def_id?: string | null;
-    def_id?: string | null;
-    retired?: boolean | null;
+    def_id?: string;
     why?: string | null;
-    content_sha256?: string | null;
+    retired?: boolean;
+    content_sha256?: string;
   }
   interface SnapshotBody {
     label?: string | null;
@@ -2091,22 +2261,20 @@ declare namespace Api {
     liveness_address: string | null;
     at: string;
   }
-  type TeamDefAnswer = Record<string, any>;
-  type TeamDefNames = Record<string, any>;
   interface TeamDefOperation {
     op: "create" | "fork" | "get" | "list" | "promote" | "rollback" | "retire" | "delete" | "verify" | "render_diagram";
-    name?: string | null;
+    name?: string | (string | null);
     overlay?: Record<string, any> | null;
     description?: string | null;
     promote?: boolean | null;
     expect_active?: string | null;
     expires_at?: string | null;
     parent_def_id?: string | null;
-    def_id?: string | null;
-    retired?: boolean | null;
+    def_id?: string | (string | null);
     why?: string | null;
-    content_sha256?: string | null;
-    format?: "mermaid";
+    retired?: boolean;
+    content_sha256?: string;
+    format?: ("" | "mermaid") | null;
     highlight_state?: string | null;
   }
   interface TierCascade {
@@ -2219,21 +2387,45 @@ declare namespace Api {
     max_unsigned_s?: number | null;
     blobs?: boolean | null;
   }
-  type VolumeDefAnswer = Record<string, any>;
+  interface Volume {
+    name: string;
+    path: string;
+    mode: string;
+    ephemeral?: boolean;
+    created_at: string;
+    updated_at?: string;
+    mount_warning?: string;
+  }
   interface VolumeDefOperation {
     op: "create" | "get" | "list" | "delete" | "purge";
-    name?: string | null;
-    mode?: "rw" | "ro";
+    name?: string;
+    mode?: ("" | "ro" | "rw") | null;
     ephemeral?: boolean | null;
     mount_at?: string | null;
     why?: string | null;
+  }
+  interface VolumeEntry {
+    name: string;
+    source: "dynamic" | "shared" | "static";
+    path: string;
+    mode: string;
+    default: boolean;
+    dynamic_root: boolean;
+    created_at?: string;
   }
   interface VolumeGrant {
     name: string;
     mode: string;
     is_default: boolean;
   }
-  type Volumes = Record<string, any>;
+  interface VolumeRemoved {
+    name: string;
+    deleted: boolean;
+    files_removed: boolean;
+  }
+  interface Volumes {
+    entries: VolumeEntry[];
+  }
   interface WaitingCounts {
     awaiting_input: number;
     interrupted: number;
@@ -2242,20 +2434,18 @@ declare namespace Api {
   }
   type WebhookAnswer = Record<string, any>;
   type WebhookBody = any;
-  type WebhookDefAnswer = Record<string, any>;
-  type WebhookDefNames = Record<string, any>;
   interface WebhookDefOperation {
     op: "create" | "fork" | "get" | "list" | "promote" | "rollback" | "retire";
-    name?: string | null;
+    name?: string | (string | null);
     overlay?: Record<string, any> | null;
     description?: string | null;
     promote?: boolean | null;
     expect_active?: string | null;
     expires_at?: string | null;
     parent_def_id?: string | null;
-    def_id?: string | null;
-    retired?: boolean | null;
+    def_id?: string;
     why?: string | null;
+    retired?: boolean;
   }
   interface WebhookDeliveries {
     webhook_name: string;
@@ -2313,12 +2503,12 @@ declare namespace Api {
     | ["GET", `/ui/login-config.json`, LoginConfig, any]
     | ["POST", `/ui/logout`, null, any]
     | ["POST", `/ui/session`, null, any]
-    | ["POST", `/v1/_a2aagentdef`, A2AAgentDefAnswer, A2AAgentDefOperation]
-    | ["GET", `/v1/_a2aagentdef/names`, A2AAgentDefNames, any]
-    | ["POST", `/v1/_a2aservercarddef`, A2AServerCardDefAnswer, A2AServerCardDefOperation]
-    | ["GET", `/v1/_a2aservercarddef/names`, A2AServerCardDefNames, any]
-    | ["POST", `/v1/_agentdef`, AgentDefAnswer, AgentDefOperation]
-    | ["GET", `/v1/_agentdef/names`, AgentDefNames, any]
+    | ["POST", `/v1/_a2aagentdef`, DefinitionVersion | DefinitionVersions | DefinitionPromoted | DefinitionRolledBack | DefinitionRetired, A2AAgentDefOperation]
+    | ["GET", `/v1/_a2aagentdef/names`, DefinitionNames, any]
+    | ["POST", `/v1/_a2aservercarddef`, DefinitionVersion | DefinitionVersions | DefinitionPromoted | DefinitionRolledBack | DefinitionRetired, A2AServerCardDefOperation]
+    | ["GET", `/v1/_a2aservercarddef/names`, DefinitionNames, any]
+    | ["POST", `/v1/_agentdef`, DefinitionVersion | DefinitionVersions | DefinitionPromoted | DefinitionRolledBack | DefinitionRetired | DefinitionVerified, AgentDefOperation]
+    | ["GET", `/v1/_agentdef/names`, DefinitionNames, any]
     | ["GET", `/v1/_audit/checkpoints`, CheckpointList, any]
     | ["POST", `/v1/_audit/verify`, string, VerifyBody]
     | ["GET", `/v1/_callback`, AggregatePage, any]
@@ -2352,13 +2542,13 @@ declare namespace Api {
     | ["GET", `/v1/_definitions/${string}/runs`, DefinitionRuns, any]
     | ["GET", `/v1/_doctor`, HealthReport, any]
     | ["GET", `/v1/_document/changes`, string, any]
-    | ["POST", `/v1/_documentsourcedef`, DocumentSourceDefAnswer, DocumentSourceDefOperation]
-    | ["GET", `/v1/_documentsourcedef/names`, DocumentSourceDefNames, any]
+    | ["POST", `/v1/_documentsourcedef`, DefinitionVersion | DefinitionVersions | DefinitionPromoted | DefinitionRolledBack | DefinitionRetired, DocumentSourceDefOperation]
+    | ["GET", `/v1/_documentsourcedef/names`, DefinitionNames, any]
     | ["GET", `/v1/_env_template`, string, any]
     | ["GET", `/v1/_erasure`, SubjectReport | SubjectList, any]
     | ["POST", `/v1/_erasure`, ErasureResult, ErasureBody]
     | ["POST", `/v1/_erasure/rewrap`, KeysRewrapped, any]
-    | ["POST", `/v1/_evaluation`, EvaluationAnswer, EvaluationOperation]
+    | ["POST", `/v1/_evaluation`, EvaluationSubmitted | Evaluation | EvaluationsOfRun | EvaluationsOfDefinition | EvaluationAggregated, EvaluationOperation]
     | ["GET", `/v1/_insights`, InsightsReport, any]
     | ["GET", `/v1/_library/${string}`, Library, any]
     | ["GET", `/v1/_limits`, LimitList, any]
@@ -2368,8 +2558,8 @@ declare namespace Api {
     | ["GET", `/v1/_log/topics/${string}/${string}`, LogPage, any]
     | ["POST", `/v1/_mcp`, McpAnswer, McpMessage]
     | ["DELETE", `/v1/_mcp`, null, any]
-    | ["POST", `/v1/_mcpserverdef`, MCPServerDefAnswer, MCPServerDefOperation]
-    | ["GET", `/v1/_mcpserverdef/names`, MCPServerDefNames, any]
+    | ["POST", `/v1/_mcpserverdef`, DefinitionVersion | DefinitionVersions | DefinitionPromoted | DefinitionRolledBack | DefinitionRetired | DefinitionVerified, MCPServerDefOperation]
+    | ["GET", `/v1/_mcpserverdef/names`, DefinitionNames, any]
     | ["GET", `/v1/_me`, Me, any]
     | ["GET", `/v1/_memory/at`, MemoryAt, any]
     | ["POST", `/v1/_memory/backfill_embeddings`, MemoryBackfillEmbeddings, any]
@@ -2388,8 +2578,8 @@ declare namespace Api {
     | ["POST", `/v1/_memory/sql`, MemorySqlRows, MemorySqlQuery]
     | ["GET", `/v1/_memory/superseded`, MemorySuperseded, any]
     | ["GET", `/v1/_memory/usage`, MemoryUsage, any]
-    | ["POST", `/v1/_memorybackenddef`, MemoryBackendDefAnswer, MemoryBackendDefOperation]
-    | ["GET", `/v1/_memorybackenddef/names`, MemoryBackendDefNames, any]
+    | ["POST", `/v1/_memorybackenddef`, DefinitionVersion | DefinitionVersions | DefinitionPromoted | DefinitionRolledBack | DefinitionRetired, MemoryBackendDefOperation]
+    | ["GET", `/v1/_memorybackenddef/names`, DefinitionNames, any]
     | ["GET", `/v1/_models`, ModelAliasList, any]
     | ["GET", `/v1/_partitions`, PartitionList, any]
     | ["POST", `/v1/_pause`, PauseApplied, PauseBody]
@@ -2409,8 +2599,8 @@ declare namespace Api {
     | ["GET", `/v1/_routing`, Routing, any]
     | ["GET", `/v1/_runnable-agents`, RunnableAgents, any]
     | ["GET", `/v1/_runnable-agents/${string}`, AgentDefinitionView, any]
-    | ["POST", `/v1/_scheduledef`, ScheduleDefAnswer, ScheduleDefOperation]
-    | ["GET", `/v1/_scheduledef/names`, ScheduleDefNames, any]
+    | ["POST", `/v1/_scheduledef`, DefinitionVersion | DefinitionVersions | DefinitionPromoted | DefinitionRolledBack | DefinitionRetired, ScheduleDefOperation]
+    | ["GET", `/v1/_scheduledef/names`, DefinitionNames, any]
     | ["GET", `/v1/_schedules/list-all`, ScheduleList, any]
     | ["GET", `/v1/_schedules/preview`, ScheduleTimesPreview, any]
     | ["GET", `/v1/_schedules/${string}/fires`, ScheduleFires, any]
@@ -2419,8 +2609,8 @@ declare namespace Api {
     | ["POST", `/v1/_schedules/${string}/resume`, SchedulePauseState, any]
     | ["POST", `/v1/_schedules/${string}/run-now`, ScheduleFiredNow, any]
     | ["GET", `/v1/_schedules/${string}/state`, ScheduleState, any]
-    | ["POST", `/v1/_skilldef`, SkillDefAnswer, SkillDefOperation]
-    | ["GET", `/v1/_skilldef/names`, SkillDefNames, any]
+    | ["POST", `/v1/_skilldef`, DefinitionVersion | DefinitionVersions | DefinitionPromoted | DefinitionRolledBack | DefinitionRetired | DefinitionVerified, SkillDefOperation]
+    | ["GET", `/v1/_skilldef/names`, DefinitionNames, any]
     | ["POST", `/v1/_snapshots`, StateFile, SnapshotBody]
     | ["GET", `/v1/_snapshots`, StateFileList, any]
     | ["POST", `/v1/_snapshots/restore`, Restored, any]
@@ -2429,14 +2619,14 @@ declare namespace Api {
     | ["GET", `/v1/_snapshots/${string}/export`, State, any]
     | ["POST", `/v1/_snapshots/${string}/restore`, Restored, RestoreBody]
     | ["GET", `/v1/_state`, PauseState, any]
-    | ["POST", `/v1/_teamdef`, TeamDefAnswer, TeamDefOperation]
-    | ["GET", `/v1/_teamdef/names`, TeamDefNames, any]
+    | ["POST", `/v1/_teamdef`, DefinitionVersion | DefinitionVersions | DefinitionPromoted | DefinitionRolledBack | DefinitionRetired | DefinitionDeleted | DefinitionVerified | DefinitionDrawn, TeamDefOperation]
+    | ["GET", `/v1/_teamdef/names`, DefinitionNames, any]
     | ["GET", `/v1/_usage`, UsageReport, any]
-    | ["POST", `/v1/_volumedef`, VolumeDefAnswer, VolumeDefOperation]
+    | ["POST", `/v1/_volumedef`, Volume | MadeVolumes | VolumeRemoved, VolumeDefOperation]
     | ["GET", `/v1/_volumes`, Volumes, any]
     | ["GET", `/v1/_volumes/ephemeral`, EphemeralVolumes, any]
-    | ["POST", `/v1/_webhookdef`, WebhookDefAnswer, WebhookDefOperation]
-    | ["GET", `/v1/_webhookdef/names`, WebhookDefNames, any]
+    | ["POST", `/v1/_webhookdef`, DefinitionVersion | DefinitionVersions | DefinitionPromoted | DefinitionRolledBack | DefinitionRetired, WebhookDefOperation]
+    | ["GET", `/v1/_webhookdef/names`, DefinitionNames, any]
     | ["POST", `/v1/_webhooks/${string}`, WebhookAnswer, WebhookBody]
     | ["GET", `/v1/_webhooks/${string}/recent-deliveries`, WebhookDeliveries, any]
     | ["POST", `/v1/_webhooks/${string}/replay`, WebhookReplayed, WebhookReplay]

@@ -1,17 +1,17 @@
 """The family of definitions (decision 37): agents, skills, volumes and seven further kinds, as versions in the log.
 
 An aggregate is a line: the versions of one name of one kind. Every process has all lines in memory, so a start resolves
-its agent without asking anybody. Its routes and tools are those of operations.py, which existing clients know; no
-transport makes any from the declaration.
+its agent without asking anybody. Its routes have the form that existing clients know.
 
     state.py, decide.py   the rules
     items.py              the rows of versions and judgements
     apply.py              several definitions at once
     table.py              what resolves to what, in every process
-    operations.py         create, fork, promote, ...: one handler for HTTP and for agents
+    api.py                the operations: kind_api.py, query_api.py, evaluation_api.py, volume_api.py
+    handlers.py           carries them out; operations.py, batches.py, evaluations.py, volumes.py, queries.py do
+    services.py           opens all of it in a process
 
-Before: services/api/definition_endpoints.py, services/runtime/tools/definition_tools.py. After: the runtime resolves
-agents, skills and volumes.
+Before: services/application/dispatch.py. After: the runtime resolves agents, skills and volumes.
 """
 
 from typing import Any
@@ -75,4 +75,6 @@ FAMILY = Family(
     reads=Reads.REPLICATED,
     sends=sends,
     items=definition_items,
+    api="loomlog.services.families.definition.api",
+    services="loomlog.services.families.definition.services",
 )

@@ -1,7 +1,6 @@
-"""The author of an operation on definitions, and how an operation is refused.
+"""The author of an operation on definitions.
 
-Before: services/application/definitions.py, services/runtime/tools/definition_tools.py. After: operations.py,
-authorship.py, composition.py.
+Before: handlers.py. After: operations.py, authorship.py, composition.py.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,6 +9,7 @@ from typing import Any
 
 from loomlog.connectors.tools.skill_patterns import parse_patterns
 from loomlog.services.core.operations import Call
+from loomlog.services.families.definition.table import SHARED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +52,15 @@ class Author:
     """Its runs, and those of what it writes, may not use the operator's provider keys."""
     is_isolated: bool = False
     """It acts for a user who sees only what is their own; `subject` is the user."""
+
+
+SHARED_NAME = "_shared"
+"""Tenant that administrators name for the definitions of all tenants."""
+
+
+def definition_tenant(tenant: str, *, is_admin: bool) -> str:
+    """Return the tenant whose definitions a request means."""
+    return SHARED if is_admin and tenant == SHARED_NAME else tenant
 
 
 def author_of(call: Call[Any]) -> Author:

@@ -3,109 +3,84 @@
 Each overlay is composed as create and fork do it: over its parent, over what is active, or over the file; a name that
 nothing defines begins with the overlay alone. The answer is given once this process has read the whole batch.
 
-Before: services/application/definitions.py. After: apply.py decides; operations.py has the checks.
+Before: handlers.py. After: apply.py decides; operations.py has the checks.
 """
 
-from collections.abc import Mapping
 from hashlib import sha256
-from typing import Any
+
+from msgspec import UNSET, structs
 
 from loomlog.connectors.configuration.findings import did_you_mean
 from loomlog.connectors.definitions import KINDS, DefinitionProblem, Kind, canonical_json
 from loomlog.connectors.definitions.schedule import SCHEDULE
-from loomlog.connectors.errors import ConnectorError
 from loomlog.schemas.generated.definition_commands import ApplyDefinitions
 from loomlog.schemas.generated.values import DefinitionChange
 from loomlog.schemas.ids import command_identity
+from loomlog.services.core.operations import Answer
 from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.families.definition import limits
-from loomlog.services.families.definition.apply import APPLIED, CHANGES_MAX, KIND, REFUSED, RUNNING, Batch
+from loomlog.services.families.definition.apply import CHANGES_MAX, KIND, REFUSED, RUNNING, Batch
 from loomlog.services.families.definition.author import Author
 from loomlog.services.families.definition.composition import Composition
-from loomlog.services.families.definition.operations import (
-    MISSING,
-    UNKNOWN_FIELD,
-    DefinitionOperations,
-    Reply,
-    command_envelope,
-    optional_text,
-    overlay_field,
-    required_field,
-    text_field,
+from loomlog.services.families.definition.kind_api import (
+    AppliedDefinition,
+    AppliedDefinitions,
+    DefinitionBatch,
+    DefinitionBatchChange,
 )
+from loomlog.services.families.definition.operations import DefinitionOperations, command_envelope, required
 from loomlog.services.families.definition.table import newest_positions
-from loomlog.services.stream.entities.reads import PositionNotRead
 
-DEFINITIONS = "definitions"
-FIELDS = frozenset({DEFINITIONS, "description"})
-CHANGE_FIELDS = frozenset({"kind", "name", "overlay", "parent_def_id", "expect_active"})
 COPIES = 4
 """A change has at most a content and a file, and half of the command is for these."""
 
 
 class DefinitionBatches:
-    """The operation. Raises Refused and Unavailable."""
+    """The operation. Raises Refused, Unavailable, and what `refusing` of operations.py turns into these."""
 
     def __init__(self, operations: DefinitionOperations) -> None:
         self._operations = operations
         self._table = operations.table
 
-    async def apply(self, body: Any, author: Author) -> Reply:
-        """Make versions of definitions active at once; `body`: definitions, and perhaps a description."""
-        fields = _checked(body, FIELDS, "the body")
-        rows = _rows(fields)
-        description = text_field(fields, "description")
+    async def apply(self, asked: DefinitionBatch, author: Author) -> Answer[AppliedDefinitions]:
+        """Make versions of definitions active at once."""
+        rows = _rows(asked)
         inline_bytes_max = min(limits.INLINE_BYTES_MAX, limits.BATCH_BYTES_MAX // (COPIES * len(rows)))
-        try:
-            made = [
-                (kind, name, await self._compose(kind, name, row, author, inline_bytes_max)) for kind, name, row in rows
-            ]
-            self._check_room(rows, author)
-            schedules = {name: one.content for kind, name, one in made if kind is SCHEDULE}
-            self._operations.check_shares(SCHEDULE, author, schedules)
-            command = ApplyDefinitions(
-                envelope=command_envelope(author),
-                kind=KIND,
-                name=batch_id(author),
-                changes=tuple(
-                    _change(kind, name, one, optional_text(row, "expect_active"))
-                    for (kind, name, one), (_, _, row) in zip(made, rows, strict=True)
-                ),
-                description=description,
-                created_by_agent_id=author.agent_id,
-                created_by_agent=author.agent,
-                created_by_run_id=author.run_id,
-            )
-            _check_size(command)
-            await self._operations.ask(command)
-            batch = await self._decided(command.name, author.tenant)
-            return await self._reply(batch, author.tenant)
-        except DefinitionProblem as problem:
-            raise Refused(problem.reason, str(problem)) from problem
-        except (PositionNotRead, ConnectorError) as error:
-            raise Unavailable(str(error)) from error
+        made = [(kind, row, await self._compose(kind, row, author, inline_bytes_max)) for kind, row in rows]
+        self._check_room(asked, author)
+        schedules = {row.name: one.content for kind, row, one in made if kind is SCHEDULE}
+        self._operations.check_shares(SCHEDULE, author, schedules)
+        command = ApplyDefinitions(
+            envelope=command_envelope(author),
+            kind=KIND,
+            name=batch_id(author),
+            changes=tuple(_change(kind, row, one) for kind, row, one in made),
+            description=asked.description or "",
+            created_by_agent_id=author.agent_id,
+            created_by_agent=author.agent,
+            created_by_run_id=author.run_id,
+        )
+        _check_size(command)
+        await self._operations.ask(command)
+        return await self._answer(await self._decided(command.name, author.tenant), author.tenant)
 
     async def _compose(
-        self, kind: Kind, name: str, row: Mapping[str, Any], author: Author, inline_bytes_max: int
+        self, kind: Kind, row: DefinitionBatchChange, author: Author, inline_bytes_max: int
     ) -> Composition:
+        name = row.name
         try:
-            parent_id = text_field(row, "parent_def_id")
-            _, origin = self._operations.origin(kind, name, parent_id, author, activates=True)
+            _, origin = self._operations.origin(kind, name, row.parent_def_id or "", author, activates=True)
             return await self._operations.composer.compose(
-                kind,
-                name,
-                overlay_field(row),
-                origin,
-                author,
-                inline_bytes_max=inline_bytes_max,
+                kind, name, row.overlay or {}, origin, author, inline_bytes_max=inline_bytes_max
             )
         except DefinitionProblem as problem:
             raise Refused(problem.reason, f"{kind.name} {name}: {problem}") from problem
         except Refused as refused:
             raise Refused(refused.code, f"{kind.name} {name}: {refused.message}") from refused
 
-    def _check_room(self, rows: list[tuple[Kind, str, Mapping[str, Any]]], author: Author) -> None:
-        new = [(kind.name, name) for kind, name, _ in rows if self._table.line(kind.name, author.tenant, name) is None]
+    def _check_room(self, asked: DefinitionBatch, author: Author) -> None:
+        rows = [(row.kind, row.name) for row in asked.definitions]
+        new = [place for place in rows if self._table.line(place[0], author.tenant, place[1]) is None]
         for count, (kind, name) in enumerate(new, 1):
             self._operations.check_room(kind, name, author.tenant, count=count)
 
@@ -136,7 +111,7 @@ class DefinitionBatches:
             raise Unavailable(text, is_unknown=True)
         return batch
 
-    async def _reply(self, batch: Batch, tenant: str) -> Reply:
+    async def _answer(self, batch: Batch, tenant: str) -> Answer[AppliedDefinitions]:
         rows, positions = [], [self._table.batch_position(tenant, batch.id)]
         for change in batch.changes:
             line = self._table.line(change.kind, tenant, change.name)
@@ -144,10 +119,11 @@ class DefinitionBatches:
             positions.append(self._table.position(line))
             version = line.version(line.number_of(change.def_id))
             assert version is not None, "the batch was read"
-            row = {"kind": change.kind} | await self._operations.describe(line, version)
-            rows.append(row if line.batch == batch.id else row | {"deduplicated": True})
-        fields = {"batch": batch.id, "status": APPLIED, DEFINITIONS: rows}
-        return Reply(fields=fields, position=",".join(newest_positions(positions)))
+            fields = structs.asdict(await self._operations.describe(line, version))
+            deduplicated = UNSET if line.batch == batch.id else True
+            rows.append(AppliedDefinition(**fields | {"kind": change.kind, "deduplicated": deduplicated}))
+        applied = AppliedDefinitions(batch=batch.id, status="applied", definitions=rows)
+        return Answer(value=applied, positions=tuple(newest_positions(positions)))
 
 
 def batch_id(author: Author) -> str:
@@ -157,55 +133,39 @@ def batch_id(author: Author) -> str:
     return "batch_" + sha256(command_identity(author.command_id).encode(errors="surrogatepass")).hexdigest()[:16]
 
 
-def _rows(fields: Mapping[str, Any]) -> list[tuple[Kind, str, Mapping[str, Any]]]:
-    definitions = fields.get(DEFINITIONS)
-    if definitions is None:
-        raise Refused(MISSING, f"missing required field: {DEFINITIONS}")
-    if not isinstance(definitions, list) or not definitions:
-        raise Refused("invalid_definition", f"{DEFINITIONS}: expected a list with at least one definition")
-    if len(definitions) > CHANGES_MAX:
-        raise Refused("too_many", f"{DEFINITIONS}: {len(definitions)} of at most {CHANGES_MAX}")
-    rows: dict[tuple[str, str], tuple[Kind, str, Mapping[str, Any]]] = {}
-    for number, value in enumerate(definitions):
-        row = _checked(value, CHANGE_FIELDS, f"{DEFINITIONS}[{number}]")
-        kind_name, name = required_field(row, "kind"), required_field(row, "name")
-        kind = KINDS.get(kind_name)
+def _rows(asked: DefinitionBatch) -> list[tuple[Kind, DefinitionBatchChange]]:
+    """Return the changes with their kinds. Raises Refused."""
+    if len(asked.definitions) > CHANGES_MAX:
+        raise Refused("too_many", f"definitions: {len(asked.definitions)} of at most {CHANGES_MAX}")
+    rows: dict[tuple[str, str], tuple[Kind, DefinitionBatchChange]] = {}
+    for number, row in enumerate(asked.definitions):
+        place = required("kind", row.kind), required("name", row.name)
+        kind = KINDS.get(row.kind)
         if kind is None:
-            hint = did_you_mean(kind_name, KINDS)
-            text = f"{DEFINITIONS}[{number}].kind is {kind_name[:60]!r}{hint}: expected {', '.join(sorted(KINDS))}"
+            hint = did_you_mean(row.kind, KINDS)
+            text = f"definitions[{number}].kind is {row.kind[:60]!r}{hint}: expected {', '.join(sorted(KINDS))}"
             raise Refused("invalid_definition", text)
-        if (kind_name, name) in rows:
-            raise Refused("invalid_definition", f"{kind_name} {name[:80]} is named twice")
-        rows[kind_name, name] = kind, name, row
-    return list(rows.values())
+        if place in rows:
+            raise Refused("invalid_definition", f"{row.kind} {row.name[:80]} is named twice")
+        rows[place] = kind, row
+    return [*rows.values()]
 
 
-def _checked(value: Any, known: frozenset[str], what: str) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise Refused("invalid_definition", f"{what}: expected a JSON object")
-    for name in value:
-        if name not in known:
-            hint = did_you_mean(name, known)
-            text = f"unknown field {name[:60]!r} in {what}{hint}: expected {', '.join(sorted(known))}"
-            raise Refused(UNKNOWN_FIELD, text)
-    return {name: field for name, field in value.items() if field is not None}
-
-
-def _change(kind: Kind, name: str, made: Composition, expect_active: str | None) -> DefinitionChange:
+def _change(kind: Kind, row: DefinitionBatchChange, made: Composition) -> DefinitionChange:
     origin = made.origin
     return DefinitionChange(
         kind=kind.name,
-        name=name,
+        name=row.name,
         content=made.stored.text,
         content_blob=made.stored.blob,
-        content_sha256=kind.hash(name, made.content),
+        content_sha256=kind.hash(row.name, made.content),
         tools=kind.tools(made.content),
         root_tools=origin.root_tools(kind),
         parent_def_id=origin.parent_id,
         base_content=made.base.text,
         base_blob=made.base.blob,
         base_sha256=origin.file.content_sha256 if origin.file is not None else "",
-        expect_active=expect_active,
+        expect_active=row.expect_active,
     )
 
 

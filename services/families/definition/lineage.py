@@ -2,16 +2,14 @@
 
 Parents have the same name, in the line itself or in the shared one, so a lineage lies in at most two lines.
 
-Before: services/application/definitions.py, views.py. After: table.py.
+Before: queries.py, views.py. After: table.py.
 """
 
-from typing import Any
-
 from loomlog.services.families.definition.answers import lineage_row
+from loomlog.services.families.definition.query_api import DEPTH_DEFAULT, DEPTH_MAX, DefinitionLineage
 from loomlog.services.families.definition.state import Line, Version
 from loomlog.services.families.definition.table import SHARED, DefinitionTable
 
-DEPTH_DEFAULT, DEPTH_MAX = 10, 100
 DESCENDANTS_MAX = 500
 
 
@@ -28,19 +26,19 @@ def ancestors(table: DefinitionTable, line: Line, version: Version, depth: int) 
     return collected
 
 
-def lineage(table: DefinitionTable, line: Line, version: Version, depth: int = DEPTH_DEFAULT) -> dict[str, Any]:
+def lineage(table: DefinitionTable, line: Line, version: Version, depth: int = DEPTH_DEFAULT) -> DefinitionLineage:
     """Return root, ancestors (nearest first) and descendants (breadth first) of a version."""
     depth = max(1, min(depth, DEPTH_MAX))
     above = ancestors(table, line, version, depth)
     top = above[-1] if above else (line, version)
     below, is_cut = _descendants(table, line, version, depth)
-    return {
-        "root": lineage_row(*top),
-        "ancestors": [lineage_row(*one) for one in above],
-        "descendants": [lineage_row(*one) for one in below],
-        "depth": depth,
-        "truncated": is_cut or bool(top[1].parent and len(above) == depth),
-    }
+    return DefinitionLineage(
+        root=lineage_row(*top),
+        ancestors=[lineage_row(*one) for one in above],
+        descendants=[lineage_row(*one) for one in below],
+        depth=depth,
+        truncated=is_cut or bool(top[1].parent and len(above) == depth),
+    )
 
 
 def _descendants(

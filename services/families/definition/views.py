@@ -6,6 +6,8 @@ Before: the Skill and Context tools. After: table.py.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from loomlog.connectors.definitions import KINDS
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.protocols import SkillSummary, SkillText
@@ -88,7 +90,8 @@ class RunDefinitions:
         place = self._table.find(def_id)
         if place is None or place[0].tenant not in (tenant, SHARED):
             return None
-        return lineage(self._table, *place, depth)
+        view: Mapping[str, Any] = msgspec.to_builtins(lineage(self._table, *place, depth))
+        return view
 
     async def evaluations(
         self, tenant: str, def_id: str, include_lineage: bool, positions: Sequence[str]
@@ -98,11 +101,13 @@ class RunDefinitions:
             if place is None or place[0].tenant not in (tenant, SHARED):
                 return None
         try:
-            return await self._evaluations.aggregate(
+            sums = await self._evaluations.aggregate(
                 tenant, def_id, include_lineage=include_lineage, positions=positions
             )
         except PositionNotRead as error:
             raise Transient(str(error), kind="unavailable") from error
+        view: Mapping[str, Any] = msgspec.to_builtins(sums)
+        return view
 
 
 def _agent_row(resolved: Resolved) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What is done with volumes that are made at run time: one handler for HTTP and for the tool VolumeDef.
+"""What is done with volumes that are made at run time, for requests and for agents.
 
     create get list delete purge
 
@@ -13,39 +13,43 @@ name.
 
 Processes that make and remove folders (an api for HTTP, a runtime for runs) must share the disk of the dynamic root.
 
-Before: services/application/volumes.py, services/runtime/tools/volume_tool.py, and
-services/runtime/tools/ephemeral_volumes.py at the end of a run. After: volume_table.py, decide.py,
-connectors/tools/volume_folders.py.
+Before: handlers.py, and services/runtime/tools/ephemeral_volumes.py at the end of a run. After: volume_table.py,
+decide.py, connectors/tools/volume_folders.py.
 """
 
-import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
-from loomlog.connectors.definitions import DefinitionProblem, canonical_json
-from loomlog.connectors.errors import ConnectorError
+from msgspec import UNSET, structs
+
+from loomlog.connectors.definitions import canonical_json
 from loomlog.connectors.tools.thread_pool import ThreadPool
-from loomlog.connectors.tools.volume_folders import FolderProblem, VolumeFolders
+from loomlog.connectors.tools.volume_folders import VolumeFolders
 from loomlog.schemas.generated.definition_commands import DefineVersion, DeleteLine
 from loomlog.schemas.generated.values import CommandEnvelope
-from loomlog.services.core.refusals import Refused, Unavailable
+from loomlog.services.core.operations import Answer, NoInput
+from loomlog.services.core.refusals import Refused
 from loomlog.services.families.definition.answers import format_time
+from loomlog.services.families.definition.api_fields import NOT_FOUND
 from loomlog.services.families.definition.attenuation import exceeding
 from loomlog.services.families.definition.author import Author
 from loomlog.services.families.definition.decide import CONFLICT
-from loomlog.services.families.definition.operations import (
-    NOT_FOUND,
-    DefinitionOperations,
-    Reply,
-    command_envelope,
-    flag_field,
-    parse_operation,
-    required_field,
-    text_field,
-)
+from loomlog.services.families.definition.operations import DefinitionOperations, command_envelope, required
 from loomlog.services.families.definition.state import VOLUME
 from loomlog.services.families.definition.table import SHARED
+from loomlog.services.families.definition.volume_api import (
+    EphemeralVolume,
+    EphemeralVolumes,
+    MadeVolumes,
+    Volume,
+    VolumeCreate,
+    VolumeEntry,
+    VolumeNamed,
+    VolumeRemove,
+    VolumeRemoved,
+    Volumes,
+)
 from loomlog.services.families.definition.volume_content import (
     MODES,
     MOUNT_CHARACTERS_MAX,
@@ -55,31 +59,7 @@ from loomlog.services.families.definition.volume_content import (
     is_slot,
 )
 from loomlog.services.families.definition.volume_table import MadeVolume, VolumeTable
-from loomlog.services.stream.entities.reads import PositionNotRead
 
-log = logging.getLogger(__name__)
-
-TOOL = "VolumeDef"
-FIELDS: Mapping[str, frozenset[str]] = {
-    "create": frozenset({"name", "mode", "ephemeral", "mount_at"}),
-    "get": frozenset({"name"}),
-    "list": frozenset(),
-    "delete": frozenset({"name", "why"}),
-    "purge": frozenset({"name", "why"}),
-}
-READS = frozenset({"get", "list"})
-INPUT_SCHEMA: Mapping[str, Any] = {
-    "type": "object",
-    "properties": {
-        "op": {"type": "string", "enum": list(FIELDS), "description": "What to do."},
-        "name": {"type": "string", "description": "Name of the volume: a-z, 0-9, _ and -."},
-        "mode": {"type": "string", "enum": list(MODES), "description": "What agents may do in it; rw if absent."},
-        "ephemeral": {"type": "boolean", "description": "It ends with the top-level run that makes it."},
-        "mount_at": {"type": "string", "description": "Name for it in the tree of names; /vol/<name> if absent."},
-        "why": {"type": "string", "description": "Reason, for people."},
-    },
-    "required": ["op"],
-}
 FOLDER_THREADS = 2
 RUN_VOLUMES_MAX = 32
 """Ephemeral volumes that a tree of runs may have."""
@@ -91,61 +71,40 @@ NO_ROOT = (
     "volumes cannot be made at run time here: the configuration needs a volume with dynamic_root: true, whose folder "
     "theirs will lie in"
 )
-FOLDER_PROBLEM = "its folder cannot be made or removed on this server: an administrator finds the reason in its log"
 REDACTED = ""
 """Path of a volume for those who may not see the server's folders."""
 NO_NAMES_YET = "this version has no tree of names yet: {} is kept with the volume, and leads nowhere"
 
 
 class VolumeOperations:
-    """The handler. All methods raise Refused and Unavailable."""
+    """The operations. All methods raise Refused, Unavailable, FolderProblem, and what `refusing` of operations.py turns
+    into Refused and Unavailable.
+    """
 
     def __init__(self, operations: DefinitionOperations, volumes: VolumeTable) -> None:
         self.volumes = volumes
         self.operations = operations
         self._threads = ThreadPool(FOLDER_THREADS)
-        self._handlers: Mapping[str, Callable[[Mapping[str, Any], Author], Awaitable[Reply]]] = {
-            "create": self._create,
-            "get": self._get,
-            "list": self._list,
-            "delete": self._delete,
-            "purge": self._purge,
-        }
-
-    async def run(self, body: Any, author: Author) -> Reply:
-        """Carry out an operation; `body` is the JSON of the request or the call."""
-        op, fields = parse_operation(body, tuple(FIELDS), FIELDS)
-        try:
-            return await self._handlers[op](fields, author)
-        except DefinitionProblem as problem:
-            raise Refused(problem.reason, str(problem)) from problem
-        except FolderProblem as problem:
-            log.warning("volumes of %s: %s", author.tenant, problem)
-            text = str(problem) if author.is_admin else FOLDER_PROBLEM
-            raise Refused("invalid_definition", text) from problem
-        except (ConnectorError, PositionNotRead) as error:
-            raise Unavailable(str(error)) from error
 
     # --- making ------------------------------------------------------------------------------------------------------
 
-    async def _create(self, fields: Mapping[str, Any], author: Author) -> Reply:
-        is_ephemeral = flag_field(fields, "ephemeral", default=False)
-        name = self._writable_name(fields, author, is_of_run=is_ephemeral)
-        mode = text_field(fields, "mode") or MODES[0]
-        if mode not in MODES:
-            raise Refused("invalid_definition", f"mode is {mode[:20]!r}: expected rw or ro")
+    async def create(self, asked: VolumeCreate, author: Author) -> Answer[Volume]:
+        """Make a volume, or change its mode."""
+        is_ephemeral = bool(asked.ephemeral)
+        name = self._writable_name(asked.name, author, is_of_run=is_ephemeral)
         folders = self._folders()
         if is_ephemeral and not author.root_run_id:
             text = "an ephemeral volume ends with the run that makes it: only a run can make one"
             raise Refused("invalid_definition", text)
-        mount_at = "" if is_ephemeral else _mount_at(fields)
+        mount_at = "" if is_ephemeral else _mount_at(asked.mount_at or "")
         root_run = author.root_run_id if is_ephemeral else ""
         if is_ephemeral:
             self._check_run(name, author)
         else:
             self.operations.check_room(VOLUME, name, author.tenant)
         parts = folder_parts(author.tenant, name, root_run)
-        content = VolumeContent(name=name, path=folders.path(parts), mode=mode, root_run=root_run, mount_at=mount_at)
+        path, mode = folders.path(parts), asked.mode or MODES[0]
+        content = VolumeContent(name=name, path=path, mode=mode, root_run=root_run, mount_at=mount_at)
         self._check_mode(content, author)
         await self._threads.run(lambda _: folders.make(parts))
         if is_ephemeral:
@@ -155,7 +114,8 @@ class VolumeOperations:
         if made is None:
             raise Refused(CONFLICT, f"{name} was deleted meanwhile: ask again")
         warning = NO_NAMES_YET.format(mount_at or f"/vol/{name}")
-        return Reply(fields=_row(made, author) | {"mount_warning": warning}, position=position)
+        row = structs.replace(_row(made, author), mount_warning=warning)
+        return Answer(value=row, positions=(position,))
 
     def _check_run(self, name: str, author: Author) -> None:
         if self.volumes.find(author.tenant, name) is not None:
@@ -166,7 +126,7 @@ class VolumeOperations:
         if self.volumes.ephemeral_count(author.tenant) >= EPHEMERAL_MAX:
             raise Refused("too_many", f"the tenant has {EPHEMERAL_MAX} ephemeral volumes already")
 
-    async def _create_ephemeral(self, content: VolumeContent, author: Author) -> Reply:
+    async def _create_ephemeral(self, content: VolumeContent, author: Author) -> Answer[Volume]:
         known = self.volumes.ephemeral(author.tenant, content.root_run, content.name)
         position = ""
         if known:
@@ -177,7 +137,7 @@ class VolumeOperations:
         made = self.volumes.ephemeral(author.tenant, content.root_run, content.name)
         if not made:
             raise Refused(CONFLICT, f"{content.name} was deleted meanwhile: ask again")
-        return Reply(fields=_row(made[-1], author), position=position)
+        return Answer(value=_row(made[-1], author), positions=(position,))
 
     async def _take_slot(self, content: VolumeContent, author: Author) -> str:
         tried: list[str] = []
@@ -207,35 +167,66 @@ class VolumeOperations:
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
-    async def _get(self, fields: Mapping[str, Any], author: Author) -> Reply:
-        name = check_volume_name(required_field(fields, "name"))
+    async def get(self, asked: VolumeNamed, author: Author) -> Answer[Volume]:
+        """Return a volume of the run, of the tenant or of all tenants."""
+        name = check_volume_name(required("name", asked.name))
         own = self.volumes.ephemeral(author.tenant, author.root_run_id, name)
         lasting = (self.volumes.made(owner, name) for owner in dict.fromkeys((author.tenant, SHARED)))
         made = next(filter(None, (*own, *lasting)), None)
         if made is None:
             raise Refused(NOT_FOUND, f"volume {name} not found")
-        return Reply(fields=_row(made, author))
+        return Answer(value=_row(made, author))
 
-    async def _list(self, fields: Mapping[str, Any], author: Author) -> Reply:
+    async def list_made(self, asked: NoInput, author: Author) -> Answer[MadeVolumes]:
+        """Return the volumes of the tenant, and those of the run."""
         own = {one.content.name: one for one in self.volumes.ephemeral(author.tenant, author.root_run_id)}
         shown = (*self.volumes.lasting(author.tenant), *own.values())
-        return Reply(fields={"volumes": [_row(one, author) for one in shown]})
+        return Answer(value=MadeVolumes(volumes=[_row(one, author) for one in shown]))
+
+    def list_all(self, tenant: str, *, is_admin: bool) -> Volumes:
+        """Return the volumes that agents of a tenant may be bound to: of the files, its own, and the shared ones."""
+        entries = {
+            name: VolumeEntry(name=name, source="static", **_with_path(file.content, is_admin=is_admin))
+            for (kind, name), file in sorted(self.volumes.definitions.files.items())
+            if kind == VOLUME
+        }
+        sources: tuple[tuple[str, Literal["dynamic", "shared"]], ...] = ((tenant, "dynamic"), (SHARED, "shared"))
+        for owner, source in sources if tenant else sources[1:]:
+            for made in self.volumes.lasting(owner):
+                entries.setdefault(made.content.name, _entry(made, source, is_admin=is_admin))
+        return Volumes(entries=[*entries.values()])
+
+    def list_ephemeral(self, tenant: str, *, is_admin: bool) -> EphemeralVolumes:
+        """Return the volumes of a tenant that end with their runs, one for each run and name."""
+        entries = {
+            (one.content.root_run, one.content.name): EphemeralVolume(
+                name=one.content.name,
+                root_run_id=one.content.root_run,
+                path=shown_path(one.content.path, is_admin=is_admin),
+                mode=one.content.mode,
+                created_at=format_time(one.created_at_ms),
+            )
+            for one in self.volumes.all_ephemeral(tenant)
+        }
+        return EphemeralVolumes(entries=[*entries.values()])
 
     # --- removing ----------------------------------------------------------------------------------------------------
 
-    async def _delete(self, fields: Mapping[str, Any], author: Author) -> Reply:
-        return await self._remove(fields, author, with_files=False)
+    async def delete(self, asked: VolumeRemove, author: Author) -> Answer[VolumeRemoved]:
+        """Remove a volume and keep its files."""
+        return await self._remove(asked, author, with_files=False)
 
-    async def _purge(self, fields: Mapping[str, Any], author: Author) -> Reply:
-        return await self._remove(fields, author, with_files=True)
+    async def purge(self, asked: VolumeRemove, author: Author) -> Answer[VolumeRemoved]:
+        """Remove a volume with its files."""
+        return await self._remove(asked, author, with_files=True)
 
-    async def _remove(self, fields: Mapping[str, Any], author: Author, *, with_files: bool) -> Reply:
-        ephemeral = self.volumes.ephemeral(author.tenant, author.root_run_id, text_field(fields, "name"))
-        name = self._writable_name(fields, author, is_of_run=bool(ephemeral))
-        why = text_field(fields, "why")
+    async def _remove(self, asked: VolumeRemove, author: Author, *, with_files: bool) -> Answer[VolumeRemoved]:
+        ephemeral = self.volumes.ephemeral(author.tenant, author.root_run_id, asked.name)
+        name, why = self._writable_name(asked.name, author, is_of_run=bool(ephemeral)), asked.why or ""
         if ephemeral:
             position = await self._end(ephemeral, author, why)
-            return Reply(fields={"name": name, "deleted": True, "files_removed": True}, position=position)
+            removed = VolumeRemoved(name=name, deleted=True, files_removed=True)
+            return Answer(value=removed, positions=(position,) if position else ())
         line = self.volumes.definitions.line(VOLUME, author.tenant, name)
         is_known = line is not None and line.active_version is not None
         if not is_known and author.issued_at_ms:
@@ -251,7 +242,8 @@ class VolumeOperations:
         command = DeleteLine(envelope=command_envelope(author), kind=VOLUME, name=name, why=why)
         answer = await self.operations.ask(command)
         is_removed = with_files and not await self._has_folder(author.tenant, name)
-        return Reply(fields={"name": name, "deleted": True, "files_removed": is_removed}, position=answer.position)
+        removed = VolumeRemoved(name=name, deleted=True, files_removed=is_removed)
+        return Answer(value=removed, positions=(answer.position,))
 
     async def end_run(self, tenant: str, root_run: str, *, at_ms: int) -> None:
         """Remove the ephemeral volumes of a tree of runs that is over. Raises FolderProblem too."""
@@ -301,9 +293,9 @@ class VolumeOperations:
             if excesses and author.grants is not None:
                 raise Refused("grants_exceeded", f"cannot widen {content.name}: {excesses[0]}")
 
-    def _writable_name(self, fields: Mapping[str, Any], author: Author, *, is_of_run: bool) -> str:
+    def _writable_name(self, name: str, author: Author, *, is_of_run: bool) -> str:
         """Return the name of a volume that the author may make and remove."""
-        name = check_volume_name(required_field(fields, "name"))
+        check_volume_name(required("name", name))
         if (VOLUME, name) in self.operations.table.files:
             raise Refused("static_name", f"{name} is a volume of the configuration file: change it there")
         self.operations.authorship.require(VOLUME, name, author, activates=False, is_of_run=is_of_run)
@@ -316,8 +308,7 @@ def _line_envelope(author: Author, line: str) -> CommandEnvelope:
     return command_envelope(replace(author, command_id=command_id))
 
 
-def _mount_at(fields: Mapping[str, Any]) -> str:
-    mount_at = text_field(fields, "mount_at")
+def _mount_at(mount_at: str) -> str:
     if mount_at and (not mount_at.startswith("/") or len(mount_at) > MOUNT_CHARACTERS_MAX):
         text = f"mount_at: expected a path of at most {MOUNT_CHARACTERS_MAX} characters that begins with /"
         raise Refused("invalid_definition", text)
@@ -329,11 +320,30 @@ def shown_path(path: str, *, is_admin: bool) -> str:
     return path if is_admin else REDACTED
 
 
-def _row(made: MadeVolume, author: Author) -> dict[str, Any]:
+def _row(made: MadeVolume, author: Author) -> Volume:
     """Return a volume as answers show it."""
     content = made.content
-    path = shown_path(content.path, is_admin=author.is_admin)
-    row: dict[str, Any] = {"name": content.name, "path": path, "mode": content.mode}
-    if content.root_run:
-        return row | {"ephemeral": True, "created_at": format_time(made.created_at_ms)}
-    return row | {"created_at": format_time(made.created_at_ms), "updated_at": format_time(made.updated_at_ms)}
+    return Volume(
+        name=content.name,
+        path=shown_path(content.path, is_admin=author.is_admin),
+        mode=content.mode,
+        ephemeral=True if content.root_run else UNSET,
+        created_at=format_time(made.created_at_ms),
+        updated_at=UNSET if content.root_run else format_time(made.updated_at_ms),
+    )
+
+
+def _entry(made: MadeVolume, source: Literal["dynamic", "shared"], *, is_admin: bool) -> VolumeEntry:
+    return VolumeEntry(
+        name=made.content.name,
+        source=source,
+        path=shown_path(made.content.path, is_admin=is_admin),
+        mode=made.content.mode,
+        default=False,
+        dynamic_root=False,
+        created_at=format_time(made.created_at_ms),
+    )
+
+
+def _with_path(content: Mapping[str, Any], *, is_admin: bool) -> Mapping[str, Any]:
+    return {**content, "path": shown_path(content["path"], is_admin=is_admin)}

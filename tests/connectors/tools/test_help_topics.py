@@ -13,7 +13,6 @@ from loomlog.connectors.configuration import agent_block
 from loomlog.connectors.configuration.key_descriptions import KEY_DESCRIPTIONS
 from loomlog.connectors.configuration.model import Configuration
 from loomlog.connectors.configuration.settings import PREFIX, Settings
-from loomlog.connectors.definitions import KINDS
 from loomlog.connectors.protocols import Tool
 from loomlog.connectors.tools.file_skills import FileSkills
 from loomlog.connectors.tools.help import HelpTopic, load_help_topics
@@ -24,12 +23,8 @@ from loomlog.services.api.openapi import build_document
 from loomlog.services.cli.main import app
 from loomlog.services.core.access.scopes import SCOPES
 from loomlog.services.core.error_codes import STATUS_BY_CODE
-from loomlog.services.core.operation_input import field_schemas
-from loomlog.services.families.definition.answers import version_row
-from loomlog.services.families.definition.evaluations import INPUT_SCHEMA as EVALUATION_SCHEMA
-from loomlog.services.families.definition.operation_schema import operation_schema
-from loomlog.services.families.definition.state import Line, Version
-from loomlog.services.families.definition.volumes import INPUT_SCHEMA as VOLUME_SCHEMA
+from loomlog.services.core.operation_input import input_schema
+from loomlog.services.families.definition.kind_api import DefinitionVerified, DefinitionVersion
 from loomlog.services.families.registry import all_families, all_operations, family_tools
 
 CODE = re.compile(r"`([^`\n]+)`")
@@ -38,8 +33,6 @@ ROUTE = re.compile(r"(GET|POST|PUT|DELETE) (/\S+)")
 WIDTH, LINES = 150, range(12, 50)
 OTHER_NAMES = {"code-js", "mock", "ok", "error", "run(input)"}
 """Built-in providers, fields of results, and the function of a code agent."""
-VERIFIED = {"matches", "current_sha256"}
-"""Fields of the answer to verify."""
 TOPICS = tuple(load_help_topics().values())
 
 
@@ -67,16 +60,10 @@ def known_names() -> frozenset[str]:
     names: set[str] = {*tools(), *family_tools(), *SCOPES, *STATUS_BY_CODE, *OTHER_NAMES}
     for tool in tools().values():
         names |= {*properties(tool.input_schema), *getattr(tool, "operations", ())}
-    for kind in KINDS.values():
-        names |= {kind.tool, *properties(operation_schema(kind))}
     for operation in all_operations():
         if operation.tool is not None:
-            names |= {operation.tool.tool, operation.tool.op, *field_schemas(operation.input)}
-            names |= {word for schema in field_schemas(operation.input).values() for word in schema.get("enum", ())}
-    for tool, schema in (("Evaluation", EVALUATION_SCHEMA), ("VolumeDef", VOLUME_SCHEMA)):
-        names |= {tool, *properties(schema)}
-    line = Line(kind="agent", name="helper")
-    names |= {*version_row(line, Version(number=1, digest=b""), {}, {}, promoted=True), *VERIFIED}
+            names |= {operation.tool.tool, operation.tool.op, *properties(input_schema(operation.input))}
+    names |= {*DefinitionVersion.__struct_fields__, *DefinitionVerified.__struct_fields__}
     for family in all_families():
         names |= {command.verb for command in family.commands}
     names |= {key for block in KEY_DESCRIPTIONS.values() for key in block}

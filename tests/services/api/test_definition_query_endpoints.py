@@ -9,6 +9,7 @@ import pytest_asyncio
 
 from loomlog.connectors.definitions import KINDS
 from loomlog.projections.runs import RunRow
+from loomlog.services.families.definition.services import DefinitionOptions
 from loomlog.services.families.definition.state import def_id
 from loomlog.services.families.definition.table import file_definition
 from loomlog.services.stream.entities.reads import PositionNotRead
@@ -36,7 +37,8 @@ async def entities() -> LogEntities:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def here(tmp_path: Path, entities: LogEntities) -> AsyncIterator[Served]:
-    async with served(tmp_path, entity_commands=entities, entity_reads=entities, files=FILES) as made:
+    options = [DefinitionOptions(files=FILES)]
+    async with served(tmp_path, entity_commands=entities, entity_reads=entities, family_options=options) as made:
         entities.attach(made.world.log, made.world.layer.entity_parts)
         yield made
 
@@ -313,7 +315,7 @@ async def test_long_definitions_fit_one_batch(here: Served) -> None:
     [
         ({}, "missing_field", "definitions"),
         ([], "invalid_definition", "object"),
-        ({"definitions": []}, "invalid_definition", "at least one"),
+        ({"definitions": []}, "invalid_definition", "a list of 1 to 32"),
         ({"definitions": [1]}, "invalid_definition", "definitions[0]"),
         ({"definitions": [change("a", "x")] * 2}, "invalid_definition", "twice"),
         ({"definitions": [change(f"a{n}", "x") for n in range(33)]}, "too_many", "33"),

@@ -7,6 +7,7 @@ import pytest
 import pytest_asyncio
 
 from loomlog.services.families.definition import FAMILY
+from loomlog.services.families.definition.services import DefinitionOptions
 from tests.services.api.serving import Served, served
 from tests.services.application.world import ACME, GLOBEX, IVY, READER
 from tests.services.entities import UNANSWERED, MemoryEntities
@@ -21,7 +22,8 @@ async def entities() -> MemoryEntities:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def here(tmp_path: Path, entities: MemoryEntities) -> AsyncIterator[Served]:
-    async with served(tmp_path, entity_commands=entities, entity_reads=entities) as made:
+    options = [DefinitionOptions(run_wait_s=0.1)]
+    async with served(tmp_path, entity_commands=entities, entity_reads=entities, family_options=options) as made:
         yield made
 
 
@@ -65,9 +67,8 @@ async def test_a_refusal_names_the_tool_and_the_reason(here: Served) -> None:
 
 
 async def test_a_run_of_another_tenant_is_unknown_and_an_administrator_names_the_tenant(
-    here: Served, monkeypatch: pytest.MonkeyPatch
+    here: Served,
 ) -> None:
-    monkeypatch.setattr(here.world.layer.evaluations._evaluations, "_run_wait_s", 0.0)
     body = {"op": "submit", "run_id": await finished(here), "score": 1}
     assert (await here.client(GLOBEX).post(PATH, json=body)).json()["reason"] == "unknown_run"
     assert (await here.client(GLOBEX).post(f"{PATH}?tenant=acme", json=body)).json()["code"] == "insufficient_scope"

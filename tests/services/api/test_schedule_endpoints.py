@@ -13,6 +13,7 @@ from loomlog.connectors.configuration.secret_registry import build_secret_regist
 from loomlog.connectors.configuration.settings import Settings
 from loomlog.connectors.definitions import KINDS
 from loomlog.schemas.generated.schedule_commands import ArmSchedule
+from loomlog.services.families.definition.services import DefinitionOptions
 from loomlog.services.families.definition.table import file_definition
 from loomlog.services.families.schedule.arming import schedule_options
 from tests.services.api.serving import Served, served
@@ -43,7 +44,7 @@ async def entities() -> ScheduleEntities:
 async def here(tmp_path: Path, entities: ScheduleEntities) -> AsyncIterator[Served]:
     options = schedule_options(BLOCKS, is_enabled=True, secrets=SECRETS)
     more: dict[str, Any] = {"entity_commands": entities, "entity_reads": entities, "clock_ms": lambda: NOW_MS}
-    async with served(tmp_path, files=FILES, family_options=[options], **more) as made:
+    async with served(tmp_path, family_options=[DefinitionOptions(files=FILES), options], **more) as made:
         entities.attach(made.world.log, made.world.layer.entity_parts)
         yield made
 

@@ -7,8 +7,7 @@ import pytest
 import pytest_asyncio
 
 from loomlog.services.application.application import Application
-from loomlog.services.application.definitions import Definitions
-from loomlog.services.application.volumes import Volumes
+from loomlog.services.application.dispatch import Dispatch
 from loomlog.services.families.definition import FAMILY
 from tests.services.api.serving import Served, served
 from tests.services.application.world import ACME, GLOBEX, IVY, READER
@@ -26,11 +25,9 @@ def process(tmp_path: Path) -> Process:
 @pytest_asyncio.fixture(loop_scope="session")
 async def here(tmp_path: Path, process: Process, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Served]:
     tokens = iter(range(1_000))
-    definitions = Definitions(
-        process.operations.operations, clock_ms=lambda: NOW_MS, new_token=lambda: f"t{next(tokens)}"
-    )
-    volumes = Volumes(definitions, process.operations)
-    monkeypatch.setattr(Application, "volumes", property(lambda self: volumes))
+    handlers = process.opened.handlers
+    dispatch = Dispatch(handlers, clock_ms=lambda: NOW_MS, new_token=lambda: f"t{next(tokens)}")
+    monkeypatch.setattr(Application, "dispatch", property(lambda self: dispatch))
     async with served(tmp_path) as made:
         yield made
 

@@ -16,7 +16,6 @@ from loomlog.connectors.definitions import KINDS
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.kafka.partitioner import partition_of
-from loomlog.connectors.storage.blobs import MemoryBlobs
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.run_events import RunCompleted, RunStarted
 from loomlog.schemas.generated.schedule_commands import NoteRunEnded, RunScheduleNow
@@ -50,6 +49,7 @@ from loomlog.services.runtime.telemetry.tracing import NO_TRACING
 from loomlog.services.stream.entities.client import EntityClient
 from loomlog.services.stream.entities.reads import EntityRow
 from loomlog.services.stream.partition.ended_aggregates import EndedAggregates
+from tests.services.families.definition.opened import Opened, fields_of
 from tests.services.runtime.fakes import Scripted
 from tests.services.runtime.small_runtime import TOPICS, SmallRuntime, running
 from tests.services.stream.entities.hosts import TOPICS as ENTITIES
@@ -64,6 +64,8 @@ VARIABLE = "LOOMLOG_TEST_GITHUB"
 
 class Reads:
     """The part of EntityReads that arming uses, from the rows or from the owner of this process."""
+
+    topic = ENTITIES.events
 
     def __init__(self, rows: FoldedRows, client: EntityClient) -> None:
         self.away = False
@@ -114,10 +116,9 @@ class NoHooks:
 class Process:
     """A runtime that owns everything; leaving its context is a crash."""
 
-    def __init__(
-        self, operations: DefinitionOperations, reconciler: ScheduleReconciler, reads: Reads, client: EntityClient
-    ) -> None:
-        self.operations, self.reconciler, self.reads, self.client = operations, reconciler, reads, client
+    def __init__(self, opened: Opened, reconciler: ScheduleReconciler, reads: Reads, client: EntityClient) -> None:
+        self.opened, self.reconciler, self.reads, self.client = opened, reconciler, reads, client
+        self.table: DefinitionTable = opened.get(DefinitionTable)
 
 
 class World:
@@ -145,8 +146,8 @@ class World:
         }
         reads = Reads(self.entities.rows, parts.client)
         any_reads: Any = reads
-        table = DefinitionTable(parts.replicas, files, blobs=MemoryBlobs(), reads=any_reads)
-        operations = DefinitionOperations(parts.client, parts.replicas, table, blobs=MemoryBlobs())
+        opened = Opened(parts.replicas, parts.client, any_reads, files=files)
+        table: DefinitionTable = opened.get(DefinitionTable)
         settings = Settings(scheduler_env_allowlist=tuple(allowed))
         secrets = build_secret_registry(Configuration(), settings, os.environ)
 
@@ -155,7 +156,7 @@ class World:
 
         options = schedule_options(blocks, is_enabled=True, secrets=secrets)
         arming = ScheduleArming(ActiveSchedules(table, parts.replicas, options), parts.client, clock_ms=now_ms)
-        operations.after_change = arming.after_change
+        opened.get(DefinitionOperations).after_change = arming.after_change
         reconciler = ScheduleReconciler(
             arming,
             parts.replicas,
@@ -195,7 +196,7 @@ class World:
             async with running(small):
                 await until(lambda: 0 in small.host.owners and bool(hosted.owned_terms()))
                 await reconciler.step()
-                yield Process(operations, reconciler, reads, parts.client)
+                yield Process(opened, reconciler, reads, parts.client)
         finally:
             for task in tasks:
                 task.cancel()
@@ -204,7 +205,7 @@ class World:
     async def define(self, process: Process, op: str, **fields: Any) -> Mapping[str, Any]:
         self.number += 1
         author = Author(tenant="acme", subject="op", command_id=f"c{self.number}", issued_at_ms=clock_ms())
-        return (await process.operations.run(KIND, {"op": op, **fields}, author)).fields
+        return fields_of(await process.opened.ask(KIND.tool, op, author, **fields))
 
     async def create(self, process: Process, times: str, name: str = "nightly", **overlay: Any) -> Mapping[str, Any]:
         prompt = [{"role": "user", "content": [{"type": "trusted-text", "text": "tick"}]}]
@@ -244,7 +245,7 @@ async def test_an_instant_starts_a_run_whose_end_is_told(world: World) -> None:
         assert run.options.metadata == {"team": '"red"'}
         assert (settled.run_id, settled.status, settled.number) == (fired.run_id, "completed", 1)
         # After the last fire its definition is retired, so nothing is armed again.
-        await until(lambda: process.operations.table.resolve("schedule", "acme", "nightly") is None)
+        await until(lambda: process.table.resolve("schedule", "acme", "nightly") is None)
         await process.reconciler.step()
         assert (await world.state(process)).is_spent
     assert len(world.events(ScheduleArmed)) == 1
@@ -261,7 +262,7 @@ async def test_a_principal_has_its_share_of_schedules_and_of_fires_and_others_ar
             world.number += 1
             command_id = f"c{world.number}"
             author = Author(tenant=tenant, subject=subject, command_id=command_id, issued_at_ms=clock_ms())
-            return (await process.operations.run(KIND, {"op": op, **fields}, author)).fields
+            return fields_of(await process.opened.ask(KIND.tool, op, author, **fields))
 
         def overlay(times: str, **more: Any) -> dict[str, Any]:
             return {"agent": "helper", "schedule": times, **more}
@@ -362,7 +363,7 @@ async def test_a_start_of_the_same_process_arms_nothing_twice(world: World) -> N
 
 async def test_a_change_that_its_author_could_not_arm_is_armed_by_the_owner(world: World) -> None:
     async with world.process("a") as process:
-        process.operations.after_change = None
+        process.opened.get(DefinitionOperations).after_change = None
         made = await world.create(process, "@daily")
         assert world.events(ScheduleArmed) == []
         await process.reconciler.step()
@@ -378,7 +379,7 @@ async def test_a_reconciliation_that_fails_is_done_later(world: World) -> None:
         await world.create(process, "@daily", "other")
     async with world.process("b", {"nightly": block}) as process:
         process.reconciler._checked.clear()  # as after a takeover
-        process.operations.after_change = None
+        process.opened.get(DefinitionOperations).after_change = None
         process.reads.away = True
         made = await world.create(process, "@hourly", "other")
         with pytest.raises(Transient):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from loomlog.connectors.definitions import KINDS, canonical_json
 from loomlog.connectors.protocols import LogRecord
 from loomlog.connectors.storage.blobs import MemoryBlobs
+from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.schemas.generated.definition_commands import (
     ApplyDefinitions,
     DefineVersion,
@@ -23,25 +24,24 @@ from loomlog.schemas.generated.definition_events import ApplyBegan, DefPromoted,
 from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.schemas.generated.values import CommandEnvelope, DefinitionChange
 from loomlog.schemas.position import Position
-from loomlog.services.application.definition_history import DefinitionHistory
-from loomlog.services.application.definitions import Definitions
-from loomlog.services.core.access.decide import Caller
-from loomlog.services.core.access.scopes import TENANT as TENANT_SCOPE
 from loomlog.services.core.families import At
+from loomlog.services.core.operations import Answer
 from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.families.definition import FAMILY
 from loomlog.services.families.definition.apply import APPLIED, KIND, REFUSED, Batch, decide_batch
 from loomlog.services.families.definition.author import Author
-from loomlog.services.families.definition.batches import DefinitionBatches
 from loomlog.services.families.definition.decide import decide
+from loomlog.services.families.definition.kind_api import APPLY
 from loomlog.services.families.definition.operations import DefinitionOperations
+from loomlog.services.families.definition.query_api import LIST_PAST
 from loomlog.services.families.definition.state import Line, def_id, evolve, line_id
 from loomlog.services.families.definition.table import DefinitionTable, file_definition
 from tests.services.families.contract import loop_checks
 from tests.services.families.contract.cases import CASES, Case
 from tests.services.families.contract.world import TENANT, ContractWorld, Fault, world_of
+from tests.services.families.definition.opened import Opened, fields_of
 from tests.services.log_entities import LogEntities
-from tests.services.stream.entities.world import CODEC, TOPICS
+from tests.services.stream.entities.world import TOPICS
 
 CASE = next(case for case in CASES if case.family is FAMILY)
 AGENT = KINDS["agent"]
@@ -303,57 +303,48 @@ def test_a_batch_whose_lines_cannot_be_is_refused_before_it_begins(changes: Any,
 # --- the operation ---------------------------------------------------------------------------------------------------
 
 
+AUTHOR = Author(tenant=TENANT, subject="ada", command_id="apply-1", issued_at_ms=0)
+DEFINITIONS = [{"kind": "agent", "name": name, "overlay": {"model": "m"}} for name in NAMES[:3]]
+
+
+class Applying:
+    """A process that applies definitions."""
+
+    def __init__(self, world: ContractWorld, opened: Opened) -> None:
+        self.world, self.opened = world, opened
+        self.table: DefinitionTable = opened.get(DefinitionTable)
+
+    async def apply(self, definitions: Any = DEFINITIONS, author: Author = AUTHOR) -> Answer[Any]:
+        return await self.opened.carry_out(APPLY, author, definitions=definitions, description="together")
+
+    async def at(self, **fields: Any) -> Any:
+        return fields_of(await self.opened.carry_out(LIST_PAST, AUTHOR, **fields))
+
+
 @asynccontextmanager
-async def operation(**more: Any) -> AsyncIterator[tuple[ContractWorld, DefinitionBatches, DefinitionTable]]:
+async def applying() -> AsyncIterator[Applying]:
     async with loop_checks.opened(CASE, partitions=3, shares=(frozenset({0, 1, 2}),)) as world:
         parts, entities = await world.sender(), LogEntities(3)
         entities.attach(world.log, parts)
-        table = DefinitionTable(parts.replicas, {}, blobs=MemoryBlobs(), reads=entities)
-        operations = DefinitionOperations(parts.client, parts.replicas, table, blobs=MemoryBlobs(), **more)
-        yield world, DefinitionBatches(operations), table
-
-
-ADA = Caller(name="ada", tenant=TENANT, subject="ada", scopes=frozenset({TENANT_SCOPE}))
-
-
-def history_of(world: ContractWorld, table: DefinitionTable) -> DefinitionHistory:
-    """What the application answers about the past, without runs."""
-    entities = table._reads
-    operations = DefinitionOperations(None, None, table, blobs=MemoryBlobs())  # type: ignore[arg-type]
-    definitions = Definitions(operations, clock_ms=world.clock, new_token=str)
-    return DefinitionHistory(
-        definitions,
-        None,  # type: ignore[arg-type]
-        None,  # type: ignore[arg-type]
-        entities,
-        world.log,
-        CODEC,
-        run_topic="loom.run.events",
-    )
-
-
-AUTHOR = Author(tenant=TENANT, subject="ada", command_id="apply-1", issued_at_ms=0)
-BODY = {
-    "definitions": [{"kind": "agent", "name": name, "overlay": {"model": "m"}} for name in NAMES[:3]],
-    "description": "together",
-}
+        yield Applying(world, Opened(parts.replicas, parts.client, entities, ranges=world.log))
 
 
 async def test_the_answer_comes_when_everything_can_be_used() -> None:
-    async with operation() as (_, batches, table):
-        reply = await batches.apply(BODY, AUTHOR)
-        assert seen(table) == (1, 1, 1)
-        assert [row["promoted"] for row in reply.fields["definitions"]] == [True] * 3
-        assert len(reply.position.split(",")) > 1
-        assert await batches.apply(BODY, AUTHOR) == reply
+    async with applying() as here:
+        answer = await here.apply()
+        assert seen(here.table) == (1, 1, 1)
+        assert [row.promoted for row in answer.value.definitions] == [True] * 3
+        assert len(answer.positions) > 1
+        assert await here.apply() == answer
 
 
 async def test_a_batch_that_is_not_decided_is_pending() -> None:
-    async with operation(wait_s=0.05) as (world, batches, _):
-        for process in world.owners:
+    async with applying() as here:
+        here.opened.get(DefinitionOperations).wait_s = 0.05
+        for process in here.world.owners:
             process.entities.outbox.start = lambda *_: None  # type: ignore[method-assign]
         with pytest.raises(Unavailable) as caught:
-            await batches.apply(BODY, AUTHOR)
+            await here.apply()
         assert caught.value.is_unknown
         assert "not decided" in str(caught.value)
 
@@ -369,19 +360,18 @@ def tick(world: ContractWorld) -> int:
 async def test_no_moment_of_the_past_has_a_part_of_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """At each position and each millisecond: the owner's clock ticks whenever it is asked."""
     monkeypatch.setattr(ContractWorld, "clock", tick)
-    async with operation() as (world, batches, table):
+    async with applying() as here:
+        world = here.world
         begin = world.now
-        await batches.apply(BODY, AUTHOR)
-        body = {"definitions": [{"kind": "agent", "name": name, "overlay": {"effort": "low"}} for name in NAMES[:3]]}
-        await batches.apply(body, replace(AUTHOR, command_id="apply-2"))
+        await here.apply()
+        again = [{"kind": "agent", "name": name, "overlay": {"effort": "low"}} for name in NAMES[:3]]
+        await here.apply(again, replace(AUTHOR, command_id="apply-2"))
         await world.settle()
-        history = history_of(world, table)
-        moments = [await history.at_time(ADA, at_ms) for at_ms in range(begin, world.now + 2)]
+        moments = [await here.at(time=format_rfc3339(at_ms)) for at_ms in range(begin, world.now + 2)]
         for number in range(3):
             for offset in range(len(world.log.records[TOPICS.events, number])):
-                position = f"{TOPICS.events}/{number}:{offset}"
                 try:
-                    moments.append(await history.at_position(ADA, position))
+                    moments.append(await here.at(position=f"{TOPICS.events}/{number}:{offset}"))
                 except Refused:
                     continue  # a claim of a partition has no time
         versions = {tuple(row["version"] for row in moment["definitions"]) for moment in moments}

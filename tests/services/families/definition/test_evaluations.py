@@ -8,7 +8,6 @@ from typing import Any, cast
 import pytest
 
 from loomlog.connectors.definitions import KINDS, canonical_json
-from loomlog.connectors.storage.blobs import MemoryBlobs
 from loomlog.schemas.generated.definition_commands import DefineVersion, ForkVersion, SubmitJudgement
 from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.schemas.generated.values import CommandEnvelope
@@ -17,11 +16,12 @@ from loomlog.services.core.families import aggregate_id
 from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.families.definition import FAMILY
 from loomlog.services.families.definition.author import Author
-from loomlog.services.families.definition.evaluations import Evaluations, JudgedRun
+from loomlog.services.families.definition.evaluations import JudgedRun
 from loomlog.services.families.definition.state import def_id, line_id, static_def_id
 from loomlog.services.families.definition.table import DefinitionTable, file_definition
 from loomlog.services.families.definition.views import RunDefinitions
 from tests.services.entities import NOW_MS, TOPIC, UNANSWERED, MemoryEntities
+from tests.services.families.definition.opened import Opened, fields_of
 
 TOKEN = "0" * 26
 RUN = JudgedRun(
@@ -44,10 +44,14 @@ class Replicas:
 
     def __init__(self, entities: MemoryEntities) -> None:
         self.entities = entities
-        self.folded: Any = None
+        self.listeners: list[Any] = []
 
     def on_fold(self, family: str, folded: Any) -> None:
-        self.folded = folded
+        self.listeners.append(folded)
+
+    def folded(self, aggregate: str) -> None:
+        for listener in self.listeners:
+            listener(aggregate)
 
     def state(self, aggregate: str) -> Any:
         tenant, _, name = aggregate.partition(":")[2].partition("/")
@@ -63,13 +67,22 @@ class Here:
     def __init__(self) -> None:
         self.entities = MemoryEntities(FAMILY)
         self.replicas = cast(Any, Replicas(self.entities))
-        self.table = DefinitionTable(
-            self.replicas, {("agent", "filed"): FILED}, blobs=MemoryBlobs(), reads=self.entities
-        )
         self.runs = {RUN.run_id: RUN}
         self.looked_up = 0
-        self.evaluations = Evaluations(self.entities, self.table, self.entities, self, run_wait_s=0.1)
         self.number = 0
+        self.open()
+
+    def open(self, **options: Any) -> None:
+        self.opened = Opened(
+            self.replicas,
+            self.entities,
+            self.entities,
+            runs=self,
+            files={("agent", "filed"): FILED},
+            run_wait_s=0.1,
+            **options,
+        )
+        self.table: DefinitionTable = self.opened.get(DefinitionTable)
 
     async def find(self, tenant: str, run_id: str) -> JudgedRun | None:
         self.looked_up += 1
@@ -84,7 +97,7 @@ class Here:
     async def do(self, op: str, author: Author = OPERATOR, **fields: Any) -> Mapping[str, Any]:
         self.number += 1
         author = replace(author, command_id=f"{author.command_id}.{self.number}")
-        return (await self.evaluations.run({"op": op, **fields}, author)).fields
+        return fields_of(await self.opened.ask("Evaluation", op, author, **fields))
 
     async def submit(self, score: float = 0.5, author: Author = OPERATOR, **fields: Any) -> Mapping[str, Any]:
         return await self.do("submit", author, **{"run_id": RUN.run_id, "score": score} | fields)
@@ -145,12 +158,12 @@ async def test_the_answer_names_what_was_judged_and_the_row_has_everything(here:
 
 
 async def test_a_repetition_is_one_judgement_with_the_same_id(here: Here) -> None:
-    body = {"op": "submit", "run_id": RUN.run_id, "score": 1}
-    first, again = [await here.evaluations.run(body, OPERATOR) for _ in range(2)]
+    fields = {"run_id": RUN.run_id, "score": 1}
+    first, again = [await here.opened.ask("Evaluation", "submit", OPERATOR, **fields) for _ in range(2)]
     assert first == again
-    assert first.position == f"{TOPIC}/1:1"
-    other = await here.evaluations.run(body, replace(OPERATOR, command_id="c2"))
-    assert other.fields["eval_id"] != first.fields["eval_id"]
+    assert first.positions == (f"{TOPIC}/1:1",)
+    other = await here.opened.ask("Evaluation", "submit", replace(OPERATOR, command_id="c2"), **fields)
+    assert other.value.eval_id != first.value.eval_id
     assert len((await here.do("list_for_run", run_id=RUN.run_id))["evaluations"]) == 2
 
 
@@ -168,7 +181,7 @@ async def test_texts_are_decrypted_and_an_erased_judgement_is_shown_as_it_reads(
         assert tenant == "acme"
         return [{"judgement": "[erased]", "rationale": text["rationale"].upper()} for text in value]
 
-    here.evaluations = Evaluations(here.entities, here.table, here.entities, here, decrypt=decrypt)
+    here.open(decrypt=decrypt)
     row = await here.do("get", eval_id=answer["eval_id"])
     assert (row["judgement"], row["rationale"]) == ("[erased]", "WORDS")
 
@@ -283,15 +296,15 @@ async def test_an_agent_without_scopes_may_neither_judge_nor_read_and_nothing_is
 @pytest.mark.parametrize(
     ("fields", "reason", "words"),
     [
-        ({"score": None}, "missing_field", "missing required field: score"),
+        ({"score": None}, "missing_field", "score is missing"),
         ({"run_id": ""}, "missing_field", "missing required field: run_id"),
-        ({"score": True}, "invalid_definition", "score: expected a finite number"),
+        ({"score": True}, "invalid_definition", "score: expected a number"),
         ({"score": float("nan")}, "invalid_definition", "score"),
         ({"score": float("inf")}, "invalid_definition", "score"),
         ({"score": 10**400}, "invalid_definition", "score"),
         ({"score": "1"}, "invalid_definition", "score"),
         ({"dimensions": [1]}, "invalid_definition", "dimensions: expected an object"),
-        ({"dimensions": {"a": False}}, "invalid_definition", "dimensions.a"),
+        ({"dimensions": {"a": False}}, "invalid_definition", "dimensions[...]: expected a number"),
         ({"dimensions": {"": 1}}, "bad_name", "dimensions"),
         ({"dimensions": {"a\nb": 1}}, "bad_name", "cannot be printed"),
         ({"dimensions": {"\ud800": 1}}, "bad_name", "dimensions"),
@@ -334,7 +347,6 @@ async def test_the_largest_judgement_is_taken(here: Here) -> None:
 @pytest.mark.parametrize(
     ("op", "fields", "reason"),
     [
-        ("judge", {}, "unknown_op"),
         ("get", {}, "missing_field"),
         ("get", {"eval_id": "eval_none"}, "not_found"),
         ("list_for_run", {"run_id": "r", "limit": 0}, "invalid_definition"),
@@ -427,7 +439,7 @@ async def test_a_lineage_that_began_with_a_file_has_the_judgements_of_the_file(h
 
 
 async def test_the_context_tool_has_the_sums_of_versions_of_its_tenant_and_of_files(here: Here) -> None:
-    view = RunDefinitions(here.table, here.evaluations)
+    view = here.opened.get(RunDefinitions)
     made = await here.define("one")
     await here.submit(run_id=here.run(1, def_id=made, version=1).run_id)
     position = f"{TOPIC}/1:1"

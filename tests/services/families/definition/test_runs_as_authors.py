@@ -16,11 +16,10 @@ from loomlog.schemas.records import replace
 from loomlog.services.core.refusals import Refused
 from loomlog.services.families.definition import FAMILY
 from loomlog.services.families.definition.author import Author
-from loomlog.services.families.definition.batches import DefinitionBatches
+from loomlog.services.families.definition.kind_api import APPLY
 from loomlog.services.families.definition.table import file_definition
-from loomlog.services.runtime.tools.definition_tools import build_definition_tools
-from loomlog.services.runtime.tools.volume_tool import build_volume_tool
-from tests.services.entities import NOW_MS, MemoryEntities
+from tests.services.entities import MemoryEntities
+from tests.services.families.definition.opened import fields_of
 from tests.services.families.definition.volume_world import OPERATOR, Process
 
 Content = Mapping[str, Any]
@@ -60,11 +59,7 @@ class Here(Process):
         files["skill", "triage"] = file_definition("skill", "triage", KINDS["skill"].compose("triage", {"body": "b"}))
         super().__init__(MemoryEntities(FAMILY), pool, files)
         self.calls = 0
-        is_isolated = lambda tenant, subject: (tenant, subject) == ("acme", ISOLATED)  # noqa: E731
-        self.tools = {
-            **build_definition_tools(self.operations.operations, clock_ms=lambda: NOW_MS, is_isolated=is_isolated),
-            **build_volume_tool(self.operations, clock_ms=lambda: NOW_MS, is_isolated=is_isolated),
-        }
+        self.tools = self.opened.tools(lambda tenant, subject: (tenant, subject) == ("acme", ISOLATED))
 
     def run(self, agent: str, user: str = "ann", **changes: Any) -> ToolContext:
         """Return the context of a call in a run of the agent, as it is defined now."""
@@ -107,10 +102,10 @@ class Here(Process):
         assert result.is_error
         return result.text
 
-    async def operate(self, kind: str, author: Author = OPERATOR, **body: Any) -> Any:
+    async def operate(self, kind: str, author: Author = OPERATOR, *, op: str, **fields: Any) -> Any:
         self.calls += 1
         author = with_fields(author, command_id=f"o{self.calls}")
-        return (await self.operations.operations.run(KINDS[kind], body, author)).fields
+        return fields_of(await self.opened.ask(KINDS[kind].tool, op, author, **fields))
 
     def content(self, name: str, kind: str = "agent") -> Content:
         resolved = self.definitions.resolve(kind, "acme", name)
@@ -321,9 +316,8 @@ async def test_the_same_holds_for_requests(here: Here, kind: str, overlay: Conte
         with pytest.raises(Refused, match="is confined to what is its own") as caught:
             await here.operate(kind, ivy, **body, overlay=overlay)
         assert caught.value.code == "scope_denied"
-    batch = {"definitions": [{"kind": kind, "name": "new", "overlay": overlay}]}
     with pytest.raises(Refused, match="is confined to what is its own"):
-        await DefinitionBatches(here.operations.operations).apply(batch, ivy)
+        await here.opened.carry_out(APPLY, ivy, definitions=[{"kind": kind, "name": "new", "overlay": overlay}])
 
 
 # --- schedules and volumes -------------------------------------------------------------------------------------------

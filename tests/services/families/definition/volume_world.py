@@ -3,22 +3,20 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from loomlog.connectors.storage.blobs import MemoryBlobs
 from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.services.core.families import aggregate_id
 from loomlog.services.core.refusals import Refused
 from loomlog.services.families.definition.author import Author
-from loomlog.services.families.definition.operations import DefinitionOperations
 from loomlog.services.families.definition.state import VOLUME, line_id
 from loomlog.services.families.definition.table import DefinitionTable, FileDefinition, file_definition
-from loomlog.services.families.definition.volume_table import VolumeTable
 from loomlog.services.families.definition.volumes import VolumeOperations
 from loomlog.services.stream.entities.answers import Answer
 from tests.services.entities import NOW_MS, TOPIC, MemoryEntities
+from tests.services.families.definition.opened import Opened, fields_of
 
 OPERATOR = Author(tenant="acme", subject="op", command_id="c", issued_at_ms=NOW_MS, agent_id="a_http-op", is_admin=True)
 AGENT = replace(
@@ -66,12 +64,10 @@ class Process:
         files = {(VOLUME, name): file_definition(VOLUME, name, content) for name, content in contents.items()} | {
             **more
         }
-        replicas = cast(Any, self.replicas)
-        self.definitions = DefinitionTable(replicas, files, blobs=MemoryBlobs(), reads=cast(Any, entities))
-        self.table = VolumeTable(self.definitions, replicas)
-        self.operations = VolumeOperations(
-            DefinitionOperations(cast(Any, self), replicas, self.definitions, blobs=MemoryBlobs()), self.table
-        )
+        self.opened = Opened(self.replicas, self, entities, files=files)
+        self.definitions: DefinitionTable = self.opened.get(DefinitionTable)
+        self.operations: VolumeOperations = self.opened.get(VolumeOperations)
+        self.table = self.operations.volumes
         self.entities = entities
         self.number = 0
 
@@ -89,7 +85,7 @@ class Process:
     async def do(self, op: str, author: Author = OPERATOR, **fields: Any) -> Mapping[str, Any]:
         self.number += 1
         author = replace(author, command_id=f"{author.command_id}.{id(self)}.{self.number}")
-        return (await self.operations.run({"op": op, **fields}, author)).fields
+        return fields_of(await self.opened.ask("VolumeDef", op, author, **fields))
 
     async def refused(self, op: str, author: Author = OPERATOR, **fields: Any) -> tuple[str, str]:
         with pytest.raises(Refused) as caught:

@@ -8,8 +8,6 @@ import pytest
 from loomlog.connectors.models.tool_schema import flatten_schema
 from loomlog.connectors.protocols import EffectClass, ToolContext, ToolResult
 from loomlog.schemas.records import replace
-from loomlog.services.families.definition.evaluations import FIELDS
-from loomlog.services.runtime.tools.evaluation_tool import build_evaluation_tool
 from tests.services.entities import NOW_MS, TOPIC, UNANSWERED
 from tests.services.families.definition.test_evaluations import RUN, Here
 
@@ -28,6 +26,7 @@ CONTEXT = ToolContext(
     idempotency_key="r_judge:1.0",
     grants={"evaluation_scopes": ("submit_any", "read_any")},
 )
+READS = ("get", "list_for_run", "list_for_def", "aggregate")
 
 
 @pytest.fixture
@@ -36,10 +35,7 @@ def here() -> Here:
 
 
 async def call(here: Here, context: ToolContext = CONTEXT, **arguments: Any) -> ToolResult:
-    (tool,) = build_evaluation_tool(
-        here.evaluations, clock_ms=lambda: NOW_MS, is_isolated=lambda tenant, subject: False
-    ).values()
-    return await tool.call(arguments, context)
+    return await here.opened.tools()["Evaluation"].call(arguments, context)
 
 
 async def test_a_call_judges_a_run_once_however_often_it_is_made(here: Here) -> None:
@@ -72,11 +68,8 @@ async def test_an_unanswered_judgement_is_unknown(here: Here) -> None:
 
 
 def test_the_tool_says_what_it_takes(here: Here) -> None:
-    (tool,) = build_evaluation_tool(
-        here.evaluations, clock_ms=lambda: NOW_MS, is_isolated=lambda tenant, subject: False
-    ).values()
-    assert tool.input_schema["properties"].keys() == {"op"}.union(*FIELDS.values())
+    tool = here.opened.tools()["Evaluation"]
     assert flatten_schema(tool.input_schema)["properties"].keys() == tool.input_schema["properties"].keys()
     assert tool.effect_class({"op": "submit"}) is EffectClass.IDEMPOTENT
-    assert {tool.effect_class({"op": op}) for op in FIELDS if op != "submit"} == {EffectClass.READ}
+    assert {tool.effect_class({"op": op}) for op in READS} == {EffectClass.READ}
     assert "submit" in getattr(tool, "usage_hint", "")

@@ -22,8 +22,7 @@ from loomlog.services.families.definition import FAMILY
 from loomlog.services.families.definition.author import Author
 from loomlog.services.runtime.run.run_index import EndedRun
 from loomlog.services.runtime.tools.ephemeral_volumes import EphemeralVolumes
-from loomlog.services.runtime.tools.volume_tool import VolumeTool, build_volume_tool
-from tests.services.core.run.given import DEFINITION, NOW, at_tools, begun
+from tests.services.core.run.given import DEFINITION, at_tools, begun
 from tests.services.entities import NOW_MS, MemoryEntities
 from tests.services.families.definition.volume_world import Process, of_run
 from tests.services.runtime.fakes import AGENT, Scripted
@@ -94,11 +93,7 @@ def call(name: str, /, **arguments: Any) -> Reply:
 
 
 async def test_a_run_makes_a_folder_uses_it_and_it_is_gone_with_the_run(here: Here, tmp_path: Path) -> None:
-    tools = {
-        **build_tools(ToolOptions()),
-        **build_volume_tool(here.operations, clock_ms=lambda: NOW_MS, is_isolated=lambda tenant, subject: False),
-    }
-    stage = Stage(agent=WRITER, tools=tools)
+    stage = Stage(agent=WRITER, tools={**build_tools(ToolOptions()), **here.opened.tools()})
     stage.model = Scripted(
         [
             call("VolumeDef", op="create", name="scratch", ephemeral=True),
@@ -214,7 +209,7 @@ async def test_all_runs_of_a_tree_are_bound_to_its_ephemeral_volumes(here: Here,
 
 
 def test_the_tool_has_a_schema_that_models_take_and_classes_of_its_operations(here: Here) -> None:
-    tool = VolumeTool(here.operations, clock_ms=lambda: NOW, is_isolated=lambda tenant, subject: False)
+    tool = here.opened.tools()["VolumeDef"]
     require_supported_schema(tool.name, tool.input_schema)
     assert tool.effect_class({"op": "list"}) is EffectClass.READ
     assert tool.effect_class({"op": "purge"}) is EffectClass.IDEMPOTENT

@@ -1,0 +1,104 @@
+"""Definitions in a process: opened once, for requests, tools and the starts of runs.
+
+Before: services/families/opening.py. After: handlers.py.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from loomlog.connectors.configuration.load import ProcessConfiguration
+from loomlog.connectors.errors import ConnectorError, describe_unreachable
+from loomlog.connectors.protocols import LogRanges
+from loomlog.schemas.codec import Undecodable, read_envelope
+from loomlog.schemas.position import Position
+from loomlog.services.core.refusals import Refused
+from loomlog.services.families.definition.evaluations import RUN_WAIT_S, Evaluations, JudgedRuns
+from loomlog.services.families.definition.files import configured_definitions
+from loomlog.services.families.definition.handlers import RETRY_S, DefinitionHandlers
+from loomlog.services.families.definition.history import DefinitionHistory
+from loomlog.services.families.definition.operations import DefinitionOperations
+from loomlog.services.families.definition.queries import DefinitionQueries
+from loomlog.services.families.definition.table import DefinitionTable, FileDefinition
+from loomlog.services.families.definition.views import DefinedSkills, RunDefinitions
+from loomlog.services.families.definition.volume_table import VolumeTable
+from loomlog.services.families.definition.volumes import VolumeOperations
+from loomlog.services.families.opening import FamilyContext, FamilyServices
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DefinitionOptions:
+    """What the configuration says of definitions."""
+
+    files: Mapping[tuple[str, str], FileDefinition] = field(default_factory=dict)
+    """Definitions of the files, by kind and name."""
+    hosts: Collection[str] | None = None
+    """Those that definitions may name as addresses to call; None: any."""
+    run_wait_s: float = RUN_WAIT_S
+    """How long a judgement waits for a run that is not known yet."""
+
+
+def read_options(loaded: ProcessConfiguration) -> DefinitionOptions:
+    """Return the options of a process. Raises DefinitionProblem."""
+    return DefinitionOptions(
+        files=configured_definitions(loaded.configuration), hosts=loaded.settings.http_host_allowlist
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSources:
+    """What a process reads of runs, for judgements of them and for the times of their events."""
+
+    runs: JudgedRuns
+    ranges: LogRanges
+    events_topic: str
+
+
+def open_family(context: FamilyContext) -> FamilyServices:
+    """Open definitions over the lines that this process reads."""
+    options, sources = context.options(DefinitionOptions), context.get(RunSources)
+    replicas, reads = context.parts.replicas, context.reads
+    table = DefinitionTable(replicas, options.files, blobs=context.blobs, reads=reads)
+    operations = DefinitionOperations(context.commands, replicas, table, blobs=context.blobs, hosts=options.hosts)
+    evaluations = Evaluations(
+        context.commands, table, reads, sources.runs, decrypt=context.decrypt, run_wait_s=options.run_wait_s
+    )
+    volumes = VolumeOperations(operations, VolumeTable(table, replicas))
+    times = RecordTimes(sources.ranges, (reads.topic, sources.events_topic))
+    context.provide(table, operations, volumes, DefinedSkills(table), RunDefinitions(table, evaluations))
+    handlers = DefinitionHandlers(
+        operations,
+        DefinitionQueries(operations, reads, clock_ms=context.clock_ms),
+        DefinitionHistory(table, reads, time_of=times.find),
+        evaluations,
+        volumes,
+    )
+    return FamilyServices(handlers=handlers.by_operation())
+
+
+class RecordTimes:
+    """Times of the events in the topics of definitions and of runs."""
+
+    def __init__(self, ranges: LogRanges, topics: Collection[str]) -> None:
+        self._ranges = ranges
+        self._topics = frozenset(topics)
+
+    async def find(self, position: Position) -> int:
+        """Return the time of a record, UTC milliseconds. Raises Refused."""
+        if position.topic not in self._topics:
+            text = f"position is of {position.topic[:80]}: expected {' or '.join(sorted(self._topics))}"
+            raise Refused("bad_request", text)
+        try:
+            return read_envelope(await self._value(position))[0].at_ms
+        except Undecodable as error:
+            text = f"position {position} is of a record without a time: {error}"
+            raise Refused("bad_request", text) from error
+        except ConnectorError as error:
+            raise Refused("log_unavailable", describe_unreachable("the log", error), retry_after_s=RETRY_S) from error
+
+    async def _value(self, position: Position) -> bytes:
+        topic, partition, offset = position.topic, position.partition, position.offset
+        if offset < await self._ranges.end_offset(topic, partition):
+            async with await self._ranges.read(topic, partition, offset, offset + 1) as chunks:
+                async for chunk in chunks:
+                    return chunk[0].value or b""
+        raise Refused("bad_request", f"position {position}: there is no record")
