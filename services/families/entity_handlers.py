@@ -8,7 +8,7 @@ Before: opening.py. After: the owner of the aggregate; services/stream/entities/
 
 import base64
 import binascii
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -57,16 +57,17 @@ class EntityHandlers:
         self._reads = reads
         self._decrypt = decrypt
 
-    def by_operation(self, families: Iterable[AnyFamily]) -> Handlers:
-        """Return the handlers by their operations, those of inner commands too."""
+    def by_operation(self, families: Sequence[AnyFamily]) -> Handlers:
+        """Return the handlers by their operations, of inner commands too, but not of what a family declares itself."""
         handlers: dict[AnyOperation, Handler] = {}
+        declared = {operation for family in families for operation in family.operations}
         for family in families:
             handlers |= {command_operation(family, row): partial(self._give, row) for row in family.commands}
             handlers[list_operation(family)] = partial(self._list, family)
             handlers[show_operation(family)] = partial(self._show, family)
             for query in family.queries:
                 handlers[query_operation(family, query)] = partial(self._query, family, query)
-        return handlers
+        return {operation: handler for operation, handler in handlers.items() if operation not in declared}
 
     async def _give(self, row: Command[Any], call: Call[Any]) -> Answer[Reply]:
         """Give a command; its reply is empty when it changed nothing."""
