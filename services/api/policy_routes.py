@@ -1,40 +1,17 @@
-"""The routes of policies for many runs: hooks, client tools, spending and its limits, pauses, repairs.
+"""The routes of policies for many runs: client tools, spending and its limits, repairs.
 
-Before: routes.py. After: hook_endpoints.py, client_endpoints.py, budget_endpoints.py, pause_endpoints.py,
+Before: routes.py. After: client_endpoints.py, budget_endpoints.py.py,
 repair_endpoints.py.
 """
 
-from loomlog.services.api import budget_endpoints, client_endpoints, hook_endpoints, pause_endpoints, repair_endpoints
-from loomlog.services.api.request_models import HookBody, LimitBody, PauseBody, RepairBody, ResumeBody
-from loomlog.services.api.request_shares import Takes
+from loomlog.services.api import budget_endpoints, client_endpoints, repair_endpoints
+from loomlog.services.api.request_models import LimitBody, RepairBody
 from loomlog.services.api.route import TENANT_PARAMETER, QueryParameter, Route
 from loomlog.services.core.access.rules import own_data, requires
 from loomlog.services.core.access.scopes import ADMIN, RUNS_CREATE, RUNS_READ
 from loomlog.services.core.access.scopes import TENANT as TENANT_SCOPE
 
 POLICY_ROUTES: tuple[Route, ...] = (
-    Route(
-        method="POST",
-        path="/v1/hooks",
-        access=requires(TENANT_SCOPE),
-        handler=hook_endpoints.register_hook,
-        summary="Register a hook, called before or after tool calls.",
-        body=HookBody,
-    ),
-    Route(
-        method="GET",
-        path="/v1/hooks",
-        access=requires(TENANT_SCOPE),
-        handler=hook_endpoints.list_hooks,
-        summary="List the registered hooks, in the order in which they are called.",
-    ),
-    Route(
-        method="DELETE",
-        path="/v1/hooks/{hook_id}",
-        access=requires(TENANT_SCOPE),
-        handler=hook_endpoints.remove_hook,
-        summary="Remove a hook; calls under way complete with it.",
-    ),
     Route(
         method="GET",
         path="/v1/client-tools",
@@ -88,32 +65,6 @@ POLICY_ROUTES: tuple[Route, ...] = (
             QueryParameter(name="scope_id", description="The user."),
         ),
         status=204,
-    ),
-    Route(
-        method="GET",
-        path="/v1/_state",
-        access=requires(ADMIN),
-        handler=pause_endpoints.get_pause_state,
-        summary="Get the pauses in force.",
-    ),
-    Route(
-        method="POST",
-        path="/v1/_pause",
-        access=requires(ADMIN),
-        handler=pause_endpoints.pause_runs,
-        takes_instead=Takes.WAIT,
-        summary="Pause everything, a tenant or an agent; waits at most timeout_ms until its runs have paused.",
-        body=PauseBody,
-        body_optional=True,
-    ),
-    Route(
-        method="POST",
-        path="/v1/_resume",
-        access=requires(ADMIN),
-        handler=pause_endpoints.resume_runs,
-        summary="Lift a pause.",
-        body=ResumeBody,
-        body_optional=True,
     ),
     Route(
         method="GET",

@@ -7,7 +7,7 @@ from starlette.requests import Request
 
 from loomlog.services.api.request_models import RepairBody
 from loomlog.services.api.request_parsing import json_body, query_text
-from loomlog.services.api.response_models import Aggregate, AggregateRepaired
+from loomlog.services.api.response_models import AggregateRepaired, FoldedAggregate
 from loomlog.services.api.responses import POSITION_HEADER, JsonResponse, json_response
 from loomlog.services.api.service import Service
 from loomlog.services.core.access.decide import Caller
@@ -16,7 +16,7 @@ BODY_MAX = 2 * 1024 * 1024
 """Bytes of a request: a state has at most STATE_BYTES_MAX, and twice as many when it is indented."""
 
 
-async def show_aggregate(service: Service, caller: Caller, request: Request) -> JsonResponse[Aggregate]:
+async def show_aggregate(service: Service, caller: Caller, request: Request) -> JsonResponse[FoldedAggregate]:
     view = await service.application.repairs.show(caller, query_text(request, "aggregate"))
     return json_response(
         {

@@ -291,18 +291,6 @@ class BulkBody(Body):
     cursor: str | None = Field(None, max_length=1_024, description="`next` of an earlier answer.")
 
 
-class PauseBody(Body):
-    """Scope of a pause, and how long to wait until its runs have paused."""
-
-    timeout_ms: int | None = Field(None, ge=0, le=300_000, description="Longest wait; 30 s if absent.")
-    scope: Literal["all", "tenant", "agent"] | None = Field(None, description="all if absent.")
-    tenant: str | None = Field(
-        None, max_length=limits.NAME_BYTES_MAX, description="Of scope tenant; of scope agent optional."
-    )
-    agent: AgentName | None = Field(None, description="Of scope agent.")
-    reason: str | None = Field(None, max_length=limits.REASON_CHARACTERS_MAX)
-
-
 class ReplayLetterBody(Body):
     """Whether a dead letter may be replayed that was replayed before."""
 
@@ -354,29 +342,6 @@ class RepairBody(Body):
         None, description="The state, in the form of GET /v1/_repair; the last one that could be folded if absent."
     )
     reason: str | None = Field(None, max_length=limits.REASON_CHARACTERS_MAX)
-
-
-class HookBody(Body):
-    """A callback before or after tool calls. The same owner and name replaces it."""
-
-    owner: str
-    name: str
-    phase: str = Field(description="pre: before the call; post: after it.")
-    callback_url: str = Field(description="http or https; receives one signed POST for each call.")
-    agents: list[str] | None = Field(None, description="Names; all agents if absent.")
-    tools: list[str] | None = Field(None, description="Names, or prefixes with a star; all tools if absent.")
-    fail_mode: str | None = Field(
-        None, description="open (default): without an answer allow the call; closed: deny it."
-    )
-    timeout_ms: int | None = Field(None, description="Longest wait, at most 60,000; 5,000 if absent.")
-
-
-class ResumeBody(Body):
-    """Scope of the pause to lift, as it was paused."""
-
-    scope: Literal["all", "tenant", "agent"] | None = Field(None, description="all if absent.")
-    tenant: str | None = Field(None, max_length=limits.NAME_BYTES_MAX)
-    agent: AgentName | None = None
 
 
 class ErasureBody(Body):

@@ -281,77 +281,6 @@ class Imported(TypedDict):
 # --- hooks, pauses, limits -------------------------------------------------------------------------------------------
 
 
-class HookCreated(TypedDict):
-    """`signing_secret` is shown once, to the caller that registers the hook first."""
-
-    id: str
-    signing_secret: str | None
-
-
-class Hook(TypedDict):
-    """A registered hook."""
-
-    id: str
-    tenant_id: str
-    owner: str
-    name: str
-    phase: str
-    agents: tuple[str, ...]
-    tools: tuple[str, ...]
-    callback_url: str
-    fail_mode: str
-    timeout_ms: int
-    registered_at: str
-
-
-class HookList(TypedDict):
-    """Registered hooks."""
-
-    hooks: list[Hook]
-
-
-class HookRemoved(TypedDict):
-    """The id of the hook."""
-
-    deleted: str
-
-
-class PauseApplied(TypedDict):
-    """State of the installation after a pause; `warnings` names runs that have not stopped yet."""
-
-    state: str
-    duration_ms: int
-    force_cancelled_count: int
-    paused_runs_count: int
-    warnings: list[str]
-
-
-class PauseLifted(TypedDict):
-    """State of the installation after a pause was lifted."""
-
-    state: str
-    resumed_runs_count: int
-
-
-class PauseEntry(TypedDict):
-    """A pause wider than a run."""
-
-    scope: str
-    tenant: str | None
-    agent: str | None
-    reason: str | None
-    by: str
-    at: str
-
-
-class PauseState(TypedDict):
-    """Pauses in force."""
-
-    state: str
-    paused_runs_count: int
-    pauses: list[PauseEntry]
-
-
 class Limit(TypedDict):
     """A budget limit with what is used and reserved of it in this month."""
 
@@ -378,7 +307,7 @@ class LimitList(TypedDict):
     limits: list[Limit]
 
 
-class Aggregate(TypedDict):
+class FoldedAggregate(TypedDict):
     """An aggregate as far as it can be folded; `quarantine` says why nothing is decided in it, `position` is that of
     its last event.
     """

@@ -54,10 +54,11 @@ from loomlog.services.application.errors import bad_request
 from loomlog.services.application.queries.json_types import Run
 from loomlog.services.application.queries.run_json import run_json, session_json, transcript_json
 from loomlog.services.application.runs.compactions import NOOP
-from loomlog.services.application.runs.requests import AGENT_NAME, check_id
+from loomlog.services.application.runs.requests import check_id
 from loomlog.services.application.runs.start import StartedRun
 from loomlog.services.application.streaming.run_states import StateFilter
 from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.run.limits import AGENT_NAME
 from loomlog.services.core.times import parse_time_ms
 
 AsgiResponse = Response | ASGIApp

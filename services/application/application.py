@@ -24,8 +24,6 @@ running next to its transport. Every transport identifies the caller with `gate`
     histories replay, at, compare, export
     snapshots create, list, manifest, open, remove   (state files)
     restoring restore
-    hooks     register, listed, remove
-    pausing   pause, resume, state   (wider than a run; control has those of one run)
     budgets   limits, set, remove, usage
     dispatch  request                (the operations of every family)
     definitions runnable_agents, runnable_agent
@@ -63,8 +61,6 @@ from loomlog.services.application import limits
 from loomlog.services.application.admin.budget_limits import BudgetLimits
 from loomlog.services.application.admin.entity_references import EntityContent
 from loomlog.services.application.admin.erasure import SubjectErasure
-from loomlog.services.application.admin.hooks import HookRegistry
-from loomlog.services.application.admin.installation_commands import InstallationCommands
 from loomlog.services.application.admin.memory_erasure import MemoryContent
 from loomlog.services.application.admin.pauses import Pauses
 from loomlog.services.application.admin.probes import ProviderProbes
@@ -118,6 +114,8 @@ from loomlog.services.families.channel.services import ChannelServices
 from loomlog.services.families.definition.services import RunSources
 from loomlog.services.families.definition.table import DefinitionTable
 from loomlog.services.families.hook import HOOKS
+from loomlog.services.families.hook.services import HookOptions
+from loomlog.services.families.installation import InstallationCommands
 from loomlog.services.families.memory.wiring import (
     DEFAULT_MEMORY_OPTIONS,
     MemoryOptions,
@@ -268,12 +266,9 @@ class Application:
             entities, clock_ms=clock_ms, fresh_token=lambda: command_id(budget_token()), name="api"
         )
         self.queries = RunQueries(sources)
-        commands = InstallationCommands(
-            entities, clock_ms=clock_ms, fresh_token=command_tokens(new_token, "installation"), wait_s=control_wait_s
-        )
-        self.wide_pauses = Pauses(sources, commands)
-        self.hooks = HookRegistry(
-            commands, fresh_token=repeatable(new_token, "hook"), installation_key=installation_key
+        commands = InstallationCommands(entities.client, entities.replicas, wait_s=control_wait_s)
+        self.wide_pauses = Pauses(
+            sources, commands, clock_ms=clock_ms, new_token=command_tokens(new_token, "installation")
         )
         self.provider_table = GlobalTable(codec, topics.providers, PROVIDERS)
         self.barrier.register(topics.providers, self.provider_table)
@@ -371,9 +366,12 @@ class Application:
                 read_positions=lambda tenant, agent: self._positions_of_start(tenant, agent, ""),
             )
             runs = RunSources(runs=ReadModelRuns(projection), ranges=ranges, events_topic=topics.events)
-            context.provide(*family_options, runs, ingress)
+            hooks = HookOptions(installation_key=installation_key)
+            context.provide(*family_options, runs, ingress, commands, hooks)
             handlers, self._families = open_families(context, all_families() if families is None else families)
-            self._dispatch = Dispatch(handlers, clock_ms=clock_ms, new_token=new_token)
+            self._dispatch = Dispatch(
+                {**handlers, **self.wide_pauses.by_operation()}, clock_ms=clock_ms, new_token=new_token
+            )
             table = context.get(DefinitionTable)
             self._definitions = Definitions(table, clock_ms=clock_ms)
             self.memory_services = build_memory_services(

@@ -86,6 +86,7 @@ class Dispatch:
                 principal=caller,
                 is_admin=caller.is_admin,
                 is_isolated=caller.is_isolated,
+                acts_for_all=caller.legacy or caller.open_mode,
                 operator_key_restricted=caller.operator_key_restricted,
             ),
             # One operation is one draw of its family's tokens: nothing else that a request does moves its ids.

@@ -398,3 +398,37 @@ def name_problem(name: str, bytes_max: int = NAME_BYTES_MAX) -> str:
     if not 0 < size <= bytes_max:
         return f"has {size} bytes: expected 1 to {bytes_max}"
     return "" if name.isprintable() else "has characters that cannot be printed"
+
+
+def installation_family(
+    *,
+    name: str,
+    summary: str,
+    rules: Rules[Any, Any, Any],
+    state_files: StateFiles,
+    commands: Mapping[type[Any], tuple[str, str]],
+    operations: Sequence[AnyOperation] = (),
+    services: str = "",
+) -> Family[Any, Any, Any]:
+    """Return a family with one aggregate of the whole installation, which every process has in memory.
+
+    `commands`: verb and summary of each record.
+    """
+    command = inner_commands(lambda record: INSTALLATION)
+    return Family(
+        name=name,
+        summary=summary,
+        rules=rules,
+        lifecycle=Lifecycle(
+            state_files=state_files, erasure=Erasure.NOTHING, audit=Audit.WHOLE, rebuild=Rebuild.EVENTS
+        ),
+        commands=tuple(command(record, *texts) for record, texts in commands.items()),
+        reads=Reads.REPLICATED,
+        operations=operations,
+        services=services,
+    )
+
+
+def installation_aggregate(family: str) -> str:
+    """Return the id of the aggregate of a family that has one of the whole installation."""
+    return aggregate_id(family, "", INSTALLATION)

@@ -318,6 +318,8 @@ class OperationCaller:
     is_admin: bool = False
     is_isolated: bool = False
     """Whether it is confined to its own subject."""
+    acts_for_all: bool = False
+    """It has the shared token, or no token is needed: what it makes belongs to no tenant where that is possible."""
     operator_key_restricted: bool = False
     """Its runs may not use the operator's provider keys."""
     positions: tuple[str, ...] = ()

@@ -5,29 +5,34 @@ live runs stop at their next model call; new runs are refused here while a pause
 were accepted before. Progress is read from the read models, so a pause that was answered with `pausing` continues to
 take effect.
 
-Before: a transport. After: installation_commands.py; every runtime applies what was decided.
+Before: a transport. After: services/families/installation.py; every runtime applies what was decided.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.projections.run_queries import RunFilter
 from loomlog.projections.runs import RunRow, is_idle, is_paused, pause_scopes
 from loomlog.projections.tables import EVERY_TENANT
 from loomlog.schemas.generated.pause_commands import LiftPause, SetPause
+from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.services.application import limits
-from loomlog.services.application.admin.installation_commands import InstallationCommands
 from loomlog.services.application.authentication import require_scope
-from loomlog.services.application.errors import RETRY_LATER_S, bad_request
+from loomlog.services.application.errors import RETRY_LATER_S, bad_request, run_refusing
+from loomlog.services.application.request_context import command_id, current_request
 from loomlog.services.application.runs.requests import sanitize_reason
 from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN
+from loomlog.services.core.operations import Answer, Call, Handlers, NoInput
 from loomlog.services.core.pauses import ALL, InvalidPause, WidePause, validate_scope
 from loomlog.services.core.refusals import Refused
 from loomlog.services.core.run.lifecycle.pause import RUN_SCOPE
-from loomlog.services.families.pause import PAUSES
+from loomlog.services.families.installation import InstallationCommands, installation_envelope
+from loomlog.services.families.pause import PAUSES, api
+from loomlog.services.families.pause.limits import WAIT_MS
 from loomlog.services.families.pause.state import PauseTable
 
 STATUS_ROUTE = "GET /v1/_state"
@@ -48,25 +53,26 @@ class PauseTarget:
     agent: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PauseStatus:
-    """Progress of a pause: running, pausing or paused; `pending_runs` are runs that have not stopped yet."""
-
-    state: str
-    paused: int
-    pending_runs: tuple[str, ...] = ()
-    resumed: int = 0
-    """Number of runs that continue."""
-    position: str = ""
-    duration_ms: int = 0
-
-
 class Pauses:
-    """The use cases of operators. All methods raise Refused."""
+    """The use cases of operators. All methods raise Refused, those of operations Unavailable too."""
 
-    def __init__(self, sources: StreamSources, commands: InstallationCommands) -> None:
+    def __init__(
+        self,
+        sources: StreamSources,
+        commands: InstallationCommands,
+        *,
+        clock_ms: Callable[[], int],
+        new_token: Callable[[], str],
+    ) -> None:
+        """`new_token` draws the tokens of the current request (request_context.py)."""
         self._projection = sources.projection
         self._commands = commands
+        self._clock_ms = clock_ms
+        self._new_token = new_token
+
+    def by_operation(self) -> Handlers:
+        """Return the handlers by their operations."""
+        return {api.STATE: self.state, api.PAUSE: self.pause, api.RESUME: self.resume}
 
     @property
     def table(self) -> PauseTable:
@@ -85,52 +91,49 @@ class Pauses:
                 retry_after_s=RETRY_LATER_S,
             )
 
-    async def pause(self, caller: Caller, target: PauseTarget, *, reason: str, timeout_s: float) -> PauseStatus:
-        """Pause, then wait at most `timeout_s` until the runs it holds have stopped. Raises already_pausing."""
-        require_scope(caller, ADMIN)
+    async def pause(self, call: Call[api.PauseRuns]) -> Answer[api.PauseApplied]:
+        """Pause, then wait until the runs it holds have stopped."""
         clock = asyncio.get_running_loop().time
-        began = clock()
+        began, wait_ms = clock(), call.input.timeout_ms
+        deadline = began + (WAIT_MS if wait_ms is None else wait_ms) / 1000
+        target = _to_target(call.input)
         _validate(target)
-        position = await self._set(caller, target, sanitize_reason(reason))
+        position = await self._set(installation_envelope(call), target, sanitize_reason(call.input.reason or ""))
         while True:
             rows = await self._live_runs(target)
-            moving = tuple(row.run_id for row in rows if not is_idle(row))
-            if not moving or clock() - began >= timeout_s:
+            moving = [row.run_id for row in rows if not is_idle(row)]
+            if not moving or clock() >= deadline:
                 break
             await asyncio.sleep(STATUS_POLL_S)
-        return PauseStatus(
+        value = api.PauseApplied(
             state="pausing" if moving else "paused",
-            paused=_count_paused(rows),
-            pending_runs=moving[:WARNINGS_MAX],
-            position=position,
             duration_ms=round((clock() - began) * 1000),
+            paused_runs_count=_count_paused(rows),
+            warnings=[f"{run_id} does not stand still yet" for run_id in moving[:WARNINGS_MAX]],
         )
+        return Answer(value=value, positions=(position,))
 
-    async def resume(self, caller: Caller, target: PauseTarget) -> PauseStatus:
-        """Lift a pause; runs that other pauses still hold count neither as running nor as resumed.
-        Raises not_paused.
-        """
-        require_scope(caller, ADMIN)
+    async def resume(self, call: Call[api.PauseResume]) -> Answer[api.PauseLifted]:
+        """Lift a pause; runs that other pauses still hold count neither as running nor as resumed."""
+        target = _to_target(call.input)
         _validate(target)
         rows = await self._live_runs(target)
         command = LiftPause(
-            envelope=self._commands.envelope(caller), scope=target.scope, tenant=target.tenant, agent=target.agent
+            envelope=installation_envelope(call), scope=target.scope, tenant=target.tenant, agent=target.agent
         )
-        position = (await self._commands.send(command, status_route=STATUS_ROUTE)).position
+        answer = await self._commands.send(command, status_route=STATUS_ROUTE)
         state = "paused" if self.table.pauses_for(target.tenant, target.agent) else "running"
-        return PauseStatus(
-            state=state, paused=_count_paused(rows), resumed=sum(map(self._is_released, rows)), position=position
-        )
+        value = api.PauseLifted(state=state, resumed_runs_count=sum(map(self._is_released, rows)))
+        return Answer(value=value, positions=(answer.position,))
 
-    async def state(self, caller: Caller) -> tuple[PauseStatus, tuple[WidePause, ...]]:
+    async def state(self, call: Call[NoInput]) -> Answer[api.PauseState]:
         """Return the status of the whole installation, and every active pause."""
-        require_scope(caller, ADMIN)
         rows = await self._live_runs(PauseTarget())
-        state = "running"
-        table = self.table
+        state, table = "running", self.table
         if table.find(ALL, "", "") is not None:
             state = "paused" if all(map(is_idle, rows)) else "pausing"
-        return PauseStatus(state=state, paused=_count_paused(rows)), table.listed()
+        pauses = [_shown(pause) for pause in table.listed()]
+        return Answer(value=api.PauseState(state=state, paused_runs_count=_count_paused(rows), pauses=pauses))
 
     async def restore(self, caller: Caller, pause: WidePause, *, dry_run: bool) -> str | None:
         """Set a pause of another installation here; returns its position, or None when it was set already."""
@@ -142,7 +145,9 @@ class Pauses:
         if dry_run:
             return ""
         try:
-            return await self._set(caller, target, pause.reason)
+            return await run_refusing(
+                self._set(self._envelope(caller), target, pause.reason), unavailable_code="log_unavailable"
+            )
         except Refused as refused:
             if refused.code == "already_pausing":
                 return None  # by another process just now
@@ -156,14 +161,19 @@ class Pauses:
             return False
         return not self.table.pauses_for(row.tenant, row.agent)
 
-    async def _set(self, caller: Caller, target: PauseTarget, reason: str) -> str:
+    def _envelope(self, caller: Caller) -> CommandEnvelope:
+        return CommandEnvelope(
+            command_id=command_id(f"c_{self._new_token()}"),
+            tenant="",
+            subject=caller.subject,
+            # Only the first sender knows when a repeated command was issued: 0 makes the owner look it up.
+            issued_at_ms=0 if current_request.get().idempotency_key else self._clock_ms(),
+        )
+
+    async def _set(self, envelope: CommandEnvelope, target: PauseTarget, reason: str) -> str:
         """Return the position of the pause."""
         command = SetPause(
-            envelope=self._commands.envelope(caller),
-            scope=target.scope,
-            tenant=target.tenant,
-            agent=target.agent,
-            reason=reason,
+            envelope=envelope, scope=target.scope, tenant=target.tenant, agent=target.agent, reason=reason
         )
         return (await self._commands.send(command, status_route=STATUS_ROUTE)).position
 
@@ -192,3 +202,18 @@ def _validate(target: PauseTarget) -> None:
         validate_scope(target.scope, target.tenant, target.agent)
     except InvalidPause as error:
         raise bad_request(str(error)) from error
+
+
+def _to_target(asked: api.PauseRuns | api.PauseResume) -> PauseTarget:
+    return PauseTarget(scope=asked.scope or ALL, tenant=asked.tenant or "", agent=asked.agent or "")
+
+
+def _shown(pause: WidePause) -> api.PauseEntry:
+    return api.PauseEntry(
+        scope=pause.scope,
+        tenant=pause.tenant or None,
+        agent=pause.agent or None,
+        reason=pause.reason or None,
+        by=pause.by,
+        at=format_rfc3339(pause.at_ms),
+    )

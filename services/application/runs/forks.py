@@ -25,12 +25,12 @@ from loomlog.services.application import limits
 from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.errors import bad_request
 from loomlog.services.application.queries.runs import RunQueries, owner_of
-from loomlog.services.application.runs.requests import AGENT_NAME, RunRequest, check_request, check_sampling
+from loomlog.services.application.runs.requests import RunRequest, check_request, check_sampling
 from loomlog.services.application.runs.run_ids import RunNames, fork_names
 from loomlog.services.application.runs.start import RunStarts, StartAttempt, StartedRun
 from loomlog.services.core.access.decide import Caller, RunIdentity, resolve_identity
 from loomlog.services.core.access.scopes import RUNS_CREATE, RUNS_READ
-from loomlog.services.core.run.limits import ITERATIONS_BACKSTOP, RETRY_ATTEMPTS_MAX
+from loomlog.services.core.run.limits import AGENT_NAME, ITERATIONS_BACKSTOP, RETRY_ATTEMPTS_MAX
 
 EFFORTS = ("", "low", "medium", "high")
 DEFINITION_TEXT_MAX = 64

@@ -32,9 +32,8 @@ from loomlog.services.application import limits
 from loomlog.services.application.errors import bad_request
 from loomlog.services.core.access.scopes import CHANNEL_PUBLISH, MEMORY_WRITE
 from loomlog.services.core.refusals import Refused
-from loomlog.services.core.run.limits import AUTO_PCT, KEEP_LAST_MAX, TARGET_PCT
+from loomlog.services.core.run.limits import AGENT_NAME, AUTO_PCT, KEEP_LAST_MAX, TARGET_PCT
 
-AGENT_NAME = re.compile(r"(?=.{1,128}\Z)[A-Za-z0-9_-]+(?:/[A-Za-z0-9_-]+)*\Z")
 CREDENTIAL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 DEFAULT_CREDENTIAL = "default"
 BEARER_TOKEN = re.compile(r"[A-Za-z0-9._\-+/=]{16,512}\Z")

@@ -1,5 +1,9 @@
 """Limits of a run, each with its reason. Parity: reference runtime 1.5, 1.8, 1.11, 1.12."""
 
+import re
+
+AGENT_NAME = re.compile(r"(?=.{1,128}\Z)[A-Za-z0-9_-]+(?:/[A-Za-z0-9_-]+)*\Z")
+"""Names of agents."""
 MAX_ITERATIONS_DEFAULT = 16
 """Model turns of a run whose definition sets none; stops a model that only calls tools."""
 ITERATIONS_BACKSTOP = 1 << 20

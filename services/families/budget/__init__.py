@@ -5,44 +5,17 @@ them (state.py). No transport is generated for its commands: limits have an HTTP
 (services/api/budget_endpoints.py), and runtimes reserve and settle (services/runtime/models/budget_reservation.py).
 """
 
-from typing import Any
-
 from loomlog.schemas.generated.budget_commands import ReleaseBudget, RemoveLimit, ReserveBudget, SetLimit, SettleBudget
-from loomlog.services.core.access.scopes import ADMIN, TENANT
-from loomlog.services.core.families import (
-    Audit,
-    Command,
-    Erasure,
-    Family,
-    Lifecycle,
-    Reads,
-    Rebuild,
-    Rules,
-    StateFiles,
-    aggregate_id,
-)
+from loomlog.services.core.families import Rules, StateFiles, installation_aggregate, installation_family
 from loomlog.services.families.budget.decide import decide as decide_budget
 from loomlog.services.families.budget.decide import next_timer_ms
 from loomlog.services.families.budget.state import VERSION, BudgetState, evolve
 
-NAME = "installation"
-INSTALLATION = aggregate_id("budget", "", NAME)
+INSTALLATION = installation_aggregate("budget")
 """Full id of the only aggregate."""
 
 
-def _command(record: type[Any], verb: str, summary: str, scope: str) -> Command[Any]:
-    return Command(
-        record=record,
-        verb=verb,
-        summary=summary,
-        aggregate=lambda command: NAME,
-        scope=scope,
-        in_tool=False,
-        in_transports=False,
-    )
-
-
-FAMILY = Family(
+FAMILY = installation_family(
     name="budget",
     summary="The spending limits of an installation, and what is reserved and used under them.",
     rules=Rules(
@@ -53,19 +26,13 @@ FAMILY = Family(
         next_timer_ms=next_timer_ms,
         version=VERSION,
     ),
-    lifecycle=Lifecycle(
-        # The section "limits": sums and reservations stay with the calls that made them.
-        state_files=StateFiles.SECTION,
-        erasure=Erasure.NOTHING,
-        audit=Audit.WHOLE,
-        rebuild=Rebuild.EVENTS,
-    ),
-    commands=(
-        _command(SetLimit, "limit", "Set the limits of an account.", TENANT),
-        _command(RemoveLimit, "unlimit", "Remove the limits of an account.", TENANT),
-        _command(ReserveBudget, "reserve", "Reserve the worst case of a model call.", ADMIN),
-        _command(SettleBudget, "settle", "Count what a model call has used.", ADMIN),
-        _command(ReleaseBudget, "release", "Release the reservation of a call that cost nothing.", ADMIN),
-    ),
-    reads=Reads.REPLICATED,
+    # The section "limits": sums and reservations stay with the calls that made them.
+    state_files=StateFiles.SECTION,
+    commands={
+        SetLimit: ("limit", "Set the limits of an account."),
+        RemoveLimit: ("unlimit", "Remove the limits of an account."),
+        ReserveBudget: ("reserve", "Reserve the worst case of a model call."),
+        SettleBudget: ("settle", "Count what a model call has used."),
+        ReleaseBudget: ("release", "Release the reservation of a call that cost nothing."),
+    },
 )

@@ -1,61 +1,31 @@
 """The family of hooks (decision 19): one aggregate of the whole installation, because hooks are called in one order.
 
-Every process has it in memory. Its routes are those of services/api/hook_endpoints.py, which existing clients know, so
-no transport makes any from the declaration.
+Every process has it in memory.
 
-Before: services/application/admin/hooks.py sends commands. After: services/runtime/tools/hooks.py calls the hooks of a
-tool call.
+    state.py, decide.py   the rules; answers.py has what a hook may say
+    api.py, handlers.py   the operations, and what carries them out
+    services.py           opens them in a process
+
+Before: requests. After: services/runtime/tools/hooks.py calls the hooks of a tool call.
 """
 
 from loomlog.schemas.generated.hook_commands import RegisterHook, RemoveHook
-from loomlog.services.core.access.scopes import TENANT
-from loomlog.services.core.families import (
-    INSTALLATION,
-    Audit,
-    Command,
-    Erasure,
-    Family,
-    Lifecycle,
-    Reads,
-    Rebuild,
-    Rules,
-    StateFiles,
-    aggregate_id,
-)
+from loomlog.services.core.families import Rules, StateFiles, installation_aggregate, installation_family
+from loomlog.services.families.hook.api import OPERATIONS
 from loomlog.services.families.hook.decide import decide
 from loomlog.services.families.hook.state import HookTable, evolve
 
-FAMILY = Family(
+FAMILY = installation_family(
     name="hook",
     summary="The hooks of an installation: external programs that are called before and after tool calls.",
     rules=Rules(state=HookTable, initial=lambda aggregate: HookTable(), decide=decide, evolve=evolve, version=1),
-    lifecycle=Lifecycle(
-        state_files=StateFiles.EVENTS,
-        erasure=Erasure.NOTHING,
-        audit=Audit.WHOLE,
-        rebuild=Rebuild.EVENTS,
-    ),
-    commands=(
-        Command(
-            record=RegisterHook,
-            verb="register",
-            summary="Register a hook, or replace the one of its name.",
-            aggregate=lambda command: INSTALLATION,
-            scope=TENANT,
-            in_tool=False,
-            in_transports=False,
-        ),
-        Command(
-            record=RemoveHook,
-            verb="remove",
-            summary="Remove a hook.",
-            aggregate=lambda command: INSTALLATION,
-            scope=TENANT,
-            in_tool=False,
-            in_transports=False,
-        ),
-    ),
-    reads=Reads.REPLICATED,
+    state_files=StateFiles.EVENTS,
+    commands={
+        RegisterHook: ("register", "Register a hook, or replace the one of its name."),
+        RemoveHook: ("remove", "Remove a hook."),
+    },
+    operations=OPERATIONS,
+    services="loomlog.services.families.hook.services",
 )
-HOOKS = aggregate_id(FAMILY.name, "", INSTALLATION)
+HOOKS = installation_aggregate(FAMILY.name)
 """Id of the aggregate."""

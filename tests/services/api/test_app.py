@@ -218,7 +218,7 @@ async def test_who_is_cut_off_by_a_stop_is_told_so(here: Served, monkeypatch: py
         await asyncio.Event().wait()
 
     monkeypatch.setattr(here.world.layer.queries, "agent", waits)
-    monkeypatch.setattr(here.world.layer.wide_pauses, "state", waits)
+    monkeypatch.setattr(here.world.layer.wide_pauses, "_live_runs", waits)
     cut_off = asyncio.create_task(here.client().get(path))
     async with asyncio.timeout(WAIT_S):
         await asked.wait()

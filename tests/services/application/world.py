@@ -43,6 +43,7 @@ from tests.services.application.entity_owner import own as own_entities
 from tests.services.application.log.memory_access import memory_access
 from tests.services.application.owner import NOW_MS, PARTITIONS, WAIT_S, RunOwner
 from tests.services.application.tables import TwinProjection
+from tests.services.log_entities import LogEntities
 
 KEK = b"k" * 32
 ADMIN_CALLER = Caller(name="shared", tenant="default", subject="default", scopes=frozenset({ADMIN}), legacy=True)
@@ -114,6 +115,7 @@ class World(RunOwner):
         self._projected = dict.fromkeys(range(PARTITIONS), 0)
         self._counter = itertools.count(1)
         self.keys = self.keys_of_a_process() if encrypted else None
+        entities = LogEntities()
         self.layer = Application(
             **{
                 "authenticator": Authenticator(tokens()),
@@ -128,14 +130,17 @@ class World(RunOwner):
                 "clock_ms": lambda: NOW_MS,
                 "new_token": self.token,
                 "decision_wait_s": 0.4,
-                "control_wait_s": 0.4,
+                "control_wait_s": 2.0,
                 "publish_wait_s": 0.4,
                 "keys": self.keys,
                 "entities": entity_parts(self.log, PARTITIONS),
+                "entity_commands": entities,
+                "entity_reads": entities,
                 "log_access": memory_access(self.log),
                 **layer,
             }
         )
+        entities.attach(self.log, self.layer.entity_parts)
         for partition in range(PARTITIONS):
             self.claim(partition)
 

@@ -26,7 +26,6 @@ from loomlog.schemas.generated.run_events import (
 from loomlog.schemas.generated.values import ContentBlock, Segment
 from loomlog.schemas.records import replace
 from loomlog.services.application import limits
-from loomlog.services.application.admin.pauses import PauseTarget
 from loomlog.services.application.transfer.restore import RestoreResult
 from loomlog.services.application.transfer.state_files import StateFileRequest
 from loomlog.services.core.pauses import WidePause
@@ -449,13 +448,13 @@ async def test_a_tenants_file_holds_nothing_of_another(tmp_path: Path) -> None:
         there.world.start_run("r_mine", tenant="mine", prompt="my secret")
         there.world.start_run("r_theirs", tenant="theirs", prompt="their secret")
         await there.world.finished("r_mine", "r_theirs")
-        await there.layer.wide_pauses.pause(
-            ADMIN_CALLER, PauseTarget(scope="tenant", tenant="mine"), reason="", timeout_s=0
+        await there.layer.wide_pauses.restore(
+            ADMIN_CALLER, WidePause(scope="tenant", tenant="mine", reason=""), dry_run=False
         )
-        await there.layer.wide_pauses.pause(
-            ADMIN_CALLER, PauseTarget(scope="tenant", tenant="theirs"), reason="", timeout_s=0
+        await there.layer.wide_pauses.restore(
+            ADMIN_CALLER, WidePause(scope="tenant", tenant="theirs", reason=""), dry_run=False
         )
-        await there.layer.wide_pauses.pause(ADMIN_CALLER, PauseTarget(), reason="", timeout_s=0)
+        await there.layer.wide_pauses.restore(ADMIN_CALLER, WidePause(scope="all"), dry_run=False)
         data = await file_of(there, tenant="mine")
     items = list(StateReader(io.BytesIO(data)))
     assert [item.run_id for item in items if isinstance(item, StatedRun)] == ["r_mine"]
@@ -469,8 +468,8 @@ async def test_a_tenants_file_holds_nothing_of_another(tmp_path: Path) -> None:
 
 async def test_pauses_stand_here_before_the_first_run_goes_on_and_only_once(tmp_path: Path) -> None:
     async with installation(tmp_path / "a", partitions=1) as there:
-        target = PauseTarget(scope="agent", agent="helper", tenant="t")
-        await there.layer.wide_pauses.pause(ADMIN_CALLER, target, reason="look", timeout_s=0)
+        pause = WidePause(scope="agent", agent="helper", tenant="t", reason="look")
+        await there.layer.wide_pauses.restore(ADMIN_CALLER, pause, dry_run=False)
         data = await file_of(there)
     async with installation(tmp_path / "b", partitions=2) as here:
         actual = await restored(here, data)
@@ -490,9 +489,9 @@ async def test_a_file_of_nobody_says_so(tmp_path: Path) -> None:
 
 async def test_a_tenants_runs_stay_held_by_what_held_everybody(tmp_path: Path) -> None:
     async with installation(tmp_path / "a", partitions=1) as there:
-        await there.layer.wide_pauses.pause(ADMIN_CALLER, PauseTarget(), reason="the move", timeout_s=0)
-        await there.layer.wide_pauses.pause(
-            ADMIN_CALLER, PauseTarget(scope="agent", agent="helper"), reason="odd", timeout_s=0
+        await there.layer.wide_pauses.restore(ADMIN_CALLER, WidePause(scope="all", reason="the move"), dry_run=False)
+        await there.layer.wide_pauses.restore(
+            ADMIN_CALLER, WidePause(scope="agent", agent="helper", reason="odd"), dry_run=False
         )
         data = await file_of(there, tenant="mine")
     async with installation(tmp_path / "b", partitions=2) as here:
