@@ -121,7 +121,10 @@ def build_document(version: str, routes: Sequence[Route] = ROUTES) -> dict[str, 
         ),
     ]
     _, definitions = TypeAdapter.json_schemas(inputs, ref_template="#/components/schemas/{model}")
-    definitions["$defs"] |= record_schemas(records)
+    of_records = record_schemas(records)
+    twice = of_records.keys() & (definitions["$defs"].keys() | {one.name for one in described})
+    assert not twice, f"more than one schema is called {', '.join(sorted(twice))}"
+    definitions["$defs"] |= of_records
     for body in bodies:
         definitions["$defs"][body.__name__]["examples"] = [BODY_EXAMPLES[body]]
     for one in described:
