@@ -118,6 +118,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
 """Commands with their function and the first sentence of its docstring, in the order of the help."""
 FAMILY_COMMANDS: Mapping[str, str] = {
     "callback": "A request to an address of others after the end of a run.",
+    "hook": "The hooks of an installation: external programs that are called before and after tool calls.",
 }
 """Families of every installation that have commands, with their summary: kept here, so that the help imports none."""
 WRITTEN_GROUPS: Mapping[str, str] = {

@@ -876,6 +876,13 @@ declare namespace Api {
     model?: string;
     provider?: string;
   }
+  interface FoldedAggregate {
+    aggregate: string;
+    seq: number;
+    quarantine: string | null;
+    state: Record<string, any> | null;
+    position: string;
+  }
   interface ForkBody {
     at: number;
     agent?: string | null;
@@ -1405,13 +1412,13 @@ declare namespace Api {
   interface PauseApplied {
     state: string;
     duration_ms: number;
-    force_cancelled_count: number;
+    force_cancelled_count?: number;
     paused_runs_count: number;
     warnings: string[];
   }
   interface PauseBody {
     timeout_ms?: number | null;
-    scope?: ("all" | "tenant" | "agent") | null;
+    scope?: ("agent" | "all" | "tenant") | null;
     tenant?: string | null;
     agent?: string | null;
     reason?: string | null;
@@ -1651,7 +1658,7 @@ declare namespace Api {
     positions: string[];
   }
   interface ResumeBody {
-    scope?: ("all" | "tenant" | "agent") | null;
+    scope?: ("agent" | "all" | "tenant") | null;
     tenant?: string | null;
     agent?: string | null;
   }
@@ -2588,7 +2595,7 @@ declare namespace Api {
     | ["GET", `/v1/_projections`, ProjectionLag, any]
     | ["GET", `/v1/_projections/problems`, ProjectionProblemReport, any]
     | ["GET", `/v1/_providers/${string}/models`, ProviderModels, any]
-    | ["GET", `/v1/_repair`, Aggregate, any]
+    | ["GET", `/v1/_repair`, FoldedAggregate, any]
     | ["POST", `/v1/_repair`, AggregateRepaired, RepairBody]
     | ["GET", `/v1/_resident`, ResidentList, any]
     | ["POST", `/v1/_resident/${string}/cancel`, ResidentTurnCancelled, ReasonBody]
