@@ -16,7 +16,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from loomlog.services.api.request_parsing import query_text, strict_json_value
+from loomlog.services.api.request_parsing import json_value, query_text, strict_json_value
 from loomlog.services.api.request_shares import Takes
 from loomlog.services.api.responses import JSON_MEDIA_TYPE, position_headers
 from loomlog.services.api.route import Handler, NamedSchema, QueryParameter, Route, Tag
@@ -161,8 +161,10 @@ class _FieldReader:
 
     async def __call__(self, request: Request) -> dict[str, Any]:
         """Return the fields. Raises Refused."""
+        body, fields = {}, dict[str, Any]()
         try:
-            fields = await self._read_body(request) if self._body else {}
+            if self._body:
+                body = await self._read_body(request)
             for name, field in self._query.items():
                 schema = self._schemas[field]
                 tabs = schema.get("pattern") == PRINTABLE_WITH_TABS
@@ -174,17 +176,21 @@ class _FieldReader:
             if (code := self._http.codes.get(refused.code)) is not None:
                 raise Refused(code, refused.message, details=refused.details) from refused
             raise
-        fields.update(self._http.fixed)
-        return fields
+        return {**self._named(body), **fields, **self._http.fixed}
 
     async def _read_body(self, request: Request) -> dict[str, Any]:
         http = self._http
-        body = await strict_json_value(request, limit=http.body_bytes_max, optional=http.body_optional)
+        read_json = json_value if http.keys_may_repeat else strict_json_value
+        body = await read_json(request, limit=http.body_bytes_max, optional=http.body_optional)
         if http.whole_body:
-            return {http.whole_body: body}
+            return {http.names.get(http.whole_body, http.whole_body): body}
         if not isinstance(body, dict):
             code = "bad_request" if self._operation.refused is None else self._operation.invalid_code
             raise self._refused(code, "the body must be an object")
+        return body
+
+    def _named(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the fields of a body by their names in the input. Raises Refused for an unknown one."""
         for name in body:
             if name not in self._body:  # here, because another route may have it
                 code = self._operation.unknown_code or self._operation.invalid_code

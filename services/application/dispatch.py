@@ -75,6 +75,7 @@ class Dispatch:
             raise operation.refused(refused) from refused
 
     def _call(self, operation: AnyOperation, caller: Caller, asked: Any, owner: str, *, is_named: bool) -> Call[Any]:
+        request = current_request.get()
         return Call(
             input=asked,
             caller=OperationCaller(
@@ -92,7 +93,8 @@ class Dispatch:
             # One operation is one draw of its family's tokens: nothing else that a request does moves its ids.
             command_id=command_id("entity", operation.family, owner, self._tokens[operation.family]()),
             # A repetition was issued at a time that only its first sender knows: 0 makes the owner look it up.
-            issued_at_ms=0 if current_request.get().idempotency_key else self._clock_ms(),
+            issued_at_ms=0 if request.idempotency_key else self._clock_ms(),
+            request_key=(*request.scope, request.idempotency_key) if request.idempotency_key else (),
         )
 
 

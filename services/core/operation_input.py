@@ -10,7 +10,8 @@ Before: dispatch. After: the record of the input.
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any, TypeVar
+from functools import cache
+from typing import Any, TypeVar, get_args
 
 import msgspec
 from msgspec import Struct, ValidationError
@@ -20,6 +21,7 @@ from loomlog.services.core.refusals import Refused
 
 InputT = TypeVar("InputT")
 REFERENCE = "#/components/schemas/{name}"
+NO_CODES: Mapping[str, str] = {}
 SHOWN_CHARACTERS_MAX = 60
 """Characters of a sender's own text that a message repeats."""
 OP = "op"
@@ -33,9 +35,6 @@ RETRIES_MAX = 8
 """Numbers such as 3.0 that one input may have where whole ones are expected."""
 
 
-NO_CODES: Mapping[str, str] = {}
-
-
 def parse_operation(operation: AnyOperation, fields: Any) -> Any:
     """Return the input of an operation with these fields, of JSON. Raises Refused with its codes."""
     return parse_input(
@@ -44,6 +43,7 @@ def parse_operation(operation: AnyOperation, fields: Any) -> Any:
         code=operation.invalid_code,
         field_codes=operation.field_codes,
         missing_code=operation.missing_code,
+        missing_codes=operation.missing_codes,
         unknown_code=operation.unknown_code,
     )
 
@@ -64,6 +64,7 @@ def parse_input(
     code: str,
     field_codes: Mapping[str, str] = NO_CODES,
     missing_code: str = "",
+    missing_codes: Mapping[str, str] = NO_CODES,
     unknown_code: str = "",
 ) -> InputT:
     """Return the input with these fields, of JSON. Raises Refused(code), or with the code of some fields, of one that
@@ -85,11 +86,11 @@ def parse_input(
             whole = _whole(values, path) if _IS_FLOAT.match(problem) else None
             if whole is None:
                 special = unknown_code if problem.startswith(UNKNOWN) else missing_code if _is_missing(problem) else ""
-                of_field = field_codes.get(re.split(r"[.\[]", path)[0], special or code)
-                raise Refused(of_field, _sentence(record, fields, path, problem)) from error
+                own = _code(fields, path, problem, field_codes, missing_codes)
+                raise Refused(own or special or code, _sentence(record, fields, path, problem)) from error
             values = {**values, path: whole}
             continue
-        _check_texts(parsed, code)
+        _check_texts(parsed, code, field_codes)
         return parsed
     raise Refused(code, "more than one number is not a whole one")
 
@@ -195,6 +196,17 @@ def _is_missing(problem: str) -> bool:
     return problem.startswith(MISSING) or problem.endswith("got `null`")
 
 
+def _code(
+    fields: Mapping[str, Any], path: str, problem: str, codes: Mapping[str, str], missing_codes: Mapping[str, str]
+) -> str:
+    """Return the code of the field with a problem; empty when it has none of its own."""
+    name = path.replace("[", ".").partition(".")[0]
+    if not path and problem.startswith(MISSING):
+        name = problem.split("`")[1]
+    own = codes.get(name, "")
+    return missing_codes.get(name, own) if fields.get(name) is None else own
+
+
 def _sentence(record: type[Any], fields: Mapping[str, Any], path: str, problem: str) -> str:
     if problem.startswith(UNKNOWN):
         return _unknown(record, problem.split("`")[1], path)
@@ -263,20 +275,30 @@ def _cut(text: str) -> str:
 # --- texts -----------------------------------------------------------------------------------------------------------
 
 
-def _check_texts(parsed: Any, code: str) -> None:
+def _check_texts(parsed: Any, code: str, codes: Mapping[str, str] = NO_CODES) -> None:
     """Refuse texts that no store takes; fields of any JSON are left to what keeps them."""
-    for name in parsed.__struct_fields__:
+    for name in _checked_fields(parsed.__class__):
         value = getattr(parsed, name)
         if isinstance(value, str):
-            _check_text(name, value, code)
+            _check_text(name, value, codes.get(name, code))
         elif isinstance(value, Struct):
-            _check_texts(value, code)
+            _check_texts(value, codes.get(name, code))
         elif isinstance(value, list | tuple):
             for number, item in enumerate(value):
                 if isinstance(item, str):
-                    _check_text(f"{name}[{number}]", item, code)
+                    _check_text(f"{name}[{number}]", item, codes.get(name, code))
                 elif isinstance(item, Struct):
-                    _check_texts(item, code)
+                    _check_texts(item, codes.get(name, code))
+
+
+@cache
+def _checked_fields(record: type[Any]) -> tuple[str, ...]:
+    """Return the fields of a record that are not of any JSON."""
+    return tuple(field.name for field in msgspec.structs.fields(record) if not _has_any(field.type))
+
+
+def _has_any(kind: Any) -> bool:
+    return kind is Any or any(_has_any(part) for part in get_args(kind))
 
 
 def _check_text(place: str, text: str, code: str) -> None:

@@ -118,6 +118,8 @@ class Http:
     """Whether administrators may name a tenant in the query."""
     codes: Mapping[str, str] = field(default_factory=dict)
     """Codes that refuse a body or a field of this route, for the general ones such as bad_request."""
+    keys_may_repeat: bool = False
+    """Whether an object of the body may have a key twice; the last one counts."""
     status: int = 200
     """204: an answer without a body."""
     body_name: str = ""
@@ -210,6 +212,8 @@ class Operation(Generic[InputT, OutputT]):
     """Administrators who name no tenant ask about all of them: `tenant` of their call is empty."""
     missing_code: str = ""
     """Code for a field that is needed and absent or null; empty: invalid_code."""
+    missing_codes: Mapping[str, str] = field(default_factory=dict)
+    """Codes for some fields that are missing or null."""
     unknown_code: str = ""
     """Code for a field that there is not; empty: invalid_code."""
     unavailable_code: str = ""
@@ -234,7 +238,7 @@ class Operation(Generic[InputT, OutputT]):
         """Codes of the refusals that follow from the declaration (error_codes.py); a handler has further ones."""
         codes = {"bad_request", self.invalid_code, self.code_when_unavailable}
         codes |= {code for http in self.http for code in http.codes.values()} | set(self.field_codes.values())
-        codes |= {code for code in (self.missing_code, self.unknown_code) if code}
+        codes |= {code for code in (self.missing_code, self.unknown_code, *self.missing_codes.values()) if code}
         if self.http:
             codes |= {"unauthorized", "insufficient_scope"}
         if self.effect is not Effect.READ:
@@ -336,6 +340,8 @@ class Call(Generic[InputT]):
     """The same for every attempt of a request with a key, and of a tool call."""
     issued_at_ms: int
     """0 when an earlier attempt may have been made: the owner looks its command id up."""
+    request_key: tuple[str, ...] = ()
+    """What a request's Idempotency-Key belongs to, and the key: the same whatever body it comes with. Empty without."""
 
     def command(self, step: str = "") -> str:
         """Return the id of a command of the operation; `step` tells several apart."""

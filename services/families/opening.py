@@ -22,6 +22,7 @@ from loomlog.services.core.families import Family
 from loomlog.services.core.operations import Handlers
 from loomlog.services.families.entity_handlers import EntityHandlers
 from loomlog.services.families.operation import Decrypt
+from loomlog.services.stream.encryption.subject_keys import SubjectKeys
 from loomlog.services.stream.entities.answers import EntityCommands
 from loomlog.services.stream.entities.hosting import EntityParts
 from loomlog.services.stream.entities.reads import EntityReads
@@ -40,6 +41,8 @@ class FamilyContext:
     blobs: Blobs
     decrypt: Decrypt
     clock_ms: Callable[[], int]
+    keys: SubjectKeys | None = None
+    """None: content is not encrypted."""
     provided: MutableMapping[type, Any] = field(default_factory=dict)
     """Options of families and services of families opened before, by type."""
 
@@ -54,10 +57,18 @@ class FamilyContext:
         service: ServiceT = self.provided[kind]
         return service
 
+    def find(self, kind: type[ServiceT]) -> ServiceT | None:
+        """Return the service of a type; None when the process has none."""
+        return self.provided.get(kind)
+
     def options(self, kind: type[ServiceT]) -> ServiceT:
         """Return the options of a family; those by default when the process says nothing."""
         options: ServiceT = self.provided.get(kind) or kind()
         return options
+
+    async def encrypt(self, text: str, tenant: str, subject: str) -> str:
+        """Return a text as it is stored for a subject. Raises ConnectorError."""
+        return text if self.keys is None else (await self.keys.cipher_for(tenant, subject)).text(text)
 
 
 async def _close_nothing() -> None:
